@@ -1,0 +1,154 @@
+"""Every error that this project raises on purpose, as one tree.
+
+::
+
+    ShardingError
+    ├── ConfigurationError      input is wrong                          NEVER
+    │   └── InvalidRingName     a ring's name cannot be a label         NEVER
+    ├── ApiError                the API server answered with an error
+    │   ├── BadRequest          400                                     NEVER
+    │   ├── Unauthorized        401                                     BACKOFF
+    │   ├── Forbidden           403                                     BACKOFF
+    │   ├── NotFound            404                                     NEVER
+    │   ├── MethodNotAllowed    405                                     NEVER
+    │   ├── AlreadyExists       409, reason AlreadyExists               REFRESH
+    │   ├── Conflict            409                                     REFRESH
+    │   ├── Gone                410                                     REFRESH
+    │   ├── Invalid             422                                     NEVER
+    │   ├── TooManyRequests     429                                     BACKOFF
+    │   └── ServerError         5xx                                     BACKOFF
+    ├── ConnectionFailed        no answer: refused, reset, timed out    BACKOFF
+    ├── StreamInterrupted       a stream ended before it proved enough  BACKOFF
+    ├── FenceClosed             a write was refused: the lease ran out  NEVER
+    ├── LeaseLost               the lease is gone; stop working         NEVER
+    └── TerminalError           a reconciler says: do not retry         NEVER
+
+Each leaf carries its retry rule in `retry`; callers read it there and nowhere
+else decide by status code.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import ClassVar
+
+
+class Retry(Enum):
+    """What to do about an error."""
+
+    NEVER = "the same request will fail again"
+    REFRESH = "read the object again, decide again, then retry at once"
+    BACKOFF = "retry the same request after a pause"
+
+
+class ShardingError(Exception):
+    """Root of the tree."""
+
+    retry: ClassVar[Retry] = Retry.NEVER
+
+
+class ConfigurationError(ShardingError):
+    """Input is wrong; the message says what to change."""
+
+
+class InvalidRingName(ConfigurationError):
+    """A ring's name cannot be made into labels."""
+
+
+class ApiError(ShardingError):
+    """The API server answered a request with an error.
+
+    `status` is the HTTP status, `reason` Kubernetes' machine-readable reason
+    (empty when the body was no Status), `retry_after_seconds` what the answer
+    asked for (`None`: nothing).
+    """
+
+    def __init__(
+        self, message: str, *, status: int = 0, reason: str = "", retry_after_seconds: float | None = None
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.reason = reason
+        self.retry_after_seconds = retry_after_seconds
+
+
+class BadRequest(ApiError):
+    """400: the request itself is malformed."""
+
+
+class Unauthorized(ApiError):
+    """401: the token is missing, wrong or has run out (a rotated one may pass)."""
+
+    retry = Retry.BACKOFF
+
+
+class Forbidden(ApiError):
+    """403: an RBAC rule is missing (it may be granted later)."""
+
+    retry = Retry.BACKOFF
+
+
+class NotFound(ApiError):
+    """404: no such object or resource."""
+
+
+class MethodNotAllowed(ApiError):
+    """405: the resource does not offer this verb."""
+
+
+class Conflict(ApiError):
+    """409: the object has changed since it was read."""
+
+    retry = Retry.REFRESH
+
+
+class AlreadyExists(ApiError):
+    """409: an object of that name is there already."""
+
+    retry = Retry.REFRESH
+
+
+class Gone(ApiError):
+    """410: the resourceVersion is too old; list again."""
+
+    retry = Retry.REFRESH
+
+
+class Invalid(ApiError):
+    """422: the object was understood and refused."""
+
+
+class TooManyRequests(ApiError):
+    """429: the API server asks for a pause."""
+
+    retry = Retry.BACKOFF
+
+
+class ServerError(ApiError):
+    """5xx: the API server failed or timed out; the write may have happened."""
+
+    retry = Retry.BACKOFF
+
+
+class ConnectionFailed(ShardingError):
+    """No answer: connection refused, reset or timed out; a write may have happened."""
+
+    retry = Retry.BACKOFF
+
+
+class StreamInterrupted(ShardingError):
+    """A stream of initial events or pages ended before its end was announced."""
+
+    retry = Retry.BACKOFF
+
+
+class FenceClosed(ShardingError):
+    """A write was refused before it was sent, because the lease behind it has run out."""
+
+
+class LeaseLost(ShardingError):
+    """The lease is lost; work under it must stop."""
+
+
+class TerminalError(ShardingError):
+    """Raised by a reconciler whose error no retry can mend; the item waits for its next event."""

@@ -1,0 +1,84 @@
+"""Names that go over the wire: API group, lease labels, object labels.
+
+Does: derive a ring's two object labels from its name, and refuse names that
+cannot be labels.  Refuses: to guess; a name that does not fit is an error with
+a remedy, never a silently shortened label.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+from shardsdk.errors import InvalidRingName
+
+API_GROUP: Final = "sharding.timebertt.dev"
+API_VERSION: Final = "v1alpha1"
+RING_KIND: Final = "ClusterRing"
+RING_PLURAL: Final = "clusterrings"
+
+SYSTEM_NAMESPACE: Final = "sharding-system"
+SHARDER_SERVICE_ACCOUNT: Final = "sharder"
+
+#: Lease label; its value is the ring's name.
+LEASE_RING_LABEL: Final = "alpha.sharding.timebertt.dev/clusterring"
+#: Lease label for people; decisions never read it.
+LEASE_STATE_LABEL: Final = "alpha.sharding.timebertt.dev/state"
+#: Lease annotation that tells two processes of one shard name apart.
+INSTANCE_ANNOTATION: Final = "alpha.sharding.timebertt.dev/instance"
+#: Lease annotation: the shard refuses every write once its lease ran out.
+FENCED_ANNOTATION: Final = "alpha.sharding.timebertt.dev/fenced"
+#: Holder of a shard's lease while the sharder moves that shard's objects.
+SHARDER_HOLDER: Final = "shardlease-controller"
+
+SHARD_LABEL_PREFIX: Final = "shard.alpha.sharding.timebertt.dev/"
+DRAIN_LABEL_PREFIX: Final = "drain.alpha.sharding.timebertt.dev/"
+#: Only the presence of the drain label counts; this is what we write.
+DRAIN_VALUE: Final = "true"
+
+#: A label's name part and a label's value have at most 63 characters.
+#: Source: Kubernetes, "Labels and Selectors", syntax and character set.
+LABEL_MAX_LENGTH: Final = 63
+_LABEL_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?")
+
+
+@dataclass(frozen=True, slots=True)
+class RingLabels:
+    """The two object labels of one ring.
+
+    `shard` holds the shard's name as its value; of `drain` only presence counts.
+    """
+
+    ring: str
+    shard: str
+    drain: str
+
+
+@lru_cache(maxsize=1024)
+def parse_ring_name(name: str) -> RingLabels:
+    """Derive the labels of the ring called `name`.
+
+    Raises: InvalidRingName when the name has more than 63 characters, or when
+    its truncated suffix would not be a valid label name.
+    """
+    if not name or len(name) > LABEL_MAX_LENGTH:
+        raise InvalidRingName(
+            f"ring name {name!r} has {len(name)} characters; the lease label holds it as its value,"
+            f" so use 1 to {LABEL_MAX_LENGTH}"
+        )
+    digest = hashlib.sha256(name.encode()).hexdigest()[:8]
+    suffix = f"clusterring-{digest}-{name}"[:LABEL_MAX_LENGTH]
+    if not is_label_name(suffix):
+        raise InvalidRingName(
+            f"ring name {name!r} gives the label name {suffix!r}, which does not start and end with a"
+            " letter or digit; use a shorter ring name of lower-case letters, digits, '-' and '.'"
+        )
+    return RingLabels(name, SHARD_LABEL_PREFIX + suffix, DRAIN_LABEL_PREFIX + suffix)
+
+
+def is_label_name(text: str) -> bool:
+    """Whether `text` can be the name part of a label, or a non-empty label value."""
+    return len(text) <= LABEL_MAX_LENGTH and _LABEL_NAME.fullmatch(text) is not None

@@ -1,0 +1,117 @@
+"""Metadata of Kubernetes objects, and the resources they belong to.
+
+Does: decode just what sharding looks at (msgspec skips the rest unread).
+Refuses: to hold spec or status; whoever needs them decodes them elsewhere.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+
+
+class OwnerReference(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """One entry of `metadata.ownerReferences`."""
+
+    api_version: str = ""
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+    controller: bool | None = None
+
+    @property
+    def group(self) -> str:
+        """API group of the owner; empty for the core group."""
+        group, slash, _ = self.api_version.rpartition("/")
+        return group if slash else ""
+
+
+class ObjectMeta(msgspec.Struct, frozen=True, rename="camel"):
+    """The part of `metadata` that sharding reads; a missing field has its empty value."""
+
+    name: str = ""
+    generate_name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    generation: int = 0
+    creation_timestamp: str | None = None
+    deletion_timestamp: str | None = None
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+    owner_references: list[OwnerReference] | None = None
+    finalizers: list[str] | None = None
+
+    @property
+    def controller(self) -> OwnerReference | None:
+        """The owner reference with `controller: true`, if there is one."""
+        for reference in self.owner_references or ():
+            if reference.controller:
+                return reference
+        return None
+
+    def label(self, key: str) -> str | None:
+        """Value of the label `key`; `None` when the object does not carry it."""
+        return self.labels.get(key) if self.labels else None
+
+
+class PartialObject(msgspec.Struct, frozen=True, rename="camel"):
+    """What `PartialObjectMetadata` carries."""
+
+    metadata: ObjectMeta
+    api_version: str = ""
+    kind: str = ""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class GroupResource:
+    """A resource without its version, as rings name it; `group` is empty for core."""
+
+    group: str
+    resource: str
+
+    def __str__(self) -> str:
+        return f"{self.resource}.{self.group}" if self.group else self.resource
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Resource:
+    """A resource that the API server serves, as discovery tells it.
+
+    `plural` is the path segment (`configmaps`), `kind` the object's (`ConfigMap`).
+    """
+
+    group: str
+    version: str
+    plural: str
+    kind: str
+    namespaced: bool = True
+
+    @property
+    def api_version(self) -> str:
+        """`v1` for the core group, else `<group>/<version>`."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    @property
+    def group_resource(self) -> GroupResource:
+        """The same resource without version and kind."""
+        return GroupResource(self.group, self.plural)
+
+    def path(self, namespace: str | None = None, name: str | None = None) -> str:
+        """URL path of the collection, or of the object `name`.
+
+        `namespace` None means all namespaces, or a cluster-scoped resource.
+        """
+        parts = [f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"]
+        if namespace:
+            parts += ["namespaces", namespace]
+        parts.append(self.plural)
+        if name:
+            parts.append(name)
+        return "/".join(parts)
+
+
+LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease")
+NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
+CLUSTERRINGS = Resource("sharding.timebertt.dev", "v1alpha1", "clusterrings", "ClusterRing", namespaced=False)
