@@ -1,0 +1,51 @@
+"""Time, as everything else in this project gets it.
+
+Does: hand out the only clock that code outside this module may look at, so that
+tests and simulations can replace it.  Refuses: to be compared between machines;
+`monotonic()` means something on this machine, in this boot, and nowhere else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from datetime import UTC, datetime
+from typing import Final, Protocol
+
+#: CLOCK_BOOTTIME goes on while the machine is suspended.  A lease that ran out
+#: while a virtual machine was paused must look run out when it wakes up.
+_BOOTTIME: Final[int | None] = getattr(time, "CLOCK_BOOTTIME", None)
+
+
+class Clock(Protocol):
+    """What tells the time and lets time pass."""
+
+    def monotonic(self) -> float:
+        """Seconds that never go back; time spent suspended counts where the system offers it."""
+        ...
+
+    def now(self) -> datetime:
+        """Wall clock, aware, in UTC; for people and for timestamps in objects, never for decisions."""
+        ...
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait; zero or less only gives other tasks a turn."""
+        ...
+
+
+class SystemClock:
+    """The clock of this machine."""
+
+    __slots__ = ()
+
+    def monotonic(self) -> float:
+        """Seconds since boot, suspended time included on Linux."""
+        return time.monotonic() if _BOOTTIME is None else time.clock_gettime(_BOOTTIME)
+
+    def now(self) -> datetime:
+        """Wall clock in UTC."""
+        return datetime.now(UTC)
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait on the running event loop."""
+        await asyncio.sleep(max(seconds, 0.0))

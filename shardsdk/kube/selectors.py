@@ -1,0 +1,72 @@
+"""Label and field selectors as the API server reads them.
+
+Does: render terms and join them.  Refuses: to parse or evaluate selectors, and
+to check keys (the API server answers 400 to a malformed one).
+
+>>> Selector(labels=join(exists("team"), not_in("tier", ["a", "b"]))).labels
+'team,tier notin (a,b)'
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Selector:
+    """What a list or watch selects; an empty string selects everything."""
+
+    labels: str = ""
+    fields: str = ""
+
+    def __str__(self) -> str:
+        return " and ".join(part for part in (self.labels, self.fields) if part) or "everything"
+
+
+def join(*terms: str) -> str:
+    """All of `terms` must hold; empty ones are left out."""
+    return ",".join(term for term in terms if term)
+
+
+def exists(key: str) -> str:
+    """The object carries `key`, whatever its value."""
+    return key
+
+
+def absent(key: str) -> str:
+    """The object does not carry `key`."""
+    return f"!{key}"
+
+
+def equals(key: str, value: str) -> str:
+    """`key` has exactly this value (labels and fields)."""
+    return f"{key}={value}"
+
+
+def differs(key: str, value: str) -> str:
+    """`key` has another value; objects without the label match too (labels and fields)."""
+    return f"{key}!={value}"
+
+
+def within(key: str, values: Iterable[str]) -> str:
+    """`key` has one of `values`.
+
+    Raises: ValueError for no values at all, which the API server would refuse.
+    """
+    return f"{key} in ({_listed(values)})"
+
+
+def not_in(key: str, values: Iterable[str]) -> str:
+    """`key` has none of `values`; objects without the key match too, so join with `exists` if they must not.
+
+    Raises: ValueError for no values at all, which the API server would refuse.
+    """
+    return f"{key} notin ({_listed(values)})"
+
+
+def _listed(values: Iterable[str]) -> str:
+    ordered = sorted(set(values))
+    if not ordered:
+        raise ValueError("a set-based selector needs at least one value; use exists() or absent() instead")
+    return ",".join(ordered)
