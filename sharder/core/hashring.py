@@ -1,0 +1,65 @@
+"""The hash ring: which shard a ring key belongs to.
+
+Does: consistent hashing over xxHash64 tokens.  The ring is a function of the
+*set* of names: when a shard leaves, only its keys move; when one joins, keys
+move only to it.  Refuses: to know shards, leases or objects; it maps strings.
+
+Hash, tokens and tie-break are frozen: changing them moves every object of every
+ring (docs/decisions/0001, tests/vectors/hashring.json).
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Final
+
+from xxhash import xxh64_intdigest
+
+#: Tokens a shard has on the ring. Measured: the fullest shard holds 1.03 (3
+#: shards), 1.05 (10), 1.10 (50) times the mean; 50 shards build in some 40 ms.
+TOKENS_PER_SHARD: Final = 1024
+
+
+class HashRing:
+    """An immutable ring over shard names; equal when made of the same names and tokens."""
+
+    __slots__ = ("_hashes", "_owners", "names", "tokens")
+
+    def __init__(self, names: Iterable[str], tokens: int = TOKENS_PER_SHARD) -> None:
+        self.names: Final = frozenset(names)
+        self.tokens: Final = tokens
+        by_hash: dict[int, str] = {}
+        suffixes = _suffixes(tokens)
+        # Backwards, so that of two equal hashes the smaller name stays.
+        for name in sorted(self.names, reverse=True):
+            prefix = name.encode()
+            by_hash.update(dict.fromkeys([xxh64_intdigest(prefix + suffix) for suffix in suffixes], name))
+        self._hashes: Final = array("Q", sorted(by_hash))
+        self._owners: Final = [by_hash[value] for value in self._hashes]
+
+    def owner(self, key: str | bytes) -> str | None:
+        """The shard of `key`: that of the first token at or after its hash; `None` when the ring is empty."""
+        if not self._owners:
+            return None
+        position = bisect_left(self._hashes, xxh64_intdigest(key.encode() if isinstance(key, str) else key))
+        return self._owners[position if position < len(self._owners) else 0]
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, HashRing) and (self.names, self.tokens) == (other.names, other.tokens)
+
+    def __hash__(self) -> int:
+        return hash((self.names, self.tokens))
+
+    def __repr__(self) -> str:
+        return f"HashRing({sorted(self.names)}, tokens={self.tokens})"
+
+
+@lru_cache(maxsize=4)
+def _suffixes(tokens: int) -> tuple[bytes, ...]:
+    return tuple(f"/{index}".encode() for index in range(tokens))

@@ -1,0 +1,58 @@
+"""Who is in a ring right now, as an immutable snapshot.
+
+Does: derive from the leases alone which shards are available, so that every
+replica agrees without comparing clocks.  Refuses: to place objects on a name
+that two leases claim, or that cannot be a label value.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Container, Iterable
+from dataclasses import dataclass, field
+
+from sharder.core.hashring import HashRing
+from shardsdk.protocol.labels import is_label_name
+from shardsdk.protocol.leases import Lease
+
+_EMPTY = HashRing(())
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    """A ring's shards.
+
+    `available`: held by exactly one shard; they make the hash ring.
+    `ready`: those of them that objects may be drained toward.
+    `ambiguous`: names held in two namespaces; what they have stays where it is.
+    `unusable`: held, but the name cannot be a label value (over 63 characters).
+    """
+
+    available: frozenset[str] = frozenset()
+    ready: frozenset[str] = frozenset()
+    ambiguous: frozenset[str] = frozenset()
+    unusable: frozenset[str] = frozenset()
+    ring: HashRing = field(default=_EMPTY, compare=False)
+
+    def target(self, key: str) -> str | None:
+        """The ring's answer for `key`; `None` when no shard is available."""
+        return self.ring.owner(key)
+
+
+def build(leases: Iterable[Lease], ready: Container[str], previous: Membership | None = None) -> Membership:
+    """The membership that one ring's `leases` tell; `ready` names the shards whose lease has not expired.
+
+    The hash ring of `previous` is used again when its names are the same:
+    building one takes milliseconds, renewals come all the time.
+    """
+    held = Counter(lease.metadata.name for lease in leases if lease.held_by_shard)
+    unusable = frozenset(name for name in held if not is_label_name(name))
+    ambiguous = frozenset(name for name, count in held.items() if count > 1) - unusable
+    available = frozenset(held) - ambiguous - unusable
+    return Membership(
+        available=available,
+        ready=frozenset(name for name in available if name in ready),
+        ambiguous=ambiguous,
+        unusable=unusable,
+        ring=previous.ring if previous is not None and previous.available == available else HashRing(available),
+    )

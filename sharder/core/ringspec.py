@@ -1,0 +1,263 @@
+"""A ClusterRing: parsed, then resolved against what the API server serves.
+
+Does: read a ring leniently and name everything that is wrong with it at once.
+Refuses: to apply half of a ring; one with problems is not used at all.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Final
+
+from sharder.core.problems import Problem, render_problems
+from sharder.core.selectors import NAMESPACE_NAME_LABEL, LabelSelector, all_namespaces_except, parse_selector
+from shardsdk.errors import ConfigurationError, InvalidRingName
+from shardsdk.protocol.labels import SYSTEM_NAMESPACE, RingLabels, parse_ring_name
+from shardsdk.protocol.objects import GroupResource, Resource
+
+#: Main resources of one ring. The CRD has the same bound.
+MAX_RESOURCES: Final = 32
+#: Controlled resources of one main resource. The CRD has the same bound.
+MAX_CONTROLLED: Final = 16
+#: Source: Kubernetes, "Object Names and IDs": a group is a DNS subdomain, a plural a DNS label.
+MAX_GROUP_LENGTH: Final = 253
+MAX_RESOURCE_LENGTH: Final = 63
+
+_GROUP = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_PLURAL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+
+
+class InvalidRing(ConfigurationError):
+    """A ring cannot be used as it is written; `problems` says all that is wrong with it."""
+
+    def __init__(self, name: str, problems: tuple[Problem, ...]) -> None:
+        super().__init__(f"ring {name!r} is not used: {render_problems(problems)}")
+        self.problems = problems
+
+
+class Role(StrEnum):
+    """How a ring looks at a resource."""
+
+    MAIN = "main"
+    CONTROLLED = "controlled"
+
+
+@dataclass(frozen=True, slots=True)
+class MainSpec:
+    """A main resource with the resources that its objects control, as the ring names them."""
+
+    resource: GroupResource
+    controlled: tuple[GroupResource, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RingSpec:
+    """A ring as its user wrote it.
+
+    `namespace_selector` None: the sharder's default. `watch_unassigned_controlled`
+    False: no watch is held on unassigned controlled objects, resyncs find them.
+    """
+
+    name: str
+    uid: str
+    generation: int
+    labels: RingLabels
+    resources: tuple[MainSpec, ...] = ()
+    namespace_selector: LabelSelector | None = None
+    watch_unassigned_controlled: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedMain:
+    """A served main resource with its served controlled resources."""
+
+    resource: Resource
+    controlled: tuple[Resource, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A resource in the part that it plays in a ring; `main` is itself for a main resource."""
+
+    role: Role
+    resource: Resource
+    main: ResolvedMain
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedRing:
+    """A ring whose resources are served, and the namespaces it covers when it does not say."""
+
+    spec: RingSpec
+    mains: tuple[ResolvedMain, ...]
+    default_namespaces: LabelSelector = field(default_factory=lambda: default_namespaces(SYSTEM_NAMESPACE))
+
+    @property
+    def namespace_selector(self) -> LabelSelector:
+        """The namespaces that the ring covers."""
+        return self.default_namespaces if self.spec.namespace_selector is None else self.spec.namespace_selector
+
+    def subjects(self) -> Iterator[Subject]:
+        """Every resource of the ring, each main before those it controls."""
+        for main in self.mains:
+            yield Subject(Role.MAIN, main.resource, main)
+            for controlled in main.controlled:
+                yield Subject(Role.CONTROLLED, controlled, main)
+
+    def find(self, resource: GroupResource) -> Subject | None:
+        """The part of `resource` in this ring; `None`: it has none."""
+        for subject in self.subjects():
+            if subject.resource.group_resource == resource:
+                return subject
+        return None
+
+    def in_scope(self, namespace: str, namespace_labels: Mapping[str, str] | None = None) -> bool:
+        """Whether objects of `namespace` belong to the ring; cluster-scoped ones (empty `namespace`) always do.
+
+        `namespace_labels` None: nothing is known but the name.
+        """
+        if not namespace:
+            return True
+        return self.namespace_selector.matches({**(namespace_labels or {}), NAMESPACE_NAME_LABEL: namespace})
+
+
+def default_namespaces(system_namespace: str) -> LabelSelector:
+    """What a ring without a namespaceSelector covers."""
+    return all_namespaces_except("kube-system", system_namespace)
+
+
+def resolve(
+    spec: RingSpec, served: Mapping[GroupResource, Resource | None], namespaces: LabelSelector | None = None
+) -> tuple[ResolvedRing, tuple[GroupResource, ...]]:
+    """The ring with those resources that are `served`, and the ones that are not.
+
+    A main resource that is not served takes its controlled ones along: without
+    it they have no key. `namespaces` is the default for rings that do not say.
+    """
+    mains: list[ResolvedMain] = []
+    missing: list[GroupResource] = []
+    for main in spec.resources:
+        found = {name: served.get(name) for name in (main.resource, *main.controlled)}
+        missing += [name for name, resource in found.items() if resource is None]
+        resource = found[main.resource]
+        if resource is not None:
+            controlled = tuple(known for name in main.controlled if (known := found[name]) is not None)
+            mains.append(ResolvedMain(resource, controlled))
+    default = default_namespaces(SYSTEM_NAMESPACE) if namespaces is None else namespaces
+    return ResolvedRing(spec, tuple(mains), default), tuple(missing)
+
+
+def parse_ring(raw: Mapping[str, Any]) -> RingSpec:
+    """Read a ClusterRing as the API server sent it.
+
+    Raises: InvalidRing with every problem found.
+    """
+    problems: list[Problem] = []
+    metadata, spec = _map(raw.get("metadata"), "metadata", problems), _map(raw.get("spec"), "spec", problems)
+    name, labels = str(metadata.get("name") or ""), None
+    try:
+        labels = parse_ring_name(name)
+    except InvalidRingName as error:
+        message, _, remedy = str(error).partition("; ")
+        problems.append(Problem("metadata.name", message, remedy or "use another name"))
+    resources = _parse_resources(spec.get("resources"), problems)
+    problems += _find_repetitions(resources)
+    selector = None
+    if spec.get("namespaceSelector") is not None:
+        selector, wrong = parse_selector(spec["namespaceSelector"], "spec.namespaceSelector")
+        problems += wrong
+    watch = spec.get("watchUnassignedControlled", True)
+    if not isinstance(watch, bool):
+        problems.append(Problem("spec.watchUnassignedControlled", "is not a boolean", "write true or false"))
+    if problems or labels is None:
+        raise InvalidRing(name, tuple(problems))
+    generation = metadata.get("generation")
+    return RingSpec(
+        name=name,
+        uid=str(metadata.get("uid") or ""),
+        generation=generation if isinstance(generation, int) else 0,
+        labels=labels,
+        resources=tuple(main for _, main in resources),
+        namespace_selector=selector,
+        watch_unassigned_controlled=watch is not False,
+    )
+
+
+def _parse_resources(raw: object, problems: list[Problem]) -> list[tuple[str, MainSpec]]:
+    mains = []
+    for path, entry in _entries(raw, "spec.resources", MAX_RESOURCES, problems):
+        main = _parse_group_resource(entry, path, problems)
+        listed = _entries(entry.get("controlledResources"), f"{path}.controlledResources", MAX_CONTROLLED, problems)
+        controlled = [_parse_group_resource(item, where, problems) for where, item in listed]
+        if main is not None:
+            mains.append((path, MainSpec(main, tuple(known for known in controlled if known is not None))))
+    return mains
+
+
+def _parse_group_resource(entry: Mapping[str, Any], path: str, problems: list[Problem]) -> GroupResource | None:
+    group, resource = entry.get("group", ""), entry.get("resource")
+    before = len(problems)
+    if group is None:
+        group = ""
+    if not isinstance(group, str) or len(group) > MAX_GROUP_LENGTH or (group and not _GROUP.fullmatch(group)):
+        problems.append(
+            Problem(f"{path}.group", f"{group!r} is no API group", "use one like 'apps', or \"\" for the core group")
+        )
+    if not isinstance(resource, str) or len(resource) > MAX_RESOURCE_LENGTH or not _PLURAL.fullmatch(resource):
+        problems.append(
+            Problem(
+                f"{path}.resource",
+                f"{resource!r} is no resource",
+                "use its lower-case plural like 'deployments', without version, subresource or wildcard",
+            )
+        )
+    return GroupResource(group, str(resource)) if len(problems) == before else None
+
+
+def _find_repetitions(resources: list[tuple[str, MainSpec]]) -> list[Problem]:
+    """A resource has one part in a ring: else one object would have two keys."""
+    seen: dict[GroupResource, str] = {}
+    problems = []
+    named = [(path, main.resource) for path, main in resources] + [
+        (f"{path}.controlledResources", controlled) for path, main in resources for controlled in main.controlled
+    ]
+    for path, resource in named:
+        if resource in seen:
+            problems.append(
+                Problem(
+                    path,
+                    f"{resource} is already listed at {seen[resource]}",
+                    "list a resource once, either as main or as controlled; use a second ring for the other part",
+                )
+            )
+        seen.setdefault(resource, path)
+    return problems
+
+
+def _map(raw: object, path: str, problems: list[Problem]) -> Mapping[str, Any]:
+    if raw is None:
+        return {}
+    if isinstance(raw, Mapping):
+        return raw
+    problems.append(Problem(path, "is not an object", "write it as a map of fields"))
+    return {}
+
+
+def _entries(raw: object, path: str, most: int, problems: list[Problem]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """The objects of a list with the path of each; malformed ones are told and left out."""
+    if raw is None:
+        return
+    if not isinstance(raw, list):
+        problems.append(Problem(path, "is not a list", "write a list of group and resource"))
+        return
+    if len(raw) > most:
+        problems.append(Problem(path, f"has {len(raw)} entries", f"list at most {most}"))
+    for index, entry in enumerate(raw[:most]):
+        where = f"{path}[{index}]"
+        if isinstance(entry, Mapping):
+            yield where, entry
+        else:
+            problems.append(Problem(where, "is not an object", "write group and resource"))

@@ -1,0 +1,128 @@
+"""From a shard's lease to its state, and to the moment to look again.
+
+Does: judge by what was observed when, on one monotonic clock, counting only
+time in which commits were proven.  Refuses: to read the times written in the
+lease; they come from another machine's clock.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+
+from shardsdk.protocol.leases import Lease, LeaseSpec
+
+#: Duration of a lease that does not say a usable one.
+#: Source: client-go's default `LeaseDuration`, which every Go shard starts with.
+DEFAULT_DURATION_SECONDS: Final = 15
+#: A released lease says this duration; any other way of emptying it is not a release.
+#: Source: client-go `release()`.
+RELEASED_DURATION_SECONDS: Final = 1
+#: How long a dead shard's lease is kept after it ran out, for its shard to come back to.
+ORPHANED_AFTER_SECONDS: Final = 60
+
+
+class State(StrEnum):
+    """A shard's state; the value is what the lease's state label says."""
+
+    READY = "ready"
+    EXPIRED = "expired"
+    UNCERTAIN = "uncertain"
+    DEAD = "dead"
+    ORPHANED = "orphaned"
+
+    @property
+    def available(self) -> bool:
+        """Whether the shard is in the hash ring."""
+        return self in (State.READY, State.EXPIRED, State.UNCERTAIN)
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseFacts:
+    """What a lease says, and since when (`seen_at`, monotonic) it has said so.
+
+    `holder` is empty when nobody holds it; `duration_seconds` is always usable;
+    `released` tells a release from a holder that someone wiped out. `uid` and
+    `spec` tell one renewal from the next.
+    """
+
+    namespace: str
+    name: str
+    holder: str
+    duration_seconds: int
+    fenced: bool
+    seen_at: float
+    released: bool
+    uid: str = ""
+    spec: LeaseSpec = field(default_factory=LeaseSpec)
+
+    @property
+    def held_by_shard(self) -> bool:
+        """Whether its own shard holds the lease; then the shard is available."""
+        return self.holder != "" and self.holder == self.name
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """A span of monotonic time in which commits were proven without a break; `until` counts as now."""
+
+    since: float
+    until: float
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """A shard's state; time alone changes it no earlier than `look_again_at` (`None`: never)."""
+
+    state: State
+    look_again_at: float | None
+
+
+def facts_of(lease: Lease, seen_at: float) -> LeaseFacts:
+    """The facts of a lease whose present content was first seen at `seen_at`."""
+    duration = lease.spec.lease_duration_seconds
+    return LeaseFacts(
+        namespace=lease.metadata.namespace,
+        name=lease.metadata.name,
+        holder=lease.holder,
+        duration_seconds=duration if duration is not None and duration > 0 else DEFAULT_DURATION_SECONDS,
+        fenced=lease.fenced,
+        seen_at=seen_at,
+        released=lease.holder == "" and duration == RELEASED_DURATION_SECONDS,
+        uid=lease.metadata.uid,
+        spec=lease.spec,
+    )
+
+
+def observe(previous: LeaseFacts | None, lease: Lease, now: float) -> LeaseFacts:
+    """The facts after seeing `lease` at `now`.
+
+    A lease whose spec is the same was not renewed and keeps its `seen_at`: our
+    own state label and others' annotations also make events.
+    """
+    renewed = previous is None or previous.uid != lease.metadata.uid or previous.spec != lease.spec
+    return facts_of(lease, now if previous is None or renewed else previous.seen_at)
+
+
+def runs_out_at(facts: LeaseFacts, proof: Proof) -> float:
+    """E: one duration after the lease was seen to change, or after proof began, whichever is later."""
+    return max(facts.seen_at, proof.since) + facts.duration_seconds
+
+
+def classify(facts: LeaseFacts, proof: Proof) -> Standing:
+    """The state of the shard whose lease this is, as far as proven time tells.
+
+    ORPHANED says only that the time has come; whether objects are left is the
+    caller's to check.
+    """
+    end, now = runs_out_at(facts, proof), proof.until
+    if not facts.held_by_shard:
+        if now < end + ORPHANED_AFTER_SECONDS:
+            return Standing(State.DEAD, end + ORPHANED_AFTER_SECONDS)
+        return Standing(State.ORPHANED, None)
+    if now < end:
+        return Standing(State.READY, end)
+    if now < end + facts.duration_seconds and not facts.fenced:
+        return Standing(State.EXPIRED, end + facts.duration_seconds)
+    return Standing(State.UNCERTAIN, None)
