@@ -1,0 +1,65 @@
+# One door. `make help` lists what is behind it; a machine needs python3 (3.11 or newer) and make, nothing else.
+
+PYTHON ?= python3
+VENV   := .venv
+RUN    := $(VENV)/bin/python -m
+READY  := $(VENV)/.ready
+ARGS   ?=
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help setup controlplane demo test unit check fmt lock bench simulate cluster-up cluster-down cluster-status clean distclean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+$(READY): requirements-dev.txt pyproject.toml .ci/environment.py
+	@$(PYTHON) .ci/environment.py $(VENV) requirements-dev.txt
+	@touch $@
+
+setup: $(READY) ## make .venv with the locked dependencies
+
+controlplane: $(READY) ## find or build etcd, kube-apiserver, kube-controller-manager and kubectl
+	@$(RUN) localcluster acquire
+
+demo: $(READY) ## watch shards share, hand over and lose their objects (KEEP=1 leaves it running)
+	@$(RUN) examples.demo $(if $(KEEP),--keep)
+
+test: controlplane check ## set everything up, check the code and run every test (ARGS= for pytest)
+	@$(RUN) pytest $(ARGS)
+
+unit: $(READY) ## run the tests that need no control plane
+	@$(RUN) pytest tests/unit tests/properties tests/scenarios $(ARGS)
+
+check: $(READY) ## lint, formatting, types, import rules
+	@$(RUN) ruff check --quiet . && $(RUN) ruff format --check --quiet .
+	@$(RUN) mypy --no-error-summary && $(VENV)/bin/lint-imports --no-logo --config pyproject.toml > $(VENV)/.imports || { cat $(VENV)/.imports; exit 1; }
+
+fmt: $(READY) ## format the code and mend what can be mended
+	@$(RUN) ruff check --fix --quiet . ; $(RUN) ruff format .
+
+lock: $(READY) ## lock the newest dependencies that pyproject.toml allows
+	@$(RUN) uv pip compile pyproject.toml --extra sharder --group dev --universal --python-version 3.11 --generate-hashes \
+	  --no-emit-index-url --custom-compile-command "make lock" --upgrade --quiet --output-file requirements-dev.txt
+
+bench: $(READY) controlplane ## measure rates, latencies, CPU and memory next to the raw API server
+	@$(RUN) bench $(ARGS)
+
+simulate: $(READY) ## drive sharder and shards through random schedules in virtual time (SEED=, RUNS=)
+	@$(RUN) tests.simulation $(if $(SEED),--seed $(SEED)) $(if $(RUNS),--runs $(RUNS))
+
+cluster-up: $(READY) ## start a control plane and print its KUBECONFIG
+	@$(RUN) localcluster up
+
+cluster-down: $(READY) ## stop it
+	@$(RUN) localcluster down
+
+cluster-status: $(READY) ## say whether it runs
+	@$(RUN) localcluster status
+
+clean: ## remove caches and build output
+	@rm -rf build dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	@find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
+
+distclean: clean ## remove .venv as well (the control plane's cache, outside the checkout, stays)
+	@rm -rf $(VENV)
