@@ -1,0 +1,246 @@
+"""Who owns an object: the one decision that webhook and placement loop both take.
+
+Does: look up a literal table, after the few rules that come before it.  Refuses:
+to act.  A MOVE or RELEASE takes an object away from a shard that is gone, and
+only who holds that shard's lease may carry it out.
+
+Rules before the table, first match wins:
+
+1. An object without a ring key is not ours.
+2. On a name that two leases claim, nothing moves.
+3. A draining main object waits for its shard, as long as that is available.
+4. An object that left the ring's scope is drained and released (LEAVING).
+5. Without a place to go (no shard, owner unassigned or on no available shard) it waits.
+6. TABLE; but nothing is drained toward a shard that is not ready.
+
+A drain label on a controlled object means nothing: shards acknowledge for main
+objects only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum, StrEnum
+from types import MappingProxyType
+from typing import Final, assert_never
+
+from sharder.core.membership import Membership
+from sharder.core.ringspec import Role
+
+
+class Situation(Enum):
+    """Where an object is, seen from where it should be."""
+
+    NOBODY = "nobody"
+    DESIRED = "its shard (desired)"
+    OTHER_AVAILABLE = "other, available"
+    STRANDED = "stranded"
+
+
+class Decision(Enum):
+    """What to do with an object; the value says it in words."""
+
+    ASSIGN = "label it with the target"
+    KEEP = "leave it where it is"
+    DRAIN = "ask its shard to let go"
+    MOVE = "label it with the target instead of its shard"
+    DEFER = "not now; look again when something changes"
+    IGNORE = "not ours"
+    AWAIT = "wait for its shard to acknowledge the drain"
+    RELEASE = "take both labels off"
+
+
+_Table = Mapping[tuple[Role, Situation], Decision]
+
+#: Inside the ring's scope, when it is known where the object should be.
+TABLE: Final[_Table] = MappingProxyType(
+    {
+        (Role.MAIN, Situation.NOBODY): Decision.ASSIGN,
+        (Role.MAIN, Situation.DESIRED): Decision.KEEP,
+        (Role.MAIN, Situation.OTHER_AVAILABLE): Decision.DRAIN,
+        (Role.MAIN, Situation.STRANDED): Decision.MOVE,
+        (Role.CONTROLLED, Situation.NOBODY): Decision.ASSIGN,
+        (Role.CONTROLLED, Situation.DESIRED): Decision.KEEP,
+        (Role.CONTROLLED, Situation.OTHER_AVAILABLE): Decision.MOVE,
+        (Role.CONTROLLED, Situation.STRANDED): Decision.MOVE,
+    }
+)
+
+#: Outside the ring's scope. A controlled object on an available shard waits
+#: while its owner has a shard: the owner goes first, by acknowledgement.
+LEAVING: Final[_Table] = MappingProxyType(
+    {
+        (Role.MAIN, Situation.NOBODY): Decision.KEEP,
+        (Role.MAIN, Situation.DESIRED): Decision.DRAIN,
+        (Role.MAIN, Situation.OTHER_AVAILABLE): Decision.DRAIN,
+        (Role.MAIN, Situation.STRANDED): Decision.RELEASE,
+        (Role.CONTROLLED, Situation.NOBODY): Decision.KEEP,
+        (Role.CONTROLLED, Situation.DESIRED): Decision.RELEASE,
+        (Role.CONTROLLED, Situation.OTHER_AVAILABLE): Decision.RELEASE,
+        (Role.CONTROLLED, Situation.STRANDED): Decision.RELEASE,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The object should be on the shard `name`; `by_owner`: because its owner is."""
+
+    name: str
+    by_owner: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class NoKey:
+    """Nothing in the ring controls the object."""
+
+
+@dataclass(frozen=True, slots=True)
+class NoShard:
+    """No shard is available."""
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerUnassigned:
+    """The owner has no shard yet; the object follows it."""
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerUnavailable:
+    """The owner is labelled with the shard `name`, which is not available; both move as a group."""
+
+    name: str
+
+
+Desired = Target | NoKey | NoShard | OwnerUnassigned | OwnerUnavailable
+
+
+class Reason(StrEnum):
+    """Why; for logs and metrics."""
+
+    NO_KEY = "no_key"
+    AMBIGUOUS_SHARD = "ambiguous_shard"
+    DRAINING = "draining"
+    LEFT_SCOPE = "left_scope"
+    OWNER_STILL_ASSIGNED = "owner_still_assigned"
+    NO_SHARD_AVAILABLE = "no_shard_available"
+    OWNER_UNASSIGNED = "owner_unassigned"
+    OWNER_UNAVAILABLE = "owner_unavailable"
+    TARGET_UNAVAILABLE = "target_unavailable"
+    TARGET_NOT_READY = "target_not_ready"
+    TABLE = "table"
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """All that the decision depends on.
+
+    `shard_label` None: the object does not carry it. `draining`: it carries the
+    drain label. `in_scope`: its namespace and resource belong to the ring.
+    """
+
+    role: Role
+    shard_label: str | None
+    draining: bool
+    in_scope: bool
+    desired: Desired
+    membership: Membership
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The decision; `target` is the shard meant by ASSIGN, MOVE and DRAIN (None for a DRAIN out of the ring)."""
+
+    decision: Decision
+    target: str | None
+    reason: Reason
+
+
+def desire_main(key: str | None, membership: Membership) -> Desired:
+    """Where a main object with this key should be: the ring's answer."""
+    if key is None:
+        return NoKey()
+    name = membership.target(key)
+    return NoShard() if name is None else Target(name)
+
+
+def desire_controlled(
+    key: str | None, membership: Membership, *, owner_exists: bool, owner_label: str | None = None
+) -> Desired:
+    """Where a controlled object should be: with its owner; the ring's answer only if there is no owner.
+
+    `key` is that of the owner; `owner_label` is the shard label that the owner
+    carries now, None when it carries none.
+    """
+    if key is None or not owner_exists:
+        return desire_main(key, membership)
+    if owner_label is None:
+        return OwnerUnassigned()
+    if owner_label not in membership.available:
+        return OwnerUnavailable(owner_label)
+    return Target(owner_label, by_owner=True)
+
+
+def decide(facts: Facts) -> Outcome:
+    """The decision for one object; total."""
+    label, membership = facts.shard_label, facts.membership
+    if isinstance(facts.desired, NoKey):
+        return Outcome(Decision.IGNORE, None, Reason.NO_KEY)
+    if label in membership.ambiguous:
+        return Outcome(Decision.DEFER, None, Reason.AMBIGUOUS_SHARD)
+    if facts.role is Role.MAIN and facts.draining and label in membership.available:
+        return Outcome(Decision.AWAIT, None, Reason.DRAINING)
+    if not facts.in_scope:
+        return _decide_leaving(facts)
+    match facts.desired:
+        case NoShard():
+            kept = label in membership.available
+            return Outcome(Decision.KEEP if kept else Decision.DEFER, None, Reason.NO_SHARD_AVAILABLE)
+        case OwnerUnassigned():
+            return Outcome(Decision.DEFER, None, Reason.OWNER_UNASSIGNED)
+        case OwnerUnavailable():
+            return Outcome(Decision.DEFER, None, Reason.OWNER_UNAVAILABLE)
+        case Target(name=name):
+            return _decide_target(facts, name)
+        case _:
+            assert_never(facts.desired)
+
+
+def situation_of(label: str | None, target: str | None, membership: Membership) -> Situation:
+    """Where an object labelled `label` is, when it should be on `target`."""
+    if label is None:
+        return Situation.NOBODY
+    if label not in membership.available:
+        return Situation.STRANDED
+    return Situation.DESIRED if label == target else Situation.OTHER_AVAILABLE
+
+
+def _decide_target(facts: Facts, target: str) -> Outcome:
+    if target not in facts.membership.available:
+        return Outcome(Decision.DEFER, None, Reason.TARGET_UNAVAILABLE)
+    decision = TABLE[facts.role, situation_of(facts.shard_label, target, facts.membership)]
+    if decision is Decision.DRAIN and target not in facts.membership.ready:
+        return Outcome(Decision.DEFER, None, Reason.TARGET_NOT_READY)
+    return Outcome(decision, None if decision is Decision.KEEP else target, Reason.TABLE)
+
+
+def _decide_leaving(facts: Facts) -> Outcome:
+    situation = situation_of(facts.shard_label, None, facts.membership)
+    follows = isinstance(facts.desired, OwnerUnavailable) or (
+        isinstance(facts.desired, Target) and facts.desired.by_owner
+    )
+    if facts.role is Role.CONTROLLED and situation is Situation.OTHER_AVAILABLE and follows:
+        return Outcome(Decision.DEFER, None, Reason.OWNER_STILL_ASSIGNED)
+    return Outcome(LEAVING[facts.role, situation], None, Reason.LEFT_SCOPE)
+
+
+def render_table(table: _Table = TABLE) -> str:
+    """The table as Markdown, for the documentation."""
+    lines = [
+        "| | " + " | ".join(situation.value for situation in Situation) + " |",
+        "|---" * (len(Situation) + 1) + "|",
+    ]
+    for role in Role:
+        lines.append(f"| {role.value} | " + " | ".join(table[role, each].name for each in Situation) + " |")
+    return "\n".join(lines)

@@ -1,0 +1,58 @@
+"""The label patches by which objects change hands.
+
+Does: render them, each conditional on the version that was seen.  Refuses:
+patches that touch anything but this ring's two labels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from shardsdk.protocol.labels import DRAIN_VALUE, RingLabels
+
+Patch = dict[str, Any]
+
+
+def assign(labels: RingLabels, target: str, resource_version: str, clear_drain: bool = False) -> Patch:
+    """Merge patch: the object is the shard `target`'s; for ASSIGN and for MOVE, so there is no moment without owner.
+
+    `clear_drain` removes the drain label in the same write (harmless when absent).
+    """
+    changed: dict[str, str | None] = {labels.shard: target}
+    if clear_drain:
+        changed[labels.drain] = None
+    return _merge(changed, resource_version)
+
+
+def drain(labels: RingLabels, resource_version: str) -> Patch:
+    """Merge patch: ask the object's shard to let go."""
+    return _merge({labels.drain: DRAIN_VALUE}, resource_version)
+
+
+def release(labels: RingLabels, resource_version: str) -> Patch:
+    """Merge patch: the object is nobody's."""
+    return _merge({labels.shard: None, labels.drain: None}, resource_version)
+
+
+def admit(labels: RingLabels, present: Mapping[str, object] | None, target: str, *, clear_drain: bool) -> list[Patch]:
+    """JSON patch for an admission answer: the object is the shard `target`'s.
+
+    `present` are the labels of the object under review, None when it has no map
+    of them. `clear_drain` removes a drain label that is there.
+    """
+    if not present:
+        return [{"op": "add", "path": "/metadata/labels", "value": {labels.shard: target}}]
+    operations: list[Patch] = [{"op": "add", "path": _pointer(labels.shard), "value": target}]
+    if clear_drain and labels.drain in present:
+        operations.append({"op": "remove", "path": _pointer(labels.drain)})
+    return operations
+
+
+def _merge(changed: Mapping[str, str | None], resource_version: str) -> Patch:
+    return {"metadata": {"resourceVersion": resource_version, "labels": dict(changed)}}
+
+
+def _pointer(label: str) -> str:
+    """JSON pointer to a label. Source: RFC 6901, section 3."""
+    return "/metadata/labels/" + label.replace("~", "~0").replace("/", "~1")
