@@ -1,0 +1,136 @@
+"""Processes in virtual time that can be paused, resumed and killed between any two of their steps.
+
+A paused process takes no step while time and everybody else go on, as after
+SIGSTOP or a suspended virtual machine; what reached it meanwhile is delivered
+when it is resumed, timeouts first.  A killed one never takes a step again, not
+even a `finally`.
+
+    process = Process("shard-a")
+    process.start(shard(api, clock))      # and every task that this one starts
+    process.pause()
+
+Does: gate the tasks that a process starts, found by a context variable that
+tasks inherit.  Refuses: to stop plain callbacks (`call_later`), and whatever a
+simulated server does for the process: start that with `outside`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from collections.abc import Callable, Coroutine, Generator
+from enum import Enum
+from typing import Any, Final, TypeVar
+from weakref import WeakKeyDictionary
+
+T = TypeVar("T")
+
+_CURRENT: Final[contextvars.ContextVar[Process | None]] = contextvars.ContextVar("process", default=None)
+_OPENED: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, bool]] = WeakKeyDictionary()
+
+
+class ProcessState(Enum):
+    """Whether a process takes steps."""
+
+    RUNNING = "running"
+    PAUSED = "paused"
+    KILLED = "killed"
+
+
+class Process:
+    """A process of a scenario: a name, its tasks, and whether they take steps."""
+
+    __slots__ = ("_gates", "name", "state")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.state = ProcessState.RUNNING
+        self._gates: list[asyncio.Future[None]] = []
+
+    def start(self, coroutine: Coroutine[Any, Any, T], *, name: str | None = None) -> asyncio.Task[T]:
+        """Run `coroutine` as a task of this process; tasks that it starts belong to the process too."""
+        context = contextvars.copy_context()
+        context.run(_CURRENT.set, self)
+        return asyncio.get_running_loop().create_task(coroutine, name=name or self.name, context=context)
+
+    def pause(self) -> None:
+        """Take no further step until `resume`."""
+        if self.state is ProcessState.RUNNING:
+            self.state = ProcessState.PAUSED
+
+    def resume(self) -> None:
+        """Go on; a killed process stays dead."""
+        if self.state is ProcessState.PAUSED:
+            self.state = ProcessState.RUNNING
+            self._open_gates()
+
+    def kill(self) -> None:
+        """Never take a step again."""
+        self.state = ProcessState.KILLED
+
+    def gate(self) -> asyncio.Future[None]:
+        """A future that is done once the process may go on."""
+        gate = asyncio.get_running_loop().create_future()
+        self._gates = [waiting for waiting in self._gates if not waiting.done()]
+        self._gates.append(gate)
+        return gate
+
+    def _open_gates(self) -> None:
+        gates, self._gates = self._gates, []
+        for gate in gates:
+            if not gate.done():
+                gate.set_result(None)
+
+
+class _Gated(Coroutine[Any, Any, T]):
+    """A coroutine that takes its steps only while its process runs."""
+
+    __slots__ = ("_inner", "_pending", "_process")
+
+    def __init__(self, inner: Coroutine[Any, Any, T], process: Process) -> None:
+        self._inner = inner
+        self._process = process
+        #: The step that was due when the process stood still.
+        self._pending: Callable[[], Any] | None = None
+
+    def send(self, value: Any) -> Any:
+        return self._step(self._pending or (lambda: self._inner.send(value)))
+
+    def throw(self, *error: Any) -> Any:
+        # A cancellation wins over the value that was due, as it does in asyncio.
+        return self._step(lambda: self._inner.throw(*error))
+
+    def close(self) -> None:
+        self._inner.close()
+
+    def __await__(self) -> Generator[Any, Any, T]:
+        return (yield from self._inner.__await__())
+
+    def _step(self, step: Callable[[], Any]) -> Any:
+        if self._process.state is ProcessState.RUNNING or _OPENED.get(asyncio.get_running_loop()):
+            self._pending = None
+            return step()
+        self._pending = step
+        gate = self._process.gate()
+        # What `Future.__await__` sets before it hands itself to the task.
+        gate._asyncio_future_blocking = True
+        return gate
+
+
+def process_task_factory(
+    loop: asyncio.AbstractEventLoop, coroutine: Any, *, context: contextvars.Context | None = None, **options: Any
+) -> asyncio.Task[Any]:
+    """Make a task; one that is started within a process is gated by it."""
+    process = _CURRENT.get() if context is None else context.get(_CURRENT)
+    body = coroutine if process is None else _Gated(coroutine, process)
+    return asyncio.Task(body, loop=loop, context=context, **options)
+
+
+def outside(coroutine: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+    """Run what the world does (a server, a network), whatever happens to the process that caused it."""
+    return asyncio.get_running_loop().create_task(coroutine, context=contextvars.Context())
+
+
+def open_all_gates(loop: asyncio.AbstractEventLoop) -> None:
+    """Let every task of `loop` take steps again, so that it can be cleaned up."""
+    _OPENED[loop] = True
