@@ -1,0 +1,123 @@
+"""Find the Kubernetes programs, or have them built once.
+
+In this order, and the first that has all four programs wins: the folder that
+`KUBEBUILDER_ASSETS` names, the `PATH`, the user's cache, a build from Go modules
+into that cache.  Programs of another minor version than 1.34 to 1.36 are passed
+over, with a word about it.
+
+Refuses: to download ready-made programs, and to build where one build is
+running already (it waits for that one).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+KUBERNETES_VERSION: Final = "v1.35.4"
+#: Minor versions of the API server that tests and demo are known to work with.
+_MINORS: Final = range(34, 37)
+PROGRAMS: Final = ("etcd", "kube-apiserver", "kube-controller-manager", "kubectl")
+MODULE: Final = Path(__file__).with_name("controlplane")
+_VERSION_SECONDS: Final = 30.0
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Binaries:
+    """How each program is called, and where it comes from (for people)."""
+
+    etcd: tuple[str, ...]
+    kube_apiserver: tuple[str, ...]
+    kube_controller_manager: tuple[str, ...]
+    kubectl: tuple[str, ...]
+    source: str
+
+
+def say(message: str) -> None:
+    """Tell the user, on standard error: standard output is for `export KUBECONFIG`."""
+    print(message, file=sys.stderr, flush=True)
+
+
+def find_binaries(
+    environment: Mapping[str, str] | None = None,
+    *,
+    build: Callable[[Path], None] | None = None,
+    tell: Say = say,
+) -> Binaries:
+    """Find the programs or build them; `build` makes the combined program at the path it is given.
+
+    Raises: BinariesMissing when there are none and the build failed.
+    """
+    environment = os.environ if environment is None else environment
+    assets = environment.get("KUBEBUILDER_ASSETS", "")
+    found = (assets and _in_folders(assets, f"KUBEBUILDER_ASSETS ({assets})", tell)) or _in_folders(
+        environment.get("PATH", os.defpath), "PATH", tell
+    )
+    if found:
+        return found
+    combined = cache_folder(environment) / "controlplane"
+    if combined.exists():
+        return _combined(combined, f"cache ({combined})")
+    if build is None:
+        from localcluster.build import build_controlplane
+
+        def build(target: Path) -> None:
+            build_controlplane(target, environment, tell)
+
+    build(combined)
+    return _combined(combined, f"built from Go modules ({combined})")
+
+
+def cache_folder(environment: Mapping[str, str]) -> Path:
+    """The folder of the combined program: per user, version, platform and module sources."""
+    home = environment.get("XDG_CACHE_HOME") or os.path.join(environment.get("HOME") or os.path.expanduser("~"), ".cache")
+    sources = b"\0".join((MODULE / name).read_bytes() for name in ("go.mod", "main.go"))
+    digest = hashlib.sha256(sources).hexdigest()[:8]
+    system, machine = platform.system().lower(), platform.machine().lower()
+    architecture = {"x86_64": "amd64", "aarch64": "arm64"}.get(machine, machine)
+    return Path(home, "controller-sharding", "localcluster", f"{KUBERNETES_VERSION}-{system}-{architecture}-{digest}")
+
+
+def _combined(path: Path, source: str) -> Binaries:
+    etcd, apiserver, manager, kubectl = ((str(path), program) for program in PROGRAMS)
+    return Binaries(etcd, apiserver, manager, kubectl, source)
+
+
+def _in_folders(search: str, source: str, tell: Say) -> Binaries | None:
+    paths = {program: shutil.which(program, path=search) for program in PROGRAMS}
+    found = [path for path in paths.values() if path]
+    missing = [program for program, path in paths.items() if not path]
+    if missing:
+        # kubectl alone is on many machines; that is no control plane worth a word.
+        if set(PROGRAMS) - set(missing) - {"kubectl"}:
+            tell(f"localcluster: {source} has no {', '.join(missing)}; not used")
+        return None
+    version = _version_of(paths["kube-apiserver"] or "")
+    if version is None or version[0] != 1 or version[1] not in _MINORS:
+        shown = "of an unknown version" if version is None else f"{version[0]}.{version[1]}"
+        tell(f"localcluster: kube-apiserver in {source} is {shown}, not 1.{_MINORS[0]} to 1.{_MINORS[-1]}; not used")
+        return None
+    etcd, apiserver, manager, kubectl = ((path,) for path in found)
+    return Binaries(etcd, apiserver, manager, kubectl, source)
+
+
+def _version_of(apiserver: str) -> tuple[int, int] | None:
+    try:
+        done = subprocess.run(
+            [apiserver, "--version"], capture_output=True, text=True, timeout=_VERSION_SECONDS, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    match = re.search(r"v(\d+)\.(\d+)", done.stdout)
+    return (int(match[1]), int(match[2])) if match else None

@@ -1,0 +1,183 @@
+"""The three components: how each is called, and how one is stopped, paused, restarted."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+from localcluster.errors import ComponentFailed
+from localcluster.ports import BIND_CONFLICT, LOOPBACK
+from localcluster.process import Supervisor
+
+#: What tests and the demo need: garbage collection, namespace deletion,
+#: ServiceAccounts, aggregated roles, and children of children to shard.
+DEFAULT_CONTROLLERS: Final = (
+    "clusterrole-aggregation-controller",
+    "deployment-controller",
+    "garbage-collector-controller",
+    "namespace-controller",
+    "replicaset-controller",
+    "serviceaccount-controller",
+)
+#: Several times what a loaded two-core machine needs.
+START_SECONDS: Final = 90.0
+#: An API server finishes its requests first; then it is killed.
+STOP_SECONDS: Final = 15.0
+_POLL_SECONDS: Final = 0.02
+
+
+class BindConflict(ComponentFailed):
+    """Another process took the port first; another port will do."""
+
+
+class Component:
+    """One process of the control plane, restartable under the same address."""
+
+    def __init__(
+        self,
+        name: str,
+        argv: Sequence[str],
+        supervisor: Supervisor,
+        is_ready: Callable[[], Awaitable[bool]],
+        *,
+        url: str = "",
+    ) -> None:
+        self.name = name
+        self.argv = tuple(argv)
+        self.url = url
+        self.pid = 0
+        self._supervisor = supervisor
+        self._is_ready = is_ready
+
+    @property
+    def log(self) -> Path:
+        """The file with the component's output."""
+        return self._supervisor.log(self.name)
+
+    @property
+    def running(self) -> bool:
+        """Whether the process is there (it may be paused)."""
+        return self.pid != 0 and self._supervisor.exit_code(self.name) is None
+
+    async def start(self, *, wait: bool = True) -> None:
+        """Start the process, and wait until it is ready unless told otherwise.
+
+        Raises: ComponentFailed.
+        """
+        # Nothing of the user's environment: a proxy variable would catch webhook calls.
+        self.pid = self._supervisor.start(self.name, self.argv, {"HOME": str(self._supervisor.folder)})
+        if wait:
+            await self.ready()
+
+    async def ready(self, timeout_seconds: float = START_SECONDS) -> None:
+        """Wait until the component says that it is ready.
+
+        Raises: ComponentFailed when it ended or is still not ready then.
+        """
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                while not await self._is_ready():
+                    self._check_alive()
+                    await asyncio.sleep(_POLL_SECONDS)
+        except TimeoutError:
+            raise self._supervisor.failure(self.name, f"was not ready after {timeout_seconds} s") from None
+
+    async def stop(self, timeout_seconds: float = STOP_SECONDS) -> None:
+        """Stop in order (SIGTERM), by SIGKILL when that takes too long."""
+        self._supervisor.signal(self.name, signal.SIGTERM)
+        try:
+            await self._supervisor.ended(self.name, timeout_seconds)
+        except TimeoutError:
+            await self.kill()
+
+    async def kill(self) -> None:
+        """SIGKILL, and wait until the process is gone."""
+        self._supervisor.signal(self.name, signal.SIGKILL)
+        await self._supervisor.ended(self.name, STOP_SECONDS)
+
+    def pause(self) -> None:
+        """SIGSTOP: the address accepts connections, nobody answers."""
+        self._supervisor.signal(self.name, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """SIGCONT."""
+        self._supervisor.signal(self.name, signal.SIGCONT)
+
+    async def restart(self, *, gracefully: bool = False) -> None:
+        """Kill and start again under the same address; returns once it is ready.
+
+        Gracefully (SIGTERM) an API server lets watches go on for up to a minute,
+        so that it mostly ends by the stop's time limit.
+        """
+        await (self.stop() if gracefully else self.kill())
+        await self.start()
+
+    def _check_alive(self) -> None:
+        code = self._supervisor.exit_code(self.name)
+        if code is None:
+            return
+        failure = self._supervisor.failure(self.name, f"ended with {code}")
+        if BIND_CONFLICT in self.log.read_text(errors="replace"):
+            raise BindConflict(str(failure))
+        raise failure
+
+
+def etcd_flags(data: Path, port: int) -> list[str]:
+    """Flags of a single etcd that need not survive a power cut."""
+    url = f"http://{LOOPBACK}:{port}"
+    return [
+        f"--data-dir={data}",
+        f"--listen-client-urls={url}",
+        f"--advertise-client-urls={url}",
+        # Nobody talks to peers, so any free port will do; the name below is never called.
+        f"--listen-peer-urls=http://{LOOPBACK}:0",
+        "--initial-advertise-peer-urls=http://localhost:2380",
+        "--initial-cluster=default=http://localhost:2380",
+        "--unsafe-no-fsync",
+        # Alone it wins every election: no need to wait a second for rivals.
+        "--heartbeat-interval=10",
+        "--election-timeout=100",
+        "--log-level=warn",
+    ]
+
+
+def apiserver_flags(pki: Path, etcd_port: int, port: int) -> list[str]:
+    """Flags of an API server with RBAC, tokens of its own and client certificates."""
+    return [
+        f"--etcd-servers=http://{LOOPBACK}:{etcd_port}",
+        f"--bind-address={LOOPBACK}",
+        f"--advertise-address={LOOPBACK}",
+        f"--secure-port={port}",
+        f"--cert-dir={pki}",
+        f"--tls-cert-file={pki}/server.crt",
+        f"--tls-private-key-file={pki}/server.key",
+        f"--client-ca-file={pki}/ca.crt",
+        f"--token-auth-file={pki}/tokens.csv",
+        "--authorization-mode=RBAC",
+        "--service-account-issuer=https://kubernetes.default.svc",
+        f"--service-account-key-file={pki}/serviceaccounts.key",
+        f"--service-account-signing-key-file={pki}/serviceaccounts.key",
+        "--service-cluster-ip-range=10.0.0.0/24",
+        # Pods may be made before the controller manager has made their ServiceAccount.
+        "--disable-admission-plugins=ServiceAccount",
+        "--endpoint-reconciler-type=none",
+        "--profiling=false",
+    ]
+
+
+def controller_manager_flags(pki: Path, kubeconfig: Path, controllers: Sequence[str]) -> list[str]:
+    """Flags of a controller manager that works alone and serves nothing."""
+    return [
+        f"--kubeconfig={kubeconfig}",
+        f"--controllers={','.join(controllers)}",
+        f"--service-account-private-key-file={pki}/serviceaccounts.key",
+        f"--root-ca-file={pki}/ca.crt",
+        "--leader-elect=false",
+        "--secure-port=0",
+        "--kube-api-qps=200",
+        "--kube-api-burst=400",
+        "--profiling=false",
+    ]

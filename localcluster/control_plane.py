@@ -1,0 +1,303 @@
+"""One real control plane: etcd, kube-apiserver, kube-controller-manager.
+
+Methods may be called from any event loop; nothing is bound to the one that
+started it, so that one control plane serves a whole test session.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import secrets
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import aiohttp
+
+from localcluster.admin import AdminClient, AdminError
+from localcluster.binaries import Binaries, find_binaries, say
+from localcluster.components import (
+    DEFAULT_CONTROLLERS,
+    BindConflict,
+    Component,
+    apiserver_flags,
+    controller_manager_flags,
+    etcd_flags,
+)
+from localcluster.errors import ComponentFailed, LocalClusterError
+from localcluster.kubeconfig import Cluster, certificate_credentials, token_credentials, write_kubeconfig
+from localcluster.pki import Authority
+from localcluster.ports import LOOPBACK, ReservedPort, reserve_port
+from localcluster.process import Supervisor
+
+#: Reserved ports make conflicts all but impossible; a few more tries settle the rest.
+_START_ATTEMPTS = 5
+#: A component that doesn't answer its health check by then is asked again.
+_HEALTH_SECONDS = 2.0
+#: Tokens for demo and tests that run for hours.
+_TOKEN_SECONDS = 24 * 3600
+_ADMIN = "admin"
+_MANAGER = "system:kube-controller-manager"
+
+
+class ControlPlane:
+    """A control plane of one's own; an async context manager, or `start` and `stop`.
+
+    `controllers=()` leaves the controller manager out.  Extra flags come last,
+    so that they win over the default ones.
+    """
+
+    def __init__(
+        self,
+        *,
+        binaries: Binaries | None = None,
+        apiserver_extra: Sequence[str] = (),
+        etcd_extra: Sequence[str] = (),
+        controllers: Sequence[str] = DEFAULT_CONTROLLERS,
+        controller_manager_extra: Sequence[str] = (),
+    ) -> None:
+        self._binaries = binaries
+        self._apiserver_extra = tuple(apiserver_extra)
+        self._etcd_extra = tuple(etcd_extra)
+        self._controllers = tuple(controllers)
+        self._manager_extra = tuple(controller_manager_extra)
+        self._ports: list[ReservedPort] = []
+        self._token = ""
+        self.apiservers: list[Component] = []
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        failed = isinstance(error, Exception)
+        self.close(keep_logs=failed)
+        if failed:
+            say(f"localcluster: the logs are kept in {self.logs}")
+
+    async def start(self) -> None:
+        """Start everything and wait until the API server takes requests.
+
+        Raises: BinariesMissing, ComponentFailed (its message names the log, which is kept).
+        """
+        if self._binaries is None:
+            self._binaries = await asyncio.to_thread(find_binaries)
+        for attempt in range(1, _START_ATTEMPTS + 1):
+            try:
+                await self._boot()
+                return
+            except BindConflict:
+                self.close()
+                if attempt == _START_ATTEMPTS:
+                    raise
+            except ComponentFailed:
+                self.close(keep_logs=True)
+                raise
+            except BaseException:
+                self.close()
+                raise
+
+    def close(self, *, keep_logs: bool = False) -> None:
+        """Kill every component and delete all data; harmless when that has been done."""
+        self._supervisor.close(keep_logs=keep_logs)
+        self._release_ports()
+
+    def detach(self) -> None:
+        """Leave it running after this process; `python -m localcluster down` ends it."""
+        self._supervisor.detach()
+        self._release_ports()
+
+    @property
+    def url(self) -> str:
+        """The (first) API server's address."""
+        return self.apiserver.url
+
+    @property
+    def apiserver(self) -> Component:
+        """The first API server."""
+        return self.apiservers[0]
+
+    @property
+    def binaries(self) -> Binaries:
+        """The programs that it runs on."""
+        if self._binaries is None:
+            raise LocalClusterError("the control plane has not been started")
+        return self._binaries
+
+    async def add_apiserver(self, extra: Sequence[str] = ()) -> Component:
+        """Start one more API server on the same etcd, with the same tokens and keys."""
+        port = self._reserve()
+        flags = [*apiserver_flags(self._pki.folder, self._etcd_port, port), *self._apiserver_extra, *extra]
+        url = f"https://{LOOPBACK}:{port}"
+        name = "kube-apiserver" if not self.apiservers else f"kube-apiserver-{len(self.apiservers) + 1}"
+
+        async def is_ready() -> bool:
+            # The default namespace is made a moment after /readyz turns green.
+            return await self._answers(f"{url}/readyz") and await self._answers(f"{url}/api/v1/namespaces/default")
+
+        server = Component(name, [*self.binaries.kube_apiserver, *flags], self._supervisor, is_ready, url=url)
+        self.apiservers.append(server)
+        await server.start()
+        return server
+
+    def admin(self, server: Component | None = None) -> AdminClient:
+        """A client with every right; use it as an async context manager."""
+        return AdminClient((server or self.apiserver).url, self._pki.bundle, self._token)
+
+    def kubeconfig(
+        self,
+        user: str = _ADMIN,
+        groups: Sequence[str] = (),
+        *,
+        path: Path | None = None,
+        server: Component | None = None,
+    ) -> Path:
+        """Write a kubeconfig for the administrator, or for any user without rights of its own.
+
+        Without `path` the file lies in the control plane's folder and goes with it.
+        """
+        credentials = token_credentials(self._token)
+        if user != _ADMIN:
+            credentials = certificate_credentials(self._pki.client_pair(user, groups))
+        path = path or self.folder / f"{user}.kubeconfig"
+        return write_kubeconfig(path, self._cluster(server), user, credentials)
+
+    async def service_account_kubeconfig(
+        self,
+        namespace: str,
+        name: str,
+        path: Path | None = None,
+        *,
+        server: Component | None = None,
+        expiration_seconds: int = _TOKEN_SECONDS,
+    ) -> Path:
+        """Write a kubeconfig with a fresh token of an existing ServiceAccount."""
+        async with self.admin(server) as admin:
+            try:
+                answer = await admin.request(
+                    "POST",
+                    f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token",
+                    body={"spec": {"expirationSeconds": expiration_seconds}},
+                )
+            except AdminError as error:
+                if error.status != 404:
+                    raise
+                raise LocalClusterError(
+                    f"no token for ServiceAccount {namespace}/{name}: apply the file that creates it first ({error})"
+                ) from error
+        credentials = token_credentials(answer["status"]["token"])
+        path = path or self.folder / f"{namespace}-{name}.kubeconfig"
+        return write_kubeconfig(path, self._cluster(server), f"{namespace}/{name}", credentials, namespace)
+
+    async def kubectl(self, *arguments: str, stdin: str | None = None, kubeconfig: Path | None = None) -> str:
+        """Run kubectl (as the administrator unless told otherwise) and return what it printed.
+
+        Raises: LocalClusterError with its error output.
+        """
+        process = await asyncio.create_subprocess_exec(
+            *self.binaries.kubectl,
+            *arguments,
+            stdin=asyncio.subprocess.PIPE if stdin is not None else asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            env={"HOME": str(self.folder), "KUBECONFIG": str(kubeconfig or self.admin_kubeconfig)},
+        )
+        output, errors = await process.communicate(None if stdin is None else stdin.encode())
+        if process.returncode:
+            raise LocalClusterError(f"kubectl {' '.join(arguments)}: {errors.decode().strip()}")
+        return output.decode()
+
+    async def apply(self, *files: Path, stdin: str | None = None) -> None:
+        """`kubectl apply --server-side` of files or folders; new resource types are served on return."""
+        sources = [part for file in files for part in ("-f", str(file))] + (["-f", "-"] if stdin is not None else [])
+        output = await self.kubectl(
+            "apply", "--server-side", "--force-conflicts", "-o", "name", *sources, stdin=stdin
+        )
+        crds = [line for line in output.split() if line.startswith("customresourcedefinition.")]
+        if crds:
+            await self.kubectl("wait", "--for=condition=Established", "--timeout=30s", *crds)
+
+    async def compact(self) -> int:
+        """Compact etcd's history up to now and return that revision.
+
+        API servers keep a window of events of their own: a watch from an older
+        resourceVersion gets its 410 once they have been restarted too.
+        """
+        async with aiohttp.ClientSession(self.etcd.url) as session:
+            async with session.post("/v3/kv/range", json={"key": base64.b64encode(b"0").decode()}) as answer:
+                revision = int((await answer.json())["header"]["revision"])
+            async with session.post("/v3/kv/compaction", json={"revision": revision, "physical": True}) as answer:
+                if answer.status != 200:
+                    raise LocalClusterError(f"etcd refused to compact: {await answer.text()}")
+        return revision
+
+    async def _boot(self) -> None:
+        self._supervisor = Supervisor()
+        self.folder = self._supervisor.folder
+        self.logs = self._supervisor.logs
+        self._pki = Authority(self.folder / "pki")
+        self._pki.write_serving_pair()
+        self._pki.write_key("serviceaccounts.key")
+        self._token = secrets.token_urlsafe(24)
+        manager_token = secrets.token_urlsafe(24)
+        tokens = f"{self._token},{_ADMIN},{_ADMIN},system:masters\n{manager_token},{_MANAGER},{_MANAGER},system:masters\n"
+        (self._pki.folder / "tokens.csv").write_text(tokens)
+        self.apiservers = []
+        await self._start_etcd()
+        await self.add_apiserver()
+        self.admin_kubeconfig = self.kubeconfig()
+        self.controller_manager = self._manager(manager_token)
+        if self._controllers:
+            await self.controller_manager.start()
+
+    async def _start_etcd(self) -> None:
+        self._etcd_port = self._reserve()
+        url = f"http://{LOOPBACK}:{self._etcd_port}"
+        argv = [*self.binaries.etcd, *etcd_flags(self.folder / "etcd", self._etcd_port), *self._etcd_extra]
+
+        async def is_ready() -> bool:
+            return await self._answers(f"{url}/health")
+
+        self.etcd = Component("etcd", argv, self._supervisor, is_ready, url=url)
+        await self.etcd.start()
+
+    def _manager(self, token: str) -> Component:
+        path = self._pki.folder / "controller-manager.kubeconfig"
+        write_kubeconfig(path, self._cluster(None), _MANAGER, token_credentials(token))
+        flags = [*controller_manager_flags(self._pki.folder, path, self._controllers), *self._manager_extra]
+        argv = [*self.binaries.kube_controller_manager, *flags]
+
+        async def is_ready() -> bool:
+            return True
+
+        return Component("kube-controller-manager", argv, self._supervisor, is_ready)
+
+    async def _answers(self, url: str) -> bool:
+        tls: Any = self._pki.client_context() if url.startswith("https") else True
+        headers = {"Authorization": f"Bearer {self._token}"}
+        timeout = aiohttp.ClientTimeout(total=_HEALTH_SECONDS)
+        try:
+            async with (
+                aiohttp.ClientSession(timeout=timeout, headers=headers) as session,
+                session.get(url, ssl=tls) as answer,
+            ):
+                return answer.status == 200
+        except (aiohttp.ClientError, OSError, TimeoutError):
+            return False
+
+    def _cluster(self, server: Component | None) -> Cluster:
+        return Cluster((server or self.apiserver).url, self._pki.bundle)
+
+    def _reserve(self) -> int:
+        port = reserve_port()
+        self._ports.append(port)
+        return port.number
+
+    def _release_ports(self) -> None:
+        for port in self._ports:
+            port.release()
+        self._ports.clear()

@@ -1,0 +1,162 @@
+"""The owner's side of the supervisor: start, signal and watch components.
+
+Answers come within a millisecond or two, so calls simply block; waiting for a
+process to end is polled, so that it works on any event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from localcluster.errors import ComponentFailed, LocalClusterError
+
+#: Folders of control planes in the temporary folder start with this.
+FOLDER_PREFIX = "localcluster-"
+#: How often a process that should end is looked at.
+_POLL_SECONDS = 0.01
+#: An answer that takes longer means that the supervisor is stopped or gone.
+_ANSWER_SECONDS = 30.0
+
+
+class Supervisor:
+    """A supervisor process and the folder that it deletes when it ends."""
+
+    def __init__(self, *, prefix: str = FOLDER_PREFIX) -> None:
+        sweep(prefix)
+        self.folder = Path(tempfile.mkdtemp(prefix=prefix))
+        self.logs = self.folder / "logs"
+        self.logs.mkdir()
+        self._mutex = threading.Lock()
+        self._socket, theirs = socket.socketpair()
+        self._socket.settimeout(_ANSWER_SECONDS)
+        with theirs, open(self.logs / "supervisor.log", "ab") as log:
+            script = Path(__file__).with_name("supervisor.py")
+            self._process = subprocess.Popen(
+                [sys.executable, "-I", "-S", str(script), str(self.folder)],
+                stdin=theirs,
+                stdout=log,
+                stderr=log,
+            )
+        self._reader = self._socket.makefile("rb")
+        self.closed = False
+
+    @property
+    def pid(self) -> int:
+        """The supervisor's process id."""
+        return self._process.pid
+
+    def start(self, name: str, argv: Sequence[str], env: Mapping[str, str]) -> int:
+        """Start a component whose output goes to its log; returns its process id."""
+        answer = self._ask("start", name=name, argv=list(argv), env=dict(env), log=str(self.log(name)))
+        return int(answer["pid"])
+
+    def signal(self, name: str, signum: signal.Signals) -> bool:
+        """Send a signal; false when the component is not running."""
+        return bool(self._ask("signal", name=name, signum=int(signum))["sent"])
+
+    def exit_code(self, name: str) -> int | None:
+        """How the component ended (negative: by which signal); `None` while it runs."""
+        exits: dict[str, int | None] = self._ask("status")["exits"]
+        return exits[name]
+
+    async def ended(self, name: str, timeout_seconds: float) -> None:
+        """Wait until the component has ended.
+
+        Raises: TimeoutError.
+        """
+        async with asyncio.timeout(timeout_seconds):
+            while self.exit_code(name) is None:
+                await asyncio.sleep(_POLL_SECONDS)
+
+    def log(self, name: str) -> Path:
+        """The file with the component's output, all its starts in a row."""
+        return self.logs / f"{name}.log"
+
+    def failure(self, name: str, what: str) -> ComponentFailed:
+        """An error that names the log and quotes its end."""
+        path = self.log(name)
+        tail = path.read_text(errors="replace").splitlines()[-8:] if path.exists() else []
+        quoted = "".join(f"\n    {line[:300]}" for line in tail)
+        return ComponentFailed(f"{name} {what}; its log is {path} and ends with:{quoted}")
+
+    def detach(self) -> None:
+        """Let the components live on after this process."""
+        self._ask("detach")
+        self.closed = True
+        self._socket.close()
+        # Not awaited on purpose: the supervisor outlives us, which is no leak.
+        self._process.returncode = 0
+
+    def close(self, *, keep_logs: bool = False) -> None:
+        """Kill every component and delete the folder (but for the logs when asked)."""
+        if self.closed:
+            return
+        self.closed = True
+        with contextlib.suppress(LocalClusterError):
+            self._ask("close", keep_logs=keep_logs)
+        self._reader.close()
+        self._socket.close()
+        try:
+            self._process.wait(_ANSWER_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        if not keep_logs:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _ask(self, do: str, **arguments: Any) -> dict[str, Any]:
+        with self._mutex:
+            try:
+                self._socket.sendall(json.dumps({"do": do, **arguments}).encode() + b"\n")
+                line = self._reader.readline()
+            except OSError as error:
+                raise self._gone() from error
+        if not line:
+            raise self._gone()
+        answer: dict[str, Any] = json.loads(line)
+        if "error" in answer:
+            raise LocalClusterError(f"{do} {arguments.get('name', '')}: {answer['error']}")
+        return answer
+
+    def _gone(self) -> LocalClusterError:
+        return LocalClusterError(f"the supervisor process {self._process.pid} of {self.folder} is gone")
+
+
+def is_running(folder: Path) -> bool:
+    """Whether a supervisor lives in this folder: it holds the folder's lock as long as it does."""
+    try:
+        lock = os.open(folder / "lock", os.O_RDWR)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(lock)
+    return False
+
+
+def sweep(prefix: str = FOLDER_PREFIX) -> None:
+    """Delete the folders of supervisors that were killed together with their owner.
+
+    Kept logs have no lock, and so has a folder whose supervisor is just starting.
+    """
+    for folder in Path(tempfile.gettempdir()).glob(f"{prefix}*"):
+        with contextlib.suppress(OSError):
+            if folder.stat().st_uid == os.getuid() and (folder / "lock").exists() and not is_running(folder):
+                shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,74 @@
+"""Fixtures that every test may ask for: a real control plane, shared or of one's own.
+
+Without Kubernetes programs the tests fail and say how to get them; they are
+never skipped in silence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from localcluster import AdminClient, ControlPlane
+
+_KEPT_LOGS = pytest.StashKey[list[Path]]()
+_FAILED = pytest.StashKey[set[str]]()
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def control_plane(request: pytest.FixtureRequest) -> AsyncIterator[ControlPlane]:
+    """The control plane that all tests share: use namespaces and names of your own, and stop nothing."""
+    plane = ControlPlane()
+    await plane.start()
+    yield plane
+    _close(plane, request.config, "control_plane")
+
+
+@pytest_asyncio.fixture
+async def fresh_control_plane(request: pytest.FixtureRequest) -> AsyncIterator[ControlPlane]:
+    """A control plane for this test alone, to stop, pause and restart."""
+    plane = ControlPlane()
+    await plane.start()
+    yield plane
+    _close(plane, request.config, "fresh_control_plane")
+
+
+@pytest_asyncio.fixture
+async def admin(control_plane: ControlPlane) -> AsyncIterator[AdminClient]:
+    """A client of the shared control plane with every right."""
+    async with control_plane.admin() as client:
+        yield client
+
+
+@pytest_asyncio.fixture
+async def namespace(request: pytest.FixtureRequest, admin: AdminClient) -> AsyncIterator[str]:
+    """A namespace of the shared control plane for this test alone; it goes with the test."""
+    made = await admin.create("v1/namespaces", {"metadata": {"generateName": "test-"}})
+    name: str = made["metadata"]["name"]
+    yield name
+    await admin.delete("v1/namespaces", name)
+
+
+def _close(plane: ControlPlane, config: pytest.Config, fixture: str) -> None:
+    keep = fixture in config.stash.setdefault(_FAILED, set())
+    plane.close(keep_logs=keep)
+    if keep:
+        config.stash.setdefault(_KEPT_LOGS, []).append(plane.logs)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    """Remember which kinds of control plane served a failed test: their logs are kept."""
+    report = yield
+    if report.failed and report.when != "teardown":
+        item.config.stash.setdefault(_FAILED, set()).update(getattr(item, "fixturenames", ()))
+    return report
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say where the logs of failed tests' control planes are."""
+    for path in terminalreporter.config.stash.get(_KEPT_LOGS, []):
+        terminalreporter.write_line(f"control plane logs: {path}")
