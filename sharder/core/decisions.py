@@ -241,6 +241,5 @@ def render_table(table: _Table = TABLE) -> str:
         "| | " + " | ".join(situation.value for situation in Situation) + " |",
         "|---" * (len(Situation) + 1) + "|",
     ]
-    for role in Role:
-        lines.append(f"| {role.value} | " + " | ".join(table[role, each].name for each in Situation) + " |")
-    return "\n".join(lines)
+    rows = [f"| {role.value} | " + " | ".join(table[role, each].name for each in Situation) + " |" for role in Role]
+    return "\n".join(lines + rows)

@@ -1,0 +1,254 @@
+"""The webhook's answer to one admission request.
+
+Does: read a review, put back a shard label that was removed without drain, place
+what nobody owns yet, and leave to the placement loop what has to wait.  Where an
+owner has to be looked up it says so (`NeedOwner`) and goes on in `conclude`.
+
+Refuses: to deny, ever, and to overwrite a shard label.  Whatever is malformed
+passes as it is.
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+import msgspec
+
+from sharder.core import patches
+from sharder.core.decisions import Decision, Desired, Facts, Reason, decide, desire_controlled, desire_main
+from sharder.core.keys import controlled_key, resource_key
+from sharder.core.membership import Membership
+from sharder.core.ringspec import ResolvedRing, Role, Subject
+from shardsdk.protocol.labels import RingLabels
+from shardsdk.protocol.objects import GroupResource, ObjectMeta, PartialObject, Resource
+
+#: The only review version there is since Kubernetes 1.22; an answer repeats the asker's.
+REVIEW_API_VERSION: Final = "admission.k8s.io/v1"
+#: A uid longer than this is no uid (theirs have 36 characters).
+MAX_UID_LENGTH: Final = 256
+
+
+class _GroupVersionResource(msgspec.Struct, frozen=True, gc=False):
+    group: str = ""
+    version: str = ""
+    resource: str = ""
+
+
+class _Reviewed(msgspec.Struct, frozen=True):
+    """An object under review; without metadata there is nothing to place."""
+
+    metadata: ObjectMeta | None = None
+
+
+class Request(msgspec.Struct, frozen=True, rename="camel"):
+    """The part of an AdmissionRequest that is looked at; msgspec skips the rest unread."""
+
+    uid: str = ""
+    operation: str = ""
+    resource: _GroupVersionResource = msgspec.field(default_factory=_GroupVersionResource)
+    sub_resource: str | None = None
+    namespace: str | None = None
+    name: str | None = None
+    object: _Reviewed | None = None
+    old_object: _Reviewed | None = None
+    dry_run: bool | None = None
+
+
+class Review(msgspec.Struct, frozen=True, rename="camel"):
+    """An AdmissionReview."""
+
+    request: Request
+    api_version: str = REVIEW_API_VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """A body that is no review. `uid` None: not even an answer that allows it can be given."""
+
+    uid: str | None
+    api_version: str
+    message: str
+
+
+class AnswerOutcome(StrEnum):
+    """What became of a request; the label of the webhook's metric."""
+
+    ASSIGNED = "assigned"
+    RESTORED = "restored"
+    ALREADY_LABELLED = "already_labelled"
+    LEFT_TO_PLACEMENT = "left_to_placement"
+    OWNER_UNASSIGNED = "owner_unassigned"
+    NO_SHARD = "no_shard"
+    STALE = "stale"
+    NOT_OURS = "not_ours"
+    MALFORMED = "malformed"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Allowed, with a JSON patch or (None) as it is. `dry_run`: nothing will come of it, so it is not counted."""
+
+    patch: list[dict[str, Any]] | None
+    outcome: AnswerOutcome
+    shard: str | None = None
+    dry_run: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class NeedOwner:
+    """The answer depends on the owner's shard label, as a consistent read shows it now.
+
+    `namespace` is empty for a cluster-scoped owner. An owner of another `uid`
+    than the child's reference says is not its owner.
+    """
+
+    resource: Resource
+    namespace: str
+    name: str
+    uid: str
+    request: Request
+    key: str
+
+
+class _Envelope(msgspec.Struct, frozen=True, rename="camel"):
+    request: msgspec.Raw = msgspec.Raw()
+    api_version: Any = REVIEW_API_VERSION
+
+
+class _Uid(msgspec.Struct, frozen=True):
+    uid: str = ""
+
+
+_reviews = msgspec.json.Decoder(Review)
+_envelopes = msgspec.json.Decoder(_Envelope)
+_uids = msgspec.json.Decoder(_Uid)
+_UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+
+def parse_review(body: bytes) -> Review | Unreadable:
+    """Read a request body; never raises."""
+    try:
+        review = _reviews.decode(body)
+    except _UNREADABLE as error:
+        return _salvage(body, str(error))
+    if not _is_uid(review.request.uid):
+        return Unreadable(None, review.api_version, "request.uid is missing; send an AdmissionReview with a request")
+    return review
+
+
+def plan(request: Request, ring: ResolvedRing, membership: Membership, *, stale: bool = False) -> Answer | NeedOwner:
+    """Answer `request`, or name the owner that has to be read first (then `conclude`)."""
+    subject = ring.find(GroupResource(request.resource.group, request.resource.resource))
+    if subject is None or request.sub_resource or request.operation not in ("CREATE", "UPDATE"):
+        return _unchanged(request, AnswerOutcome.NOT_OURS)
+    meta = request.object.metadata if request.object else None
+    if meta is None:
+        return _unchanged(request, AnswerOutcome.MALFORMED)
+    if meta.label(ring.spec.labels.shard) is not None:
+        return _unchanged(request, AnswerOutcome.ALREADY_LABELLED)
+    removed = _removed_shard(request, ring.spec.labels)
+    if removed is not None:
+        patch = patches.admit(ring.spec.labels, meta.labels, removed, clear_drain=False)
+        return Answer(patch, AnswerOutcome.RESTORED, removed, bool(request.dry_run))
+    if stale:
+        return _unchanged(request, AnswerOutcome.STALE)
+    if subject.role is Role.CONTROLLED:
+        return _plan_controlled(request, meta, subject)
+    if not meta.name or (subject.main.controlled and request.operation == "UPDATE"):
+        return _unchanged(request, AnswerOutcome.LEFT_TO_PLACEMENT)
+    key = resource_key(subject.resource, _namespace(request, meta), meta.name)
+    return _answer(request, meta, Role.MAIN, desire_main(key, membership), ring, membership)
+
+
+def conclude(need: NeedOwner, owner: PartialObject | None, ring: ResolvedRing, membership: Membership) -> Answer:
+    """Answer the request behind `need`; `owner` None: a consistent read showed that there is none."""
+    meta = need.request.object.metadata if need.request.object else None
+    if meta is None:
+        return _unchanged(need.request, AnswerOutcome.MALFORMED)
+    exists = owner is not None and (not need.uid or owner.metadata.uid == need.uid)
+    label = owner.metadata.label(ring.spec.labels.shard) if owner is not None else None
+    desired = desire_controlled(need.key, membership, owner_exists=exists, owner_label=label)
+    return _answer(need.request, meta, Role.CONTROLLED, desired, ring, membership)
+
+
+def render_response(uid: str, api_version: str, answer: Answer) -> bytes:
+    """The AdmissionReview that goes back; it always allows."""
+    response: dict[str, Any] = {"uid": uid, "allowed": True}
+    if answer.patch:
+        response["patchType"] = "JSONPatch"
+        response["patch"] = b64encode(msgspec.json.encode(answer.patch)).decode()
+    return msgspec.json.encode({"apiVersion": api_version, "kind": "AdmissionReview", "response": response})
+
+
+def unanswered(request: Request, outcome: AnswerOutcome) -> Answer:
+    """Let `request` pass as it is: for a caller that could not find out enough (owner unread, ring unknown)."""
+    return _unchanged(request, outcome)
+
+
+def _plan_controlled(request: Request, meta: ObjectMeta, subject: Subject) -> Answer | NeedOwner:
+    reference, namespace, main = meta.controller, _namespace(request, meta), subject.main.resource
+    key = controlled_key(reference, namespace if subject.resource.namespaced else "", main)
+    if reference is None or key is None:
+        return _unchanged(request, AnswerOutcome.NOT_OURS)
+    return NeedOwner(main, namespace if main.namespaced else "", reference.name, reference.uid, request, key)
+
+
+def _answer(
+    request: Request, meta: ObjectMeta, role: Role, desired: Desired, ring: ResolvedRing, membership: Membership
+) -> Answer:
+    labels = ring.spec.labels
+    draining = meta.label(labels.drain) is not None
+    outcome = decide(Facts(role, None, draining, True, desired, membership))
+    if outcome.decision is Decision.ASSIGN and outcome.target is not None:
+        patch = patches.admit(labels, meta.labels, outcome.target, clear_drain=True)
+        return Answer(patch, AnswerOutcome.ASSIGNED, outcome.target, bool(request.dry_run))
+    return _unchanged(request, _UNPLACED.get(outcome.reason, AnswerOutcome.LEFT_TO_PLACEMENT))
+
+
+_UNPLACED: Final[Mapping[Reason, AnswerOutcome]] = {
+    Reason.NO_SHARD_AVAILABLE: AnswerOutcome.NO_SHARD,
+    Reason.OWNER_UNASSIGNED: AnswerOutcome.OWNER_UNASSIGNED,
+    Reason.OWNER_UNAVAILABLE: AnswerOutcome.OWNER_UNASSIGNED,
+    Reason.NO_KEY: AnswerOutcome.NOT_OURS,
+}
+
+
+def _removed_shard(request: Request, labels: RingLabels) -> str | None:
+    """The shard label that this request takes off without the drain that allows it; None: it takes none.
+
+    An acknowledgement removes both labels in one write. Who removes the shard
+    label alone, drained or not, is put right.
+    """
+    old = request.old_object.metadata if request.old_object else None
+    new = request.object.metadata if request.object else None
+    if old is None or new is None or request.operation != "UPDATE":
+        return None
+    acknowledged = old.label(labels.drain) is not None and new.label(labels.drain) is None
+    return None if acknowledged else old.label(labels.shard)
+
+
+def _namespace(request: Request, meta: ObjectMeta) -> str:
+    return request.namespace or meta.namespace
+
+
+def _unchanged(request: Request, outcome: AnswerOutcome) -> Answer:
+    return Answer(None, outcome, None, bool(request.dry_run))
+
+
+def _is_uid(uid: str) -> bool:
+    return 0 < len(uid) <= MAX_UID_LENGTH
+
+
+def _salvage(body: bytes, message: str) -> Unreadable:
+    """From a body that did not decode, what it takes to answer it all the same."""
+    try:
+        envelope = _envelopes.decode(body)
+        version = envelope.api_version if isinstance(envelope.api_version, str) else REVIEW_API_VERSION
+        uid = _uids.decode(envelope.request).uid if bytes(envelope.request) else ""
+    except _UNREADABLE:
+        return Unreadable(None, REVIEW_API_VERSION, message)
+    return Unreadable(uid if _is_uid(uid) else None, version, message)
