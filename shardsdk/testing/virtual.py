@@ -1,11 +1,15 @@
 """Virtual time: an event loop whose clock jumps to the next timer as soon as nothing else can run.
 
-    def test_waits_an_hour() -> None:
-        async def scenario(clock: VirtualClock) -> float:
-            await asyncio.sleep(3600)
-            return clock.monotonic()
+    @in_virtual_time
+    async def test_naps(clock: VirtualClock) -> None:
+        await asyncio.sleep(3600)
+        assert clock.monotonic() == 3600
 
-        assert run(scenario) == START_SECONDS + 3600
+>>> async def nap(clock: VirtualClock) -> float:
+...     await clock.sleep(3600)
+...     return clock.monotonic()
+>>> run_virtual(nap)
+3600.0
 
 Guarantees, each named by a test in tests/unit/test_virtual.py:
 
@@ -23,21 +27,22 @@ with virtual time, so a test that needs them belongs on a real loop.
 from __future__ import annotations
 
 import asyncio
+import functools
+import inspect
 import math
 import selectors
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, TypeVar
+from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
 from shardsdk.errors import ShardingError
 from shardsdk.testing.processes import open_all_gates, process_task_factory
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
-#: Virtual time begins here and not at zero, so that code that takes zero for "never" is found out.
-START_SECONDS: Final = 1000.0
-#: Wall clock at that moment.
-START_TIME: Final = datetime(2026, 1, 1, tzinfo=UTC)
+#: What the wall clock says when the monotonic clock says zero.
+EPOCH: Final = datetime(2030, 1, 1, tzinfo=UTC)
 #: A scenario that lasts longer is taken to be one that never ends.
 LIMIT_SECONDS: Final = 7 * 24 * 3600.0
 #: So many turns of the loop without any time passing are a scenario that spins.
@@ -61,7 +66,7 @@ class VirtualClock:
 
     __slots__ = ("_now",)
 
-    def __init__(self, start_seconds: float = START_SECONDS) -> None:
+    def __init__(self, start_seconds: float = 0.0) -> None:
         self._now = start_seconds
 
     def monotonic(self) -> float:
@@ -70,7 +75,7 @@ class VirtualClock:
 
     def now(self) -> datetime:
         """Wall clock that goes as fast as virtual time."""
-        return START_TIME + timedelta(seconds=self._now - START_SECONDS)
+        return EPOCH + timedelta(seconds=self._now)
 
     async def sleep(self, seconds: float) -> None:
         """Let virtual time pass."""
@@ -144,7 +149,7 @@ class _JumpingSelector(selectors.BaseSelector):
         return self._keys
 
 
-def run(
+def run_virtual(
     scenario: Callable[[VirtualClock], Awaitable[T]],
     *,
     clock: VirtualClock | None = None,
@@ -163,7 +168,7 @@ def run(
     async def main() -> T:
         return await scenario(the_clock)
 
-    with asyncio.Runner(loop_factory=lambda: _new_loop(the_clock, selector)) as runner:
+    with asyncio.Runner(loop_factory=lambda: _loop(the_clock, selector)) as runner:
         try:
             return runner.run(main())
         finally:
@@ -171,7 +176,26 @@ def run(
             open_all_gates(runner.get_loop())
 
 
-def _new_loop(clock: VirtualClock, selector: _JumpingSelector) -> asyncio.AbstractEventLoop:
+def in_virtual_time(test: Callable[Concatenate[VirtualClock, P], Awaitable[None]]) -> Callable[P, None]:
+    """Decorate `async def test_something(clock, …)`; its other parameters stay fixtures."""
+
+    @functools.wraps(test)
+    def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        run_virtual(lambda clock: test(clock, *args, **kwargs))
+
+    # A test runner looks at the signature for fixtures, and through `__wrapped__` for a coroutine function.
+    _, *fixtures = inspect.signature(test).parameters.values()
+    run.__signature__ = inspect.Signature(fixtures)  # type: ignore[attr-defined]
+    del run.__dict__["__wrapped__"]
+    return run
+
+
+def virtual_loop(clock: VirtualClock, *, limit_seconds: float = LIMIT_SECONDS) -> asyncio.AbstractEventLoop:
+    """A new event loop that lives in the time of `clock`, for those who run and close it themselves."""
+    return _loop(clock, _JumpingSelector(clock, limit_seconds))
+
+
+def _loop(clock: VirtualClock, selector: _JumpingSelector) -> asyncio.AbstractEventLoop:
     loop = asyncio.SelectorEventLoop(selector)
     # The loop asks itself for the time; everything that waits hangs on this one method.
     setattr(loop, "time", clock.monotonic)  # noqa: B010

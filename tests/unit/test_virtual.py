@@ -1,0 +1,237 @@
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from shardsdk.testing.processes import Process, outside
+from shardsdk.testing.virtual import (
+    EPOCH,
+    Deadlock,
+    Livelock,
+    SkewedClock,
+    TimeLimit,
+    VirtualClock,
+    in_virtual_time,
+    run_virtual,
+    virtual_loop,
+)
+
+
+def test_a_sleep_takes_virtual_time_only() -> None:
+    async def scenario(clock: VirtualClock) -> tuple[float, float]:
+        await asyncio.sleep(3600)
+        await clock.sleep(0.25)
+        return clock.monotonic(), (clock.now() - EPOCH).total_seconds()
+
+    assert run_virtual(scenario) == (3600.25, 3600.25)
+
+
+def test_a_timeout_fires_at_its_virtual_moment() -> None:
+    async def scenario(clock: VirtualClock) -> float:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(5):
+                await asyncio.Event().wait()
+        return clock.monotonic()
+
+    assert run_virtual(scenario) == 5
+
+
+def test_many_timers_fire_in_order() -> None:
+    async def scenario(clock: VirtualClock) -> list[float]:
+        fired: list[float] = []
+
+        async def after(seconds: float) -> None:
+            await asyncio.sleep(seconds)
+            fired.append(seconds)
+
+        async with asyncio.TaskGroup() as group:
+            for seconds in (3, 1, 2, 0.1, 1_000_000):
+                group.create_task(after(seconds))
+        return fired
+
+    assert run_virtual(scenario, limit_seconds=2_000_000) == [0.1, 1, 2, 3, 1_000_000]
+
+
+def test_a_scenario_in_which_nothing_can_happen_is_a_deadlock() -> None:
+    async def scenario(clock: VirtualClock) -> None:
+        await asyncio.Event().wait()
+
+    with pytest.raises(Deadlock, match="all tasks wait"):
+        run_virtual(scenario)
+
+
+def test_a_scenario_that_never_ends_meets_its_limit() -> None:
+    async def scenario(clock: VirtualClock) -> None:
+        while True:
+            await asyncio.sleep(1)
+
+    with pytest.raises(TimeLimit):
+        run_virtual(scenario, limit_seconds=100)
+
+
+def test_a_scenario_that_spins_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shardsdk.testing.virtual.LIMIT_TURNS", 1000)
+
+    async def scenario(clock: VirtualClock) -> None:
+        while True:
+            await asyncio.sleep(0)
+
+    with pytest.raises(Livelock):
+        run_virtual(scenario)
+
+
+def test_threads_are_refused() -> None:
+    async def scenario(clock: VirtualClock) -> None:
+        await asyncio.to_thread(print)
+
+    with pytest.raises(RuntimeError, match="threads"):
+        run_virtual(scenario)
+
+
+def test_machines_have_clocks_of_their_own() -> None:
+    async def scenario(clock: VirtualClock) -> tuple[float, float]:
+        other = SkewedClock(clock, ahead_seconds=90, boot_seconds=-500)
+        await other.sleep(10)
+        return (other.now() - clock.now()).total_seconds(), other.monotonic()
+
+    assert run_virtual(scenario) == (90, 10 - 500)
+
+
+@in_virtual_time
+async def test_a_jump_makes_every_timer_in_it_late(clock: VirtualClock) -> None:
+    nap = asyncio.create_task(clock.sleep(1))
+    await asyncio.sleep(0)
+    clock.jump(100)
+    await nap
+    assert clock.monotonic() == 100
+
+
+@in_virtual_time
+async def test_fixtures_reach_a_decorated_test(clock: VirtualClock, tmp_path: object) -> None:
+    assert tmp_path
+
+
+def test_a_loop_of_ones_own_goes_on_where_it_stopped() -> None:
+    clock = VirtualClock()
+    loop = virtual_loop(clock)
+    try:
+        loop.run_until_complete(asyncio.sleep(1))
+        loop.run_until_complete(asyncio.sleep(2))
+    finally:
+        loop.close()
+    assert clock.monotonic() == 3
+
+
+def test_a_paused_process_takes_no_step_and_then_goes_on() -> None:
+    async def scenario(clock: VirtualClock) -> list[float]:
+        seen: list[float] = []
+
+        async def tick() -> None:
+            while True:
+                await asyncio.sleep(1)
+                seen.append(clock.monotonic())
+
+        async def body() -> None:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(tick())
+
+        process = Process("p")
+        process.start(body())
+        await asyncio.sleep(2.5)
+        process.pause()
+        await asyncio.sleep(10)
+        process.resume()
+        await asyncio.sleep(1.5)
+        process.kill()
+        await asyncio.sleep(10)
+        return seen
+
+    assert run_virtual(scenario) == [1, 2, 12.5, 13.5]
+
+
+def test_a_timeout_that_passed_during_a_pause_wins_over_the_answer_that_came_before_it() -> None:
+    async def scenario(clock: VirtualClock) -> tuple[str, float]:
+        answer: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+        async def ask() -> tuple[str, float]:
+            try:
+                async with asyncio.timeout(5):
+                    return await answer, clock.monotonic()
+            except TimeoutError:
+                return "timeout", clock.monotonic()
+
+        process = Process("p")
+        task = process.start(ask())
+        await asyncio.sleep(1)
+        process.pause()
+        answer.set_result("answer")
+        await asyncio.sleep(9)
+        process.resume()
+        return await task
+
+    assert run_virtual(scenario) == ("timeout", 10)
+
+
+def test_an_answer_during_a_pause_is_delivered_afterwards() -> None:
+    async def scenario(clock: VirtualClock) -> str:
+        answer: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+        async def ask() -> str:
+            return await answer
+
+        process = Process("p")
+        task = process.start(ask())
+        await asyncio.sleep(1)
+        process.pause()
+        answer.set_result("answer")
+        await asyncio.sleep(9)
+        assert not task.done()
+        process.resume()
+        return await task
+
+    assert run_virtual(scenario) == "answer"
+
+
+def test_a_killed_process_runs_no_cleanup_while_the_scenario_lasts() -> None:
+    async def scenario(clock: VirtualClock) -> list[str]:
+        steps: list[str] = []
+
+        async def body() -> None:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                steps.append("cleaned up")
+
+        process = Process("p")
+        task = process.start(body())
+        await asyncio.sleep(1)
+        process.kill()
+        task.cancel()
+        process.resume()
+        await asyncio.sleep(60)
+        return list(steps)
+
+    assert run_virtual(scenario) == []
+
+
+def test_what_the_world_does_for_a_process_goes_on_without_it() -> None:
+    async def scenario(clock: VirtualClock) -> list[str]:
+        applied: list[str] = []
+
+        async def server() -> None:
+            await asyncio.sleep(3)
+            applied.append("write")
+
+        async def body() -> None:
+            await outside(server())
+            applied.append("answer seen")
+
+        process = Process("p")
+        process.start(body())
+        await asyncio.sleep(1)
+        process.kill()
+        await asyncio.sleep(60)
+        return applied
+
+    assert run_virtual(scenario) == ["write"]
