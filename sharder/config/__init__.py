@@ -1,0 +1,56 @@
+"""The sharder's configuration: what may be said, how it is read, what is wrong with it.
+
+Guarantees: a file written for the Go sharder v0.8 is accepted, and what has no
+effect here is told (tests/unit/test_config_file.py).  Every problem in a file
+is reported at once, each with its path and a remedy; an unknown field is a
+problem.  A `SharderConfig` is frozen.
+
+Does not guarantee: that what a file names exists.  Certificates, addresses and
+namespaces are judged by those who use them.
+"""
+
+from __future__ import annotations
+
+from sharder.config.fields import BindAddress
+from sharder.config.file import API_VERSION, KIND, InvalidConfig, Loaded, WithoutEffect, load_config, parse_config
+from sharder.config.reference import render_reference
+from sharder.config.schema import (
+    ClientConnection,
+    Controller,
+    Debugging,
+    HealthEndpoint,
+    LeaderElection,
+    MetricsEndpoint,
+    ServiceReference,
+    SharderConfig,
+    SharderController,
+    Webhook,
+    WebhookClientConfig,
+    WebhookConfig,
+    WebhookServer,
+)
+
+__all__ = [
+    "API_VERSION",
+    "KIND",
+    "BindAddress",
+    "ClientConnection",
+    "Controller",
+    "Debugging",
+    "HealthEndpoint",
+    "InvalidConfig",
+    "LeaderElection",
+    "Loaded",
+    "MetricsEndpoint",
+    "ServiceReference",
+    "SharderConfig",
+    "SharderController",
+    "Webhook",
+    "WebhookClientConfig",
+    "WebhookConfig",
+    "WebhookServer",
+    "WithoutEffect",
+    "load_config",
+    "parse_config",
+    "render_reference",
+]
