@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from shardsdk.runtime.queue import BULK_SHARE, Priority, RateLimit, WorkQueue
-from shardsdk.testing.virtualtime import VirtualClock, in_virtual_time
+from shardsdk.testing.virtual import VirtualClock, in_virtual_time
 
 UNLIMITED = RateLimit(per_second=None)
 
