@@ -1,0 +1,239 @@
+"""A ring's status: what its user needs to know, as conditions.
+
+Does: render counts and conditions, each with its remedy; true is always good.
+Refuses: to touch `lastTransitionTime` while a condition's status stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any, Final
+
+from sharder.core.problems import Problem, render_problems
+from shardsdk.protocol.objects import GroupResource
+
+#: Longest message of a condition; the API allows 32,768, people read less.
+MAX_MESSAGE_LENGTH: Final = 1024
+#: Names that a message lists before it only counts.
+MAX_LISTED: Final = 10
+
+
+class ConditionType(StrEnum):
+    """Conditions in the order in which they are written."""
+
+    READY = "Ready"
+    RESOURCES_SERVED = "ResourcesServed"
+    PERMISSIONS_GRANTED = "PermissionsGranted"
+    SHARDS_AVAILABLE = "ShardsAvailable"
+    SHARD_NAMES_UNIQUE = "ShardNamesUnique"
+    DRAINS_ACKNOWLEDGED = "DrainsAcknowledged"
+    SETTLED = "Settled"
+
+
+@dataclass(frozen=True, slots=True)
+class MissingRule:
+    """A right that the sharder lacks."""
+
+    verb: str
+    resource: GroupResource
+
+    def __str__(self) -> str:
+        return f"{self.verb} {self.resource}"
+
+
+@dataclass(frozen=True, slots=True)
+class Unsettled:
+    """How many objects are not where they should be; all zero: settled."""
+
+    unassigned: int = 0
+    stranded: int = 0
+    draining: int = 0
+    misplaced: int = 0
+
+    def __bool__(self) -> bool:
+        return any((self.unassigned, self.stranded, self.draining, self.misplaced))
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """What is known of a ring.
+
+    `problems`: why it cannot be used; then nothing else is looked at.
+    `failure`: what keeps failing, in words (None: nothing). `unsettled` None: no
+    resync has ended yet. `stuck_drains` names objects whose drain is overdue.
+    """
+
+    generation: int
+    problems: tuple[Problem, ...] = ()
+    failure: str | None = None
+    shards: int = 0
+    available: int = 0
+    ambiguous: frozenset[str] = frozenset()
+    unusable: frozenset[str] = frozenset()
+    missing: tuple[GroupResource, ...] = ()
+    denied: tuple[MissingRule, ...] = ()
+    unsettled: Unsettled | None = None
+    stuck_drains: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A condition without its bookkeeping. `status` None is Unknown."""
+
+    type: ConditionType
+    status: bool | None
+    reason: str
+    message: str
+
+
+def render_status(health: Health, previous: Mapping[str, Any] | None, now: datetime) -> dict[str, Any]:
+    """The whole status; equal to `previous` when nothing changed. Conditions of others stay."""
+    before = {known.get("type"): known for known in _conditions(previous)}
+    ours = [_stamp(each, before.get(each.type.value), health.generation, now) for each in conditions_of(health)]
+    types = {each["type"] for each in ours}
+    return {
+        "observedGeneration": health.generation,
+        "shards": health.shards,
+        "availableShards": health.available,
+        "conditions": ours + [known for name, known in before.items() if name not in types],
+    }
+
+
+def conditions_of(health: Health) -> tuple[Condition, ...]:
+    """Every condition, in order."""
+    if health.problems:
+        message = render_problems(health.problems)
+        others = [each for each in ConditionType if each is not ConditionType.READY]
+        return (
+            Condition(ConditionType.READY, False, "ReconciliationFailed", message),
+            *(Condition(each, None, "RingNotUsed", "the ring cannot be used; see Ready") for each in others),
+        )
+    judged = (
+        _resources_served(health),
+        _permissions_granted(health),
+        _shards_available(health),
+        _shard_names_unique(health),
+        _drains_acknowledged(health),
+        _settled(health),
+    )
+    return (_ready(health, judged[0], judged[1]), *judged)
+
+
+def changed_conditions(previous: Mapping[str, Any] | None, status: Mapping[str, Any]) -> tuple[dict[str, Any], ...]:
+    """The conditions of `status` whose status or reason is another than in `previous`; worth an Event."""
+    before = {known.get("type"): (known.get("status"), known.get("reason")) for known in _conditions(previous)}
+    return tuple(
+        dict(each)
+        for each in _conditions(status)
+        if before.get(each.get("type")) != (each.get("status"), each.get("reason"))
+    )
+
+
+def _ready(health: Health, served: Condition, granted: Condition) -> Condition:
+    """Without `watch` a ring still works, at the pace of resyncs; without any other right it does not."""
+    wrong = [health.failure] if health.failure is not None else []
+    if health.missing:
+        wrong.append(served.message)
+    if any(rule.verb != "watch" for rule in health.denied):
+        wrong.append(granted.message)
+    if wrong:
+        return Condition(ConditionType.READY, False, "ReconciliationFailed", " | ".join(wrong))
+    return Condition(ConditionType.READY, True, "ReconciliationSucceeded", "the ring is in use")
+
+
+def _resources_served(health: Health) -> Condition:
+    kind = ConditionType.RESOURCES_SERVED
+    if not health.missing:
+        return Condition(kind, True, "Served", "the API server serves every resource of the ring")
+    message = (
+        f"the API server does not serve {_list(map(str, health.missing))};"
+        " install their CustomResourceDefinitions, or correct group and plural in spec.resources"
+    )
+    return Condition(kind, False, "NotServed", message)
+
+
+def _permissions_granted(health: Health) -> Condition:
+    kind = ConditionType.PERMISSIONS_GRANTED
+    if not health.denied:
+        return Condition(kind, True, "Granted", "the sharder may do what the ring needs")
+    message = (
+        f"the sharder may not {_list(map(str, health.denied))};"
+        " `sharder rbac RING` prints the ClusterRole and the binding that grant it"
+    )
+    return Condition(kind, False, "Forbidden", message)
+
+
+def _shards_available(health: Health) -> Condition:
+    kind = ConditionType.SHARDS_AVAILABLE
+    if health.available:
+        return Condition(kind, True, "Available", f"{health.available} of {health.shards} shards are available")
+    message = f"none of {health.shards} shards is available, new objects wait unassigned; start a shard of this ring"
+    return Condition(kind, False, "NoShard", message)
+
+
+def _shard_names_unique(health: Health) -> Condition:
+    kind = ConditionType.SHARD_NAMES_UNIQUE
+    if health.ambiguous:
+        message = (
+            f"more than one namespace has a shard named {_list(sorted(health.ambiguous))}; what they have stays"
+            " where it is, and they get nothing; give each shard of the ring a name of its own"
+        )
+        return Condition(kind, False, "Ambiguous", message)
+    if health.unusable:
+        message = (
+            f"the shard name {_list(sorted(health.unusable))} cannot be a label value; use at most 63"
+            " lower-case letters, digits, '-' and '.'"
+        )
+        return Condition(kind, False, "NotALabelValue", message)
+    return Condition(kind, True, "Unique", "every shard has a name of its own")
+
+
+def _drains_acknowledged(health: Health) -> Condition:
+    kind = ConditionType.DRAINS_ACKNOWLEDGED
+    if not health.stuck_drains:
+        return Condition(kind, True, "Acknowledged", "shards acknowledge drains in time")
+    message = (
+        f"{len(health.stuck_drains)} drains wait for their shard: {_list(health.stuck_drains)}; look into the"
+        " shard's log, or stop the shard: its objects then move without it"
+    )
+    return Condition(kind, False, "Overdue", message)
+
+
+def _settled(health: Health) -> Condition:
+    kind, counts = ConditionType.SETTLED, health.unsettled
+    if counts is None:
+        return Condition(kind, None, "NotYetKnown", "no resync has ended yet")
+    if not counts:
+        return Condition(kind, True, "InPlace", "every object is where it should be")
+    message = (
+        f"{counts.unassigned} unassigned, {counts.stranded} stranded, {counts.draining} draining,"
+        f" {counts.misplaced} misplaced"
+    )
+    return Condition(kind, False, "Moving", message)
+
+
+def _stamp(condition: Condition, before: Mapping[str, Any] | None, generation: int, now: datetime) -> dict[str, Any]:
+    status = "Unknown" if condition.status is None else str(condition.status)
+    stays = before is not None and before.get("status") == status and before.get("lastTransitionTime")
+    return {
+        "type": condition.type.value,
+        "status": status,
+        "observedGeneration": generation,
+        "lastTransitionTime": stays or now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "reason": condition.reason,
+        "message": condition.message[:MAX_MESSAGE_LENGTH],
+    }
+
+
+def _conditions(status: Mapping[str, Any] | None) -> Sequence[Mapping[str, Any]]:
+    found = (status or {}).get("conditions") or ()
+    return [each for each in found if isinstance(each, Mapping)]
+
+
+def _list(names: Iterable[str]) -> str:
+    listed = list(names)
+    more = len(listed) - MAX_LISTED
+    return ", ".join(listed[:MAX_LISTED]) + (f" and {more} more" if more > 0 else "")

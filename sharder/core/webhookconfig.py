@@ -1,0 +1,163 @@
+"""The MutatingWebhookConfiguration of a ring.
+
+Does: render it whole, and say whether the one in the cluster is still like it.
+Refuses: to call in for requests that need no answer; its match conditions (CEL,
+evaluated in the API server) keep them out.
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from sharder.core.ringspec import ResolvedRing, Role
+from shardsdk.protocol.labels import API_GROUP, API_VERSION, LEASE_RING_LABEL, RING_KIND
+
+#: The one webhook in each configuration.
+WEBHOOK_NAME: Final = "sharder.sharding.timebertt.dev"
+#: Its path, which the ring's name follows.
+WEBHOOK_PATH: Final = "/webhooks/sharder/clusterring/"
+#: How long the API server waits for an answer before the object passes without one.
+WEBHOOK_TIMEOUT_SECONDS: Final = 5
+
+
+def webhook_name(ring: str) -> str:
+    """Name of the configuration of the ring called `ring`."""
+    return f"clusterring-{ring}"
+
+
+def webhook_path(ring: str) -> str:
+    """URL path that answers for the ring called `ring`."""
+    return WEBHOOK_PATH + ring
+
+
+def render_webhook(
+    ring: ResolvedRing,
+    *,
+    client_config: Mapping[str, Any],
+    ca_bundle: bytes | None = None,
+    annotations: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
+    """The configuration that `ring` should have.
+
+    `client_config` is a WebhookClientConfig without the ring's path: `url` or
+    `service`, perhaps `caBundle`. `ca_bundle` (PEM) goes before the latter;
+    without both the field is left to whoever injects it.
+    """
+    metadata: dict[str, Any] = {
+        "name": webhook_name(ring.spec.name),
+        "labels": {"app.kubernetes.io/name": "controller-sharding", LEASE_RING_LABEL: ring.spec.name},
+        "ownerReferences": [
+            {
+                "apiVersion": f"{API_GROUP}/{API_VERSION}",
+                "kind": RING_KIND,
+                "name": ring.spec.name,
+                "uid": ring.spec.uid,
+                "controller": True,
+            }
+        ],
+    }
+    if annotations:
+        metadata["annotations"] = dict(annotations)
+    return {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "MutatingWebhookConfiguration",
+        "metadata": metadata,
+        "webhooks": [_webhook(ring, client_config, ca_bundle)] if ring.mains else [],
+    }
+
+
+def differs(current: object, wanted: object) -> bool:
+    """Whether `current` lacks anything of `wanted`; what the API server or others added doesn't count.
+
+    Lists are compared entry by entry, in order.
+    """
+    if isinstance(wanted, Mapping):
+        if not isinstance(current, Mapping):
+            return bool(wanted)
+        return any(differs(current.get(key), value) for key, value in wanted.items())
+    if isinstance(wanted, Sequence) and not isinstance(wanted, str):
+        found = current if isinstance(current, Sequence) and not isinstance(current, str) else ()
+        return len(found) != len(wanted) or any(map(differs, found, wanted))
+    return current != wanted
+
+
+def match_conditions(ring: ResolvedRing) -> list[dict[str, str]]:
+    """Conditions that all have to hold before the API server calls in; `object` is the new object."""
+    label = _quote(ring.spec.labels.shard)
+    conditions = [
+        {
+            "name": "lacks-the-shard-label",
+            "expression": f"!has(object.metadata.labels) || !({label} in object.metadata.labels)",
+        }
+    ]
+    controlled = [
+        _quote(f"{each.resource.group}/{each.resource.plural}")
+        for each in ring.subjects()
+        if each.role is Role.CONTROLLED
+    ]
+    if controlled:
+        conditions.append(
+            {
+                "name": "is-main-or-has-a-controller",
+                "expression": "!((request.resource.group + '/' + request.resource.resource) in"
+                f" [{', '.join(controlled)}])"
+                " || (has(object.metadata.ownerReferences)"
+                " && object.metadata.ownerReferences.exists(r, has(r.controller) && r.controller))",
+            }
+        )
+    return conditions
+
+
+def _webhook(ring: ResolvedRing, client_config: Mapping[str, Any], ca_bundle: bytes | None) -> dict[str, Any]:
+    return {
+        "name": WEBHOOK_NAME,
+        "admissionReviewVersions": ["v1"],
+        "clientConfig": _client_config(ring.spec.name, client_config, ca_bundle),
+        "failurePolicy": "Ignore",
+        "matchConditions": match_conditions(ring),
+        "matchPolicy": "Equivalent",
+        "namespaceSelector": ring.namespace_selector.render(),
+        "objectSelector": {"matchExpressions": [{"key": ring.spec.labels.shard, "operator": "DoesNotExist"}]},
+        "reinvocationPolicy": "Never",
+        "rules": _rules(ring),
+        "sideEffects": "None",
+        "timeoutSeconds": WEBHOOK_TIMEOUT_SECONDS,
+    }
+
+
+def _client_config(ring: str, given: Mapping[str, Any], ca_bundle: bytes | None) -> dict[str, Any]:
+    config = dict(given)
+    if config.get("url"):
+        config["url"] = config["url"].rstrip("/") + webhook_path(ring)
+    if config.get("service"):
+        service = dict(config["service"])
+        service["path"] = (service.get("path") or "").rstrip("/") + webhook_path(ring)
+        config["service"] = service
+    if ca_bundle is not None:
+        config["caBundle"] = b64encode(ca_bundle).decode()
+    return config
+
+
+def _rules(ring: ResolvedRing) -> list[dict[str, Any]]:
+    """One rule per API group, every version, no subresources."""
+    groups: dict[str, set[str]] = {}
+    for subject in ring.subjects():
+        groups.setdefault(subject.resource.group, set()).add(subject.resource.plural)
+    return [
+        {
+            "apiGroups": [group],
+            "apiVersions": ["*"],
+            "operations": ["CREATE", "UPDATE"],
+            "resources": sorted(plurals),
+            "scope": "*",
+        }
+        for group, plurals in sorted(groups.items())
+    ]
+
+
+def _quote(text: str) -> str:
+    """A CEL string literal."""
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
