@@ -1,0 +1,199 @@
+"""Health, readiness and metrics over HTTP, for probes and for Prometheus.
+
+Does: answer /healthz and /readyz from named checks (`?verbose` lists them,
+`/readyz/<name>` asks one) and /metrics from a function.  A check that raises
+counts as failed.  Refuses: to be more than that; no TLS, no authentication, no
+request bodies.
+
+A server can live in a thread of its own (`serve_in_thread`), so that it still
+answers, and says so, when the main loop is blocked; checks must then be safe to
+call from another thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from concurrent.futures import Future
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from shardsdk.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from aiohttp import web
+
+log = logging.getLogger(__name__)
+
+#: A check: `None` when all is well, else what is wrong, in a few words.
+Check = Callable[[], str | None]
+#: Renders the metrics: content type and body.
+RenderMetrics = Callable[[], tuple[str, bytes]]
+
+#: Nobody sends these endpoints a body; aiohttp refuses larger ones.
+MAX_REQUEST_BYTES: Final = 1024
+#: How long a stopping server waits for its last answers.
+_STOP_SECONDS: Final = 1.0
+#: How long a server in a thread may take to bind its port.
+_START_SECONDS: Final = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where to listen; `host` empty: everywhere, `port` 0: any free one."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
+
+
+def parse_address(text: str) -> Address | None:
+    """Read `host:port`, `:port` or `[v6]:port` as Go programs write it; `None` for "" and "0": do not listen.
+
+    Raises: ConfigurationError for anything else.
+    """
+    if text in ("", "0"):
+        return None
+    host, colon, port = text.rpartition(":")
+    if not colon or not port.isascii() or not port.isdecimal() or int(port) > 65535:
+        raise ConfigurationError(
+            f'address {text!r} is not "host:port"; write for example ":8081", "127.0.0.1:8081", or "0" to disable'
+        )
+    return Address(host.removeprefix("[").removesuffix("]"), int(port))
+
+
+class Checks:
+    """Named checks; all must pass.  Without any, all is well."""
+
+    def __init__(self, checks: Mapping[str, Check] | None = None) -> None:
+        self._checks: dict[str, Check] = dict(checks or {})
+
+    def add(self, name: str, check: Check) -> None:
+        """Add a check, or replace the one of that name."""
+        self._checks[name] = check
+
+    def run(self) -> dict[str, str | None]:
+        """Every check's answer by name."""
+        return {name: _ask(name, check) for name, check in self._checks.items()}
+
+    def failing(self) -> dict[str, str]:
+        """The checks that fail, and why."""
+        return {name: problem for name, problem in self.run().items() if problem is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoints:
+    """What a server answers; `None`: that path is not found."""
+
+    healthz: Checks | None = None
+    readyz: Checks | None = None
+    metrics: RenderMetrics | None = None
+
+
+@asynccontextmanager
+async def serve(address: Address, endpoints: Endpoints) -> AsyncIterator[int]:
+    """Listen while the context lasts; gives the port.
+
+    Raises: ConfigurationError when the address cannot be listened on.
+    """
+    from aiohttp import web  # costs a tenth of a second, and not every program serves
+
+    app = web.Application(client_max_size=MAX_REQUEST_BYTES)
+    for name, checks in (("healthz", endpoints.healthz), ("readyz", endpoints.readyz)):
+        if checks is not None:
+            app.router.add_get(f"/{name}", partial(_answer_checks, name, checks))
+            app.router.add_get(f"/{name}/{{check}}", partial(_answer_checks, name, checks))
+    if endpoints.metrics is not None:
+        app.router.add_get("/metrics", partial(_answer_metrics, endpoints.metrics))
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=_STOP_SECONDS, handle_signals=False)
+    await runner.setup()
+    try:
+        site = web.TCPSite(runner, address.host or None, address.port)
+        try:
+            await site.start()
+        except OSError as error:
+            raise ConfigurationError(
+                f"cannot listen on {address} for health or metrics: {error}; free the port or configure another one"
+            ) from error
+        yield _bound_port(runner, address)
+    finally:
+        await runner.cleanup()
+
+
+@contextmanager
+def serve_in_thread(address: Address, endpoints: Endpoints) -> Iterator[int]:
+    """The same from a thread with an event loop of its own; gives the port.
+
+    Raises: ConfigurationError when the address cannot be listened on.
+    """
+    started: Future[tuple[int, Callable[[], object]]] = Future()
+
+    async def main() -> None:
+        loop, stopped = asyncio.get_running_loop(), asyncio.Event()
+        try:
+            async with serve(address, endpoints) as port:
+                started.set_result((port, lambda: loop.call_soon_threadsafe(stopped.set)))
+                await stopped.wait()
+        except Exception as error:
+            if started.done():
+                log.exception("The health server failed", extra={"address": str(address)})
+            else:
+                started.set_exception(error)
+
+    thread = threading.Thread(target=lambda: asyncio.run(main()), name="health", daemon=True)
+    thread.start()
+    try:
+        port, stop = started.result(_START_SECONDS)
+    except TimeoutError as error:
+        raise ConfigurationError(f"listening on {address} took longer than {_START_SECONDS:.0f} s") from error
+    try:
+        yield port
+    finally:
+        stop()
+        thread.join(_STOP_SECONDS + 1.0)
+
+
+def _ask(name: str, check: Check) -> str | None:
+    try:
+        return check()
+    except Exception as error:
+        log.exception("A health check raised", extra={"check": name})
+        return f"{type(error).__name__}: {error}"
+
+
+def _bound_port(runner: web.AppRunner, address: Address) -> int:
+    for bound in runner.addresses:
+        return int(bound[1])
+    return address.port
+
+
+async def _answer_checks(endpoint: str, checks: Checks, request: web.Request) -> web.Response:
+    from aiohttp import web
+
+    results = checks.run()
+    wanted = request.match_info.get("check")
+    if wanted is not None:
+        if wanted not in results:
+            return web.Response(status=404, text=f"no check {wanted!r}; there are: {', '.join(sorted(results))}\n")
+        results = {wanted: results[wanted]}
+    failed = any(problem is not None for problem in results.values())
+    if not failed and "verbose" not in request.query:
+        return web.Response(text="ok")
+    lines = [
+        f"[+]{name} ok" if problem is None else f"[-]{name} failed: {problem}" for name, problem in results.items()
+    ]
+    lines.append(f"{endpoint} check {'failed' if failed else 'passed'}")
+    return web.Response(status=500 if failed else 200, text="\n".join(lines) + "\n")
+
+
+async def _answer_metrics(render: RenderMetrics, request: web.Request) -> web.Response:
+    from aiohttp import web
+
+    content_type, body = render()
+    return web.Response(body=body, headers={"Content-Type": content_type})
