@@ -1,0 +1,69 @@
+"""The permissions that a ring needs, as manifests to apply.
+
+Does: render the role with which the sharder may place a ring's objects, and
+nothing else.  Refuses: wildcards; a ring's resources are named one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+from sharder.core.ringspec import RingSpec
+from shardsdk.protocol.labels import SHARDER_SERVICE_ACCOUNT, SYSTEM_NAMESPACE
+from shardsdk.protocol.objects import GroupResource
+
+#: `list`: resyncs and the owners of controlled objects; `watch`: repair within a
+#: second what admission missed; `patch`: labels.  Never get, create, update or delete.
+RING_VERBS: Final = ("list", "watch", "patch")
+
+_RBAC: Final = "rbac.authorization.k8s.io"
+
+
+def ring_role_name(ring: str) -> str:
+    """Name of the role and of its binding; the one that the ecosystem's manifests use."""
+    return f"sharding:clusterring:{ring}"
+
+
+def ring_role(
+    name: str,
+    resources: Iterable[GroupResource],
+    *,
+    namespace: str = SYSTEM_NAMESPACE,
+    service_account: str = SHARDER_SERVICE_ACCOUNT,
+) -> list[dict[str, Any]]:
+    """ClusterRole and ClusterRoleBinding that let the sharder place the objects of the ring called `name`.
+
+    `resources`: main and controlled ones, in any order.
+    """
+    metadata = {"name": ring_role_name(name), "labels": {"app.kubernetes.io/name": "controller-sharding"}}
+    return [
+        {
+            "apiVersion": f"{_RBAC}/v1",
+            "kind": "ClusterRole",
+            "metadata": metadata,
+            "rules": _rules(resources),
+        },
+        {
+            "apiVersion": f"{_RBAC}/v1",
+            "kind": "ClusterRoleBinding",
+            "metadata": metadata,
+            "roleRef": {"apiGroup": _RBAC, "kind": "ClusterRole", "name": metadata["name"]},
+            "subjects": [{"kind": "ServiceAccount", "name": service_account, "namespace": namespace}],
+        },
+    ]
+
+
+def ring_resources(ring: RingSpec) -> list[GroupResource]:
+    """Every resource that `ring` names, main and controlled."""
+    return [resource for main in ring.resources for resource in (main.resource, *main.controlled)]
+
+
+def _rules(resources: Iterable[GroupResource]) -> list[dict[str, Any]]:
+    by_group: dict[str, set[str]] = {}
+    for resource in resources:
+        by_group.setdefault(resource.group, set()).add(resource.resource)
+    return [
+        {"apiGroups": [group], "resources": sorted(by_group[group]), "verbs": list(RING_VERBS)}
+        for group in sorted(by_group)
+    ]

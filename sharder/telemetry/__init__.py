@@ -1,0 +1,60 @@
+"""What the sharder tells about itself: log lines and metrics.
+
+Guarantees: a log line is one line, whatever values it holds, and has its fields
+in JSON as they were given (tests/unit/test_logs.py).  The metrics that
+dashboards of the ecosystem read keep their names and labels
+(tests/unit/test_metrics.py).  No metric takes a label value from outside
+unchecked, and a deleted ring leaves no series behind.
+
+Does not guarantee: that the figures of two replicas add up.  Gauges about
+objects and shards are the leader's; the others say 0: take the maximum.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from prometheus_client import (
+    CollectorRegistry,
+    GCCollector,
+    PlatformCollector,
+    ProcessCollector,
+    disable_created_metrics,
+)
+
+from sharder.telemetry.logs import LogFormat, LogLevel, setup_logging
+from sharder.telemetry.looplag import measure_loop_lag
+from sharder.telemetry.metrics import Metrics, ResourceMetrics, RingMetrics
+
+__all__ = [
+    "LogFormat",
+    "LogLevel",
+    "Metrics",
+    "ResourceMetrics",
+    "RingMetrics",
+    "Telemetry",
+    "measure_loop_lag",
+    "setup_logging",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Telemetry:
+    """One process's metrics, and the registry that /metrics shows."""
+
+    registry: CollectorRegistry
+    metrics: Metrics
+
+    @classmethod
+    def create(cls) -> Telemetry:
+        """A registry of its own with the sharder's, Python's and the process's metrics.
+
+        Turns off the `_created` series of the whole process: they double every
+        counter and no dashboard reads them.
+        """
+        disable_created_metrics()  # type: ignore[no-untyped-call]
+        registry = CollectorRegistry()
+        ProcessCollector(registry=registry)
+        PlatformCollector(registry=registry)
+        GCCollector(registry=registry)
+        return cls(registry, Metrics.create(registry))

@@ -1,0 +1,143 @@
+"""Log lines: one-liners for people, JSON for machines.
+
+Does: print a constant message with the fields that a call gives in `extra`.
+Refuses: to spread one event over several lines; line breaks in values are
+escaped.  Only the stack of an error that nobody expected follows its line.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any, Final, TextIO, assert_never
+
+import msgspec
+
+from shardsdk.errors import ShardingError
+
+
+class LogFormat(StrEnum):
+    """How lines look."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+class LogLevel(StrEnum):
+    """The least important lines that are shown."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+    @property
+    def number(self) -> int:
+        """The level as `logging` counts it."""
+        return logging.getLevelNamesMapping()[self.name]
+
+
+#: Libraries that tell every request or connection; below this level they are noise.
+_QUIET: Final = {
+    "aiohttp": logging.WARNING,
+    "asyncio": logging.WARNING,
+    "kubernetes": logging.WARNING,
+    "uvicorn": logging.WARNING,
+}
+#: What every record has by itself; all else came from `extra`.
+_STANDARD: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+_RESERVED: Final = frozenset({"time", "level", "logger", "message", "error", "stack"})
+#: Fields longer than this are cut: a value may be a whole answer of a peer.
+MAX_FIELD_CHARACTERS: Final = 4_000
+
+
+def setup_logging(level: LogLevel, log_format: LogFormat, stream: TextIO | None = None) -> None:
+    """Send every logger's lines to `stream` (`None`: stderr) and nowhere else."""
+    handler = logging.StreamHandler(stream or sys.stderr)
+    match log_format:
+        case LogFormat.TEXT:
+            handler.setFormatter(TextFormatter())
+        case LogFormat.JSON:
+            handler.setFormatter(JsonFormatter())
+        case _:
+            assert_never(log_format)
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level.number)
+    for name, least in _QUIET.items():
+        logging.getLogger(name).setLevel(max(level.number, least))
+
+
+def fields_of(record: logging.LogRecord) -> dict[str, Any]:
+    """The fields of one line: those from `extra`, then the error's message."""
+    fields = {
+        f"field_{name}" if name in _RESERVED and name != "error" else name: value
+        for name, value in vars(record).items()
+        if name not in _STANDARD
+    }
+    error = record.exc_info[1] if record.exc_info else None
+    if error is not None:
+        fields["error"] = f"{type(error).__name__}: {error}"
+    return {name: _bounded(value) for name, value in fields.items()}
+
+
+class TextFormatter(logging.Formatter):
+    """`2026-01-31T12:00:00.000Z INFO  sharder.service: message field=value`."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The record as one line, followed by the stack of an unexpected error."""
+        parts = [f"{_timestamp(record)} {record.levelname:<7} {record.name}: {_one_line(record.getMessage())}"]
+        parts += [f"{name}={_render_value(value)}" for name, value in fields_of(record).items()]
+        stack = _stack(self, record)
+        return " ".join(parts) + (f"\n{stack}" if stack else "")
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object: time, level, logger, message, then the fields."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The record as one line; the stack of an unexpected error is a field."""
+        line = {
+            "time": _timestamp(record),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+            **fields_of(record),
+        }
+        stack = _stack(self, record)
+        if stack:
+            line["stack"] = stack
+        return msgspec.json.encode(line, enc_hook=str).decode()
+
+
+def _timestamp(record: logging.LogRecord) -> str:
+    moment = datetime.fromtimestamp(record.created, UTC)
+    return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond // 1000:03d}Z"
+
+
+def _stack(formatter: logging.Formatter, record: logging.LogRecord) -> str:
+    """The traceback of an error that is not one of ours: ours say in their message what to do."""
+    if not record.exc_info or record.exc_info[1] is None or isinstance(record.exc_info[1], ShardingError):
+        return ""
+    return formatter.formatException(record.exc_info)
+
+
+def _bounded(value: Any) -> Any:
+    """The value as it is while it is short (JSON keeps lists and numbers), else the beginning of its text."""
+    text = str(value)
+    if len(text) > MAX_FIELD_CHARACTERS:
+        return f"{text[:MAX_FIELD_CHARACTERS]}..."
+    return text if isinstance(value, (bytes, BaseException)) else value
+
+
+def _render_value(value: Any) -> str:
+    text = value if isinstance(value, str) else str(value)
+    plain = text and text.isprintable() and not any(character in ' "=' for character in text)
+    return text if plain else json.dumps(text, ensure_ascii=False)
+
+
+def _one_line(text: str) -> str:
+    return text if text.isprintable() else json.dumps(text, ensure_ascii=False)[1:-1]
