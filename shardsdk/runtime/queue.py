@@ -97,13 +97,12 @@ class WorkQueue(Generic[K]):
         *,
         name: str = "",
         rate_limit: RateLimit | None = None,
-        observer: QueueObserver | None = None,
     ) -> None:
         self.name = name
         self._clock = clock
         self._limit = rate_limit or RateLimit()
         self._bucket = _Bucket(self._limit.per_second, self._limit.burst)
-        self._observer = observer
+        self._observer: QueueObserver | None = None
         #: Per priority the waiting items, each with the moment it began to wait.
         self._waiting: dict[Priority, OrderedDict[K, float]] = {priority: OrderedDict() for priority in Priority}
         #: Items handed out and not done, each with the moment it was handed out.
@@ -204,6 +203,10 @@ class WorkQueue(Generic[K]):
             await self._idle.wait()
 
     # -- looking --------------------------------------------------------------
+
+    def observe(self, observer: QueueObserver) -> None:
+        """Tell `observer` what happens from now on; there is one at the most."""
+        self._observer = observer
 
     def __len__(self) -> int:
         return sum(map(len, self._waiting.values()))

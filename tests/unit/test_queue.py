@@ -300,7 +300,8 @@ async def test_after_shutdown_nothing_comes_in_any_more(clock: VirtualClock) -> 
 @in_virtual_time
 async def test_metrics_see_waiting_working_and_retries(clock: VirtualClock) -> None:
     recorder = Recorder()
-    queue: WorkQueue[str] = WorkQueue(clock, observer=recorder)
+    queue = make_queue(clock)
+    queue.observe(recorder)
     queue.add("a")
     queue.add("a")
     await clock.sleep(2)
