@@ -23,7 +23,7 @@ nowhere; a webhook is reached by URL on the loopback interface.
         await plane.kubectl("get", "pods", kubeconfig=…)  # -> what it printed
         await plane.apiserver.kill() / .stop() / .start() / .restart() / .ready(); .pause() / .resume()
         await plane.etcd.…, plane.controller_manager.…    # the same, all under their old addresses
-        second = await plane.add_apiserver()           # on the same etcd; plane.admin(second), kubeconfig(server=second)
+        second = await plane.add_apiserver()           # on the same etcd; plane.admin(second)
         await plane.compact()                          # etcd forgets its history
 
 pytest fixtures (tests/conftest.py): `control_plane` (one per session: stop

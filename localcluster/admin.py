@@ -22,6 +22,7 @@ from localcluster.errors import LocalClusterError
 
 T = TypeVar("T")
 Object = dict[str, Any]
+Objects = list[Object]
 
 #: Far more than any single answer here; lists of 100,000 objects need a while.
 _REQUEST_SECONDS = 60.0
@@ -85,7 +86,7 @@ class AdminClient:
                 return None
             raise
 
-    async def list(self, resource: str, namespace: str | None = None, *, labels: str = "") -> list[Object]:
+    async def list(self, resource: str, namespace: str | None = None, *, labels: str = "") -> Objects:
         """List consistently; `namespace=None` means all."""
         return (await self._list(resource, namespace, labels))[0]
 
@@ -126,7 +127,7 @@ class AdminClient:
     async def eventually(
         self,
         resource: str,
-        condition: Callable[[list[Object]], T],
+        condition: Callable[[Objects], T],
         namespace: str | None = None,
         *,
         labels: str = "",
@@ -137,9 +138,9 @@ class AdminClient:
         It is asked after the first list and after every change, and survives
         restarts of the API server.  Raises: TimeoutError with the last objects seen.
         """
-        seen: list[Object] = []
+        seen: Objects = []
 
-        def holds(objects: list[Object]) -> T | None:
+        def holds(objects: Objects) -> T | None:
             seen[:] = objects
             return condition(objects) or None
 
@@ -182,13 +183,13 @@ class AdminClient:
             raise LocalClusterError("AdminClient is not open; use `async with`")
         return self._session
 
-    async def _list(self, resource: str, namespace: str | None, labels: str) -> tuple[list[Object], str]:
+    async def _list(self, resource: str, namespace: str | None, labels: str) -> tuple[Objects, str]:
         query = {"labelSelector": labels} if labels else None
         answer = await self.request("GET", path_of(resource, namespace), query=query)
         return answer.get("items") or [], answer["metadata"]["resourceVersion"]
 
     async def _watch_until(
-        self, resource: str, namespace: str | None, labels: str, holds: Callable[[list[Object]], T | None]
+        self, resource: str, namespace: str | None, labels: str, holds: Callable[[Objects], T | None]
     ) -> T | None:
         """One list and one watch; `None` when the watch ended first."""
         items, version = await self._list(resource, namespace, labels)

@@ -23,6 +23,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from localcluster.build import Say, build_controlplane
+
 KUBERNETES_VERSION: Final = "v1.35.4"
 #: Minor versions of the API server that tests and demo are known to work with.
 _MINORS: Final = range(34, 37)
@@ -30,7 +32,8 @@ PROGRAMS: Final = ("etcd", "kube-apiserver", "kube-controller-manager", "kubectl
 MODULE: Final = Path(__file__).with_name("controlplane")
 _VERSION_SECONDS: Final = 30.0
 
-Say = Callable[[str], None]
+#: Builds a module, of a version, to a file; told the environment and whom to tell.
+Build = Callable[[Path, str, Path, Mapping[str, str], Say], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,41 +55,40 @@ def say(message: str) -> None:
 def find_binaries(
     environment: Mapping[str, str] | None = None,
     *,
-    build: Callable[[Path], None] | None = None,
+    build: Build = build_controlplane,
     tell: Say = say,
 ) -> Binaries:
-    """Find the programs or build them; `build` makes the combined program at the path it is given.
+    """Find the programs in the `environment` (the process's own by default), or `build` them.
 
     Raises: BinariesMissing when there are none and the build failed.
     """
     environment = os.environ if environment is None else environment
     assets = environment.get("KUBEBUILDER_ASSETS", "")
-    found = (assets and _in_folders(assets, f"KUBEBUILDER_ASSETS ({assets})", tell)) or _in_folders(
-        environment.get("PATH", os.defpath), "PATH", tell
-    )
+    path = environment.get("PATH", os.defpath)
+    found = _in_folders(assets, path, f"KUBEBUILDER_ASSETS ({assets})", tell) if assets else None
+    found = found or _in_folders(path, path, "PATH", tell)
     if found:
         return found
     combined = cache_folder(environment) / "controlplane"
     if combined.exists():
         return _combined(combined, f"cache ({combined})")
-    if build is None:
-        from localcluster.build import build_controlplane
-
-        def build(target: Path) -> None:
-            build_controlplane(target, environment, tell)
-
-    build(combined)
+    build(MODULE, KUBERNETES_VERSION, combined, environment, tell)
     return _combined(combined, f"built from Go modules ({combined})")
 
 
 def cache_folder(environment: Mapping[str, str]) -> Path:
     """The folder of the combined program: per user, version, platform and module sources."""
-    home = environment.get("XDG_CACHE_HOME") or os.path.join(environment.get("HOME") or os.path.expanduser("~"), ".cache")
     sources = b"\0".join((MODULE / name).read_bytes() for name in ("go.mod", "main.go"))
     digest = hashlib.sha256(sources).hexdigest()[:8]
     system, machine = platform.system().lower(), platform.machine().lower()
     architecture = {"x86_64": "amd64", "aarch64": "arm64"}.get(machine, machine)
-    return Path(home, "controller-sharding", "localcluster", f"{KUBERNETES_VERSION}-{system}-{architecture}-{digest}")
+    return cache_home(environment) / f"{KUBERNETES_VERSION}-{system}-{architecture}-{digest}"
+
+
+def cache_home(environment: Mapping[str, str]) -> Path:
+    """The user's folder for what is worth keeping between runs."""
+    home = environment.get("XDG_CACHE_HOME") or Path(environment.get("HOME") or Path.home(), ".cache")
+    return Path(home, "controller-sharding", "localcluster")
 
 
 def _combined(path: Path, source: str) -> Binaries:
@@ -94,8 +96,9 @@ def _combined(path: Path, source: str) -> Binaries:
     return Binaries(etcd, apiserver, manager, kubectl, source)
 
 
-def _in_folders(search: str, source: str, tell: Say) -> Binaries | None:
+def _in_folders(search: str, path: str, source: str, tell: Say) -> Binaries | None:
     paths = {program: shutil.which(program, path=search) for program in PROGRAMS}
+    paths["kubectl"] = paths["kubectl"] or shutil.which("kubectl", path=path)
     found = [path for path in paths.values() if path]
     missing = [program for program, path in paths.items() if not path]
     if missing:

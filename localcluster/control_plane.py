@@ -31,6 +31,7 @@ from localcluster.kubeconfig import Cluster, certificate_credentials, token_cred
 from localcluster.pki import Authority
 from localcluster.ports import LOOPBACK, ReservedPort, reserve_port
 from localcluster.process import Supervisor
+from localcluster.running import DEFAULT_NAME, Running, remember
 
 #: Reserved ports make conflicts all but impossible; a few more tries settle the rest.
 _START_ATTEMPTS = 5
@@ -65,6 +66,7 @@ class ControlPlane:
         self._manager_extra = tuple(controller_manager_extra)
         self._ports: list[ReservedPort] = []
         self._token = ""
+        self._owner: Supervisor | None = None
         self.apiservers: list[Component] = []
 
     async def __aenter__(self) -> Self:
@@ -103,13 +105,30 @@ class ControlPlane:
 
     def close(self, *, keep_logs: bool = False) -> None:
         """Kill every component and delete all data; harmless when that has been done."""
-        self._supervisor.close(keep_logs=keep_logs)
+        if self._owner is not None:
+            self._owner.close(keep_logs=keep_logs)
         self._release_ports()
 
-    def detach(self) -> None:
-        """Leave it running after this process; `python -m localcluster down` ends it."""
+    def detach(self, name: str = DEFAULT_NAME) -> Running:
+        """Leave it running after this process; `python -m localcluster down --name NAME` ends it.
+
+        Raises: LocalClusterError when one of that name runs already.
+        """
+        running = Running(name, self.folder, self.url)
+        remember(running)
         self._supervisor.detach()
         self._release_ports()
+        return running
+
+    @property
+    def folder(self) -> Path:
+        """Where its data lies as long as it runs."""
+        return self._supervisor.folder
+
+    @property
+    def logs(self) -> Path:
+        """The folder with the components' logs."""
+        return self._supervisor.logs
 
     @property
     def url(self) -> str:
@@ -214,9 +233,7 @@ class ControlPlane:
     async def apply(self, *files: Path, stdin: str | None = None) -> None:
         """`kubectl apply --server-side` of files or folders; new resource types are served on return."""
         sources = [part for file in files for part in ("-f", str(file))] + (["-f", "-"] if stdin is not None else [])
-        output = await self.kubectl(
-            "apply", "--server-side", "--force-conflicts", "-o", "name", *sources, stdin=stdin
-        )
+        output = await self.kubectl("apply", "--server-side", "--force-conflicts", "-o", "name", *sources, stdin=stdin)
         crds = [line for line in output.split() if line.startswith("customresourcedefinition.")]
         if crds:
             await self.kubectl("wait", "--for=condition=Established", "--timeout=30s", *crds)
@@ -236,15 +253,15 @@ class ControlPlane:
         return revision
 
     async def _boot(self) -> None:
-        self._supervisor = Supervisor()
-        self.folder = self._supervisor.folder
-        self.logs = self._supervisor.logs
+        self._owner = Supervisor()
         self._pki = Authority(self.folder / "pki")
         self._pki.write_serving_pair()
         self._pki.write_key("serviceaccounts.key")
         self._token = secrets.token_urlsafe(24)
         manager_token = secrets.token_urlsafe(24)
-        tokens = f"{self._token},{_ADMIN},{_ADMIN},system:masters\n{manager_token},{_MANAGER},{_MANAGER},system:masters\n"
+        tokens = (
+            f"{self._token},{_ADMIN},{_ADMIN},system:masters\n{manager_token},{_MANAGER},{_MANAGER},system:masters\n"
+        )
         (self._pki.folder / "tokens.csv").write_text(tokens)
         self.apiservers = []
         await self._start_etcd()
@@ -288,6 +305,12 @@ class ControlPlane:
                 return answer.status == 200
         except (aiohttp.ClientError, OSError, TimeoutError):
             return False
+
+    @property
+    def _supervisor(self) -> Supervisor:
+        if self._owner is None:
+            raise LocalClusterError("the control plane has not been started")
+        return self._owner
 
     def _cluster(self, server: Component | None) -> Cluster:
         return Cluster((server or self.apiserver).url, self._pki.bundle)

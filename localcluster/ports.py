@@ -10,8 +10,8 @@ which is tried again with another port.
 from __future__ import annotations
 
 import contextlib
+import platform
 import socket
-import sys
 from dataclasses import dataclass
 
 LOOPBACK = "127.0.0.1"
@@ -39,7 +39,7 @@ def reserve_port() -> ReservedPort:
     holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     holder.bind((LOOPBACK, 0))
     number = int(holder.getsockname()[1])
-    if sys.platform == "linux":
+    if platform.system() == "Linux":
         return ReservedPort(number, holder)
     holder.close()
     return ReservedPort(number, None)

@@ -47,7 +47,7 @@ class Supervisor:
             script = Path(__file__).with_name("supervisor.py")
             self._process = subprocess.Popen(
                 [sys.executable, "-I", "-S", str(script), str(self.folder)],
-                stdin=theirs,
+                stdin=theirs.fileno(),
                 stdout=log,
                 stderr=log,
             )
@@ -57,7 +57,7 @@ class Supervisor:
     @property
     def pid(self) -> int:
         """The supervisor's process id."""
-        return self._process.pid
+        return int(self._process.pid)
 
     def start(self, name: str, argv: Sequence[str], env: Mapping[str, str]) -> int:
         """Start a component whose output goes to its log; returns its process id."""

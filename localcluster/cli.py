@@ -1,0 +1,140 @@
+"""`python -m localcluster`: a control plane for one's own shell.
+
+Standard output holds only what a shell evaluates; everything else goes to
+standard error::
+
+    eval "$(python -m localcluster up)"
+    kubectl get namespaces
+    python -m localcluster down
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import shlex
+import sys
+from collections.abc import Sequence
+
+from localcluster.binaries import find_binaries, say
+from localcluster.control_plane import ControlPlane
+from localcluster.errors import LocalClusterError
+from localcluster.forwarder import Backend, Forwarder
+from localcluster.ports import LOOPBACK
+from localcluster.running import DEFAULT_NAME, Running, find_running
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit code."""
+    options = _parser().parse_args(arguments)
+    try:
+        return int(options.run(options))
+    except LocalClusterError as error:
+        say(f"error: {error}")
+        return 1
+    except KeyboardInterrupt:
+        return 130
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m localcluster", description="A real control plane on this machine.")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    def command(name: str, run: object, text: str) -> argparse.ArgumentParser:
+        added = commands.add_parser(name, help=text, description=text)
+        added.set_defaults(run=run)
+        return added
+
+    command("acquire", _acquire, "find the Kubernetes programs, or build them once")
+    for name, run, text in (
+        ("up", _up, "start a control plane that stays; prints `export KUBECONFIG=…`"),
+        ("down", _down, "end it and delete its data"),
+        ("status", _status, "say whether it runs (exit code 0) or not (1)"),
+    ):
+        command(name, run, text).add_argument("--name", default=DEFAULT_NAME, help="of several, which one")
+    kubectl = command("kubectl", _kubectl, "run kubectl on it")
+    kubectl.add_argument("--name", default=DEFAULT_NAME, help="of several, which one")
+    kubectl.add_argument("arguments", nargs=argparse.REMAINDER)
+    forward = command("forward", _forward, "play the Service in front of several replicas")
+    forward.add_argument("--listen", default=f"{LOOPBACK}:0", metavar="HOST:PORT")
+    forward.add_argument(
+        "--backend", action="append", required=True, metavar="HOST:PORT=READY_URL", help="a replica; give one or more"
+    )
+    return parser
+
+
+def _acquire(_: argparse.Namespace) -> int:
+    say(f"localcluster: Kubernetes programs: {find_binaries().source}")
+    return 0
+
+
+def _up(options: argparse.Namespace) -> int:
+    running = find_running(options.name) or asyncio.run(_start(options.name))
+    say(f"localcluster: {running.name} runs at {running.url}, in {running.folder}")
+    print(f"export KUBECONFIG={shlex.quote(str(running.kubeconfig))}")
+    return 0
+
+
+async def _start(name: str) -> Running:
+    plane = ControlPlane()
+    try:
+        await plane.start()
+        return plane.detach(name)
+    except BaseException:
+        plane.close()
+        raise
+
+
+def _down(options: argparse.Namespace) -> int:
+    running = find_running(options.name)
+    if running is None:
+        say(f"localcluster: {options.name} does not run")
+        return 0
+    running.stop()
+    say(f"localcluster: {options.name} is down, its data deleted")
+    return 0
+
+
+def _status(options: argparse.Namespace) -> int:
+    running = find_running(options.name)
+    if running is None:
+        say(f"localcluster: {options.name} does not run")
+        return 1
+    say(f"localcluster: {options.name} runs at {running.url}; logs: {running.logs}")
+    print(f"export KUBECONFIG={shlex.quote(str(running.kubeconfig))}")
+    return 0
+
+
+def _kubectl(options: argparse.Namespace) -> int:
+    running = find_running(options.name)
+    if running is None:
+        raise LocalClusterError(f"{options.name} does not run; start it: python -m localcluster up")
+    program, *fixed = find_binaries().kubectl
+    sys.stdout.flush()
+    os.execvpe(program, [program, *fixed, *options.arguments], {**os.environ, "KUBECONFIG": str(running.kubeconfig)})
+
+
+def _forward(options: argparse.Namespace) -> int:
+    asyncio.run(_forward_forever(*_address(options.listen), [_backend(text) for text in options.backend]))
+    return 0
+
+
+async def _forward_forever(host: str, port: int, backends: Sequence[Backend]) -> None:
+    async with Forwarder(backends, host=host, port=port) as forwarder:
+        print(f"{forwarder.host}:{forwarder.port}", flush=True)
+        await asyncio.Event().wait()
+
+
+def _backend(text: str) -> Backend:
+    address, separator, ready_url = text.partition("=")
+    if not separator or not ready_url.startswith("http://"):
+        raise LocalClusterError(f"--backend {text!r}: write HOST:PORT=http://HOST:PORT/readyz")
+    return Backend(*_address(address), ready_url)
+
+
+def _address(text: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdecimal():
+        raise LocalClusterError(f"{text!r} is no address: write HOST:PORT")
+    return host, int(port)
