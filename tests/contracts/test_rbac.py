@@ -1,0 +1,186 @@
+"""The RBAC files grant each identity exactly the verbs that it uses.
+
+The tables below are the reason for every single permission: the file that uses
+it.  tests/permissions.py compares the same files with an API server's audit log.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from localcluster import AdminClient, ControlPlane
+from tests.permissions import Permission, audit_flags, compare, read_calls, read_files, read_permissions
+
+SHARDER = "sharding-system/sharder"
+SHARD = "default/checksum"
+SYSTEM = "sharding-system"
+
+#: Identity, resource, namespace ("" is any), name ("" is any) -> verb -> who uses it.
+USES: dict[tuple[str, str, str, str], dict[str, str]] = {
+    (SHARDER, "leases.coordination.k8s.io", "", ""): {
+        "get": "shardsdk/runtime/election.py",
+        "list": "sharder/controllers/registry.py",
+        "watch": "sharder/controllers/registry.py",
+        "create": "sharder/controllers/leases.py",
+        "patch": "sharder/controllers/leases.py",
+        "delete": "sharder/controllers/leases.py",
+    },
+    (SHARDER, "clusterrings.sharding.timebertt.dev", "", ""): {
+        "get": "sharder/controllers/rings.py",
+        "list": "sharder/controllers/registry.py",
+        "watch": "sharder/controllers/registry.py",
+    },
+    (SHARDER, "clusterrings.sharding.timebertt.dev/status", "", ""): {
+        "patch": "sharder/controllers/rings.py",
+    },
+    (SHARDER, "mutatingwebhookconfigurations.admissionregistration.k8s.io", "", ""): {
+        "get": "sharder/controllers/rings.py",
+        "list": "sharder/controllers/rings.py",
+        "watch": "sharder/controllers/rings.py",
+        "create": "sharder/controllers/rings.py",
+        "patch": "sharder/controllers/rings.py",
+        "delete": "sharder/controllers/rings.py",
+    },
+    (SHARDER, "namespaces", "", ""): {
+        "list": "sharder/controllers/rings.py",
+        "watch": "sharder/controllers/rings.py",
+    },
+    (SHARDER, "events", "", ""): {
+        "create": "shardsdk/runtime/events.py",
+        "patch": "shardsdk/runtime/events.py",
+    },
+    (SHARDER, "selfsubjectaccessreviews.authorization.k8s.io", "", ""): {
+        "create": "sharder/controllers/rings.py",
+    },
+    (SHARDER, "secrets", SYSTEM, ""): {
+        "create": "sharder/webhook/secretstore.py",
+    },
+    (SHARDER, "secrets", SYSTEM, "sharder-webhook-certificates"): {
+        "get": "sharder/webhook/secretstore.py",
+        "patch": "sharder/webhook/secretstore.py",
+    },
+    (SHARD, "leases.coordination.k8s.io", "default", ""): {
+        "get": "shardsdk/runtime/shardlease.py",
+        "create": "shardsdk/runtime/shardlease.py",
+        "patch": "shardsdk/runtime/shardlease.py",
+    },
+    (SHARD, "events", "default", ""): {
+        "create": "shardsdk/runtime/events.py",
+        "patch": "shardsdk/runtime/events.py",
+    },
+    (SHARD, "secrets", "", ""): {
+        "list": "shardsdk/runtime/cache.py",
+        "watch": "shardsdk/runtime/cache.py",
+        "patch": "shardsdk/runtime/sharded.py",
+    },
+    (SHARD, "configmaps", "", ""): {
+        "list": "shardsdk/runtime/cache.py",
+        "watch": "shardsdk/runtime/cache.py",
+        "create": "examples/checksum.py",
+        "patch": "examples/checksum.py",
+    },
+}
+
+NOT_GRANTED = [
+    (SHARDER, Permission("secrets", "list")),
+    (SHARDER, Permission("secrets", "get", SYSTEM, "another")),
+    (SHARDER, Permission("secrets", "get", "default", "sharder-webhook-certificates")),
+    (SHARDER, Permission("configmaps", "list")),
+    (SHARDER, Permission("clusterrings.sharding.timebertt.dev", "patch")),
+    (SHARDER, Permission("pods", "create", SYSTEM)),
+    (SHARD, Permission("leases.coordination.k8s.io", "patch", "kube-system")),
+    (SHARD, Permission("secrets", "delete")),
+    (SHARD, Permission("clusterrings.sharding.timebertt.dev", "list")),
+]
+
+
+def used_by(account: str) -> set[Permission]:
+    return {
+        Permission(resource, verb, namespace, name)
+        for (identity, resource, namespace, name), verbs in USES.items()
+        if identity == account
+        for verb in verbs
+    }
+
+
+@pytest.fixture(scope="module")
+def granted() -> dict[str, set[Permission]]:
+    return read_permissions(read_files(Path("rbac/sharder.yaml"), Path("rbac/shard.yaml")))
+
+
+@pytest.mark.parametrize("account", [SHARDER, SHARD])
+def test_files_grant_exactly_the_verbs_used(granted: dict[str, set[Permission]], account: str) -> None:
+    assert sorted(granted[account]) == sorted(used_by(account))
+
+
+def test_no_other_account_is_granted_anything(granted: dict[str, set[Permission]]) -> None:
+    assert granted.keys() == {SHARDER, SHARD}
+
+
+def test_whoever_uses_a_verb_is_there() -> None:
+    users = {user for verbs in USES.values() for user in verbs.values()}
+    assert not [user for user in sorted(users) if not Path(user).exists()]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def applied(control_plane: ControlPlane) -> None:
+    await control_plane.apply(Path("rbac"))
+
+
+@pytest.mark.usefixtures("applied")
+@pytest.mark.parametrize("account", [SHARDER, SHARD])
+async def test_api_server_lets_each_identity_do_what_it_needs(admin: AdminClient, account: str) -> None:
+    refused = [need for need in sorted(used_by(account)) if not await may(admin, account, need)]
+    assert not refused
+
+
+@pytest.mark.usefixtures("applied")
+@pytest.mark.parametrize(("account", "permission"), NOT_GRANTED)
+async def test_api_server_refuses_what_none_of_them_needs(
+    admin: AdminClient, account: str, permission: Permission
+) -> None:
+    assert not await may(admin, account, permission)
+
+
+async def may(admin: AdminClient, account: str, permission: Permission) -> bool:
+    resource, _, subresource = permission.resource.partition("/")
+    plural, _, group = resource.partition(".")
+    attributes = {
+        "verb": permission.verb,
+        "group": group,
+        "resource": plural,
+        "subresource": subresource,
+        "namespace": permission.namespace,
+        "name": permission.name,
+    }
+    namespace, _, name = account.partition("/")
+    groups = ["system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated"]
+    user = f"system:serviceaccount:{namespace}:{name}"
+    answer = await admin.request(
+        "POST",
+        "/apis/authorization.k8s.io/v1/subjectaccessreviews",
+        body={"spec": {"user": user, "groups": groups, "resourceAttributes": attributes}},
+    )
+    return bool(answer["status"]["allowed"])
+
+
+async def test_audit_log_tells_what_was_used_and_what_was_missing(
+    tmp_path: Path, granted: dict[str, set[Permission]]
+) -> None:
+    async with ControlPlane(apiserver_extra=audit_flags(tmp_path), controllers=()) as plane:
+        await plane.apply(Path("rbac/sharder.yaml"))
+        sharder = await plane.service_account_kubeconfig("sharding-system", "sharder")
+        await plane.kubectl("get", "leases", "-A", kubeconfig=sharder)
+        with pytest.raises(Exception, match="forbidden"):
+            await plane.kubectl("get", "secret", "another", "-n", SYSTEM, kubeconfig=sharder)
+
+    calls = read_calls(tmp_path, SHARDER)
+    comparison = compare(granted[SHARDER], calls)
+
+    assert [(call.resource, call.verb, call.name, call.allowed) for call in comparison.missing] == [
+        ("secrets", "get", "another", False)
+    ]
+    assert granted[SHARDER] - set(comparison.unused) == {Permission("leases.coordination.k8s.io", "list")}
