@@ -1,0 +1,162 @@
+"""A claim on a Lease: whose it is to the claimant, and what the claimant writes into it.
+
+Does: judge a Lease as its claimant sees it, and render the bodies of the four
+writes (create, hold, release, grace).  Refuses: to write more than its own
+fields; labels and annotations of others stay, because all but the creation are
+merge patches.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import Enum
+from typing import Any, Final
+
+from shardsdk.protocol.labels import FENCED_ANNOTATION, INSTANCE_ANNOTATION, LEASE_RING_LABEL
+from shardsdk.protocol.leases import Lease, parse_micro_time, render_micro_time
+from shardsdk.protocol.objects import LEASES
+
+#: A held lease that does not say how long it lasts is taken to last this long.
+#: Source: client-go's default LeaseDuration, which every known peer uses.
+DEFAULT_DURATION_SECONDS: Final = 15
+#: What a release writes as the duration.  Source: client-go leaderelection, release.
+RELEASED_DURATION_SECONDS: Final = 1
+
+
+class Relation(Enum):
+    """What a Lease is to its claimant."""
+
+    FREE = "nobody holds it, or its last holder left it to its next incarnation"
+    OURS = "it says that the claimant holds it"
+    OTHER = "it says that somebody else holds it"
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """Who claims which Lease, and what it is to say.
+
+    `instance` tells two processes of one holder name apart; `None`: the name
+    alone identifies the process, as in leader election.  `ring` is the ring
+    whose shard the claimant is; `None`: it is no shard.
+    """
+
+    namespace: str
+    name: str
+    holder: str
+    duration_seconds: int
+    instance: str | None = None
+    ring: str | None = None
+    fenced: bool = False
+
+    def __str__(self) -> str:
+        return f"lease {self.namespace}/{self.name}"
+
+    def relation(self, lease: Lease) -> Relation:
+        """What `lease` is to this claimant, by what it says; whether it has run out is for a clock to tell."""
+        if not lease.holder:
+            return Relation.FREE
+        if lease.holder != self.holder:
+            return Relation.OTHER
+        if self.instance is None or lease.instance == self.instance:
+            return Relation.OURS
+        return Relation.FREE if lease.instance == "" else Relation.OTHER
+
+
+def released(lease: Lease) -> bool:
+    """Whether a lease was left on purpose, and not emptied by somebody's hand."""
+    if lease.holder:
+        return lease.instance == ""
+    return lease.spec.lease_duration_seconds == RELEASED_DURATION_SECONDS
+
+
+def duration_seconds(lease: Lease) -> int:
+    """How long a held lease lasts after each renewal."""
+    duration = lease.spec.lease_duration_seconds or 0
+    return duration if duration > 0 else DEFAULT_DURATION_SECONDS
+
+
+def describe_holder(lease: Lease) -> str:
+    """Who holds the lease, for people."""
+    return f"{lease.holder} (instance {lease.instance})" if lease.instance else lease.holder
+
+
+def render_create(claim: Claim, now: datetime) -> dict[str, Any]:
+    """A Lease that is held from its first moment."""
+    metadata: dict[str, Any] = {"name": claim.name, "namespace": claim.namespace}
+    if claim.ring is not None:
+        metadata["labels"] = {LEASE_RING_LABEL: claim.ring}
+    if annotations := {key: value for key, value in _annotations(claim).items() if value is not None}:
+        metadata["annotations"] = annotations
+    return {
+        "apiVersion": LEASES.api_version,
+        "kind": LEASES.kind,
+        "metadata": metadata,
+        "spec": {
+            "holderIdentity": claim.holder,
+            "leaseDurationSeconds": claim.duration_seconds,
+            "acquireTime": render_micro_time(now),
+            "renewTime": render_micro_time(now),
+            "leaseTransitions": 0,
+        },
+    }
+
+
+def render_hold(claim: Claim, lease: Lease, now: datetime) -> dict[str, Any]:
+    """A merge patch that acquires or renews `lease`, if it is still as we know it.
+
+    Source for acquireTime and leaseTransitions: client-go leaderelection,
+    tryAcquireOrRenew (both change only with the holder's name).
+    """
+    spec: dict[str, Any] = {
+        "holderIdentity": claim.holder,
+        "leaseDurationSeconds": claim.duration_seconds,
+        "renewTime": render_micro_time(now),
+    }
+    if lease.holder != claim.holder:
+        spec["acquireTime"] = render_micro_time(now)
+        spec["leaseTransitions"] = (lease.spec.lease_transitions or 0) + 1
+    elif parse_micro_time(lease.spec.acquire_time) is None:
+        spec["acquireTime"] = render_micro_time(now)
+    metadata = _unchanged(lease)
+    if claim.ring is not None and lease.ring != claim.ring:
+        metadata["labels"] = {LEASE_RING_LABEL: claim.ring}
+    present = lease.metadata.annotations or {}
+    if annotations := {key: value for key, value in _annotations(claim).items() if present.get(key) != value}:
+        metadata["annotations"] = annotations
+    return {"metadata": metadata, "spec": spec}
+
+
+def render_release(claim: Claim, lease: Lease, now: datetime) -> dict[str, Any]:
+    """A merge patch that gives the lease up: it may be taken at once.
+
+    Our annotations go with us, because a holder that does not know them would
+    leave them as they are, and they would promise what it does not keep.
+    """
+    spec = {
+        "holderIdentity": "",
+        "leaseDurationSeconds": RELEASED_DURATION_SECONDS,
+        "acquireTime": render_micro_time(now),
+        "renewTime": render_micro_time(now),
+    }
+    metadata = _unchanged(lease)
+    if claim.instance is not None:
+        metadata["annotations"] = {INSTANCE_ANNOTATION: None, FENCED_ANNOTATION: None}
+    return {"metadata": metadata, "spec": spec}
+
+
+def render_grace(lease: Lease, now: datetime, grace_seconds: int) -> dict[str, Any]:
+    """A merge patch that leaves the lease to the next incarnation of its holder for `grace_seconds`."""
+    spec = {"leaseDurationSeconds": grace_seconds, "renewTime": render_micro_time(now)}
+    return {"metadata": {**_unchanged(lease), "annotations": {INSTANCE_ANNOTATION: ""}}, "spec": spec}
+
+
+def _unchanged(lease: Lease) -> dict[str, Any]:
+    return {"resourceVersion": lease.metadata.resource_version}
+
+
+def _annotations(claim: Claim) -> dict[str, str | None]:
+    """Our annotations as they must be; `None`: absent.  Who is no shard has none."""
+    if claim.instance is None:
+        return {}
+    return {INSTANCE_ANNOTATION: claim.instance, FENCED_ANNOTATION: "true" if claim.fenced else None}

@@ -1,0 +1,102 @@
+"""How long a lease lasts, how often it is renewed, when its holder gives up.
+
+Does: hold the three durations that client-go's leader election has, check how
+they relate, and turn the moment of a renewal into the moments that follow from
+it.  Refuses: to read a clock.
+
+    sent             step down         hold ends        lease may be taken
+     |---------------------|---------------|-----------------|
+     |<- renew_deadline -->|               |<--- margin ---->|
+     |<---------------- lease_duration --------------------->|
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from shardsdk.errors import ConfigurationError
+
+#: A pause between two tries is made longer by up to this share, so that
+#: processes started together do not stay in step.
+#: Source: client-go leaderelection, JitterFactor 1.2 (there it is checked
+#: against the same relation).
+JITTER: Final = 0.2
+#: The share of the lease that is left unused at its end, and its bound.  It
+#: covers the time between the last look at the clock and the API server's
+#: receiving a write, and clocks that run at different rates (quartz: 0.01 %).
+MARGIN_SHARE: Final = 0.1
+MARGIN_MAX_SECONDS: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Deadlines:
+    """What follows from a renewal, on the clock that it was measured with."""
+
+    step_down_at: float
+    hold_ends_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseTimings:
+    """Durations of a lease, in seconds.
+
+    `lease_duration` is what others wait after the last renewal that they saw;
+    the Lease holds whole seconds.  `renew_deadline` is how long the holder goes
+    on without a confirmed renewal, `retry_period` how often it tries.
+
+    Raises: ConfigurationError, naming every relation that does not hold.
+    """
+
+    lease_duration: float = 15.0
+    renew_deadline: float = 10.0
+    retry_period: float = 2.0
+
+    def __post_init__(self) -> None:
+        problems = list(_problems(self))
+        if problems:
+            raise ConfigurationError("; ".join(problems))
+
+    @property
+    def margin(self) -> float:
+        """How long before the lease can be taken its hold ends."""
+        return min(self.lease_duration * MARGIN_SHARE, MARGIN_MAX_SECONDS)
+
+    @property
+    def request_timeout(self) -> float:
+        """How long one request may take: half the deadline, so that one hung request leaves time for another.
+
+        Source: client-go resourcelock.NewFromKubeconfig.
+        """
+        return self.renew_deadline / 2
+
+    def after(self, sent: float) -> Deadlines:
+        """The deadlines of a renewal whose sending began at `sent`."""
+        return Deadlines(sent + self.renew_deadline, sent + self.lease_duration - self.margin)
+
+    def pause(self, chance: float) -> float:
+        """How long to wait between two tries; `chance` is drawn from [0, 1)."""
+        return self.retry_period * (1 + JITTER * chance)
+
+
+def _problems(timings: LeaseTimings) -> list[str]:
+    duration, deadline, retry = timings.lease_duration, timings.renew_deadline, timings.retry_period
+    latest = duration - timings.margin
+    checks = (
+        (
+            duration >= 1 and duration % 1 == 0,
+            f"lease_duration is {duration:g} s, but a Lease holds whole seconds: use 1 or more of them",
+        ),
+        (
+            deadline < latest,
+            f"renew_deadline is {deadline:g} s, but the holder must have stepped down before others may take the"
+            f" lease: use less than {latest:g} s, or a longer lease_duration",
+        ),
+        (
+            retry * (1 + JITTER) < deadline,
+            f"retry_period is {retry:g} s, which with its jitter leaves no second try within the renew_deadline of"
+            f" {deadline:g} s: use less than {deadline / (1 + JITTER):g} s",
+        ),
+        (retry > 0, f"retry_period is {retry:g} s, which would try without pause: use more than zero"),
+    )
+    return [problem for holds, problem in checks if not holds]
