@@ -1,0 +1,62 @@
+"""Leases that Go shards and a Go sharder wrote, as recorded, mean to us what they meant to them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from sharder.core.membership import build
+from sharder.core.shards import LeaseFacts, Proof, State, classify, facts_of
+from shardsdk.protocol.labels import SHARDER_HOLDER
+from shardsdk.protocol.leases import Lease, parse_micro_time, render_micro_time
+
+VECTORS: dict[str, Any] = json.loads((Path(__file__).parents[1] / "vectors" / "leases.json").read_text())
+
+
+def recorded(name: str) -> Lease:
+    metadata = VECTORS["held_by_shard"]["metadata"]
+    return msgspec.convert({"metadata": metadata, **VECTORS[name]}, Lease)
+
+
+def state(facts: LeaseFacts, seconds: float) -> State:
+    return classify(facts, Proof(since=0, until=seconds)).state
+
+
+def test_a_lease_held_by_its_shard_makes_the_shard_available() -> None:
+    lease = recorded("held_by_shard")
+    facts = facts_of(lease, seen_at=0)
+    assert lease.ring == "example"
+    assert facts.held_by_shard
+    assert (facts.duration_seconds, facts.fenced, facts.released) == (15, False, False)
+    assert [state(facts, at) for at in (14.9, 15, 29.9, 30)] == [
+        State.READY,
+        State.EXPIRED,
+        State.EXPIRED,
+        State.UNCERTAIN,
+    ]
+    assert build([lease], {"go-shard-1"}).ready == {"go-shard-1"}
+
+
+def test_a_released_lease_is_dead_at_once_and_known_as_released() -> None:
+    facts = facts_of(recorded("released_by_shard"), seen_at=0)
+    assert facts.released
+    assert [state(facts, at) for at in (0, 60.9, 61)] == [State.DEAD, State.DEAD, State.ORPHANED]
+    assert build([recorded("released_by_shard")], set()).available == frozenset()
+
+
+def test_a_lease_taken_over_by_a_go_sharder_is_dead() -> None:
+    facts = facts_of(recorded("taken_over_by_sharder"), seen_at=0)
+    assert facts.holder == SHARDER_HOLDER
+    assert not facts.released
+    assert [state(facts, at) for at in (0, 89.9, 90)] == [State.DEAD, State.DEAD, State.ORPHANED]
+
+
+def test_recorded_times_are_written_back_as_they_were() -> None:
+    for name in ("held_by_shard", "released_by_shard", "taken_over_by_sharder"):
+        for text in (recorded(name).spec.acquire_time, recorded(name).spec.renew_time):
+            moment = parse_micro_time(text)
+            assert moment is not None
+            assert render_micro_time(moment) == text
