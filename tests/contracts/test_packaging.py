@@ -1,0 +1,93 @@
+"""The wheel holds the two packages, typed, and nothing else; the lock file names no place."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tomllib
+import zipfile
+from collections.abc import Iterator
+from email.message import Message
+from email.parser import Parser
+from pathlib import Path
+
+import pytest
+
+from shardsdk.version import VERSION
+
+PROJECT = tomllib.loads(Path("pyproject.toml").read_text())
+LOCK = Path("requirements-dev.txt").read_text()
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[zipfile.ZipFile]:
+    folder = tmp_path_factory.mktemp("wheel")
+    build = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(folder)]
+    subprocess.run(build, check=True, capture_output=True)
+    [path] = folder.glob("*.whl")
+    with zipfile.ZipFile(path) as archive:
+        yield archive
+
+
+@pytest.fixture(scope="module")
+def metadata(wheel: zipfile.ZipFile) -> Message:
+    return Parser().parsestr(wheel.read(f"controller_sharding-{VERSION}.dist-info/METADATA").decode())
+
+
+def test_wheel_holds_the_two_packages_and_nothing_else(wheel: zipfile.ZipFile) -> None:
+    roots = {name.split("/")[0] for name in wheel.namelist()}
+
+    assert roots == {"sharder", "shardsdk", f"controller_sharding-{VERSION}.dist-info"}
+    expected = {str(path) for package in ("sharder", "shardsdk") for path in Path(package).rglob("*.py")}
+    assert expected <= set(wheel.namelist())
+
+
+def test_wheel_is_typed_and_licensed(wheel: zipfile.ZipFile, metadata: Message) -> None:
+    assert {"sharder/py.typed", "shardsdk/py.typed"} <= set(wheel.namelist())
+    assert metadata["License-Expression"] == "Apache-2.0"
+    assert "Apache License" in wheel.read(f"controller_sharding-{VERSION}.dist-info/licenses/LICENSE").decode()
+
+
+def test_version_comes_from_one_place(metadata: Message) -> None:
+    assert metadata["Version"] == VERSION
+    assert "version" not in PROJECT["project"]
+    assert re.search(r"^## \[Unreleased\]$", Path("CHANGELOG.md").read_text(), re.MULTILINE)
+
+
+def test_a_shard_needs_no_web_framework(metadata: Message) -> None:
+    always = [need for need in metadata.get_all("Requires-Dist", []) if "extra ==" not in need]
+
+    assert sorted(re.split(r"[<>=]", need)[0] for need in always) == [
+        "aiohttp",
+        "kubernetes",
+        "msgspec",
+        "prometheus-client",
+    ]
+
+
+def test_wheel_brings_the_sharder_command(wheel: zipfile.ZipFile) -> None:
+    entry = wheel.read(f"controller_sharding-{VERSION}.dist-info/entry_points.txt").decode()
+
+    assert "sharder = sharder.cli:main" in entry
+
+
+def test_every_locked_dependency_has_hashes_and_no_place() -> None:
+    entries = re.split(r"\n(?=\S)", LOCK)
+    packages = [entry for entry in entries if not entry.startswith("#")]
+
+    assert packages
+    assert all("--hash=sha256:" in entry for entry in packages)
+    assert not re.search(r"https?://|^\s*--(index|extra-index|find-links)|(?<![\w.-])/\w+/", LOCK, re.MULTILINE)
+
+
+def test_lock_names_everything_that_the_project_asks_for() -> None:
+    project = PROJECT["project"]
+    wanted = [
+        *project["dependencies"],
+        *project["optional-dependencies"]["sharder"],
+        *PROJECT["dependency-groups"]["dev"],
+    ]
+    locked = set(re.findall(r"^([a-z0-9-]+)==", LOCK, re.MULTILINE))
+
+    assert {re.split(r"[<>=; ]", need)[0].lower() for need in wanted} <= locked

@@ -1,0 +1,65 @@
+"""Files and functions stay short enough to be read at once."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+MOST_LINES = 400
+MOST_FUNCTION_LINES = 70
+FOLDERS = ("shardsdk", "sharder", "localcluster", "examples", "bench", "tests")
+SOURCES = sorted(path for folder in FOLDERS for path in Path(folder).rglob("*.py"))
+VAGUE = {"util", "utils", "common", "helper", "helpers", "misc"}
+
+
+def test_files_are_short() -> None:
+    lengths = {path: path.read_text().count("\n") for path in SOURCES}
+    assert not {str(path): lines for path, lines in lengths.items() if lines > MOST_LINES}
+
+
+def test_functions_are_short() -> None:
+    lengths = {f"{path}:{name}": lines for path in SOURCES for name, lines in functions(ast.parse(path.read_text()))}
+    assert not {name: lines for name, lines in lengths.items() if lines > MOST_FUNCTION_LINES}
+
+
+def functions(tree: ast.AST) -> Iterator[tuple[str, int]]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node.name, (node.end_lineno or node.lineno) - node.lineno + 1
+
+
+def test_every_file_is_named_after_what_it_holds() -> None:
+    assert not [path for path in SOURCES if VAGUE & {part.removesuffix(".py") for part in path.parts}]
+
+
+def test_only_errors_inherit() -> None:
+    """Of our own classes; protocols, enums and structs are no inheritance of behaviour."""
+    ours: dict[str, Path] = {}
+    classes: list[tuple[Path, ast.ClassDef]] = []
+    for path in (source for source in SOURCES if source.parts[0] in ("shardsdk", "sharder")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef):
+                ours[node.name] = path
+                classes.append((path, node))
+    heirs = [
+        f"{path}: {node.name}({base.id})"
+        for path, node in classes
+        for base in node.bases
+        if isinstance(base, ast.Name)
+        and base.id in ours
+        and not is_error(base.id, classes)
+        and not is_protocol(base.id, classes)
+    ]
+    assert not heirs
+
+
+def is_error(name: str, classes: list[tuple[Path, ast.ClassDef]]) -> bool:
+    if name in ("Exception", "BaseException"):
+        return True
+    bases = [base.id for _, node in classes if node.name == name for base in node.bases if isinstance(base, ast.Name)]
+    return any(is_error(base, classes) for base in bases)
+
+
+def is_protocol(name: str, classes: list[tuple[Path, ast.ClassDef]]) -> bool:
+    return any("Protocol" in ast.unparse(base) for _, node in classes if node.name == name for base in node.bases)
