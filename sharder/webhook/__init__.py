@@ -1,0 +1,17 @@
+"""Answers the API server's admission calls, over TLS, on every replica.
+
+Guarantees:
+
+- It never denies a request: whatever goes wrong, the object passes unlabelled
+  and is counted; the leader's watches place it (tests/unit/webhook/test_app.py).
+- Any input gets an answer of 200 or 4xx; bodies, connections, owner reads and
+  the time that each may take have named maxima (tests/unit/webhook/test_app.py).
+- A certificate is changed without a failed handshake or request, for callers
+  that name no server too (tests/unit/webhook/test_server.py).
+- An orderly stop answers every request that has begun (same file).
+- Replicas share one authority; a new one is trusted for a day before anything
+  it signed is served (tests/unit/webhook/test_renewal.py).
+
+Does not guarantee: that an object is labelled by admission at all. It depends
+on this service being reachable, which placement must not.
+"""

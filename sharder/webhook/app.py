@@ -1,0 +1,190 @@
+"""The webhook's HTTP face: one route, and an answer to whatever arrives there.
+
+Does: read a bounded body, let sharder.core.admission decide, read an owner
+where it asks for one, and count what became of each request.  Refuses: to
+deny.  What cannot be understood or decided passes unlabelled: as an answer that
+allows where there is a review to answer, else as a 4xx, which failurePolicy
+Ignore lets pass as well.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from fastapi import FastAPI
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+
+from sharder.core import admission
+from sharder.core.admission import Answer, AnswerOutcome, NeedOwner, Review, Unreadable
+from sharder.core.views import RingView
+from sharder.webhook.body import BodyReader, BodyRefused
+from sharder.webhook.owners import OwnerReader, OwnerUnread
+from shardsdk.kube.api import Api
+from shardsdk.kube.clock import Clock
+from shardsdk.protocol.objects import GroupResource
+
+logger = logging.getLogger(__name__)
+
+PATH: Final = "/webhooks/sharder/clusterring/{ring}"
+#: An error that repeats with every request is told this often; the metric counts all.
+COMPLAINT_SECONDS: Final = 10.0
+
+
+class Trouble(StrEnum):
+    """What became of a request that was not decided; next to AnswerOutcome in the metric."""
+
+    UNKNOWN_RING = "unknown_ring"
+    MALFORMED = "malformed"
+    OWNER_UNREAD = "owner_unread"
+    FAILED = "failed"
+    TOO_LARGE = "too_large"
+    TOO_MUCH = "too_much"
+    TOO_SLOW = "too_slow"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Named maxima of what callers may take.
+
+    `review_bytes`: etcd takes objects of 1.5 MiB, which as JSON with base64 can
+    be 2 MiB, and an UPDATE brings two; larger objects cannot be stored anyway.
+    `held_bytes`: all bodies together, so that a flood cannot take the memory.
+    `body_seconds`, `owner_seconds`: API servers wait 5 s for the whole answer.
+    `owner_reads`: at once; more wait their turn within `owner_seconds`.
+    """
+
+    review_bytes: int = 8 << 20
+    held_bytes: int = 64 << 20
+    body_seconds: float = 5.0
+    owner_seconds: float = 2.0
+    owner_reads: int = 64
+
+
+def build_app(
+    views: Callable[[str], RingView | None],
+    api: Api,
+    *,
+    clock: Clock,
+    on_outcome: Callable[[str, str, float], None] = lambda ring, outcome, seconds: None,
+    on_assigned: Callable[[str, GroupResource], None] = lambda ring, resource: None,
+    limits: Limits | None = None,
+) -> FastAPI:
+    """The application.
+
+    `views` gives a ring's newest snapshot (`None`: no such ring). `on_outcome`
+    gets ring name, outcome and seconds of every request; the name is empty when
+    there is no such ring, so that callers cannot invent metrics. `on_assigned`
+    gets every assignment that is not a dry run.
+    """
+    limits = limits or Limits()
+    app = FastAPI(
+        docs_url=None,
+        redoc_url=None,
+        openapi_url=None,
+        redirect_slashes=False,
+        exception_handlers={404: _wrong_path, 405: _wrong_method},
+    )
+    endpoint = _Endpoint(views, api, clock, limits, on_outcome, on_assigned)
+    app.add_route(PATH, endpoint.serve, methods=["POST"])
+    return app
+
+
+class _Endpoint:
+    def __init__(
+        self,
+        views: Callable[[str], RingView | None],
+        api: Api,
+        clock: Clock,
+        limits: Limits,
+        on_outcome: Callable[[str, str, float], None],
+        on_assigned: Callable[[str, GroupResource], None],
+    ) -> None:
+        self._views = views
+        self._clock = clock
+        self._on_outcome = on_outcome
+        self._on_assigned = on_assigned
+        self._bodies = BodyReader(limits.review_bytes, limits.held_bytes, limits.body_seconds)
+        self._owners = OwnerReader(api, limits.owner_reads, limits.owner_seconds)
+        self._complained: dict[str, float] = {}
+
+    async def serve(self, http: Request) -> Response:
+        """Answer one call, whatever it holds."""
+        began = self._clock.monotonic()
+        ring = http.path_params["ring"]
+        try:
+            async with self._bodies.read(http) as body:
+                response, outcome = await self._review(ring, body)
+        except BodyRefused as refused:
+            response, outcome = PlainTextResponse(str(refused), refused.status), Trouble(refused.outcome)
+        known = ring if self._views(ring) is not None else ""
+        self._on_outcome(known, outcome.value, self._clock.monotonic() - began)
+        return response
+
+    async def _review(self, ring: str, body: bytes) -> tuple[Response, AnswerOutcome | Trouble]:
+        review = admission.parse_review(body)
+        if isinstance(review, Unreadable):
+            self._complain(Trouble.MALFORMED, ring, review.message)
+            return _answer_unreadable(review), Trouble.MALFORMED
+        answer, outcome = await self._decide(ring, review)
+        response = admission.render_response(review.request.uid, review.api_version, answer)
+        return Response(response, media_type="application/json"), outcome
+
+    async def _decide(self, ring: str, review: Review) -> tuple[Answer, AnswerOutcome | Trouble]:
+        """The answer to a review, and how it is counted; an error of ours never becomes the caller's."""
+        unchanged = admission.unanswered(review.request, AnswerOutcome.LEFT_TO_PLACEMENT)
+        view = self._views(ring)
+        if view is None:
+            self._complain(
+                Trouble.UNKNOWN_RING, ring, "no such ring; its webhook configuration is left over or too new"
+            )
+            return unchanged, Trouble.UNKNOWN_RING
+        try:
+            answer = await self._place(view, review)
+        except OwnerUnread as error:
+            self._complain(Trouble.OWNER_UNREAD, ring, str(error))
+            return unchanged, Trouble.OWNER_UNREAD
+        except Exception as error:
+            logger.exception("admission failed", extra={"ring": ring, "error": repr(error)})
+            return unchanged, Trouble.FAILED
+        if answer.outcome is AnswerOutcome.ASSIGNED and not answer.dry_run:
+            resource = review.request.resource
+            self._on_assigned(ring, GroupResource(resource.group, resource.resource))
+        return answer, answer.outcome
+
+    async def _place(self, view: RingView, review: Review) -> Answer:
+        plan = admission.plan(review.request, view.resolved, view.membership, stale=view.stale)
+        if isinstance(plan, NeedOwner):
+            owner = await self._owners.read(plan)
+            return admission.conclude(plan, owner, view.resolved, view.membership)
+        return plan
+
+    def _complain(self, trouble: Trouble, ring: str, problem: str) -> None:
+        """Log a problem, but not as often as callers can cause it."""
+        now = self._clock.monotonic()
+        last = self._complained.get(trouble)
+        if last is None or now - last >= COMPLAINT_SECONDS:
+            self._complained[trouble] = now
+            extra = {"ring": ring, "outcome": trouble.value, "reason": problem}
+            logger.warning("admission passed an object unlabelled", extra=extra)
+
+
+def _answer_unreadable(review: Unreadable) -> Response:
+    """Allow it if it says whom to answer; else a 400, which failurePolicy Ignore passes too."""
+    if review.uid is None:
+        return PlainTextResponse(f"not an AdmissionReview: {review.message}", 400)
+    allowed = Answer(None, AnswerOutcome.MALFORMED)
+    body = admission.render_response(review.uid, review.api_version, allowed)
+    return Response(body, media_type="application/json")
+
+
+async def _wrong_path(http: Request, error: Exception) -> Response:
+    return PlainTextResponse(f"nothing here; admission reviews go to {PATH}", 404)
+
+
+async def _wrong_method(http: Request, error: Exception) -> Response:
+    return PlainTextResponse("POST an AdmissionReview", 405, headers={"Allow": "POST"})

@@ -1,0 +1,221 @@
+"""Makes certificates: an authority of our own, and what it signs.
+
+Does: create keys, sign, and read back what it made.  Refuses: to keep
+anything, to look at a clock, or to decide when a certificate is due (that is
+renewal.py).
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Final, Self
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from shardsdk.errors import ConfigurationError
+
+#: Certificates begin this much before they are made, so that an API server
+#: whose clock is behind ours accepts them at once.
+BACKDATE: Final = timedelta(hours=1)
+
+_INSTANT: Final = timedelta.resolution
+
+AUTHORITY_NAME: Final = "sharder webhook CA"
+SERVING_NAME: Final = "sharder webhook"
+
+
+@dataclass(frozen=True, slots=True)
+class ServingNames:
+    """Under which names the API server calls: DNS names and IP addresses, each sorted."""
+
+    dns: frozenset[str] = frozenset()
+    addresses: frozenset[str] = frozenset()
+
+    @classmethod
+    def of(cls, hosts: Iterable[str]) -> Self:
+        """Sort `hosts` into names and addresses ("::1" and "[::1]" are the same address).
+
+        Raises: ConfigurationError for a name that a certificate cannot carry.
+        """
+        dns, addresses = set(), set()
+        for host in hosts:
+            try:
+                addresses.add(str(ipaddress.ip_address(host.strip("[]"))))
+            except ValueError:
+                if not host or not host.isascii():
+                    raise ConfigurationError(
+                        f"{host!r} cannot be a name in a certificate; write it in ASCII (punycode)"
+                    ) from None
+                dns.add(host.lower())
+        return cls(frozenset(dns), frozenset(addresses))
+
+    def covers(self, wanted: ServingNames) -> bool:
+        """Whether every wanted name is among these."""
+        return self.dns >= wanted.dns and self.addresses >= wanted.addresses
+
+    def __or__(self, other: ServingNames) -> ServingNames:
+        return ServingNames(self.dns | other.dns, self.addresses | other.addresses)
+
+    def __len__(self) -> int:
+        return len(self.dns) + len(self.addresses)
+
+
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """One parsed certificate and its PEM.
+
+    `made_at` is when it was made; it is valid from `BACKDATE` earlier until `expires_at`.
+    """
+
+    pem: bytes
+    made_at: datetime
+    expires_at: datetime
+    names: ServingNames
+    parsed: x509.Certificate = field(repr=False, compare=False)
+
+    def valid_at(self, moment: datetime) -> bool:
+        """Whether `moment` is within the validity."""
+        return self.made_at - BACKDATE <= moment < self.expires_at
+
+    def share_used(self, moment: datetime) -> float:
+        """How much of the life since `made_at` is over: 0 when new, 1 at the end."""
+        return (moment - self.made_at) / max(self.expires_at - self.made_at, _INSTANT)
+
+    def signed_by(self, authority: Certificate) -> bool:
+        """Whether `authority` signed this one."""
+        try:
+            self.parsed.verify_directly_issued_by(authority.parsed)
+        except (ValueError, TypeError, InvalidSignature):
+            return False
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class Issued:
+    """A certificate with its private key (PEM)."""
+
+    certificate: Certificate
+    key: bytes = field(repr=False)
+
+
+def make_authority(now: datetime, lifetime: timedelta) -> Issued:
+    """A new certificate authority (ECDSA P-256) that signs serving certificates only."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = _name(AUTHORITY_NAME)
+    usage = x509.KeyUsage(
+        digital_signature=True,
+        key_cert_sign=True,
+        crl_sign=True,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+    certificate = (
+        _builder(name, name, key.public_key(), now, now + lifetime)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(usage, critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    return Issued(_wrap(certificate), _key_pem(key))
+
+
+def issue(authority: Issued, names: ServingNames, now: datetime, lifetime: timedelta) -> Issued:
+    """A serving certificate for `names`, signed by `authority` and ending no later than it."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    signer = parse_key(authority.key)
+    issuer = authority.certificate.parsed
+    alternatives: list[x509.GeneralName] = [x509.DNSName(name) for name in sorted(names.dns)]
+    alternatives += [x509.IPAddress(ipaddress.ip_address(address)) for address in sorted(names.addresses)]
+    expires_at = min(now + lifetime, authority.certificate.expires_at)
+    identifier = issuer.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
+    certificate = (
+        _builder(_name(SERVING_NAME), issuer.subject, key.public_key(), now, expires_at)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(identifier), critical=False)
+        .sign(signer, hashes.SHA256())
+    )
+    return Issued(_wrap(certificate), _key_pem(key))
+
+
+def parse_certificates(pem: bytes) -> tuple[Certificate, ...]:
+    """Read every certificate of a bundle.
+
+    Raises: ConfigurationError when there is none or one cannot be read.
+    """
+    try:
+        return tuple(_wrap(certificate) for certificate in x509.load_pem_x509_certificates(pem))
+    except ValueError as error:
+        raise ConfigurationError(f"not a PEM certificate: {error}") from error
+
+
+def parse_key(pem: bytes) -> ec.EllipticCurvePrivateKey:
+    """Read a private key that this module made.
+
+    Raises: ConfigurationError when it is anything else.
+    """
+    try:
+        key = serialization.load_pem_private_key(pem, password=None)
+    except (ValueError, TypeError) as error:
+        raise ConfigurationError(f"not a PEM private key: {error}") from error
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise ConfigurationError(f"the private key is {type(key).__name__}, not an elliptic curve key")
+    return key
+
+
+def fits(certificate: Certificate, key: ec.EllipticCurvePrivateKey) -> bool:
+    """Whether `key` is the private half of the certificate's key."""
+    return certificate.parsed.public_key() == key.public_key()
+
+
+def _builder(
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, now: datetime, expires_at: datetime
+) -> x509.CertificateBuilder:
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - BACKDATE)
+        .not_valid_after(expires_at)
+    )
+
+
+def _name(common_name: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
+
+
+def _wrap(certificate: x509.Certificate) -> Certificate:
+    try:
+        extension = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        dns = extension.get_values_for_type(x509.DNSName)
+        addresses = extension.get_values_for_type(x509.IPAddress)
+        names = ServingNames(frozenset(dns), frozenset(str(address) for address in addresses))
+    except x509.ExtensionNotFound:
+        names = ServingNames()
+    return Certificate(
+        pem=certificate.public_bytes(serialization.Encoding.PEM),
+        made_at=certificate.not_valid_before_utc + BACKDATE,
+        expires_at=certificate.not_valid_after_utc,
+        names=names,
+        parsed=certificate,
+    )
+
+
+def _key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )

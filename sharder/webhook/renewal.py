@@ -1,0 +1,167 @@
+"""When the sharder's own certificates are due, and what replaces them.
+
+Does: read what the Secret holds, and say what it should hold now.  Refuses:
+to read a clock or the Secret itself; the same content and the same moment
+always give the same judgement, so replicas agree without talking.
+
+A new authority is first only trusted: it joins the bundle, and the serving
+certificate stays with the outgoing one.  Only after `bundle_spread` does the
+new one sign, when every webhook configuration has long had both.  The
+outgoing key is dropped the moment its successor exists; its certificate stays
+in the bundle until it expires.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Final
+
+from sharder.webhook import authority
+from sharder.webhook.authority import Certificate, Issued, ServingNames
+from shardsdk.errors import ConfigurationError
+
+BUNDLE_KEY: Final = "ca.crt"
+AUTHORITY_KEY_KEY: Final = "ca.key"
+CERTIFICATE_KEY: Final = "tls.crt"
+PRIVATE_KEY_KEY: Final = "tls.key"
+
+#: More authorities than this are never in one bundle; the oldest goes first.
+AUTHORITIES_MAX: Final = 4
+#: Replicas with different configuration add each other's names up to this many.
+NAMES_MAX: Final = 64
+
+_AGED: Final = "the serving certificate is due for renewal"
+
+
+@dataclass(frozen=True, slots=True)
+class Lifetimes:
+    """How long certificates live and when their successors are made.
+
+    A year for the authority, so that its renewal is everyday business and not
+    something that first happens when nobody remembers it.  Both are renewed
+    when `renew_at` of their life is over: two thirds, as cert-manager does.
+    A day for `bundle_spread` covers a leader that was away for a while.
+    """
+
+    authority: timedelta = timedelta(days=365)
+    serving: timedelta = timedelta(days=90)
+    renew_at: float = 2 / 3
+    bundle_spread: timedelta = timedelta(days=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """The Secret's content: trusted authorities (newest first), the newest one's key, the serving pair."""
+
+    authorities: tuple[Certificate, ...]
+    authority_key: bytes = field(repr=False)
+    serving: Issued
+
+    @property
+    def newest(self) -> Issued:
+        """The authority that signs next."""
+        return Issued(self.authorities[0], self.authority_key)
+
+    @property
+    def bundle(self) -> bytes:
+        """What webhook configurations must trust."""
+        return b"".join(certificate.pem for certificate in self.authorities)
+
+
+@dataclass(frozen=True, slots=True)
+class Renewal:
+    """What the Secret should hold instead, and why."""
+
+    stored: Stored
+    reason: str
+
+
+def parse_stored(data: Mapping[str, bytes]) -> Stored:
+    """Read a Secret's decoded data.
+
+    Raises: ConfigurationError saying which entry is missing or wrong.
+    """
+    for key in (BUNDLE_KEY, AUTHORITY_KEY_KEY, CERTIFICATE_KEY, PRIVATE_KEY_KEY):
+        if not data.get(key):
+            raise ConfigurationError(f"{key} is missing")
+    authorities = authority.parse_certificates(data[BUNDLE_KEY])
+    serving = authority.parse_certificates(data[CERTIFICATE_KEY])[0]
+    if not authority.fits(authorities[0], authority.parse_key(data[AUTHORITY_KEY_KEY])):
+        raise ConfigurationError(f"{AUTHORITY_KEY_KEY} is not the key of the first certificate in {BUNDLE_KEY}")
+    if not authority.fits(serving, authority.parse_key(data[PRIVATE_KEY_KEY])):
+        raise ConfigurationError(f"{PRIVATE_KEY_KEY} is not the key of {CERTIFICATE_KEY}")
+    if not any(serving.signed_by(certificate) for certificate in authorities):
+        raise ConfigurationError(f"{CERTIFICATE_KEY} is not signed by any certificate in {BUNDLE_KEY}")
+    return Stored(authorities, data[AUTHORITY_KEY_KEY], Issued(serving, data[PRIVATE_KEY_KEY]))
+
+
+def render_stored(stored: Stored) -> dict[str, bytes]:
+    """The Secret's data, not yet base64."""
+    return {
+        BUNDLE_KEY: stored.bundle,
+        AUTHORITY_KEY_KEY: stored.authority_key,
+        CERTIFICATE_KEY: stored.serving.certificate.pem,
+        PRIVATE_KEY_KEY: stored.serving.key,
+    }
+
+
+def make_stored(names: ServingNames, now: datetime, lifetimes: Lifetimes) -> Stored:
+    """Everything anew, for a Secret that is not there or cannot be used."""
+    newest = authority.make_authority(now, lifetimes.authority)
+    serving = authority.issue(newest, names, now, lifetimes.serving)
+    return Stored((newest.certificate,), newest.key, serving)
+
+
+def plan_renewal(stored: Stored, names: ServingNames, now: datetime, lifetimes: Lifetimes) -> Renewal | None:
+    """What must change now so that `names` stay served; `None`: nothing.
+
+    Called after each change again: one step at a time.
+    """
+    newest = stored.newest
+    if not newest.certificate.valid_at(now):
+        return Renewal(make_stored(names, now, lifetimes), "the authority is not valid now")
+    if newest.certificate.share_used(now) >= lifetimes.renew_at:
+        return Renewal(_add_authority(stored, names, now, lifetimes), "the authority is due for renewal")
+    reason = _why_due(stored, names, now, lifetimes)
+    if reason is None:
+        return None
+    served = names if reason == _AGED else _merged(stored, names)
+    serving = authority.issue(newest, served, now, lifetimes.serving)
+    return Renewal(Stored(_still_valid(stored, now), stored.authority_key, serving), reason)
+
+
+def _why_due(stored: Stored, names: ServingNames, now: datetime, lifetimes: Lifetimes) -> str | None:
+    """Why the newest authority has to sign a serving certificate now; `None`: it need not."""
+    serving = stored.serving.certificate
+    newest = stored.authorities[0]
+    if not serving.valid_at(now):
+        return "the serving certificate is not valid now"
+    if not serving.names.covers(names):
+        return "the serving certificate lacks a name that the API server calls"
+    if len(stored.authorities) > 1 and now < newest.made_at + lifetimes.bundle_spread:
+        return None
+    if not serving.signed_by(newest):
+        return "the new authority has been trusted long enough to sign"
+    if serving.share_used(now) >= lifetimes.renew_at:
+        return _AGED
+    return None
+
+
+def _add_authority(stored: Stored, names: ServingNames, now: datetime, lifetimes: Lifetimes) -> Stored:
+    """A new authority in the bundle, and a last serving certificate of the outgoing one."""
+    newest = authority.make_authority(now, lifetimes.authority)
+    serving = authority.issue(stored.newest, _merged(stored, names), now, lifetimes.serving)
+    trusted = (newest.certificate, *_still_valid(stored, now))[:AUTHORITIES_MAX]
+    return Stored(trusted, newest.key, serving)
+
+
+def _still_valid(stored: Stored, now: datetime) -> tuple[Certificate, ...]:
+    return tuple(certificate for certificate in stored.authorities if certificate.valid_at(now))
+
+
+def _merged(stored: Stored, names: ServingNames) -> ServingNames:
+    """The wanted names and the present ones: during an update old and new replicas want different ones."""
+    merged = names | stored.serving.certificate.names
+    return merged if len(merged) <= NAMES_MAX else names

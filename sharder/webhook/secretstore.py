@@ -1,0 +1,161 @@
+"""The sharder's own certificates, in one Secret that all replicas share.
+
+Does: create the Secret when it is missing, renew what is due, repair what is
+broken, and publish what is stored.  Every write is conditional, so replicas
+may race: the one that comes second reads again and takes what the first wrote.
+Refuses: to serve anything that is not stored (another replica could not vouch
+for it), and to touch any other Secret.
+"""
+
+from __future__ import annotations
+
+import base64
+import logging
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+
+from sharder.webhook.authority import ServingNames
+from sharder.webhook.certificates import Published, parse_pair
+from sharder.webhook.renewal import Lifetimes, Stored, make_stored, parse_stored, plan_renewal, render_stored
+from shardsdk.errors import ApiError, ConfigurationError, NotFound, Retry, ShardingError
+from shardsdk.kube.api import Api
+from shardsdk.kube.clock import Clock
+from shardsdk.protocol.objects import ObjectMeta, Resource
+
+logger = logging.getLogger(__name__)
+
+SECRETS: Final = Resource("", "v1", "secrets", "Secret")
+SECRET_NAME: Final = "sharder-webhook-certificates"
+
+#: How often the Secret is read: how long a replica goes without noticing that
+#: another one has replaced it. One small GET.
+POLL_SECONDS: Final = 10.0
+#: First pause after an error; doubles up to POLL_SECONDS.
+RETRY_SECONDS: Final = 0.5
+#: Lost races in a row that are tried again at once; one more and the loop pauses.
+RACES_MAX: Final = 5
+
+
+class Secret(msgspec.Struct, frozen=True, rename="camel"):
+    """A Secret; `data` arrives as base64 and is held decoded."""
+
+    metadata: ObjectMeta
+    data: dict[str, bytes] | None = None
+
+
+class SelfManaged:
+    """Keeps authority and serving certificate for `names` in the Secret `namespace/name`.
+
+    `api` needs create on secrets, and get and patch on this one. It must not
+    be fenced by leadership: every replica renews.
+    """
+
+    def __init__(
+        self,
+        api: Api,
+        *,
+        namespace: str,
+        names: ServingNames,
+        clock: Clock,
+        name: str = SECRET_NAME,
+        lifetimes: Lifetimes | None = None,
+        on_load: Callable[[bool], None] = lambda good: None,
+    ) -> None:
+        if not len(names):
+            raise ConfigurationError("a serving certificate needs at least one DNS name or IP address")
+        self.published = Published()
+        self._api = api
+        self._namespace = namespace
+        self._name = name
+        self._names = names
+        self._clock = clock
+        self._lifetimes = lifetimes or Lifetimes()
+        self._on_load = on_load
+
+    async def run(self) -> None:
+        """Keep the Secret and `published` current, for ever; errors are logged and tried again."""
+        pause = POLL_SECONDS
+        while True:
+            try:
+                await self.refresh()
+                pause = POLL_SECONDS
+            except ShardingError as error:
+                pause = RETRY_SECONDS if self.published.failure is None else min(pause * 2, POLL_SECONDS)
+                self._complain(error)
+            await self._clock.sleep(pause)
+
+    async def refresh(self) -> None:
+        """Read the Secret, bring it up to date if need be, publish it.
+
+        Raises: ShardingError when the API server refuses or does not answer.
+        """
+        stored = await self._settle_despite_races()
+        pair = parse_pair(stored.serving.certificate.pem, stored.serving.key)
+        if self.published.publish(pair, stored.bundle):
+            self._on_load(True)
+            logger.info("webhook certificate loaded", extra=self._where() | {"expires_at": pair.expires_at.isoformat()})
+
+    async def _settle_despite_races(self) -> Stored:
+        for _ in range(RACES_MAX):
+            try:
+                return await self._settle()
+            except ApiError as error:
+                if error.retry is not Retry.REFRESH:
+                    raise
+        return await self._settle()
+
+    async def _settle(self) -> Stored:
+        """What the Secret holds once it is as it should be."""
+        now = self._clock.now()
+        try:
+            secret = await self._api.get(SECRETS, self._name, self._namespace, model=Secret)
+        except NotFound:
+            return await self._create(make_stored(self._names, now, self._lifetimes))
+        try:
+            stored = parse_stored(secret.data or {})
+        except ConfigurationError as error:
+            reason = f"its content cannot be used: {error}"
+            logger.warning("replacing the webhook certificates", extra=self._where() | {"reason": reason})
+            return await self._replace(secret, make_stored(self._names, now, self._lifetimes))
+        renewal = plan_renewal(stored, self._names, now, self._lifetimes)
+        if renewal is None:
+            return stored
+        logger.info("renewing the webhook certificates", extra=self._where() | {"reason": renewal.reason})
+        return await self._replace(secret, renewal.stored)
+
+    async def _create(self, stored: Stored) -> Stored:
+        body: dict[str, Any] = {
+            "apiVersion": SECRETS.api_version,
+            "kind": SECRETS.kind,
+            "metadata": {
+                "name": self._name,
+                "namespace": self._namespace,
+                "labels": {"app.kubernetes.io/name": "sharder", "app.kubernetes.io/managed-by": "sharder"},
+            },
+            "type": "Opaque",
+            "data": _encode(stored),
+        }
+        await self._api.create(SECRETS, body, self._namespace)
+        logger.info("webhook certificates created", extra=self._where())
+        return stored
+
+    async def _replace(self, secret: Secret, stored: Stored) -> Stored:
+        body = {"metadata": {"resourceVersion": secret.metadata.resource_version}, "data": _encode(stored)}
+        await self._api.patch(SECRETS, self._name, self._namespace, body)
+        return stored
+
+    def _complain(self, error: ShardingError) -> None:
+        failure = f"secret {self._namespace}/{self._name}: {error}"
+        if failure != self.published.failure:
+            self.published.failure = failure
+            self._on_load(False)
+            logger.warning("webhook certificates not up to date", extra=self._where() | {"reason": str(error)})
+
+    def _where(self) -> dict[str, str]:
+        return {"namespace": self._namespace, "secret": self._name}
+
+
+def _encode(stored: Stored) -> dict[str, str]:
+    return {key: base64.b64encode(value).decode() for key, value in render_stored(stored).items()}

@@ -1,0 +1,163 @@
+"""Serves the webhook over TLS, in the event loop it is run in, and stops without losing a request.
+
+Does: bind, serve, and on request stop in order: answers say `Connection:
+close` for a moment while everything is still served, then running requests
+end, then the rest is closed.  Refuses: to take over signals, to log each
+request, to start an event loop or a thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import socket
+import ssl
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import uvicorn
+
+from sharder.webhook.tls import TlsSwitch
+from shardsdk.errors import ConfigurationError
+from shardsdk.kube.clock import Clock
+
+#: API servers keep idle connections for 90 s; whoever closes first while the
+#: other sends loses that request, so we wait longer than they do.
+KEEP_ALIVE_SECONDS: Final = 120
+#: Admission calls end after timeoutSeconds 5; later nobody listens any more.
+FINISH_SECONDS: Final = 5
+#: One connection per running call: an API server runs at most 200 mutating
+#: requests at once by default (--max-mutating-requests-inflight).
+CONNECTIONS_MAX: Final = 2000
+#: Connections that wait to be accepted.
+BACKLOG: Final = 1024
+PORT_MAX: Final = 65535
+
+
+@dataclass(frozen=True, slots=True)
+class BindAddress:
+    """Where to listen; an empty `host` means every address of the machine, port 0 any free port."""
+
+    host: str = ""
+    port: int = 9443
+
+
+def bind(address: BindAddress) -> socket.socket:
+    """A listening socket.
+
+    Raises: ConfigurationError when the port is taken, not allowed, or the address not ours.
+    """
+    if not 0 <= address.port <= PORT_MAX:
+        raise ConfigurationError(f"webhook.server.port {address.port} is not a port; use 1 to {PORT_MAX}")
+    try:
+        if not address.host and socket.has_dualstack_ipv6():
+            family = socket.AF_INET6
+            return socket.create_server(("", address.port), family=family, backlog=BACKLOG, dualstack_ipv6=True)
+        family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+        return socket.create_server((address.host, address.port), family=family, backlog=BACKLOG)
+    except OSError as error:
+        raise ConfigurationError(_explain(address, error)) from error
+
+
+def _explain(address: BindAddress, error: OSError) -> str:
+    what = f"the webhook cannot listen on port {address.port} of {address.host or 'all addresses'}"
+    match error.errno:
+        case errno.EADDRINUSE:
+            return f"{what}: another process does; stop it or set webhook.server.port to a free port"
+        case errno.EACCES:
+            return f"{what}: not permitted; set webhook.server.port to 1024 or higher"
+        case errno.EADDRNOTAVAIL:
+            return f"{what}: this machine has no such address; correct webhook.server.host"
+        case _:
+            return f"{what}: {error}; check webhook.server.host and webhook.server.port"
+
+
+class _Server(uvicorn.Server):
+    """uvicorn would take SIGINT and SIGTERM for itself; the service handles them."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+class WebhookServer:
+    """One listening server: `bind()`, `run()` as a task, `stop_gracefully()`; `close()` undoes `bind()`.
+
+    `port` is the one that is listened on, once bound.
+    """
+
+    def __init__(self, app: Any, tls: TlsSwitch, *, clock: Clock, address: BindAddress | None = None) -> None:
+        self._clock = clock
+        self._address = address or BindAddress()
+        self.port = self._address.port
+        self._socket: socket.socket | None = None
+        self._listening = tls.listening
+        self._ended = asyncio.Event()
+        self._server = _Server(self._configure(app))
+
+    def _configure(self, app: Any) -> uvicorn.Config:
+        def context(config: uvicorn.Config, default: Any) -> ssl.SSLContext:
+            return self._listening
+
+        return uvicorn.Config(
+            app,
+            http="httptools",
+            ws="none",
+            interface="asgi3",
+            lifespan="off",
+            ssl_context_factory=context,
+            backlog=BACKLOG,
+            limit_concurrency=CONNECTIONS_MAX,
+            timeout_keep_alive=KEEP_ALIVE_SECONDS,
+            timeout_graceful_shutdown=FINISH_SECONDS,
+            log_config=None,
+            log_level="warning",
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            date_header=False,
+        )
+
+    def bind(self) -> None:
+        """Take the port now, so that a taken one is known before anything else starts.
+
+        Raises: ConfigurationError as `bind` does.
+        """
+        if self._socket is None:
+            self._socket = bind(self._address)
+            self.port = self._socket.getsockname()[1]
+
+    async def run(self) -> None:
+        """Serve until `stop_gracefully` has ended it; cancelled, close everything at once."""
+        self.bind()
+        assert self._socket is not None
+        try:
+            await self._server.serve(sockets=[self._socket])
+        finally:
+            self.close()
+            self._ended.set()
+
+    async def stop_gracefully(self, grace_seconds: float) -> None:
+        """Serve on for `grace_seconds` while telling callers to go, then finish and close.
+
+        Returns when nothing is served any more, at most FINISH_SECONDS (and a
+        little) after the grace.
+        """
+        self._server.config.encoded_headers.append((b"connection", b"close"))
+        self._server.server_state.default_headers = self._server.config.encoded_headers
+        await self._clock.sleep(grace_seconds)
+        self._server.should_exit = True
+        await self._ended.wait()
+
+    def close(self) -> None:
+        """Close what is still open, at once: nothing after an orderly stop, everything after a cancellation."""
+        for listener in getattr(self._server, "servers", ()):
+            listener.close()
+        for connection in list(self._server.server_state.connections):
+            transport = getattr(connection, "transport", None)
+            if transport is not None:
+                transport.abort()
+        if self._socket is not None:
+            self._socket.close()
