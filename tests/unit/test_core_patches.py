@@ -1,0 +1,40 @@
+"""Label patches: conditional, and about nothing but the ring's two labels."""
+
+from __future__ import annotations
+
+import pytest
+
+from sharder.core.patches import admit, assign, drain, release
+from shardsdk.protocol.labels import parse_ring_name
+
+LABELS = parse_ring_name("example")
+SHARD_POINTER = "/metadata/labels/shard.alpha.sharding.timebertt.dev~1clusterring-50d858e0-example"
+DRAIN_POINTER = "/metadata/labels/drain.alpha.sharding.timebertt.dev~1clusterring-50d858e0-example"
+
+
+def test_merge_patches_are_conditional_on_the_version_seen() -> None:
+    assert assign(LABELS, "a", "7") == {"metadata": {"resourceVersion": "7", "labels": {LABELS.shard: "a"}}}
+    assert drain(LABELS, "7") == {"metadata": {"resourceVersion": "7", "labels": {LABELS.drain: "true"}}}
+    assert release(LABELS, "7")["metadata"]["labels"] == {LABELS.shard: None, LABELS.drain: None}
+    assert release(LABELS, "7")["metadata"]["resourceVersion"] == "7"
+
+
+def test_a_move_ends_the_drain_in_the_same_write() -> None:
+    patched = assign(LABELS, "a", "7", clear_drain=True)
+    assert patched["metadata"]["labels"] == {LABELS.shard: "a", LABELS.drain: None}
+
+
+@pytest.mark.parametrize("present", [None, {}])
+def test_admission_makes_the_map_of_labels_where_there_is_none(present: dict[str, object] | None) -> None:
+    assert admit(LABELS, present, "a", clear_drain=True) == [
+        {"op": "add", "path": "/metadata/labels", "value": {LABELS.shard: "a"}}
+    ]
+
+
+def test_admission_adds_to_the_labels_that_are_there() -> None:
+    assert admit(LABELS, {"app": "x"}, "a", clear_drain=True) == [{"op": "add", "path": SHARD_POINTER, "value": "a"}]
+
+
+def test_admission_clears_a_drain_only_where_asked_and_where_there_is_one() -> None:
+    assert admit(LABELS, {LABELS.drain: ""}, "a", clear_drain=True)[1:] == [{"op": "remove", "path": DRAIN_POINTER}]
+    assert admit(LABELS, {LABELS.drain: ""}, "a", clear_drain=False)[1:] == []
