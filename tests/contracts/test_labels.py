@@ -1,4 +1,4 @@
-"""Names and leases on the wire are those that Go shards and sharders speak; recorded vectors hold them."""
+"""Names on the wire are those that Go shards and sharders speak: recorded vectors hold them."""
 
 from __future__ import annotations
 
@@ -8,24 +8,15 @@ from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from shardsdk.errors import InvalidRingName
-from shardsdk.protocol.labels import (
-    LABEL_MAX_LENGTH,
-    LEASE_STATE_LABEL,
-    SHARDER_HOLDER,
-    is_label_name,
-    parse_ring_name,
-)
-from shardsdk.protocol.leases import Lease, parse_micro_time, render_micro_time
+from shardsdk.protocol.labels import LABEL_MAX_LENGTH, is_label_name, parse_ring_name
+from shardsdk.protocol.leases import parse_micro_time, render_micro_time
 
-VECTORS = Path("tests/vectors")
-LABELS = json.loads((VECTORS / "labels.json").read_text())["labels"]
-LEASES = json.loads((VECTORS / "leases.json").read_text())
+LABELS = json.loads(Path("tests/vectors/labels.json").read_text())["labels"]
 
 
 @pytest.mark.parametrize("row", [row for row in LABELS if row["valid"]], ids=lambda row: row["ring"])
@@ -52,38 +43,6 @@ def test_labels_are_valid_or_the_name_is_refused(name: str) -> None:
         prefix, _, suffix = key.partition("/")
         assert prefix.endswith("alpha.sharding.timebertt.dev")
         assert is_label_name(suffix)
-
-
-def lease(recorded: str) -> Lease:
-    return msgspec.convert({"metadata": {}, **LEASES[recorded]}, Lease)
-
-
-def test_lease_of_a_living_go_shard_is_held_by_it() -> None:
-    held = lease("held_by_shard")
-
-    assert (held.held_by_shard, held.ring, held.holder) == (True, "example", "go-shard-1")
-    assert held.metadata.label(LEASE_STATE_LABEL) == "ready"
-    assert (held.instance, held.fenced) == (None, False)
-    assert held.spec.lease_duration_seconds == 15
-
-
-def test_lease_released_by_a_go_shard_has_no_holder() -> None:
-    released = lease("released_by_shard")
-
-    assert (released.held_by_shard, released.holder, released.spec.lease_duration_seconds) == (False, "", 1)
-
-
-def test_lease_taken_over_by_a_go_sharder_has_our_holder() -> None:
-    assert lease("taken_over_by_sharder").holder == SHARDER_HOLDER
-
-
-@pytest.mark.parametrize("recorded", ["held_by_shard", "released_by_shard", "taken_over_by_sharder"])
-def test_recorded_times_are_read_and_written_back_the_same(recorded: str) -> None:
-    spec = lease(recorded).spec
-    for text in (spec.acquire_time, spec.renew_time):
-        moment = parse_micro_time(text)
-        assert moment is not None
-        assert render_micro_time(moment) == text
 
 
 @given(

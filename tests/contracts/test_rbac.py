@@ -6,13 +6,17 @@ it.  tests/permissions.py compares the same files with an API server's audit log
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
 
-from localcluster import AdminClient, ControlPlane
-from tests.permissions import Permission, audit_flags, compare, read_calls, read_files, read_permissions
+from localcluster import AdminClient, ControlPlane, LocalClusterError
+from sharder.controllers.rings import VERBS
+from sharder.rbac import RING_VERBS, ring_role
+from shardsdk.protocol.objects import GroupResource
+from tests.permissions import Permission, audit_flags, compare, expand_rules, read_calls, read_files, read_permissions
 
 SHARDER = "sharding-system/sharder"
 SHARD = "default/checksum"
@@ -29,7 +33,6 @@ USES: dict[tuple[str, str, str, str], dict[str, str]] = {
         "delete": "sharder/controllers/leases.py",
     },
     (SHARDER, "clusterrings.sharding.timebertt.dev", "", ""): {
-        "get": "sharder/controllers/rings.py",
         "list": "sharder/controllers/registry.py",
         "watch": "sharder/controllers/registry.py",
     },
@@ -37,7 +40,6 @@ USES: dict[tuple[str, str, str, str], dict[str, str]] = {
         "patch": "sharder/controllers/rings.py",
     },
     (SHARDER, "mutatingwebhookconfigurations.admissionregistration.k8s.io", "", ""): {
-        "get": "sharder/controllers/rings.py",
         "list": "sharder/controllers/rings.py",
         "watch": "sharder/controllers/rings.py",
         "create": "sharder/controllers/rings.py",
@@ -45,8 +47,8 @@ USES: dict[tuple[str, str, str, str], dict[str, str]] = {
         "delete": "sharder/controllers/rings.py",
     },
     (SHARDER, "namespaces", "", ""): {
-        "list": "sharder/controllers/rings.py",
-        "watch": "sharder/controllers/rings.py",
+        "list": "sharder/controllers/namespaces.py",
+        "watch": "sharder/controllers/namespaces.py",
     },
     (SHARDER, "events", "", ""): {
         "create": "shardsdk/runtime/events.py",
@@ -125,24 +127,50 @@ def test_whoever_uses_a_verb_is_there() -> None:
     assert not [user for user in sorted(users) if not Path(user).exists()]
 
 
+def test_ring_file_is_what_the_code_renders() -> None:
+    resources = [GroupResource("", "secrets"), GroupResource("", "configmaps")]
+
+    assert read_files(Path("rbac/ring.yaml")) == ring_role("checksum", resources)
+
+
+def test_ring_role_has_the_verbs_that_its_conditions_ask_for() -> None:
+    [role, _] = ring_role("any", [GroupResource("apps", "deployments")])
+    uses = {
+        "list": "sharder/controllers/resync.py",
+        "watch": "sharder/controllers/selections.py",
+        "patch": "sharder/controllers/placer.py",
+    }
+
+    assert expand_rules(role["rules"]) == {Permission("deployments.apps", verb) for verb in uses}
+    assert set(VERBS) == set(RING_VERBS) == set(uses)
+
+
+@pytest.fixture(scope="module")
+def audit(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("audit")
+
+
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def applied(control_plane: ControlPlane) -> None:
-    await control_plane.apply(Path("rbac"))
+async def plane(audit: Path) -> AsyncIterator[ControlPlane]:
+    """A control plane of its own: on the shared one other tests grant more."""
+    async with ControlPlane(apiserver_extra=audit_flags(audit), controllers=()) as plane:
+        await plane.apply(Path("rbac/sharder.yaml"), Path("rbac/shard.yaml"))
+        yield plane
 
 
-@pytest.mark.usefixtures("applied")
 @pytest.mark.parametrize("account", [SHARDER, SHARD])
-async def test_api_server_lets_each_identity_do_what_it_needs(admin: AdminClient, account: str) -> None:
-    refused = [need for need in sorted(used_by(account)) if not await may(admin, account, need)]
+async def test_api_server_lets_each_identity_do_what_it_needs(plane: ControlPlane, account: str) -> None:
+    async with plane.admin() as admin:
+        refused = [need for need in sorted(used_by(account)) if not await may(admin, account, need)]
     assert not refused
 
 
-@pytest.mark.usefixtures("applied")
 @pytest.mark.parametrize(("account", "permission"), NOT_GRANTED)
 async def test_api_server_refuses_what_none_of_them_needs(
-    admin: AdminClient, account: str, permission: Permission
+    plane: ControlPlane, account: str, permission: Permission
 ) -> None:
-    assert not await may(admin, account, permission)
+    async with plane.admin() as admin:
+        assert not await may(admin, account, permission)
 
 
 async def may(admin: AdminClient, account: str, permission: Permission) -> bool:
@@ -168,17 +196,14 @@ async def may(admin: AdminClient, account: str, permission: Permission) -> bool:
 
 
 async def test_audit_log_tells_what_was_used_and_what_was_missing(
-    tmp_path: Path, granted: dict[str, set[Permission]]
+    plane: ControlPlane, audit: Path, granted: dict[str, set[Permission]]
 ) -> None:
-    async with ControlPlane(apiserver_extra=audit_flags(tmp_path), controllers=()) as plane:
-        await plane.apply(Path("rbac/sharder.yaml"))
-        sharder = await plane.service_account_kubeconfig("sharding-system", "sharder")
-        await plane.kubectl("get", "leases", "-A", kubeconfig=sharder)
-        with pytest.raises(Exception, match="forbidden"):
-            await plane.kubectl("get", "secret", "another", "-n", SYSTEM, kubeconfig=sharder)
+    sharder = await plane.service_account_kubeconfig("sharding-system", "sharder")
+    await plane.kubectl("get", "leases", "-A", kubeconfig=sharder)
+    with pytest.raises(LocalClusterError, match="forbidden"):
+        await plane.kubectl("get", "secret", "another", "-n", SYSTEM, kubeconfig=sharder)
 
-    calls = read_calls(tmp_path, SHARDER)
-    comparison = compare(granted[SHARDER], calls)
+    comparison = compare(granted[SHARDER], read_calls(audit, SHARDER))
 
     assert [(call.resource, call.verb, call.name, call.allowed) for call in comparison.missing] == [
         ("secrets", "get", "another", False)
