@@ -14,7 +14,7 @@ import json
 import ssl
 from collections.abc import Callable, Mapping
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Literal, Self, TypeVar
 
 import aiohttp
 
@@ -30,6 +30,8 @@ _REQUEST_SECONDS = 60.0
 _REWATCH_SECONDS = 0.1
 #: A watch event is one line; etcd takes objects of up to 1.5 MiB.
 _MAX_LINE_BYTES = 8 << 20
+#: As many objects as one can read in a failed test's output.
+_SHOWN_OBJECTS = 20
 _MERGE_PATCH = "application/merge-patch+json"
 
 
@@ -127,13 +129,13 @@ class AdminClient:
     async def eventually(
         self,
         resource: str,
-        condition: Callable[[Objects], T],
+        condition: Callable[[Objects], T | Literal[False] | None],
         namespace: str | None = None,
         *,
         labels: str = "",
         timeout_seconds: float = 30.0,
     ) -> T:
-        """Wait until `condition` holds for the list of objects, and return what it returned.
+        """Wait until `condition` returns something true for the list of objects, and return that.
 
         It is asked after the first list and after every change, and survives
         restarts of the API server.  Raises: TimeoutError with the last objects seen.
@@ -155,7 +157,7 @@ class AdminClient:
                         return result
                     await asyncio.sleep(_REWATCH_SECONDS)
         except TimeoutError:
-            shown = json.dumps([_shown(each) for each in seen[:20]], indent=1)
+            shown = json.dumps([_shown(each) for each in seen[:_SHOWN_OBJECTS]])
             raise TimeoutError(
                 f"{resource} did not get there in {timeout_seconds} s; {len(seen)} objects: {shown}"
             ) from None

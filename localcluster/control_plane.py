@@ -131,6 +131,11 @@ class ControlPlane:
         return self._supervisor.logs
 
     @property
+    def supervisor_pid(self) -> int:
+        """The process that ends the components when we are gone."""
+        return self._supervisor.pid
+
+    @property
     def url(self) -> str:
         """The (first) API server's address."""
         return self.apiserver.url
