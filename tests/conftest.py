@@ -6,13 +6,13 @@ never skipped in silence.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Generator
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
 
-from localcluster import AdminClient, ControlPlane
+from localcluster import AdminClient, ControlPlane, find_binaries
 
 _KEPT_LOGS = pytest.StashKey[list[Path]]()
 _FAILED = pytest.StashKey[set[str]]()
@@ -59,8 +59,15 @@ def _close(plane: ControlPlane, config: pytest.Config, fixture: str) -> None:
         config.stash.setdefault(_KEPT_LOGS, []).append(plane.logs)
 
 
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Acquire the Kubernetes programs before the first test's clock ticks: a build takes minutes."""
+    needed = any(name.endswith("control_plane") for item in session.items for name in getattr(item, "fixturenames", ()))
+    if needed and not session.config.option.collectonly:
+        find_binaries()
+
+
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Remember which kinds of control plane served a failed test: their logs are kept."""
     report = yield
     if report.failed and report.when != "teardown":
