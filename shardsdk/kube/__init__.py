@@ -1,0 +1,26 @@
+"""The only place that speaks to the API server.
+
+Guarantees, each with its proof in tests/:
+
+- A write under a fence leaves only while every fence is open, asked when the
+  connection is there and the bytes are about to go; the API server gets no
+  longer than the hold to execute it (unit/test_kube_fencing.py).
+- `writes_settled` returns only when no write sent before can still be executed,
+  timeouts and lost connections included (unit/test_kube_fencing.py).
+- Lists are consistent: resourceVersion is never 0 and a snapshot that ran out
+  half-way is an error, never a short answer (unit/test_kube_client.py).
+- A reflector's store converges to what is there through restarts, pauses,
+  compaction, throttling and missing permissions, and what vanished meanwhile
+  gets its DELETED (unit/test_kube_reflector.py, integration/test_reflector.py).
+- Tokens that rotate in files, come from exec plugins or OIDC are renewed
+  (unit/test_kube_access.py, integration/test_client_access.py).
+- The event loop is not held up for more than some milliseconds by decoding,
+  however much comes (unit/test_kube_client.py).
+
+Does not guarantee: that a write whose connection broke was or was not executed
+(`resourceVersion` guards against that); that an open watch means the API server
+is well; that OIDC refresh tokens are written back to the kubeconfig.
+
+Reading costs nothing until it is used: `kubernetes` is imported when an access
+is loaded, so `import shardsdk.kube` takes what aiohttp takes.
+"""

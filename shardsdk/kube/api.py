@@ -87,8 +87,9 @@ class Api(Protocol):
 
     `model` is what objects are decoded to: any type that msgspec decodes
     (`PartialObject`, `Lease`, a struct of your own, `dict`), or a class with
-    `from_dict`.  With `metadata_only` the API server sends metadata alone;
-    `apiVersion` and `kind` then say `meta.k8s.io/v1 PartialObjectMetadata`.
+    `from_dict`.  With `metadata_only` the API server sends metadata alone
+    (`None`: exactly when the model is `PartialObject`); `apiVersion` and `kind`
+    then say `meta.k8s.io/v1 PartialObjectMetadata`.
     """
 
     async def get(
@@ -98,7 +99,7 @@ class Api(Protocol):
         namespace: str | None = None,
         *,
         model: type[T] = PARTIAL,
-        metadata_only: bool = False,
+        metadata_only: bool | None = None,
     ) -> T:
         """One object, consistently.  Raises: NotFound."""
         ...
@@ -115,7 +116,7 @@ class Api(Protocol):
         selector: Selector = ...,
         limit: int = 500,
         model: type[T] = PARTIAL,
-        metadata_only: bool = True,
+        metadata_only: bool | None = None,
         on_version: Callable[[str], None] | None = None,
     ) -> AsyncIterator[list[T]]:
         """Everything selected, as one consistent snapshot in pages.
@@ -132,7 +133,7 @@ class Api(Protocol):
         *,
         selector: Selector = ...,
         model: type[T] = PARTIAL,
-        metadata_only: bool = True,
+        metadata_only: bool | None = None,
         batch: int = 500,
     ) -> AsyncIterator[list[T]]:
         """Everything selected, consistently, at the least cost; other tasks run between batches.
@@ -151,7 +152,7 @@ class Api(Protocol):
         resource_version: str | None = None,
         initial_events: bool = False,
         model: type[T] = PARTIAL,
-        metadata_only: bool = True,
+        metadata_only: bool | None = None,
         silence_seconds: float = SILENCE_SECONDS,
         timeout_seconds: int | None = None,
     ) -> AsyncIterator[WatchEvent[T]]:
@@ -191,7 +192,7 @@ class Api(Protocol):
         kind: PatchKind = PatchKind.MERGE,
         subresource: str = "",
         model: type[T] = PARTIAL,
-        metadata_only: bool = True,
+        metadata_only: bool | None = None,
         fences: Sequence[Fence] = (),
         field_manager: str | None = None,
         force: bool = False,

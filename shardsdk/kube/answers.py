@@ -1,0 +1,160 @@
+"""What the API server answered, as an error of this project's tree.
+
+Does: read a Status, pick the leaf, and word what was attempted, on what, and
+what the reader can do.  Refuses: to decide about retries; the leaves carry that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+import msgspec
+
+from shardsdk.errors import (
+    AlreadyExists,
+    ApiError,
+    BadRequest,
+    Conflict,
+    Forbidden,
+    Gone,
+    Invalid,
+    MethodNotAllowed,
+    NotFound,
+    ServerError,
+    TooManyRequests,
+    Unauthorized,
+)
+
+#: A message longer than this is cut: the API server repeats whole selectors and objects in some.
+MESSAGE_MAX_CHARACTERS: Final = 1_000
+
+#: A watch that asks for a version the API server has not reached (restored from
+#: a backup, or behind another one).  Source: apimachinery, meta/v1.CauseTypeResourceVersionTooLarge.
+_VERSION_TOO_LARGE: Final = "ResourceVersionTooLarge"
+
+_BY_STATUS: Final[Mapping[int, type[ApiError]]] = {
+    400: BadRequest,
+    401: Unauthorized,
+    403: Forbidden,
+    404: NotFound,
+    405: MethodNotAllowed,
+    409: Conflict,
+    410: Gone,
+    422: Invalid,
+    429: TooManyRequests,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a request is about, in the words of an RBAC rule; all empty for a bare path."""
+
+    verb: str
+    group: str = ""
+    resource: str = ""
+    namespace: str | None = None
+    name: str | None = None
+
+    def __str__(self) -> str:
+        if not self.resource:
+            return f"{self.verb} {self.name}"
+        plural = f"{self.resource}.{self.group}" if self.group else self.resource
+        whose = "/".join(part for part in (self.namespace, self.name) if part)
+        return f"{self.verb} {plural}" + (f" {whose}" if whose else "")
+
+    @property
+    def missing_rule(self) -> str:
+        """The RBAC rule that would allow it, ready to be copied into a role."""
+        where = f"in namespace {self.namespace!r}" if self.namespace else "in the whole cluster"
+        return (
+            f"grant this identity {where} the rule"
+            f' {{apiGroups: ["{self.group}"], resources: ["{self.resource}"], verbs: ["{self.verb}"]}}'
+        )
+
+
+class Cause(msgspec.Struct, frozen=True):
+    """One entry of `details.causes`."""
+
+    reason: str = ""
+    message: str = ""
+
+
+class StatusDetails(msgspec.Struct, frozen=True, rename="camel"):
+    """The part of a Status that machines read."""
+
+    retry_after_seconds: float | None = None
+    causes: list[Cause] | None = None
+
+
+class Status(msgspec.Struct, frozen=True):
+    """metav1.Status: how Kubernetes words an error."""
+
+    code: int = 0
+    reason: str = ""
+    message: str = ""
+    details: StatusDetails | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """An answer that is not a success, before it is worded."""
+
+    status: int
+    body: bytes
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+def explain(target: Target, refusal: Refusal) -> ApiError:
+    """The error for an HTTP answer outside 200-299; a body that is no Status is quoted."""
+    status = _parse_status(refusal.body)
+    if status is None:
+        text = refusal.body[:MESSAGE_MAX_CHARACTERS].decode(errors="replace").strip()
+        status = Status(code=refusal.status, message=text)
+    asked = _seconds(refusal.headers.get("Retry-After"))
+    return explain_status(target, msgspec.structs.replace(status, code=refusal.status), retry_after_seconds=asked)
+
+
+def explain_status(target: Target, status: Status, *, retry_after_seconds: float | None = None) -> ApiError:
+    """The error for a Status, whether it came as an answer or inside a watch."""
+    details = status.details or StatusDetails()
+    pause = retry_after_seconds if retry_after_seconds is not None else details.retry_after_seconds
+    said = status.message[:MESSAGE_MAX_CHARACTERS] or "no message"
+    message = f"{target}: {status.code} {status.reason or 'without reason'}: {said}"
+    leaf = _leaf(status)
+    if leaf is Forbidden and target.resource and f"cannot {target.verb} resource" in status.message:
+        message += f" — {target.missing_rule}"
+    return leaf(message, status=status.code, reason=status.reason, retry_after_seconds=pause)
+
+
+def _leaf(status: Status) -> type[ApiError]:
+    causes = (status.details.causes if status.details else None) or []
+    if any(cause.reason == _VERSION_TOO_LARGE for cause in causes):
+        return Gone
+    match status.code, status.reason:
+        case 409, "AlreadyExists":
+            return AlreadyExists
+        case _, "Expired" | "Gone":
+            return Gone
+        case code, _ if code in _BY_STATUS:
+            return _BY_STATUS[code]
+        case code, _ if 400 <= code < 500:
+            return BadRequest
+        case _:
+            return ServerError
+
+
+def _parse_status(body: bytes) -> Status | None:
+    try:
+        return msgspec.json.decode(body, type=Status)
+    except (msgspec.DecodeError, ValueError):
+        return None
+
+
+def _seconds(header: str | None) -> float | None:
+    """Retry-After in seconds; the API server never sends the date form."""
+    try:
+        return max(float(header), 0.0) if header else None
+    except ValueError:
+        return None

@@ -1,0 +1,172 @@
+"""Who we are to the API server: the `Authorization` header, always a current one.
+
+Does: re-read token files (in-cluster ones rotate), run exec plugins again before
+their token runs out or once it was rejected, let OIDC and GCP providers renew
+theirs.  A renewal that takes time runs beside the requests, which go on with the
+old token.  Refuses: to fail a request because a renewal failed; it is logged, the
+old token is used, and the API server judges it.
+
+Safe to share between event loops and threads: whoever finds a renewal under way
+uses what is there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Final, Protocol
+
+from shardsdk.errors import ConfigurationError
+from shardsdk.kube.clock import Clock
+
+log = logging.getLogger(__name__)
+
+#: How long a token from a file is used before the file is read again.
+#: Source: client-go, transport/token_source.go, cachingTokenSource period.
+TOKEN_FILE_PERIOD_SECONDS: Final = 60.0
+#: How often a provider is asked whether its token is still good; it decides by expiry.
+PROVIDER_PERIOD_SECONDS: Final = 60.0
+#: Least time between two renewals, so that a rejected identity does not run its plugin in a loop.
+RENEWAL_PAUSE_SECONDS: Final = 5.0
+#: A token is renewed this long before it runs out, or when a fifth of its life is left.
+EXPIRY_MARGIN: Final = timedelta(minutes=5)
+
+
+class Credentials(Protocol):
+    """Where the header comes from."""
+
+    async def header(self) -> str | None:
+        """The header's value; `None` when requests go without (client certificate, anonymous)."""
+        ...
+
+    async def renew(self, rejected: str | None) -> bool:
+        """The API server answered 401 to `rejected`; whether there is another value now."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class FixedCredentials:
+    """A token or password that stays, or nothing."""
+
+    value: str | None = None
+
+    async def header(self) -> str | None:
+        """What was configured."""
+        return self.value
+
+    async def renew(self, rejected: str | None) -> bool:
+        """Nothing else to offer."""
+        return False
+
+
+class FileCredentials:
+    """A bearer token in a file that somebody replaces from time to time."""
+
+    __slots__ = ("_clock", "_path", "_read_at", "_value")
+
+    def __init__(self, path: Path, clock: Clock) -> None:
+        self._path = path
+        self._clock = clock
+        self._value = self._read()
+        self._read_at = clock.monotonic()
+
+    async def header(self) -> str | None:
+        """The token, read again once a minute."""
+        if self._clock.monotonic() - self._read_at >= TOKEN_FILE_PERIOD_SECONDS:
+            self._reload()
+        return self._value
+
+    async def renew(self, rejected: str | None) -> bool:
+        """Read the file now."""
+        self._reload()
+        return self._value != rejected
+
+    def _reload(self) -> None:
+        self._read_at = self._clock.monotonic()
+        try:
+            self._value = self._read()
+        except ConfigurationError as error:
+            log.warning("Token file not read, the last token is used", extra={"reason": str(error)})
+
+    def _read(self) -> str:
+        try:
+            token = self._path.read_text(encoding="utf-8").strip()
+        except (OSError, ValueError) as error:
+            raise ConfigurationError(f"token file {self._path} cannot be read: {error}") from error
+        if not token or any(character.isspace() for character in token):
+            raise ConfigurationError(f"token file {self._path} does not hold a token; it must hold nothing else")
+        return f"Bearer {token}"
+
+
+@dataclass(frozen=True, slots=True)
+class Issued:
+    """What a provider issued; `expires` None: good until it is rejected."""
+
+    header: str | None
+    expires: datetime | None = None
+
+
+#: Asks the provider; `rejected` says that its last answer no longer works.
+Issue = Callable[[bool], Awaitable[Issued]]
+
+
+class IssuedCredentials:
+    """A token from an exec plugin or an auth provider."""
+
+    __slots__ = ("_asked_at", "_clock", "_issue", "_issued", "_lock", "_period_seconds", "_renew_at", "_tasks")
+
+    def __init__(self, issue: Issue, first: Issued, clock: Clock, *, period_seconds: float | None = None) -> None:
+        """Begin with `first`; ask again before it expires, and each `period_seconds` if that is given."""
+        self._issue = issue
+        self._clock = clock
+        self._period_seconds = period_seconds
+        self._lock = threading.Lock()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._accept(first)
+
+    async def header(self) -> str | None:
+        """The token; a due renewal is started beside it, or awaited if it has run out."""
+        now = self._clock.now()
+        if self._renew_at is not None and now >= self._renew_at and not self._resting():
+            if self._issued.expires is not None and now >= self._issued.expires:
+                await self._ask(rejected=True)
+            else:
+                task = asyncio.ensure_future(self._ask(rejected=False))
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
+        return self._issued.header
+
+    async def renew(self, rejected: str | None) -> bool:
+        """Ask the provider now, unless somebody just did; a new client certificate counts too."""
+        before = self._issued
+        if before.header == rejected and not self._resting():
+            await self._ask(rejected=True)
+        return self._issued is not before or before.header != rejected
+
+    def _resting(self) -> bool:
+        return self._clock.monotonic() - self._asked_at < RENEWAL_PAUSE_SECONDS
+
+    async def _ask(self, *, rejected: bool) -> None:
+        if not self._lock.acquire(blocking=False):
+            return
+        try:
+            self._asked_at = self._clock.monotonic()
+            self._accept(await self._issue(rejected))
+        except ConfigurationError as error:
+            log.warning("Credentials not renewed, the last ones are used", extra={"reason": str(error)})
+        finally:
+            self._lock.release()
+
+    def _accept(self, issued: Issued) -> None:
+        now = self._clock.now()
+        self._asked_at = self._clock.monotonic()
+        self._issued = issued
+        due = [now + timedelta(seconds=self._period_seconds)] if self._period_seconds is not None else []
+        if issued.expires is not None:
+            due.append(issued.expires - min(EXPIRY_MARGIN, (issued.expires - now) / 5))
+        self._renew_at: datetime | None = min(due, default=None)

@@ -1,0 +1,224 @@
+"""From bytes to objects: single ones, pages of lists, lines of a watch.
+
+Does: decode with msgspec to the model that the caller names, skipping what the
+model does not know.  One object that does not fit its model is logged and left
+out, so that it cannot hold up all others.  Refuses: to trust the wire; whatever
+else is malformed is an error that names what was asked.
+
+`kubernetes.aio` brings typed models too; they work through their `from_dict`,
+at many times the cost.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final, Generic, TypeVar, cast
+
+import msgspec
+
+from shardsdk.errors import ServerError
+from shardsdk.kube.answers import Status, Target, explain_status
+from shardsdk.kube.api import WatchEvent, WatchKind
+from shardsdk.protocol.objects import PartialObject
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+#: Annotation of the bookmark that ends a watch's initial events.
+#: Source: apimachinery, meta/v1.InitialEventsAnnotationKey.
+INITIAL_EVENTS_END: Final = "k8s.io/initial-events-end"
+
+#: Objects decoded without giving other tasks a turn, in bytes: about a millisecond.
+SLICE_BYTES: Final = 128 * 1024
+
+
+class _Added(msgspec.Struct, Generic[T], frozen=True, gc=False, tag_field="type", tag="ADDED"):
+    object: T
+
+
+class _Modified(msgspec.Struct, Generic[T], frozen=True, gc=False, tag_field="type", tag="MODIFIED"):
+    object: T
+
+
+class _Deleted(msgspec.Struct, Generic[T], frozen=True, gc=False, tag_field="type", tag="DELETED"):
+    object: T
+
+
+class _Bookmark(msgspec.Struct, frozen=True, tag_field="type", tag="BOOKMARK"):
+    object: PartialObject
+
+
+class _Error(msgspec.Struct, frozen=True, tag_field="type", tag="ERROR"):
+    object: Status
+
+
+class _Line(msgspec.Struct, frozen=True):
+    """A watch line whose object did not fit the model."""
+
+    type: str
+    object: msgspec.Raw = msgspec.Raw(b"null")
+
+
+class ListMeta(msgspec.Struct, frozen=True, rename="camel"):
+    """`metadata` of a list; `continue_` is empty on its last page."""
+
+    resource_version: str = ""
+    continue_: str = msgspec.field(default="", name="continue")
+
+
+class Page(msgspec.Struct, Generic[T], frozen=True):
+    """One page of a list.  Go writes an empty slice as `null`."""
+
+    metadata: ListMeta
+    items: list[T] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What tells one object, and one version of it, from another."""
+
+    namespace: str
+    name: str
+    uid: str
+    resource_version: str
+
+
+def identify(thing: object) -> Identity:
+    """Read identity from a struct, a dict or a typed model; missing parts are empty."""
+    if isinstance(thing, PartialObject):
+        meta = thing.metadata
+        return Identity(meta.namespace, meta.name, meta.uid, meta.resource_version)
+    if isinstance(thing, dict):
+        entries = thing.get("metadata") or {}
+        return Identity(
+            entries.get("namespace") or "",
+            entries.get("name") or "",
+            entries.get("uid") or "",
+            entries.get("resourceVersion") or "",
+        )
+    found = getattr(thing, "metadata", None)
+    return Identity(
+        getattr(found, "namespace", None) or "",
+        getattr(found, "name", None) or "",
+        getattr(found, "uid", None) or "",
+        getattr(found, "resource_version", None) or "",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Codec(Generic[T]):
+    """Decoders of one model; `codec_of` makes and keeps them."""
+
+    one: msgspec.json.Decoder[T]
+    page: msgspec.json.Decoder[Page[T]]
+    line: msgspec.json.Decoder[Any]
+
+    def decode(self, target: Target, body: bytes) -> T:
+        """One object.  Raises: ServerError when the answer is none."""
+        return _parse(target, self.one.decode, body)
+
+    def decode_page(self, target: Target, body: bytes) -> Page[T]:
+        """A page of a list, at once: for small ones."""
+        try:
+            return self.page.decode(body)
+        except (msgspec.DecodeError, ValueError):
+            page = decode_raw_page(target, body)
+            return Page(page.metadata, list(self.decode_items(target, page.items or [])))
+
+    def decode_items(self, target: Target, items: Sequence[msgspec.Raw]) -> Iterator[T]:
+        """Objects of a list one by one, without those that do not fit the model."""
+        for item in items:
+            try:
+                yield self.one.decode(item)
+            except (msgspec.DecodeError, ValueError) as error:
+                _leave_out(target, bytes(item), error)
+
+    def decode_line(self, target: Target, line: bytes) -> WatchEvent[T] | None:
+        """One line of a watch; `None` for an object that does not fit the model.
+
+        Raises: ApiError for a line that carries one, Gone among them.
+        """
+        try:
+            event = self.line.decode(line)
+        except (msgspec.DecodeError, ValueError) as error:
+            _judge_misfit(target, line, error)
+            return None
+        match event:
+            case _Added(object=thing):
+                return WatchEvent(WatchKind.ADDED, thing, identify(thing).resource_version)
+            case _Modified(object=thing):
+                return WatchEvent(WatchKind.MODIFIED, thing, identify(thing).resource_version)
+            case _Deleted(object=thing):
+                return WatchEvent(WatchKind.DELETED, thing, identify(thing).resource_version)
+            case _Bookmark(object=mark):
+                ended = (mark.metadata.annotations or {}).get(INITIAL_EVENTS_END) == "true"
+                return WatchEvent(WatchKind.BOOKMARK, None, mark.metadata.resource_version, ended)
+            case _Error(object=status):
+                raise explain_status(target, status)
+            case _:
+                return None
+
+
+def codec_of(model: type[T]) -> Codec[T]:
+    """The decoders for `model`: a type that msgspec knows, or a class with `from_dict`."""
+    return cast("Codec[T]", _codec_of(cast("Any", model)))
+
+
+@lru_cache(maxsize=256)
+def _codec_of(model: Any) -> Codec[Any]:
+    lines = _Added[model] | _Modified[model] | _Deleted[model] | _Bookmark | _Error
+    return Codec(
+        msgspec.json.Decoder(model, dec_hook=_from_dict),
+        msgspec.json.Decoder(Page[model], dec_hook=_from_dict),
+        msgspec.json.Decoder(cast("Any", lines), dec_hook=_from_dict),
+    )
+
+
+_RAW_PAGE: Final = msgspec.json.Decoder(Page[msgspec.Raw])
+_LINE: Final = msgspec.json.Decoder(_Line)
+_PARTIAL: Final = msgspec.json.Decoder(PartialObject)
+
+
+def decode_raw_page(target: Target, body: bytes) -> Page[msgspec.Raw]:
+    """A page whose objects are still bytes, so that decoding them can pause."""
+    return _parse(target, _RAW_PAGE.decode, body)
+
+
+def _parse(target: Target, decode: Callable[[bytes], T], body: bytes) -> T:
+    try:
+        return decode(body)
+    except (msgspec.DecodeError, ValueError) as error:
+        raise ServerError(f"{target}: the answer cannot be read: {error}", status=200) from error
+
+
+def _from_dict(model: Any, value: object) -> object:
+    build = getattr(model, "from_dict", None)
+    if build is None:
+        raise NotImplementedError(f"cannot decode to {model!r}: neither msgspec nor from_dict knows it")
+    return build(value)
+
+
+def _judge_misfit(target: Target, line: bytes, error: Exception) -> None:
+    """Tell an unknown event (ignored) from an object that does not fit from a line that is no event."""
+    try:
+        event = _LINE.decode(line)
+    except (msgspec.DecodeError, ValueError):
+        raise ServerError(f"{target}: a line of the watch cannot be read: {error}", status=200) from error
+    if event.type == WatchKind.BOOKMARK.value or event.type == "ERROR":
+        raise ServerError(f"{target}: a {event.type} line of the watch cannot be read: {error}", status=200) from error
+    if event.type in WatchKind.__members__:
+        _leave_out(target, bytes(event.object), error)
+
+
+def _leave_out(target: Target, thing: bytes, error: Exception) -> None:
+    try:
+        meta = _PARTIAL.decode(thing).metadata
+        where = {"namespace": meta.namespace, "name": meta.name}
+    except (msgspec.DecodeError, ValueError):
+        where = {"namespace": "", "name": ""}
+    extra = {"resource": target.resource, "reason": str(error), **where}
+    log.error("Object left out: it does not fit the type it is decoded to", extra=extra)

@@ -1,0 +1,93 @@
+"""Which resources the API server serves, and in which version.
+
+Does: ask for a group's preferred version first, then for its others, and
+remember answers for seconds.  Refuses: to remember that something is missing for
+long; whoever asks is waiting for it to appear.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import msgspec
+
+from shardsdk.errors import NotFound
+from shardsdk.kube.clock import Clock
+from shardsdk.protocol.objects import Resource
+
+#: How long a found resource is remembered, and a missing one.
+FOUND_SECONDS: Final = 30.0
+MISSING_SECONDS: Final = 1.0
+#: Resources remembered at most; beyond that the oldest is forgotten.
+REMEMBERED_MAX: Final = 4_096
+
+Fetch = Callable[[str], Awaitable[bytes]]
+
+
+class _Version(msgspec.Struct, frozen=True, rename="camel"):
+    version: str = ""
+
+
+class _Group(msgspec.Struct, frozen=True, rename="camel"):
+    preferred_version: _Version = _Version()
+    versions: list[_Version] | None = None
+
+
+class _Served(msgspec.Struct, frozen=True):
+    name: str
+    kind: str = ""
+    namespaced: bool = False
+
+
+class _ServedList(msgspec.Struct, frozen=True):
+    resources: list[_Served] | None = None
+
+
+class Discovery:
+    """Looks resources up by group and plural; `fetch` gets a path."""
+
+    __slots__ = ("_clock", "_fetch", "_known")
+
+    def __init__(self, fetch: Fetch, clock: Clock) -> None:
+        self._fetch = fetch
+        self._clock = clock
+        self._known: dict[tuple[str, str], tuple[float, Resource | None]] = {}
+
+    async def find(self, group: str, plural: str) -> Resource | None:
+        """The resource in the preferred version that serves it; `None`: not served now.
+
+        Raises: ApiError, ConnectionFailed when the API server cannot tell.
+        """
+        until, known = self._known.get((group, plural), (float("-inf"), None))
+        if self._clock.monotonic() < until:
+            return known
+        found = await self._look(group, plural)
+        while len(self._known) >= REMEMBERED_MAX:
+            del self._known[next(iter(self._known))]
+        lifetime = MISSING_SECONDS if found is None else FOUND_SECONDS
+        self._known[group, plural] = (self._clock.monotonic() + lifetime, found)
+        return found
+
+    async def _look(self, group: str, plural: str) -> Resource | None:
+        for version in await self._versions(group):
+            path = f"/apis/{group}/{version}" if group else f"/api/{version}"
+            try:
+                served = msgspec.json.decode(await self._fetch(path), type=_ServedList)
+            except NotFound:
+                continue
+            for entry in served.resources or ():
+                if entry.name == plural:
+                    return Resource(group, version, plural, entry.kind, entry.namespaced)
+        return None
+
+    async def _versions(self, group: str) -> list[str]:
+        """The group's versions, the preferred one first; the core group has one."""
+        if not group:
+            return ["v1"]
+        try:
+            found = msgspec.json.decode(await self._fetch(f"/apis/{group}"), type=_Group)
+        except NotFound:
+            return []
+        ordered = [found.preferred_version, *(found.versions or ())]
+        return list(dict.fromkeys(entry.version for entry in ordered if entry.version))

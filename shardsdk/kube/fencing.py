@@ -1,0 +1,164 @@
+"""The fence at the socket, and the books about writes under way.
+
+Does: ask every fence once a connection is there and again when the bytes are
+about to go, grant the API server no more time than the shortest hold, and know
+which writes may still be executed.  Refuses: to let a write go that nobody
+asked about (`Guard.sent` proves it was).
+
+Why so late: before a connection is there, seconds may pass (pool, DNS, TLS,
+a loop that something blocks), and a fence that was open then means nothing now.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Sequence
+from contextvars import ContextVar
+from typing import Any, Final
+
+import aiohttp
+from aiohttp.abc import AbstractStreamWriter
+from aiohttp.connector import Connection
+from yarl import URL
+
+from shardsdk.errors import FenceClosed, ShardingError
+from shardsdk.kube.api import Fence
+from shardsdk.kube.clock import Clock
+
+#: Part of a hold that is not granted: the bytes leave one turn of the event loop
+#: after the time was computed.
+SLACK_SECONDS: Final = 0.05
+
+
+class SentTooLate(ShardingError):
+    """The loop was held up between granting time and sending: nothing was sent, ask again."""
+
+
+class Ledger:
+    """Writes that may still be executed: sent, neither answered nor timed out at the API server."""
+
+    __slots__ = ("_clock", "_open", "_waiters")
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._open: dict[Guard, float] = {}
+        self._waiters: list[asyncio.Future[None]] = []
+
+    def opened(self, write: Guard, until: float) -> None:
+        """`write` leaves now; the API server gives it up at `until`, by the monotonic clock."""
+        self._open[write] = until
+
+    def answered(self, write: Guard) -> None:
+        """`write` has its answer: it will not be executed later."""
+        if self._open.pop(write, None) is None:
+            return
+        for waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    def __len__(self) -> int:
+        now = self._clock.monotonic()
+        for write in [write for write, until in self._open.items() if until <= now]:
+            del self._open[write]
+        return len(self._open)
+
+    async def settled(self) -> None:
+        """Wait for the writes that are open now; later ones do not count."""
+        mine = set(self._open)
+        while len(self) and (mine := mine & self._open.keys()):
+            await self._change(max(self._open[write] for write in mine) - self._clock.monotonic())
+
+    async def _change(self, seconds: float) -> None:
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters.append(waiter)
+        pause = asyncio.ensure_future(self._clock.sleep(seconds))
+        try:
+            await asyncio.wait((waiter, pause), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            self._waiters.remove(waiter)
+            pause.cancel()
+
+
+class Guard:
+    """Leave for one write to be sent; as often as it is sent, it is asked again.
+
+    `sent` says whether bytes may have left: only then may the write be executed.
+    """
+
+    __slots__ = ("_clock", "_fences", "_granted", "_ledger", "_until", "refused", "sent")
+
+    def __init__(self, fences: Sequence[Fence], limit_seconds: float, clock: Clock, ledger: Ledger) -> None:
+        self._fences = fences
+        self._until = clock.monotonic() + limit_seconds
+        self._clock = clock
+        self._ledger = ledger
+        self._granted = 0.0
+        self.refused: ShardingError | None = None
+        self.sent = False
+
+    def reset(self) -> None:
+        """Before it is sent (again): nobody has been asked yet."""
+        self.refused = None
+        self.sent = False
+
+    def remaining(self) -> float:
+        """Seconds that the shortest hold leaves, or the request's own limit.  Raises: FenceClosed."""
+        left = max(self._until - self._clock.monotonic(), 0.0)
+        for fence in self._fences:
+            seconds = fence.remaining()
+            if seconds <= SLACK_SECONDS:
+                raise FenceClosed(f"write refused before it was sent: the hold on {fence.name} has run out")
+            left = min(left, seconds)
+        return left
+
+    def grant(self, url: URL) -> URL:
+        """Ask the fences now and write into `url` how long the API server may take."""
+        self._granted = self.remaining() - (SLACK_SECONDS if self._fences else 0.0)
+        milliseconds = max(math.floor(self._granted * 1000), 1)
+        return url.extend_query(timeout=f"{milliseconds}ms")
+
+    def admit(self) -> bool:
+        """Ask once more as the bytes go; `False`: they must not, and `refused` says why."""
+        try:
+            if self._fences and self.remaining() < self._granted:
+                raise SentTooLate("the event loop was held up while a write was about to be sent")
+        except ShardingError as error:
+            self.refused = error
+            return False
+        self.sent = True
+        self._ledger.opened(self, self._clock.monotonic() + self._granted)
+        return True
+
+
+#: The guard of the write that the current task is sending.  aiohttp builds its
+#: request objects itself, so this is how they learn of it.
+GUARD: Final[ContextVar[Guard | None]] = ContextVar("guard", default=None)
+
+
+class GuardedRequest(aiohttp.ClientRequest):
+    """aiohttp's request, asking the guard where it matters.
+
+    Inherited because aiohttp offers no other place between having a connection
+    and writing to it; `request_class` is its documented way in.
+    """
+
+    async def send(self, conn: Connection) -> aiohttp.ClientResponse:
+        """Called with a live connection in hand."""
+        guard = GUARD.get()
+        if guard is not None:
+            self.url = guard.grant(self.url)
+        return await super().send(conn)
+
+    async def write_bytes(
+        self, writer: AbstractStreamWriter, conn: Connection, content_length: int | None = None
+    ) -> None:
+        """Called when headers and body go out together (every guarded request has a body)."""
+        guard = GUARD.get()
+        if guard is not None and not guard.admit():
+            refused: Any = guard.refused
+            if conn.protocol is not None:
+                conn.protocol.set_exception(refused)
+            conn.close()
+            return
+        await super().write_bytes(writer, conn, content_length)

@@ -1,0 +1,240 @@
+"""One HTTP exchange with the API server.
+
+Does: send a request with current credentials, through the fences when it writes,
+wait as long as Retry-After says on 429 (such a request was not executed), renew
+the identity once on 401, and turn everything else that is no success into the
+project's errors.  Refuses: to retry anything whose outcome is unknown.
+
+Watches have a session of their own, so that however many there are, no lease
+renewal ever waits for a connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Self
+from urllib.parse import urlencode
+
+import aiohttp
+from yarl import URL
+
+from shardsdk.errors import ApiError, ConnectionFailed, ShardingError, TooManyRequests, Unauthorized
+from shardsdk.kube.access import Access
+from shardsdk.kube.answers import Refusal, Target, explain
+from shardsdk.kube.api import Fence
+from shardsdk.kube.clock import Clock
+from shardsdk.kube.fencing import GUARD, Guard, GuardedRequest, Ledger, SentTooLate
+from shardsdk.kube.pace import Pace
+
+log = logging.getLogger(__name__)
+
+#: How long a request may take in all, waiting for a connection and for 429 included.
+REQUEST_SECONDS: Final = 30.0
+#: TCP and TLS to an API server that answers; one that is stopped accepts and says nothing.
+CONNECT_SECONDS: Final = 10.0
+#: Connections for requests, and for watches and streams.
+REQUEST_CONNECTIONS: Final = 256
+STREAM_CONNECTIONS: Final = 1_024
+#: Idle connections are dropped by us before the API server drops them (90 s).
+#: Source: Go net/http, IdleTimeout of k8s.io/apiserver.
+KEEPALIVE_SECONDS: Final = 60.0
+#: What aiohttp reads ahead; a watch is decoded in pieces of at most twice that.
+READ_BUFFER_BYTES: Final = 256 * 1024
+#: An answer larger than this is refused; ask for smaller pages.
+ANSWER_MAX_BYTES: Final = 256 * 1024 * 1024
+#: Attempts at a request that is answered with 429 and Retry-After.
+ATTEMPTS: Final = 6
+#: Attempts at a write that the event loop held up; each was not sent.
+SEND_ATTEMPTS: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One request.  `fences` is `None` for what does not write."""
+
+    target: Target
+    method: str
+    path: str
+    query: Sequence[tuple[str, str]] = ()
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: bytes | None = None
+    fences: Sequence[Fence] | None = None
+    timeout_seconds: float = REQUEST_SECONDS
+
+
+@dataclass(frozen=True, slots=True)
+class Observer:
+    """Told about every request: verb, HTTP status (0: no answer), seconds."""
+
+    on_call: Callable[[str, int, float], None] | None = None
+
+    def tell(self, verb: str, status: int, seconds: float) -> None:
+        """Pass it on, if anybody listens."""
+        if self.on_call is not None:
+            self.on_call(verb, status, seconds)
+
+
+class Transport:
+    """Sessions to one API server; use it as a context manager, on one event loop."""
+
+    def __init__(self, access: Access, *, user_agent: str, clock: Clock, observer: Observer, pace: Pace) -> None:
+        self.access = access
+        self.ledger = Ledger(clock)
+        self._clock = clock
+        self._observer = observer
+        self._pace = pace
+        self._headers = {
+            "Accept": "application/json",
+            # Compressing costs both sides more than it saves inside a cluster, and blocks the loop.
+            "Accept-Encoding": "identity",
+            "User-Agent": user_agent,
+        }
+        self._sessions: list[aiohttp.ClientSession] = []
+
+    async def __aenter__(self) -> Self:
+        self._sessions = [self._open(limit) for limit in (REQUEST_CONNECTIONS, STREAM_CONNECTIONS)]
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for session in self._sessions:
+            connector = session.connector
+            await session.close()
+            if connector is not None:
+                await connector.close()
+        self._sessions = []
+
+    def _open(self, limit: int) -> aiohttp.ClientSession:
+        connector = aiohttp.TCPConnector(
+            limit=limit, ssl=self.access.ssl, keepalive_timeout=KEEPALIVE_SECONDS, happy_eyeballs_delay=0.25
+        )
+        return self.access.open_session(
+            connector,
+            headers=self._headers,
+            request_class=GuardedRequest,
+            read_bufsize=READ_BUFFER_BYTES,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS),
+        )
+
+    async def fetch(self, call: Call) -> bytes:
+        """Send `call`, return the body of its success.  Raises: ApiError, ConnectionFailed, FenceClosed."""
+        guard = Guard(call.fences, call.timeout_seconds, self._clock, self.ledger) if call.fences is not None else None
+        limit = call.timeout_seconds if guard is None else guard.remaining()
+        try:
+            async with asyncio.timeout(limit):
+                response = await self._succeed(call, guard, stream=False)
+                try:
+                    body = await read_whole(response, call.target)
+                finally:
+                    response.release() if response.content.at_eof() else response.close()
+        except TimeoutError as error:
+            raise ConnectionFailed(f"{call.target}: no answer from {self.access.host} within {limit:.1f} s") from error
+        if guard is not None:
+            self.ledger.answered(guard)
+        return body
+
+    async def open(self, call: Call, *, answer_seconds: float) -> aiohttp.ClientResponse:
+        """The successful response to a watch, its body unread; the caller closes it.
+
+        Raises: ApiError; ConnectionFailed when no answer begins within `answer_seconds`.
+        """
+        try:
+            async with asyncio.timeout(answer_seconds):
+                return await self._succeed(call, None, stream=True)
+        except TimeoutError as error:
+            host = self.access.host
+            raise ConnectionFailed(f"{call.target}: no answer from {host} within {answer_seconds:.1f} s") from error
+
+    async def _succeed(self, call: Call, guard: Guard | None, *, stream: bool) -> aiohttp.ClientResponse:
+        renewed = False
+        for attempt in range(1, ATTEMPTS + 1):
+            await self._pace.wait()
+            credentials = await self.access.headers()
+            response = await self._send(call, guard, credentials, stream=stream)
+            if 200 <= response.status < 300:
+                return response
+            error = await self._refuse(call, response)
+            if guard is not None:
+                self.ledger.answered(guard)
+            if isinstance(error, Unauthorized) and not renewed:
+                renewed = True
+                if await self.access.credentials.renew(credentials.get("Authorization")):
+                    continue
+            if isinstance(error, TooManyRequests) and error.retry_after_seconds and attempt < ATTEMPTS:
+                await self._clock.sleep(error.retry_after_seconds)
+                continue
+            raise error
+        raise AssertionError("the last attempt returns or raises")
+
+    async def _refuse(self, call: Call, response: aiohttp.ClientResponse) -> ApiError:
+        """Read an answer that is no success."""
+        try:
+            body = await read_whole(response, call.target)
+        finally:
+            # A rejected client certificate belongs to the connection: do not use that one again.
+            response.close() if response.status == 401 else response.release()
+        return explain(call.target, Refusal(response.status, body, response.headers))
+
+    async def _send(
+        self, call: Call, guard: Guard | None, credentials: Mapping[str, str], *, stream: bool
+    ) -> aiohttp.ClientResponse:
+        for _ in range(SEND_ATTEMPTS):
+            began = self._clock.monotonic()
+            status = 0
+            if guard is not None:
+                guard.reset()
+            token = GUARD.set(guard)
+            try:
+                response = await self._request(call, credentials, stream=stream)
+                status = response.status
+            except (aiohttp.ClientError, OSError, ShardingError) as error:
+                refused = error if guard is None or guard.refused is None else guard.refused
+                if isinstance(refused, SentTooLate):
+                    continue
+                if isinstance(refused, ShardingError):
+                    raise refused from None
+                raise ConnectionFailed(f"{call.target}: {self.access.host}: {_words(error)}") from error
+            finally:
+                GUARD.reset(token)
+                self._observer.tell(call.target.verb, status, self._clock.monotonic() - began)
+            if guard is not None and not guard.sent:
+                response.close()
+                raise RuntimeError("a write passed its fence unasked: this version of aiohttp does not fit")
+            return response
+        raise ConnectionFailed(f"{call.target}: not sent, the event loop was held up {SEND_ATTEMPTS} times")
+
+    async def _request(self, call: Call, credentials: Mapping[str, str], *, stream: bool) -> aiohttp.ClientResponse:
+        if not self._sessions:
+            raise RuntimeError("the client is not open; use it as `async with Client(...) as client`")
+        query = f"?{urlencode(call.query)}" if call.query else ""
+        return await self._sessions[1 if stream else 0].request(
+            call.method,
+            URL(f"{self.access.host}{call.path}{query}", encoded=True),
+            data=call.body,
+            headers={**call.headers, **credentials},
+            allow_redirects=False,
+            **self.access.request_options,
+        )
+
+
+async def read_whole(response: aiohttp.ClientResponse, target: Target) -> bytes:
+    """The body, if it is not too large.  Raises: ConnectionFailed."""
+    pieces: list[bytes] = []
+    size = 0
+    try:
+        async for piece in response.content.iter_any():
+            size += len(piece)
+            if size > ANSWER_MAX_BYTES:
+                raise ConnectionFailed(f"{target}: the answer exceeds {ANSWER_MAX_BYTES} bytes; ask for smaller pages")
+            pieces.append(piece)
+    except (aiohttp.ClientError, OSError) as error:
+        raise ConnectionFailed(f"{target}: the connection broke during the answer: {_words(error)}") from error
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+def _words(error: Exception) -> str:
+    """Some of aiohttp's errors say nothing; then their name says more."""
+    return str(error) or type(error).__name__

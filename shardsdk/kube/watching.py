@@ -1,0 +1,93 @@
+"""One watch connection, from bytes to events.
+
+Does: split lines whatever their length (aiohttp's own line reader stops at its
+buffer size), decode them in slices of about a millisecond, notice silence.
+Refuses: to reconnect or to list; that is the reflector's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Iterator
+from typing import Final
+
+import aiohttp
+
+from shardsdk.errors import StreamInterrupted
+from shardsdk.kube.answers import Target
+from shardsdk.kube.api import T, WatchEvent
+from shardsdk.kube.decoding import SLICE_BYTES, Codec
+
+#: One event holds one object; etcd takes 1.5 MiB by default, the API server 3 MiB, JSON escapes add to it.
+LINE_MAX_BYTES: Final = 32 * 1024 * 1024
+
+
+class LineSplitter:
+    """Puts lines together from pieces cut anywhere."""
+
+    __slots__ = ("_parts", "_size", "_target")
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self._parts: list[bytes] = []
+        self._size = 0
+
+    def feed(self, piece: bytes) -> list[bytes]:
+        """The lines that `piece` completes, without their ends and without empty ones.
+
+        Raises: StreamInterrupted for a line beyond the maximum.
+        """
+        head, newline, rest = piece.partition(b"\n")
+        self._parts.append(head)
+        self._size += len(head)
+        if self._size > LINE_MAX_BYTES:
+            raise StreamInterrupted(f"{self._target}: an event exceeds {LINE_MAX_BYTES} bytes")
+        if not newline:
+            return []
+        first = b"".join(self._parts)
+        *middle, last = rest.split(b"\n")
+        self._parts = [last]
+        self._size = len(last)
+        return [line for line in (first, *middle) if line and not line.isspace()]
+
+
+async def read_events(
+    content: aiohttp.StreamReader, codec: Codec[T], target: Target, *, silence_seconds: float
+) -> AsyncGenerator[list[WatchEvent[T]], None]:
+    """Batches of events until the API server ends the stream; other tasks run between batches.
+
+    Raises: StreamInterrupted for silence and for a broken connection, ApiError
+    for an error event.
+    """
+    splitter = LineSplitter(target)
+    while piece := await _read(content, target, silence_seconds):
+        for lines in _slices(splitter.feed(piece)):
+            events = [event for line in lines if (event := codec.decode_line(target, line)) is not None]
+            if events:
+                yield events
+            await asyncio.sleep(0)
+
+
+async def _read(content: aiohttp.StreamReader, target: Target, silence_seconds: float) -> bytes:
+    """What has arrived, at least something; empty at the end of the stream."""
+    try:
+        async with asyncio.timeout(silence_seconds):
+            return await content.readany()
+    except TimeoutError as error:
+        raise StreamInterrupted(f"{target}: silent for {silence_seconds:g} s, taken for dead") from error
+    except (aiohttp.ClientError, OSError) as error:
+        raise StreamInterrupted(f"{target}: the connection broke: {str(error) or type(error).__name__}") from error
+
+
+def _slices(lines: list[bytes]) -> Iterator[list[bytes]]:
+    """Cut `lines` into runs of about `SLICE_BYTES`, at least one line each."""
+    run: list[bytes] = []
+    size = 0
+    for line in lines:
+        run.append(line)
+        size += len(line)
+        if size >= SLICE_BYTES:
+            yield run
+            run, size = [], 0
+    if run:
+        yield run
