@@ -36,19 +36,19 @@ def ring_role(
 
     `resources`: main and controlled ones, in any order.
     """
-    metadata = {"name": ring_role_name(name), "labels": {"app.kubernetes.io/name": "controller-sharding"}}
+    role = ring_role_name(name)
     return [
         {
             "apiVersion": f"{_RBAC}/v1",
             "kind": "ClusterRole",
-            "metadata": metadata,
+            "metadata": _metadata(role),
             "rules": _rules(resources),
         },
         {
             "apiVersion": f"{_RBAC}/v1",
             "kind": "ClusterRoleBinding",
-            "metadata": metadata,
-            "roleRef": {"apiGroup": _RBAC, "kind": "ClusterRole", "name": metadata["name"]},
+            "metadata": _metadata(role),
+            "roleRef": {"apiGroup": _RBAC, "kind": "ClusterRole", "name": role},
             "subjects": [{"kind": "ServiceAccount", "name": service_account, "namespace": namespace}],
         },
     ]
@@ -57,6 +57,10 @@ def ring_role(
 def ring_resources(ring: RingSpec) -> list[GroupResource]:
     """Every resource that `ring` names, main and controlled."""
     return [resource for main in ring.resources for resource in (main.resource, *main.controlled)]
+
+
+def _metadata(name: str) -> dict[str, Any]:
+    return {"name": name, "labels": {"app.kubernetes.io/name": "controller-sharding"}}
 
 
 def _rules(resources: Iterable[GroupResource]) -> list[dict[str, Any]]:

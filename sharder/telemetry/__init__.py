@@ -21,6 +21,7 @@ from prometheus_client import (
     ProcessCollector,
     disable_created_metrics,
 )
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from sharder.telemetry.logs import LogFormat, LogLevel, setup_logging
 from sharder.telemetry.looplag import measure_loop_lag
@@ -58,3 +59,7 @@ class Telemetry:
         PlatformCollector(registry=registry)
         GCCollector(registry=registry)
         return cls(registry, Metrics.create(registry))
+
+    def render(self) -> tuple[str, bytes]:
+        """Content type and text that Prometheus reads."""
+        return CONTENT_TYPE_LATEST, generate_latest(self.registry)
