@@ -143,11 +143,11 @@ class WorkQueue(Generic[K]):
         elif self._delays.put(item, self._clock.monotonic() + seconds, priority):
             self._restart_timer()
 
-    def add_rate_limited(self, item: K, priority: Priority = Priority.FRESH) -> float:
-        """Add `item` after its backoff, and count a failure; returns the delay in seconds."""
+    def add_rate_limited(self, item: K, priority: Priority = Priority.FRESH, *, at_least_seconds: float = 0.0) -> float:
+        """Add `item` after its backoff (or later, if asked), and count a failure; returns the delay in seconds."""
         failures = self._failures.get(item, 0)
         self._failures[item] = failures + 1
-        delay = max(self._limit.item_delay(failures), self._bucket.reserve(self._clock.monotonic()))
+        delay = max(self._limit.item_delay(failures), self._bucket.reserve(self._clock.monotonic()), at_least_seconds)
         if self._observer:
             self._observer.retried()
         self.add_after(item, delay, priority)
