@@ -1,0 +1,128 @@
+"""Conditions say what is wrong and what to do, and change only when something changed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from sharder.core.problems import Problem
+from sharder.core.status import (
+    ConditionType,
+    Health,
+    MissingRule,
+    Unsettled,
+    changed_conditions,
+    render_status,
+)
+from shardsdk.protocol.objects import GroupResource
+
+NOW = datetime(2026, 11, 21, 15, 0, 0, 250_000, tzinfo=UTC)
+LATER = NOW + timedelta(minutes=5)
+GOOD = Health(generation=2, shards=3, available=3, unsettled=Unsettled())
+DEPLOYMENTS = GroupResource("apps", "deployments")
+
+
+def conditions(health: Health) -> dict[str, dict[str, Any]]:
+    return {each["type"]: each for each in render_status(health, None, NOW)["conditions"]}
+
+
+def statuses(health: Health) -> dict[str, str]:
+    return {name: each["status"] for name, each in conditions(health).items() if each["status"] != "True"}
+
+
+def test_a_ring_that_works_has_every_condition_true() -> None:
+    found = conditions(GOOD)
+    assert list(found) == [each.value for each in ConditionType]
+    assert statuses(GOOD) == {}
+    assert found["Ready"]["reason"] == "ReconciliationSucceeded"
+
+
+def test_the_counts_that_columns_and_go_clients_read() -> None:
+    status = render_status(replace(GOOD, available=2), None, NOW)
+    assert (status["observedGeneration"], status["shards"], status["availableShards"]) == (2, 3, 2)
+
+
+@pytest.mark.parametrize(
+    ("change", "wrong", "words"),
+    [
+        ({"failure": "cannot write"}, {"Ready": "False"}, ("Ready", "cannot write")),
+        (
+            {"missing": (DEPLOYMENTS,)},
+            {"Ready": "False", "ResourcesServed": "False"},
+            ("ResourcesServed", "deployments.apps; install"),
+        ),
+        (
+            {"denied": (MissingRule("patch", DEPLOYMENTS),)},
+            {"Ready": "False", "PermissionsGranted": "False"},
+            ("PermissionsGranted", "may not patch deployments.apps; `sharder rbac RING`"),
+        ),
+        (
+            {"denied": (MissingRule("watch", DEPLOYMENTS),)},
+            {"PermissionsGranted": "False"},
+            ("PermissionsGranted", "watch deployments.apps"),
+        ),
+        ({"available": 0}, {"ShardsAvailable": "False"}, ("ShardsAvailable", "start a shard")),
+        ({"ambiguous": frozenset("xy")}, {"ShardNamesUnique": "False"}, ("ShardNamesUnique", "x, y")),
+        ({"unusable": frozenset({"l" * 64})}, {"ShardNamesUnique": "False"}, ("ShardNamesUnique", "at most 63")),
+        ({"stuck_drains": ("n/a",)}, {"DrainsAcknowledged": "False"}, ("DrainsAcknowledged", "n/a")),
+        ({"unsettled": None}, {"Settled": "Unknown"}, ("Settled", "no resync")),
+        ({"unsettled": Unsettled(draining=4)}, {"Settled": "False"}, ("Settled", "4 draining")),
+    ],
+)
+def test_each_trouble_shows_where_it_belongs_with_its_remedy(
+    change: dict[str, Any], wrong: dict[str, str], words: tuple[str, str]
+) -> None:
+    health = replace(GOOD, **change)
+    assert statuses(health) == wrong
+    assert words[1] in conditions(health)[words[0]]["message"]
+
+
+def test_a_ring_that_cannot_be_used_says_why_and_knows_nothing_else() -> None:
+    health = replace(GOOD, problems=(Problem("spec.resources[0]", "is wrong", "mend it"),))
+    found = conditions(health)
+    assert found["Ready"]["reason"] == "ReconciliationFailed"
+    assert found["Ready"]["message"] == "spec.resources[0]: is wrong; mend it"
+    assert {each["status"] for name, each in found.items() if name != "Ready"} == {"Unknown"}
+
+
+def test_a_status_that_has_not_changed_is_equal_to_the_one_before() -> None:
+    first = render_status(GOOD, None, NOW)
+    assert render_status(GOOD, first, LATER) == first
+
+
+def test_the_transition_time_moves_with_the_status_alone() -> None:
+    first = render_status(replace(GOOD, unsettled=Unsettled(draining=4)), None, NOW)
+    fewer = render_status(replace(GOOD, unsettled=Unsettled(draining=3)), first, LATER)
+    none = render_status(GOOD, fewer, LATER)
+    times = [status["conditions"][-1]["lastTransitionTime"] for status in (first, fewer, none)]
+    assert times == ["2026-11-21T15:00:00Z", "2026-11-21T15:00:00Z", "2026-11-21T15:05:00Z"]
+
+
+def test_conditions_of_others_stay() -> None:
+    other = {"type": "Theirs", "status": "True"}
+    status = render_status(GOOD, {"conditions": [other]}, NOW)
+    assert status["conditions"][-1] == other
+    assert len(status["conditions"]) == len(ConditionType) + 1
+
+
+@pytest.mark.parametrize("previous", [None, {}, {"conditions": None}, {"conditions": ["x", {}]}, {"shards": "x"}])
+def test_whatever_was_written_before_a_status_is_rendered(previous: Any) -> None:
+    assert render_status(GOOD, previous, NOW)["shards"] == 3
+
+
+def test_changes_worth_an_event_are_those_of_status_or_reason() -> None:
+    first = render_status(GOOD, None, NOW)
+    denied = render_status(replace(GOOD, denied=(MissingRule("patch", DEPLOYMENTS),)), first, NOW)
+    assert {each["type"] for each in changed_conditions(first, denied)} == {"Ready", "PermissionsGranted"}
+    assert changed_conditions(denied, denied) == ()
+    assert {each["type"] for each in changed_conditions(denied, first)} == {"Ready", "PermissionsGranted"}
+
+
+def test_messages_are_bounded() -> None:
+    health = replace(GOOD, stuck_drains=tuple(f"namespace/object-{index}" for index in range(10_000)))
+    message = conditions(health)["DrainsAcknowledged"]["message"]
+    assert "and 9990 more" in message
+    assert len(conditions(replace(GOOD, failure="x" * 5000))["Ready"]["message"]) == 1024

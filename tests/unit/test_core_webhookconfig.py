@@ -1,0 +1,179 @@
+"""The webhook configuration of a ring, as the contract has it."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from copy import deepcopy
+from typing import Any
+
+import pytest
+
+from sharder.core.ringspec import ResolvedMain, ResolvedRing, parse_ring
+from sharder.core.webhookconfig import differs, match_conditions, render_webhook, webhook_name
+from shardsdk.protocol.labels import parse_ring_name
+from shardsdk.protocol.objects import Resource
+
+SECRETS = Resource("", "v1", "secrets", "Secret")
+CONFIGMAPS = Resource("", "v1", "configmaps", "ConfigMap")
+DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")
+SHARD = parse_ring_name("example").shard
+SERVICE = {"service": {"namespace": "sharding-system", "name": "sharder"}}
+
+
+def ring(*mains: ResolvedMain, **spec: Any) -> ResolvedRing:
+    raw = {"metadata": {"name": "example", "uid": "ring-uid"}, "spec": {"resources": [], **spec}}
+    return ResolvedRing(parse_ring(raw), mains)
+
+
+PLAIN = ring(ResolvedMain(SECRETS))
+FAMILY = ring(ResolvedMain(DEPLOYMENTS), ResolvedMain(SECRETS, (CONFIGMAPS,)))
+
+
+def webhook(given: ResolvedRing = PLAIN, **more: Any) -> dict[str, Any]:
+    rendered = render_webhook(given, **{"client_config": SERVICE, **more})
+    (only,) = rendered["webhooks"]
+    assert isinstance(only, dict)
+    return only
+
+
+def test_it_is_the_rings() -> None:
+    metadata = render_webhook(PLAIN, client_config=SERVICE, annotations={"a": "b"})["metadata"]
+    assert metadata == {
+        "name": webhook_name("example"),
+        "labels": {
+            "app.kubernetes.io/name": "controller-sharding",
+            "alpha.sharding.timebertt.dev/clusterring": "example",
+        },
+        "annotations": {"a": "b"},
+        "ownerReferences": [
+            {
+                "apiVersion": "sharding.timebertt.dev/v1alpha1",
+                "kind": "ClusterRing",
+                "name": "example",
+                "uid": "ring-uid",
+                "controller": True,
+            }
+        ],
+    }
+
+
+def test_it_never_stands_in_the_way() -> None:
+    found = webhook()
+    assert (found["name"], found["failurePolicy"], found["sideEffects"], found["timeoutSeconds"]) == (
+        "sharder.sharding.timebertt.dev",
+        "Ignore",
+        "None",
+        5,
+    )
+
+
+def test_rules_cover_create_and_update_of_every_version_but_no_subresource() -> None:
+    assert webhook(FAMILY)["rules"] == [
+        {
+            "apiGroups": [group],
+            "apiVersions": ["*"],
+            "operations": ["CREATE", "UPDATE"],
+            "resources": resources,
+            "scope": "*",
+        }
+        for group, resources in (("", ["configmaps", "secrets"]), ("apps", ["deployments"]))
+    ]
+
+
+def test_only_objects_without_the_label_are_selected() -> None:
+    assert webhook()["objectSelector"] == {"matchExpressions": [{"key": SHARD, "operator": "DoesNotExist"}]}
+    assert webhook()["namespaceSelector"] == {
+        "matchExpressions": [
+            {
+                "key": "kubernetes.io/metadata.name",
+                "operator": "NotIn",
+                "values": ["kube-system", "sharding-system"],
+            }
+        ]
+    }
+    selected = ring(ResolvedMain(SECRETS), namespaceSelector={"matchLabels": {"a": "b"}})
+    assert webhook(selected)["namespaceSelector"] == {"matchLabels": {"a": "b"}}
+
+
+def test_conditions_keep_out_what_needs_no_answer() -> None:
+    unlabelled = {
+        "name": "lacks-the-shard-label",
+        "expression": f"!has(object.metadata.labels) || !('{SHARD}' in object.metadata.labels)",
+    }
+    assert match_conditions(PLAIN) == [unlabelled]
+    assert match_conditions(FAMILY) == [
+        unlabelled,
+        {
+            "name": "is-main-or-has-a-controller",
+            "expression": "!((request.resource.group + '/' + request.resource.resource) in ['/configmaps'])"
+            " || (has(object.metadata.ownerReferences)"
+            " && object.metadata.ownerReferences.exists(r, has(r.controller) && r.controller))",
+        },
+    ]
+
+
+PATH = "/webhooks/sharder/clusterring/example"
+
+
+@pytest.mark.parametrize(
+    ("given", "rendered"),
+    [
+        ({"url": "https://host:1"}, {"url": "https://host:1" + PATH}),
+        ({"url": "https://host:1/base/"}, {"url": "https://host:1/base" + PATH}),
+        (SERVICE, {"service": {**SERVICE["service"], "path": PATH}}),
+        (
+            {"service": {"name": "s", "path": "/base/", "port": 8443}},
+            {"service": {"name": "s", "path": "/base" + PATH, "port": 8443}},
+        ),
+        ({"url": "https://h", "caBundle": "Zm9v"}, {"url": "https://h" + PATH, "caBundle": "Zm9v"}),
+    ],
+)
+def test_the_rings_path_follows_what_is_configured(given: dict[str, Any], rendered: dict[str, Any]) -> None:
+    before = deepcopy(given)
+    assert webhook(client_config=given)["clientConfig"] == rendered
+    assert given == before
+
+
+def test_our_own_ca_is_injected() -> None:
+    assert webhook(ca_bundle=b"pem")["clientConfig"]["caBundle"] == b64encode(b"pem").decode()
+
+
+def test_a_ring_with_nothing_served_calls_nobody() -> None:
+    assert render_webhook(ring(), client_config=SERVICE)["webhooks"] == []
+
+
+def test_what_the_api_server_and_others_add_is_no_difference() -> None:
+    wanted = render_webhook(FAMILY, client_config=SERVICE)
+    current = deepcopy(wanted)
+    current["metadata"].update(uid="1", resourceVersion="2", annotations={"cert-manager.io/x": "y"})
+    current["webhooks"][0]["clientConfig"]["caBundle"] = "injected"
+    current["webhooks"][0]["clientConfig"]["service"]["port"] = 443
+    assert not differs(current, wanted)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda current: current["webhooks"].clear(),
+        lambda current: current["webhooks"].append({"name": "another"}),
+        lambda current: current["webhooks"][0].update(failurePolicy="Fail"),
+        lambda current: current["webhooks"][0]["rules"][0]["resources"].append("pods"),
+        lambda current: current["webhooks"][0].pop("matchConditions"),
+        lambda current: current["webhooks"][0].update(rules=None),
+        lambda current: current["metadata"].pop("labels"),
+        lambda current: current["metadata"]["ownerReferences"][0].update(uid="old"),
+    ],
+)
+def test_what_somebody_changed_is_a_difference(change: Any) -> None:
+    wanted = render_webhook(FAMILY, client_config=SERVICE)
+    current = deepcopy(wanted)
+    change(current)
+    assert differs(current, wanted)
+
+
+def test_nothing_there_is_a_difference() -> None:
+    assert differs(None, render_webhook(PLAIN, client_config=SERVICE))
+
+
+def test_an_absent_empty_value_is_none() -> None:
+    assert not differs({}, {"namespaceSelector": {}, "webhooks": []})
