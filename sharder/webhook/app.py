@@ -13,11 +13,12 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final
 
 from fastapi import FastAPI
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
+from starlette.types import Receive, Scope, Send
 
 from sharder.core import admission
 from sharder.core.admission import Answer, AnswerOutcome, NeedOwner, Review, Unreadable
@@ -33,6 +34,8 @@ logger = logging.getLogger(__name__)
 PATH: Final = "/webhooks/sharder/clusterring/{ring}"
 #: An error that repeats with every request is told this often; the metric counts all.
 COMPLAINT_SECONDS: Final = 10.0
+_JSON: Final = b"application/json"
+_TEXT: Final = b"text/plain; charset=utf-8"
 
 
 class Trouble(StrEnum):
@@ -45,6 +48,7 @@ class Trouble(StrEnum):
     TOO_LARGE = "too_large"
     TOO_MUCH = "too_much"
     TOO_SLOW = "too_slow"
+    GONE = "gone"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,18 +87,33 @@ def build_app(
     """
     limits = limits or Limits()
     app = FastAPI(
+        telemetry={"tracing": False, "metrics": False, "logs": False},
         docs_url=None,
         redoc_url=None,
         openapi_url=None,
         redirect_slashes=False,
         exception_handlers={404: _wrong_path, 405: _wrong_method},
     )
-    endpoint = _Endpoint(views, api, clock, limits, on_outcome, on_assigned)
-    app.add_route(PATH, endpoint.serve, methods=["POST"])
+    endpoint: Any = _Endpoint(views, api, clock, limits, on_outcome, on_assigned)
+    app.add_route(PATH, endpoint, methods=["POST"])
     return app
 
 
+@dataclass(frozen=True, slots=True)
+class _Reply:
+    status: int
+    content_type: bytes
+    body: bytes
+
+    async def send(self, send: Send) -> None:
+        headers = [(b"content-type", self.content_type), (b"content-length", b"%d" % len(self.body))]
+        await send({"type": "http.response.start", "status": self.status, "headers": headers})
+        await send({"type": "http.response.body", "body": self.body})
+
+
 class _Endpoint:
+    """The route as a bare ASGI application: Starlette's requests and responses take as long as the whole decision."""
+
     def __init__(
         self,
         views: Callable[[str], RingView | None],
@@ -112,27 +131,32 @@ class _Endpoint:
         self._owners = OwnerReader(api, limits.owner_reads, limits.owner_seconds)
         self._complained: dict[str, float] = {}
 
-    async def serve(self, http: Request) -> Response:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one call, whatever it holds."""
         began = self._clock.monotonic()
-        ring = http.path_params["ring"]
+        ring = scope["path_params"]["ring"]
+        outcome: AnswerOutcome | Trouble
         try:
-            async with self._bodies.read(http) as body:
-                response, outcome = await self._review(ring, body)
+            body = await self._bodies.read(scope, receive)
         except BodyRefused as refused:
-            response, outcome = PlainTextResponse(str(refused), refused.status), Trouble(refused.outcome)
+            answer, outcome = _Reply(refused.status, _TEXT, str(refused).encode()), Trouble(refused.outcome)
+        else:
+            try:
+                answer, outcome = await self._review(ring, body)
+            finally:
+                self._bodies.release(body)
         known = ring if self._views(ring) is not None else ""
         self._on_outcome(known, outcome.value, self._clock.monotonic() - began)
-        return response
+        await answer.send(send)
 
-    async def _review(self, ring: str, body: bytes) -> tuple[Response, AnswerOutcome | Trouble]:
+    async def _review(self, ring: str, body: bytes) -> tuple[_Reply, AnswerOutcome | Trouble]:
         review = admission.parse_review(body)
         if isinstance(review, Unreadable):
             self._complain(Trouble.MALFORMED, ring, review.message)
             return _answer_unreadable(review), Trouble.MALFORMED
         answer, outcome = await self._decide(ring, review)
         response = admission.render_response(review.request.uid, review.api_version, answer)
-        return Response(response, media_type="application/json"), outcome
+        return _Reply(200, _JSON, response), outcome
 
     async def _decide(self, ring: str, review: Review) -> tuple[Answer, AnswerOutcome | Trouble]:
         """The answer to a review, and how it is counted; an error of ours never becomes the caller's."""
@@ -173,13 +197,12 @@ class _Endpoint:
             logger.warning("admission passed an object unlabelled", extra=extra)
 
 
-def _answer_unreadable(review: Unreadable) -> Response:
+def _answer_unreadable(review: Unreadable) -> _Reply:
     """Allow it if it says whom to answer; else a 400, which failurePolicy Ignore passes too."""
     if review.uid is None:
-        return PlainTextResponse(f"not an AdmissionReview: {review.message}", 400)
+        return _Reply(400, _TEXT, f"not an AdmissionReview: {review.message}".encode())
     allowed = Answer(None, AnswerOutcome.MALFORMED)
-    body = admission.render_response(review.uid, review.api_version, allowed)
-    return Response(body, media_type="application/json")
+    return _Reply(200, _JSON, admission.render_response(review.uid, review.api_version, allowed))
 
 
 async def _wrong_path(http: Request, error: Exception) -> Response:

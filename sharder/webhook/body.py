@@ -8,10 +8,8 @@ the bound.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
-from starlette.requests import ClientDisconnect, Request
+from starlette.types import Receive, Scope
 
 
 class BodyRefused(Exception):
@@ -24,46 +22,54 @@ class BodyRefused(Exception):
 
 
 class BodyReader:
-    """Bodies of at most `body_bytes` in `seconds` each, `held_bytes` all together."""
+    """Bodies of at most `body_bytes` in `seconds` each, `held_bytes` all together.
+
+    What is read counts as held until the reader gets it back by `release`.
+    """
 
     def __init__(self, body_bytes: int, held_bytes: int, seconds: float) -> None:
         self._body_bytes = body_bytes
         self._held_bytes = held_bytes
         self._seconds = seconds
-        self.held = 0
+        self._held = 0
 
-    @asynccontextmanager
-    async def read(self, http: Request) -> AsyncIterator[bytes]:
-        """The body; its bytes count as held until the caller is done with it.
+    def release(self, body: bytes) -> None:
+        """The caller is done with `body`."""
+        self._held -= len(body)
 
-        Raises: BodyRefused.
+    async def read(self, scope: Scope, receive: Receive) -> bytes:
+        """The whole body.
+
+        Raises: BodyRefused (nothing is held then).
         """
-        chunks: list[bytes] = []
-        try:
-            yield await self._collect(http, chunks)
-        finally:
-            self.held -= sum(map(len, chunks))
-
-    async def _collect(self, http: Request, chunks: list[bytes]) -> bytes:
-        announced = http.headers.get("content-length", "")
-        if announced.isdecimal() and int(announced[:20]) > self._body_bytes:
+        if _announced(scope) > self._body_bytes:
             raise self._too_large()
-        size = 0
+        body = bytearray()
         try:
             async with asyncio.timeout(self._seconds):
-                async for chunk in http.stream():
-                    size += len(chunk)
-                    self.held += len(chunk)
-                    chunks.append(chunk)
-                    if size > self._body_bytes:
-                        raise self._too_large()
-                    if self.held > self._held_bytes:
-                        raise self._too_much()
-        except TimeoutError:
-            raise BodyRefused(f"the body did not arrive within {self._seconds:g} s", 408, "too_slow") from None
-        except ClientDisconnect:
-            raise BodyRefused("the caller went away", 400, "too_slow") from None
-        return b"".join(chunks)
+                while await self._take(receive, body):
+                    pass
+        except BaseException as error:
+            self._held -= len(body)
+            if isinstance(error, TimeoutError):
+                raise BodyRefused(f"the body did not arrive within {self._seconds:g} s", 408, "too_slow") from None
+            raise
+        return bytes(body)
+
+    async def _take(self, receive: Receive, body: bytearray) -> bool:
+        """Add the next piece to `body`; whether there are more."""
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise BodyRefused("the caller went away", 400, "gone")
+        piece: bytes = message.get("body", b"")
+        body += piece
+        self._held += len(piece)
+        if len(body) > self._body_bytes:
+            raise self._too_large()
+        if self._held > self._held_bytes:
+            raise self._too_much()
+        more: bool = message.get("more_body", False)
+        return more
 
     def _too_large(self) -> BodyRefused:
         return BodyRefused(
@@ -80,3 +86,11 @@ class BodyReader:
             429,
             "too_much",
         )
+
+
+def _announced(scope: Scope) -> int:
+    """What Content-Length says; 0 when it says nothing usable (pieces are counted anyway)."""
+    for name, value in scope["headers"]:
+        if name == b"content-length":
+            return int(value) if value.isdigit() and len(value) < 20 else 0
+    return 0

@@ -99,14 +99,20 @@ async def call(
     method: str = "POST",
     headers: Sequence[tuple[bytes, bytes]] = (),
     ends: bool = True,
+    leaves: bool = False,
 ) -> Reply:
-    """Send `body` (in pieces if it is a sequence); `ends` False: the last piece never comes."""
+    """Send `body` (in pieces if it is a sequence).
+
+    `ends` False: the last piece never comes. `leaves`: the connection is closed instead.
+    """
     if isinstance(body, dict):
         body = msgspec.json.encode(body)
     pieces = [body] if isinstance(body, bytes) else list(body)
     messages: list[dict[str, Any]] = [{"type": "http.request", "body": piece, "more_body": True} for piece in pieces]
     if ends:
         messages[-1]["more_body"] = False
+    if leaves:
+        messages.append({"type": "http.disconnect"})
     sent: list[dict[str, Any]] = []
 
     async def receive() -> dict[str, Any]:

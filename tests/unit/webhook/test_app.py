@@ -249,6 +249,15 @@ async def test_a_body_that_never_ends_is_given_up() -> None:
     assert setting.outcomes == [("checksum", "too_slow")]
 
 
+async def test_a_caller_that_goes_away_takes_nothing_along() -> None:
+    setting = Setting(limits=Limits(held_bytes=1500))
+    app = setting.build()
+    for _ in range(3):
+        await call(app, [b" " * 1000], ends=False, leaves=True)
+    assert setting.outcomes == [("checksum", "gone")] * 3
+    assert (await call(app, review())).shard in SHARDS
+
+
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=20),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=10), inner, max_size=4),
