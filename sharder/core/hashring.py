@@ -5,7 +5,7 @@ Does: consistent hashing over xxHash64 tokens.  The ring is a function of the
 move only to it.  Refuses: to know shards, leases or objects; it maps strings.
 
 Hash, tokens and tie-break are frozen: changing them moves every object of every
-ring (docs/decisions/0001, tests/vectors/hashring.json).
+ring (docs/decisions/0003, tests/vectors/hashring.json).
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ owner, so that both land on one shard.  Refuses: objects that no main resource
 controls; they have no key and are left alone.
 
 The format is frozen: changing it moves every object of every ring
-(docs/decisions/0001).
+(docs/decisions/0003).
 """
 
 from __future__ import annotations
