@@ -50,6 +50,8 @@ _QUIET: Final = {
 #: What every record has by itself; all else came from `extra`.
 _STANDARD: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 _RESERVED: Final = frozenset({"time", "level", "logger", "message", "error", "stack"})
+#: What some readers take for the end of a line, and JSON allows inside strings.
+_LINE_BREAKS: Final = {0x85: "\\u0085", 0x2028: "\\u2028", 0x2029: "\\u2029"}
 #: Fields longer than this are cut: a value may be a whole answer of a peer.
 MAX_FIELD_CHARACTERS: Final = 4_000
 
@@ -110,7 +112,7 @@ class JsonFormatter(logging.Formatter):
         stack = _stack(self, record)
         if stack:
             line["stack"] = stack
-        return msgspec.json.encode(line, enc_hook=str).decode()
+        return msgspec.json.encode(line, enc_hook=str).decode().translate(_LINE_BREAKS)
 
 
 def _timestamp(record: logging.LogRecord) -> str:
@@ -134,10 +136,13 @@ def _bounded(value: Any) -> Any:
 
 
 def _render_value(value: Any) -> str:
-    text = value if isinstance(value, str) else str(value)
+    text = str(value)
     plain = text and text.isprintable() and not any(character in ' "=' for character in text)
-    return text if plain else json.dumps(text, ensure_ascii=False)
+    return text if plain else _one_line(json.dumps(text, ensure_ascii=False))
 
 
 def _one_line(text: str) -> str:
-    return text if text.isprintable() else json.dumps(text, ensure_ascii=False)[1:-1]
+    """`text` with everything escaped that could break the line or steer a terminal."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)

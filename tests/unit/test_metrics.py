@@ -1,57 +1,155 @@
+"""Metrics: names and labels that dashboards read, and series that come and go with rings."""
+
 from __future__ import annotations
 
-from shardsdk.runtime.metrics import Metrics
-from shardsdk.runtime.queue import Priority, RateLimit, WorkQueue
+from datetime import UTC, datetime
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from sharder.core.shards import State
+from sharder.telemetry import Metrics, Telemetry, measure_loop_lag
+from shardsdk.protocol.objects import GroupResource
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
+
+SECRETS = GroupResource("", "secrets")
+DEPLOYMENTS = GroupResource("apps", "deployments")
+OBJECT = {"ringKind": "clusterring", "ringNamespace": "", "ringName": "example", "group": "apps"}
+OBJECT |= {"resource": "deployments"}
+
+
+@pytest.fixture
+def registry() -> CollectorRegistry:
+    return CollectorRegistry()
+
+
+@pytest.fixture
+def metrics(registry: CollectorRegistry) -> Metrics:
+    return Metrics.create(registry)
+
+
+@pytest.mark.parametrize("what", ["assignments", "movements", "drains"])
+def test_object_counters_have_the_ecosystems_names_and_labels(
+    registry: CollectorRegistry, metrics: Metrics, what: str
+) -> None:
+    getattr(metrics.resource("example", DEPLOYMENTS), what).inc()
+    assert registry.get_sample_value(f"controller_sharding_{what}_total", OBJECT) == 1
+
+
+def test_ring_calculations_have_the_ecosystems_name_and_labels(registry: CollectorRegistry, metrics: Metrics) -> None:
+    metrics.ring("example").calculations.inc()
+    labels = {"kind": "clusterring", "namespace": "", "name": "example"}
+    assert registry.get_sample_value("controller_sharding_ring_calculations_total", labels) == 1
+
+
+def test_everything_that_operators_watch_is_there(registry: CollectorRegistry, metrics: Metrics) -> None:
+    ring, resource = metrics.ring("r"), metrics.resource("r", SECRETS)
+    ring.assign_latency.observe(0.02)
+    ring.resync_duration.observe(1)
+    ring.resync_objects.set(300)
+    ring.oldest_drain_age.set(7)
+    ring.takeovers.inc()
+    resource.unassigned.set(1)
+    resource.stranded.set(2)
+    resource.draining.set(3)
+    metrics.webhook_answered("r", "assigned", 0.001)
+    metrics.api_called("patch", 200, 0.002)
+    metrics.certificate_loaded(True)
+    metrics.certificate_expires(datetime(2030, 1, 1, tzinfo=UTC))
+    metrics.leading("sharder", True)
+    per_ring, per_resource = {"ringName": "r"}, {"ringName": "r", "group": "", "resource": "secrets"}
+    expected = {
+        ("controller_sharding_placement_latency_seconds_count", ("ringName", "r"), ("decision", "assign")): 1,
+        ("controller_sharding_resync_duration_seconds_sum", *per_ring.items()): 1,
+        ("controller_sharding_resync_objects", *per_ring.items()): 300,
+        ("controller_sharding_oldest_drain_age_seconds", *per_ring.items()): 7,
+        ("controller_sharding_lease_takeovers_total", *per_ring.items()): 1,
+        ("controller_sharding_unassigned_objects", *per_resource.items()): 1,
+        ("controller_sharding_stranded_objects", *per_resource.items()): 2,
+        ("controller_sharding_draining_objects", *per_resource.items()): 3,
+        ("controller_sharding_webhook_requests_total", ("ringName", "r"), ("outcome", "assigned")): 1,
+        ("controller_sharding_webhook_duration_seconds_count",): 1,
+        ("controller_sharding_api_requests_total", ("verb", "patch"), ("code", "200")): 1,
+        ("controller_sharding_api_request_duration_seconds_count", ("verb", "patch")): 1,
+        ("controller_sharding_webhook_certificate_loads_total", ("result", "loaded")): 1,
+        ("controller_sharding_webhook_certificate_expiry_timestamp_seconds",): 1893456000,
+        ("leader_election_master_status", ("name", "sharder")): 1,
+    }
+    shown = {key: registry.get_sample_value(str(key[0]), dict(key[1:])) for key in expected}  # type: ignore[arg-type]
+    assert shown == expected
+
+
+def test_shards_are_counted_by_state_and_absent_states_say_zero(registry: CollectorRegistry, metrics: Metrics) -> None:
+    metrics.ring("r").set_shards([State.READY, State.READY, State.DEAD])
+    counts = {
+        state: registry.get_sample_value("controller_sharding_shards", {"ringName": "r", "state": state.value})
+        for state in State
+    }
+    assert counts == {State.READY: 2, State.EXPIRED: 0, State.UNCERTAIN: 0, State.DEAD: 1, State.ORPHANED: 0}
+
+
+def test_children_are_handed_out_once(metrics: Metrics) -> None:
+    assert metrics.ring("r") is metrics.ring("r")
+    assert metrics.resource("r", SECRETS) is metrics.resource("r", GroupResource("", "secrets"))
+
+
+def test_a_deleted_ring_leaves_no_series(registry: CollectorRegistry, metrics: Metrics) -> None:
+    for name in ("gone", "stays"):
+        metrics.ring(name).calculations.inc()
+        metrics.resource(name, SECRETS).assignments.inc()
+        metrics.webhook_answered(name, "assigned", 0.1)
+    metrics.forget_ring("gone")
+    labels = {value for family in registry.collect() for sample in family.samples for value in sample.labels.values()}
+    assert "gone" not in labels
+    assert "stays" in labels
+
+
+def test_a_ring_that_comes_back_counts_anew(registry: CollectorRegistry, metrics: Metrics) -> None:
+    metrics.resource("example", DEPLOYMENTS).drains.inc(5)
+    metrics.forget_ring("example")
+    metrics.resource("example", DEPLOYMENTS).drains.inc()
+    assert registry.get_sample_value("controller_sharding_drains_total", OBJECT) == 1
+
+
+def test_a_replica_that_stops_leading_says_nothing_of_objects_and_shards(
+    registry: CollectorRegistry, metrics: Metrics
+) -> None:
+    metrics.leading("sharder", True)
+    metrics.ring("r").set_shards([State.READY])
+    metrics.ring("r").oldest_drain_age.set(9)
+    metrics.resource("r", SECRETS).unassigned.set(4)
+    metrics.resource("r", SECRETS).assignments.inc()
+    metrics.leading("sharder", False)
+    labels = {"ringName": "r", "group": "", "resource": "secrets"}
+    assert registry.get_sample_value("leader_election_master_status", {"name": "sharder"}) == 0
+    assert registry.get_sample_value("controller_sharding_shards", {"ringName": "r", "state": "ready"}) == 0
+    assert registry.get_sample_value("controller_sharding_oldest_drain_age_seconds", {"ringName": "r"}) == 0
+    assert registry.get_sample_value("controller_sharding_unassigned_objects", labels) == 0
+    assert metrics.resource("r", SECRETS).assignments._value.get() == 1
+
+
+def test_two_processes_in_one_test_share_no_counters() -> None:
+    one, other = Telemetry.create(), Telemetry.create()
+    one.metrics.api_called("get", 200, 0.1)
+    assert b'verb="get"' in one.render()[1]
+    assert b'verb="get"' not in other.render()[1]
+
+
+def test_the_page_has_the_process_and_the_version() -> None:
+    content_type, page = Telemetry.create().render()
+    assert content_type.startswith("text/plain")
+    for name in (b"process_resident_memory_bytes", b"python_gc_", b"controller_sharding_build_info{version="):
+        assert name in page
 
 
 @in_virtual_time
-async def test_a_queue_shows_under_client_go_names(clock: VirtualClock) -> None:
-    metrics = Metrics()
-    queue: WorkQueue[str] = WorkQueue(clock, name="secrets", rate_limit=RateLimit(per_second=None))
-    metrics.observe_queue(queue)
-    queue.add("a")
-    queue.add("b", Priority.BULK)
-    await queue.get()
-    queue.add_rate_limited("c")
-    await clock.sleep(2)
-    value = metrics.registry.get_sample_value
-    names = {"name": "secrets", "controller": "secrets"}
-    assert value("workqueue_adds_total", names) == 3
-    assert value("workqueue_retries_total", names) == 1
-    assert value("workqueue_depth", {**names, "priority": "fresh"}) == 1
-    assert value("workqueue_depth", {**names, "priority": "bulk"}) == 1
-    assert value("workqueue_queue_duration_seconds_count", names) == 1
-    assert value("workqueue_unfinished_work_seconds", names) == 2
-    assert value("workqueue_longest_running_processor_seconds", names) == 2
-    queue.done("a")
-    assert value("workqueue_work_duration_seconds_sum", names) == 2
+async def test_the_loops_lag_is_what_a_wake_up_came_too_late(clock: VirtualClock) -> None:
+    import asyncio
 
-
-def test_a_controller_shows_under_controller_runtime_names() -> None:
-    metrics = Metrics()
-    counters = metrics.controller("secrets", max_concurrent=4)
-    counters.failed.inc()
-    counters.seconds.observe(0.2)
-    value = metrics.registry.get_sample_value
-    assert value("controller_runtime_reconcile_total", {"controller": "secrets", "result": "error"}) == 1
-    assert value("controller_runtime_max_concurrent_reconciles", {"controller": "secrets"}) == 4
-    assert value("controller_runtime_reconcile_time_seconds_count", {"controller": "secrets"}) == 1
-
-
-def test_two_managers_in_one_process_count_apart() -> None:
-    first, second = Metrics(), Metrics()
-    first.shard("secrets").acknowledged.inc()
-    second.shard("secrets")
-    labels = {"resource": "secrets"}
-    assert second.registry.get_sample_value("shardsdk_acknowledgements_total", labels) == 0
-
-
-def test_prometheus_can_read_it() -> None:
-    metrics = Metrics()
-    metrics.add_process_metrics()
-    metrics.gauge("shardsdk_lease_remaining_seconds", "Seconds left", lambda: 7.5)
-    content_type, body = metrics.render()
-    assert content_type.startswith("text/plain")
-    assert b"shardsdk_lease_remaining_seconds 7.5" in body
-    assert b"process_resident_memory_bytes" in body
+    seen: list[float] = []
+    task = asyncio.create_task(measure_loop_lag(seen.append, clock, interval_seconds=1.0))
+    await asyncio.sleep(0.5)
+    clock.jump(3.5)
+    await asyncio.sleep(1.5)
+    task.cancel()
+    assert seen == [pytest.approx(3.0), pytest.approx(0.0)]
