@@ -7,11 +7,11 @@ lease; they come from another machine's clock.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from shardsdk.protocol.leases import Lease, LeaseSpec
+from shardsdk.protocol.leases import Lease
 
 #: Duration of a lease that does not say a usable one.
 #: Source: client-go's default `LeaseDuration`, which every Go shard starts with.
@@ -43,8 +43,7 @@ class LeaseFacts:
     """What a lease says, and since when (`seen_at`, monotonic) it has said so.
 
     `holder` is empty when nobody holds it; `duration_seconds` is always usable;
-    `released` tells a release from a holder that someone wiped out. `uid` and
-    `spec` tell one renewal from the next.
+    `released` tells a release from a holder that someone wiped out.
     """
 
     namespace: str
@@ -54,8 +53,6 @@ class LeaseFacts:
     fenced: bool
     seen_at: float
     released: bool
-    uid: str = ""
-    spec: LeaseSpec = field(default_factory=LeaseSpec)
 
     @property
     def held_by_shard(self) -> bool:
@@ -90,19 +87,7 @@ def facts_of(lease: Lease, seen_at: float) -> LeaseFacts:
         fenced=lease.fenced,
         seen_at=seen_at,
         released=lease.holder == "" and duration == RELEASED_DURATION_SECONDS,
-        uid=lease.metadata.uid,
-        spec=lease.spec,
     )
-
-
-def observe(previous: LeaseFacts | None, lease: Lease, now: float) -> LeaseFacts:
-    """The facts after seeing `lease` at `now`.
-
-    A lease whose spec is the same was not renewed and keeps its `seen_at`: our
-    own state label and others' annotations also make events.
-    """
-    renewed = previous is None or previous.uid != lease.metadata.uid or previous.spec != lease.spec
-    return facts_of(lease, now if previous is None or renewed else previous.seen_at)
 
 
 def runs_out_at(facts: LeaseFacts, proof: Proof) -> float:

@@ -17,20 +17,17 @@ from sharder.core.shards import (
     State,
     classify,
     facts_of,
-    observe,
     runs_out_at,
 )
-from shardsdk.protocol.labels import FENCED_ANNOTATION, LEASE_STATE_LABEL
+from shardsdk.protocol.labels import FENCED_ANNOTATION
 from shardsdk.protocol.leases import Lease
 
 
-def lease(name: str = "a", *, fenced: bool = False, uid: str = "u", state: str = "", **spec: Any) -> Lease:
+def lease(name: str = "a", *, fenced: bool = False, **spec: Any) -> Lease:
     metadata = {
         "name": name,
         "namespace": "default",
-        "uid": uid,
         "annotations": {FENCED_ANNOTATION: "true"} if fenced else None,
-        "labels": {LEASE_STATE_LABEL: state},
     }
     return msgspec.convert({"metadata": metadata, "spec": spec}, Lease)
 
@@ -112,29 +109,6 @@ def test_a_lease_without_spec_decodes_and_is_dead() -> None:
 )
 def test_a_release_is_told_from_a_holder_wiped_out(spec: dict[str, Any], released: bool) -> None:
     assert facts_of(lease(**spec), 0).released is released
-
-
-SPEC: dict[str, Any] = {"holderIdentity": "a", "leaseDurationSeconds": 10, "renewTime": "2026-11-21T13:21:25.148387Z"}
-
-
-def test_our_own_state_label_is_no_renewal() -> None:
-    first = observe(None, lease(**SPEC), 100)
-    assert observe(first, lease(state="expired", **SPEC), 110).seen_at == 100
-
-
-@pytest.mark.parametrize(
-    "change",
-    [{"renewTime": "2026-11-21T13:21:27.000000Z"}, {"holderIdentity": ""}, {"leaseTransitions": 1}, {"uid": "other"}],
-)
-def test_whatever_else_changes_is_a_renewal(change: dict[str, Any]) -> None:
-    first = observe(None, lease(**SPEC), 100)
-    assert observe(first, lease(**{**SPEC, **change}), 110).seen_at == 110
-
-
-def test_a_shard_that_gains_the_fence_keeps_its_clock() -> None:
-    first = observe(None, lease(**SPEC), 100)
-    again = observe(first, lease(fenced=True, **SPEC), 105)
-    assert (again.fenced, again.seen_at) == (True, 100)
 
 
 any_facts = st.builds(
