@@ -158,7 +158,8 @@ class Api(Protocol):
     ) -> AsyncIterator[WatchEvent[T]]:
         """Changes over one connection, until the API server ends it.
 
-        `resource_version` says where to go on.  With `initial_events` it is left
+        `resource_version` says where to go on; once the API server has accepted
+        that, a bookmark of that version comes first.  With `initial_events` it is left
         unset and everything that exists comes first, consistently, ended by an
         event with `initial_end`.  `timeout_seconds` asks the API server to end
         the watch after that time.

@@ -144,6 +144,8 @@ class Reader:
         response = await self._transport.open(call, answer_seconds=since.silence_seconds)
         events = read_events(response.content, codec_of(what.model), call.target, silence_seconds=since.silence_seconds)
         try:
+            if since.resource_version is not None:
+                yield [WatchEvent(WatchKind.BOOKMARK, None, since.resource_version)]
             async with aclosing(events):
                 async for batch in events:
                     yield batch

@@ -1,0 +1,40 @@
+"""Pauses that grow, with jitter."""
+
+from __future__ import annotations
+
+import random
+from typing import Final
+
+#: Doubling beyond this power changes nothing any more and would overflow in the end.
+_POWER_MAX: Final = 60
+
+
+class Backoff:
+    """Exponential pauses from `first_seconds` to `max_seconds`.
+
+    Each is drawn from the upper half of its span, so that many clients that
+    failed together do not come back together.
+    """
+
+    __slots__ = ("_failures", "_first_seconds", "_max_seconds", "_rng")
+
+    def __init__(self, rng: random.Random, *, first_seconds: float = 0.2, max_seconds: float = 30.0) -> None:
+        self._rng = rng
+        self._first_seconds = first_seconds
+        self._max_seconds = max_seconds
+        self._failures = 0
+
+    @property
+    def failures(self) -> int:
+        """Pauses since the last reset."""
+        return self._failures
+
+    def next(self) -> float:
+        """Seconds to pause after one more failure."""
+        span = min(self._first_seconds * 2.0 ** min(self._failures, _POWER_MAX), self._max_seconds)
+        self._failures += 1
+        return self._rng.uniform(span / 2, span)
+
+    def reset(self) -> None:
+        """It works again: begin with the shortest pause next time."""
+        self._failures = 0

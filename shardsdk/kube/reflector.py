@@ -1,0 +1,404 @@
+"""Keeps a store equal to what the API server has, and tells a handler what changed.
+
+Does: list consistently, watch, and go on after whatever happens: connections
+that break or fall silent, versions that expire, streams that end before they
+proved anything, missing permissions, an API server that asks for patience.
+What vanished while nobody was looking gets its DELETED.  Refuses: to give up,
+to list at resourceVersion 0, and to let a failing handler stop the others' news.
+
+The story of one attempt: `run` → `_attempt` → (`_list_in_pages`) → `_follow` →
+`_apply` for each event → `_complete` once everything that existed has been seen.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final, Generic, TypeVar
+
+from shardsdk.errors import (
+    ApiError,
+    ConnectionFailed,
+    Invalid,
+    ServerError,
+    ShardingError,
+    StreamInterrupted,
+    TooManyRequests,
+    Unauthorized,
+)
+from shardsdk.kube.api import PARTIAL, SILENCE_SECONDS, Api, WatchEvent, WatchKind
+from shardsdk.kube.backoff import Backoff
+from shardsdk.kube.clock import Clock
+from shardsdk.kube.decoding import Identity, identify
+from shardsdk.kube.selectors import Selector
+from shardsdk.kube.store import Index, Key, Store
+from shardsdk.protocol.objects import Resource
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+#: A stream that lasted so long was healthy: only then do pauses become short again.
+HEALTHY_SECONDS: Final = 10.0
+#: How long a watch is asked to last at least; up to twice that, so that watches do not end together.
+#: Source: client-go, tools/cache/reflector.go, minWatchTimeout = 5 minutes.
+WATCH_SECONDS: Final = 300
+#: Events handled before other tasks get a turn.
+TURN_EVENTS: Final = 128
+#: After so many streams of initial events that ended early, one list is made in pages.
+STREAM_FAILURES_MAX: Final = 2
+
+_EVERYTHING: Final = Selector()
+
+
+class EventKind(Enum):
+    """What happened to an object, as the store saw it."""
+
+    ADDED = "added"
+    MODIFIED = "modified"
+    DELETED = "deleted"
+
+
+@dataclass(frozen=True, slots=True)
+class Delta(Generic[T]):
+    """One change of the store.
+
+    `object` is what the store holds now; for DELETED it is the object as it was
+    deleted (or as it left the selection), or as it was last known.  `old` is
+    what the store held before.  `initial`: it comes from a list, not from news.
+    """
+
+    kind: EventKind
+    object: T
+    old: T | None
+    initial: bool
+
+
+class _Listing:
+    """A list under way: which objects it has shown, and for which `restart` it is made."""
+
+    __slots__ = ("epoch", "seen")
+
+    def __init__(self, epoch: int) -> None:
+        self.epoch = epoch
+        self.seen: set[Key] = set()
+
+
+class Reflector(Generic[T]):
+    """`await run()` for ever; read `store`, and `synced` before trusting that something is not there.
+
+    `selector` may be a function; it is asked at each list.  `keep` drops objects
+    before they are stored (one that is no longer kept gives DELETED), `transform`
+    makes them smaller (name, namespace, uid and resourceVersion must stay).  `handler` is called for every change, in order, on the
+    event loop: it must be quick.  `on_synced` is called when a list is complete,
+    the first and each later one.
+
+    Guarantees: deltas of one object come in the order of its versions; each
+    ADDED is followed by a DELETED before the next ADDED; a list shows an object
+    that did not change since as nothing at all.
+    Does not guarantee: every version in between, nor any order between objects.
+    """
+
+    def __init__(
+        self,
+        api: Api,
+        resource: Resource,
+        *,
+        namespace: str | None = None,
+        selector: Selector | Callable[[], Selector] = _EVERYTHING,
+        model: type[T] = PARTIAL,
+        metadata_only: bool | None = None,
+        keep: Callable[[T], bool] | None = None,
+        transform: Callable[[T], T] | None = None,
+        handler: Callable[[Delta[T]], None] | None = None,
+        on_synced: Callable[[], None] | None = None,
+        indexes: Mapping[str, Index[T]] | None = None,
+        name: str = "",
+        clock: Clock,
+        rng: random.Random,
+        silence_seconds: float = SILENCE_SECONDS,
+    ) -> None:
+        self.resource = resource
+        self.namespace = namespace
+        self.name = name or str(resource.group_resource)
+        self.store: Store[T] = Store(indexes)
+        #: Set once the first complete, consistent list is in; never cleared.
+        self.synced = asyncio.Event()
+        #: Monotonic time of the last event, bookmark or complete list.
+        self.fresh_at = float("-inf")
+        #: Why it does not work just now; `None`: it does.
+        self.failure: ShardingError | None = None
+        self._api = api
+        self._selector = selector
+        self._model = model
+        self._metadata_only = metadata_only
+        self._keep = keep
+        self._transform = transform
+        self._handler = handler
+        self._on_synced = on_synced
+        self._clock = clock
+        self._rng = rng
+        self._silence_seconds = silence_seconds
+        self._backoff = Backoff(rng)
+        self._selected = _EVERYTHING
+        self._version: str | None = None
+        self._epoch = 0
+        self._listed_epoch = -1
+        self._waiters: list[tuple[int, asyncio.Future[None]]] = []
+        self._attempting: asyncio.Task[float] | None = None
+        self._stream_failures = 0
+        self._pages_only = False
+        self._opened_at: float | None = None
+
+    def status(self) -> str:
+        """One sentence for people."""
+        if self.failure is not None:
+            return f"{self.name}: failing: {self.failure}"
+        return f"{self.name}: {len(self.store)} objects" if self.synced.is_set() else f"{self.name}: first list pending"
+
+    def restart(self) -> int:
+        """List anew now, with what the selector says now; the number of that list, for `listed`.
+
+        Objects stay in the store until the new list shows that they are gone.
+        """
+        self._epoch += 1
+        self._version = None
+        self._backoff.reset()
+        if self._attempting is not None:
+            self._attempting.cancel()
+        return self._epoch
+
+    async def listed(self, number: int) -> None:
+        """Wait until a list begun at or after `restart()` number `number` is complete."""
+        if self._listed_epoch >= number:
+            return
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        entry = (number, waiter)
+        self._waiters.append(entry)
+        try:
+            await waiter
+        finally:
+            self._waiters.remove(entry)
+
+    async def run(self) -> None:
+        """Follow until cancelled; what it knew before is kept and checked by a new list."""
+        self._version = None
+        try:
+            while True:
+                epoch = self._epoch
+                self._attempting = asyncio.ensure_future(self._attempt_and_pause())
+                try:
+                    await self._attempting
+                except asyncio.CancelledError:
+                    me = asyncio.current_task()
+                    if epoch == self._epoch or (me is not None and me.cancelling()):
+                        raise
+                    self._version = None  # the event whose handler asked for it may have set a position
+        finally:
+            self._attempting = None
+
+    async def _attempt_and_pause(self) -> float:
+        pause = await self._attempt()
+        await self._clock.sleep(pause)
+        return pause
+
+    async def _attempt(self) -> float:
+        """List if needed and watch until it ends; seconds to pause before the next attempt."""
+        self._opened_at = None
+        try:
+            if self._version is None and (self._pages_only or self._stream_failures >= STREAM_FAILURES_MAX):
+                await self._list_in_pages()
+                self._stream_failures = 0
+            await self._follow()
+        except ShardingError as error:
+            self._fail(error)
+            asked = error.retry_after_seconds if isinstance(error, ApiError) else None
+            if self._was_healthy():
+                self._backoff.reset()
+            return max(self._backoff.next(), asked or 0.0)
+        if not self._was_healthy():
+            return self._backoff.next()
+        self._backoff.reset()
+        return 0.0
+
+    def _was_healthy(self) -> bool:
+        return self._opened_at is not None and self._clock.monotonic() - self._opened_at >= HEALTHY_SECONDS
+
+    def _fail(self, error: ShardingError) -> None:
+        """Remember and say what went wrong, and decide whether the position is still good."""
+        again = type(error) is type(self.failure) and str(error) == str(self.failure)
+        self.failure = error
+        extra = {"reflector": self.name, "reason": str(error)}
+        log.log(logging.DEBUG if again else logging.WARNING, "Reflector interrupted, it will try again", extra=extra)
+        if not self._may_resume(error):
+            self._version = None
+
+    def _may_resume(self, error: ShardingError) -> bool:
+        """Errors that say nothing about the position; anything else is answered with a new list."""
+        match error:
+            case ConnectionFailed() | StreamInterrupted() | TooManyRequests() | Unauthorized():
+                return True
+            case ServerError():
+                return self._opened_at is None
+            case _:
+                return False
+
+    async def _list_in_pages(self) -> None:
+        """The list for API servers without initial events; the watch goes on from its version."""
+        self._selected = self._ask_selector()
+        listing = _Listing(self._epoch)
+        versions: list[str] = []
+        pages = self._api.pages(
+            self.resource,
+            self.namespace,
+            selector=self._selected,
+            model=self._model,
+            metadata_only=self._metadata_only,
+            on_version=versions.append,
+        )
+        async with _closing(pages):
+            async for page in pages:
+                for count, thing in enumerate(page, start=1):
+                    self._apply(WatchEvent(WatchKind.ADDED, thing, identify(thing).resource_version), listing)
+                    if count % TURN_EVENTS == 0:
+                        await asyncio.sleep(0)
+        if not versions or not versions[0]:
+            raise StreamInterrupted(f"{self.name}: the list came without a resourceVersion")
+        await self._complete(listing, versions[0])
+
+    async def _follow(self) -> None:
+        """Watch until the API server ends it, beginning with everything that exists if there is no position."""
+        listing = _Listing(self._epoch) if self._version is None else None
+        if listing is not None:
+            self._selected = self._ask_selector()
+        events = self._api.watch(
+            self.resource,
+            self.namespace,
+            selector=self._selected,
+            resource_version=self._version,
+            initial_events=listing is not None,
+            model=self._model,
+            metadata_only=self._metadata_only,
+            silence_seconds=self._silence_seconds,
+            timeout_seconds=self._rng.randint(WATCH_SECONDS, 2 * WATCH_SECONDS),
+        )
+        count = 0
+        try:
+            async with _closing(events):
+                async for event in events:
+                    self._take(event, listing)
+                    if listing is not None and event.initial_end:
+                        await self._complete(listing, event.resource_version)
+                        listing = None
+                    count += 1
+                    if count % TURN_EVENTS == 0:
+                        await asyncio.sleep(0)
+        except Invalid:
+            self._pages_only = self._pages_only or listing is not None
+            raise
+        except StreamInterrupted:
+            self._stream_failures += 0 if listing is None else 1
+            raise
+        if listing is not None:
+            self._stream_failures += 1
+            raise StreamInterrupted(f"{self.name}: the stream ended before its initial events were complete")
+
+    def _take(self, event: WatchEvent[T], listing: _Listing | None) -> None:
+        now = self._clock.monotonic()
+        if self._opened_at is None:
+            self._opened_at = now
+        self.fresh_at = now
+        if event.kind is not WatchKind.BOOKMARK:
+            self._apply(event, listing)
+        if listing is None:
+            self.failure = None
+            self._version = event.resource_version or self._version
+
+    def _apply(self, event: WatchEvent[T], listing: _Listing | None) -> None:
+        """Bring the store up to one event and tell the handler."""
+        thing = event.object
+        if thing is None:
+            return
+        who = identify(thing)
+        key = Key(who.namespace, who.name)
+        gone = event.kind is WatchKind.DELETED or (self._keep is not None and not self._keep(thing))
+        if self._transform is not None:
+            thing = self._transform(thing)
+        if gone:
+            if listing is not None:
+                listing.seen.discard(key)
+            self._remove(key, thing, initial=listing is not None)
+            return
+        if listing is not None:
+            listing.seen.add(key)
+        self._put(key, who, thing, initial=listing is not None)
+
+    def _put(self, key: Key, who: Identity, thing: T, *, initial: bool) -> None:
+        old = self.store.get(*key)
+        if old is not None:
+            known = identify(old)
+            if known.resource_version == who.resource_version and known.uid == who.uid and who.resource_version:
+                return
+            if known.uid != who.uid:  # deleted and made again while nobody was looking
+                self._remove(key, old, initial=initial)
+                old = None
+        self.store.put(key, thing)
+        kind = EventKind.ADDED if old is None else EventKind.MODIFIED
+        self._tell(Delta(kind, thing, old, initial))
+
+    def _remove(self, key: Key, thing: T, *, initial: bool) -> None:
+        old = self.store.drop(key)
+        if old is not None:
+            self._tell(Delta(EventKind.DELETED, thing, old, initial))
+
+    async def _complete(self, listing: _Listing, version: str) -> None:
+        """Everything that exists has been seen: what was not has vanished."""
+        vanished = [key for key in self.store.view if key not in listing.seen]
+        for count, key in enumerate(vanished, start=1):
+            known = self.store.get(*key)
+            if known is not None:
+                self._remove(key, known, initial=True)
+            if count % TURN_EVENTS == 0:
+                await asyncio.sleep(0)
+        self._version = version
+        self._stream_failures = 0
+        self.failure = None
+        self.fresh_at = self._clock.monotonic()
+        self._listed_epoch = listing.epoch
+        self.synced.set()
+        for number, waiter in self._waiters:
+            if number <= listing.epoch and not waiter.done():
+                waiter.set_result(None)
+        if self._on_synced is not None:
+            self._call(self._on_synced)
+
+    def _ask_selector(self) -> Selector:
+        return self._selector if isinstance(self._selector, Selector) else self._selector()
+
+    def _tell(self, delta: Delta[T]) -> None:
+        if self._handler is not None:
+            handler = self._handler
+            self._call(lambda: handler(delta))
+
+    def _call(self, function: Callable[[], None]) -> None:
+        try:
+            function()
+        except Exception:
+            log.exception(
+                "A reflector's handler failed, it goes on with the next event", extra={"reflector": self.name}
+            )
+
+
+@asynccontextmanager
+async def _closing(stream: AsyncIterator[object]) -> AsyncIterator[None]:
+    """Close the connection under `stream` when the block is left, not when it is collected."""
+    try:
+        yield
+    finally:
+        if isinstance(stream, AsyncGenerator):
+            await stream.aclose()
