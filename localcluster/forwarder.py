@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
+import struct
 from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
@@ -25,6 +27,8 @@ from localcluster.ports import LOOPBACK
 POLL_SECONDS = 0.2
 _PROBE_SECONDS = 1.0
 _CONNECT_SECONDS = 2.0
+#: struct linger {on, 0 seconds}: closing drops what is unsent and sends RST.
+_LINGER_NOT = struct.pack("ii", 1, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +103,8 @@ class Forwarder:
         for side in tuple(self._sides):
             side.abort()
         await self._server.wait_closed()
+        # Aborted connections are closed in the loop's next turn.
+        await asyncio.sleep(0)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -169,8 +175,9 @@ class _Side:
         other._transport.resume_reading()
 
     def abort(self) -> None:
+        """Close so that the other end sees a reset, not an orderly end."""
         if not self.lost:
-            self._transport.abort()
+            reset(self._transport)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
@@ -206,6 +213,13 @@ class _Side:
         else:
             # A crash of one end shows as a reset at the other.
             peer.abort()
+
+
+def reset(transport: asyncio.WriteTransport) -> None:
+    """Close the connection by RST: `abort` alone ends it like an orderly close."""
+    connection = transport.get_extra_info("socket")
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_NOT)
+    transport.abort()
 
 
 def _wait_for_peer(side: _Side) -> None:

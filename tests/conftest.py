@@ -7,12 +7,14 @@ never skipped in silence.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Generator
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
 
 from localcluster import AdminClient, ControlPlane, find_binaries
+from localcluster.binaries import say
 
 _KEPT_LOGS = pytest.StashKey[list[Path]]()
 _FAILED = pytest.StashKey[set[str]]()
@@ -62,8 +64,11 @@ def _close(plane: ControlPlane, config: pytest.Config, fixture: str) -> None:
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Acquire the Kubernetes programs before the first test's clock ticks: a build takes minutes."""
     needed = any(name.endswith("control_plane") for item in session.items for name in getattr(item, "fixturenames", ()))
-    if needed and not session.config.option.collectonly:
-        find_binaries()
+    if not needed or session.config.option.collectonly:
+        return
+    capture = session.config.pluginmanager.getplugin("capturemanager")
+    with capture.global_and_fixture_disabled() if capture else nullcontext():
+        say(f"\nlocalcluster: Kubernetes programs: {find_binaries().source}")
 
 
 @pytest.hookimpl(wrapper=True)
