@@ -1,0 +1,16 @@
+"""What a replica knows of rings and shards, and what the leader does about it.
+
+Guarantees, each with the tests that show it: an object is taken away from a
+shard only under the hold on that shard's lease (tests/simulation,
+tests/integration/test_takeover.py); an owner and its children change hands
+children first (tests/integration/test_groups.py); nothing moves in an outage
+(tests/integration/test_outages.py); what admission missed is placed within
+about a second (tests/integration/test_placement.py).
+
+Does not guarantee: that a shard without the fence stops writing in time; such
+shards get what leader election gives.
+
+Reading order: registry (caches and views), leases (who may be taken from),
+placer, worker and groups (one object, one family), resync, rings (permissions,
+webhook, status), placement (one placer per ring).
+"""

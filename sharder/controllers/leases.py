@@ -1,0 +1,365 @@
+"""Leader's part: the state of every shard's lease, and taking over the leases of the dead.
+
+Does: classify leases, label them with their state, acquire the leases of shards
+that are gone before anything moves, renew them meanwhile, give them back, and
+delete what is orphaned.  `decide_custody` decides; this obeys.
+
+Refuses: to move objects (see placement), and to act on a lease it has not seen
+in the version that it writes against.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections.abc import Callable, Mapping
+from typing import Final, Protocol
+
+from sharder.controllers.holds import CommitProof, JointHold, ShardHold, join
+from sharder.controllers.leasewrites import LeaseWriter, Record, namespaces_of
+from sharder.controllers.registry import LeaseKey, Registry, RingEntry, SeenLease
+from sharder.core.shards import LeaseFacts, Proof, Standing, State, classify, facts_of
+from sharder.core.takeover import Act, Custody, Limits, Step, decide_custody, hold_seconds
+from shardsdk.errors import FenceClosed, ShardingError
+from shardsdk.kube.api import Api, Fence
+from shardsdk.kube.clock import Clock
+from shardsdk.protocol.labels import SHARDER_HOLDER
+from shardsdk.runtime.queue import WorkQueue
+
+log = logging.getLogger(__name__)
+
+#: Leases worked on side by side.
+WORKERS: Final = 8
+#: How long until a cache is asked again that lags behind our own write.
+CACHE_LAG_SECONDS: Final = 0.05
+#: A cache that does not show our write for this long shows that something else has happened.
+MAX_LAG_SECONDS: Final = 5.0
+#: The shortest pause before a decision that waits for proven time is looked at again.
+MIN_LOOK_SECONDS: Final = 0.05
+#: Pause before a read is repeated that found objects left on a shard.
+READ_AGAIN_SECONDS: Final = 0.2
+#: What a Lease can be called.  Source: Kubernetes, "Object Names and IDs", DNS subdomain names.
+_LEASE_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+
+#: (ring, namespace, shard); the namespace is empty for a shard that no lease is known of.
+CustodyKey = tuple[str, str, str]
+
+
+class Work(Protocol):
+    """What the placement side knows about the objects of a shard."""
+
+    def work_left(self, ring: str, shard: str) -> bool | None:
+        """Whether objects are seen that carry the shard's label; `None` while not known."""
+
+    async def confirm_empty(self, ring: str, shard: str) -> bool:
+        """A consistent read: does no object carry the shard's label any more?"""
+
+    def hold_acquired(self, ring: str, shard: str) -> None:
+        """The shard's objects may be moved from now on."""
+
+
+class LeaseController:
+    """States of shards, and the holds that moves are made under.
+
+    `leader` is the fence of the leadership; every write here goes through it.
+    `on_takeover(ring, shard, reason)` is told of each lease that was acquired.
+    """
+
+    def __init__(
+        self,
+        api: Api,
+        registry: Registry,
+        *,
+        leader: Fence,
+        proof: CommitProof,
+        work: Work,
+        clock: Clock,
+        queue: WorkQueue[CustodyKey],
+        limits: Limits | None = None,
+        on_takeover: Callable[[str, str, str], None] = lambda ring, shard, reason: None,
+    ) -> None:
+        self._writer = LeaseWriter(api, leader, clock)
+        self._registry = registry
+        self._proof = proof
+        self._work = work
+        self._clock = clock
+        self._limits = limits or Limits()
+        self._queue = queue
+        self._records: dict[CustodyKey, Record] = {}
+        self._states: dict[str, dict[LeaseKey, State]] = {}
+        self._on_takeover = on_takeover
+
+    # -- what placement asks ---------------------------------------------
+
+    def hold(self, ring: str, shard: str) -> JointHold | None:
+        """The hold on every lease of `shard`, or `None` while there is none.
+
+        A label value that cannot be a Lease's name belongs to no shard, and never
+        will: nobody has to be kept off.
+        """
+        if not _LEASE_NAME.fullmatch(shard):
+            return join(shard, (ShardHold(shard, self._clock, float("inf")),))
+        keys = self._keys(ring, shard)
+        records = [self._record(key) for key in keys]
+        if not records or not all(record.held for record in records):
+            return None
+        joint = join(shard, (record.hold for record in records))
+        return joint if joint.remaining() > 0 else None
+
+    async def renew(self, ring: str, shard: str) -> bool:
+        """Renew the hold by a conditional write that begins now; False: it is lost."""
+        if not _LEASE_NAME.fullmatch(shard):
+            return True
+        keys = self._keys(ring, shard)
+        return bool(keys) and all([await self._renew(key) for key in keys]) and self.hold(ring, shard) is not None
+
+    def moved(self, ring: str, shard: str) -> None:
+        """An object has moved away from `shard` under its hold."""
+        now = self._clock.monotonic()
+        for key in self._keys(ring, shard):
+            record = self._record(key)
+            record.last_move_at = record.progress_at = now
+
+    def look_at(self, ring: str, shard: str) -> None:
+        """Something about the shard's objects has changed: decide about its leases again."""
+        keys = self._keys(ring, shard)
+        for key in keys or [(ring, "", shard)]:
+            self._queue.add(key)
+
+    def refresh(self, ring: str) -> None:
+        """What is known of the objects of all the ring's shards has changed."""
+        self._offer_all(ring)
+
+    def states(self, ring: str) -> Mapping[LeaseKey, State]:
+        """The state of each of the ring's leases, by (namespace, name)."""
+        return self._states.get(ring, {})
+
+    # -- running ---------------------------------------------------------
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        unsubscribe = self._registry.subscribe(self._on_change)
+        try:
+            for entry in self._registry.entries():
+                self._offer_all(entry.name)
+            async with asyncio.TaskGroup() as tasks:
+                for _ in range(WORKERS):
+                    tasks.create_task(self._worker())
+        finally:
+            unsubscribe()
+
+    def _on_change(self, ring: str, what: int) -> None:
+        self._offer_all(ring)
+
+    def _offer_all(self, ring: str) -> None:
+        entry = self._registry.entry(ring)
+        if entry is None:
+            self._forget_ring(ring)
+            return
+        self._classify_all(entry)
+        for namespace, name in entry.leases:
+            self._queue.add((ring, namespace, name))
+        for key in [key for key in self._records if key[0] == ring]:
+            self._queue.add(key)
+
+    def _forget_ring(self, ring: str) -> None:
+        self._states.pop(ring, None)
+        for key in [key for key in self._records if key[0] == ring]:
+            del self._records[key]
+
+    async def _worker(self) -> None:
+        while True:
+            key = await self._queue.get()
+            if key is None:
+                return
+            try:
+                await self._handle(key)
+                self._queue.forget(key)
+            except FenceClosed:
+                self._queue.forget(key)
+            except ShardingError as error:
+                log.warning(
+                    "lease not handled, will retry",
+                    extra={"ring": key[0], "namespace": key[1], "shard": key[2], "error": str(error)},
+                )
+                self._queue.add_rate_limited(key)
+            finally:
+                self._queue.done(key)
+
+    async def _handle(self, key: CustodyKey) -> None:
+        ring, namespace, shard = key
+        entry = self._registry.entry(ring)
+        if entry is None:
+            return
+        self._classify_all(entry)
+        seen = entry.leases.get((namespace, shard))
+        record = self._record(key)
+        if self._lags(record, seen):
+            # The cache does not show our own write yet; deciding by it would undo that.
+            self._queue.add_after(key, CACHE_LAG_SECONDS)
+            return
+        if (seen is None) != (namespace == "") or (seen is None and any(entry.leases_named(shard))):
+            # The lease came or went: a shard without any lease has one record, without namespace.
+            self._records.pop(key, None)
+            self.look_at(ring, shard)
+            return
+        if seen is not None and seen.lease.holder != SHARDER_HOLDER:
+            record.drop()
+        self._announce(key, record)
+        custody, standing = self._custody(entry, key, seen)
+        now = self._clock.monotonic()
+        step = decide_custody(custody, self._counted(now), self._limits)
+        if seen is not None and standing is not None:
+            await self._writer.show_state(seen.lease, standing.state)
+        await self._obey(entry, key, seen, step)
+        if step.look_again_at is not None:
+            self._queue.add_after(key, max(step.look_again_at - self._clock.monotonic(), MIN_LOOK_SECONDS))
+
+    def _lags(self, record: Record, seen: SeenLease | None) -> bool:
+        if self._clock.monotonic() - record.wrote_at > MAX_LAG_SECONDS:
+            return False
+        if seen is None:
+            return record.held
+        return record.against == seen.lease.metadata.resource_version
+
+    def _announce(self, key: CustodyKey, record: Record) -> None:
+        ring, _, shard = key
+        if record.held and not record.announced and self.hold(ring, shard) is not None:
+            record.announced = True
+            self._work.hold_acquired(ring, shard)
+
+    async def _obey(self, entry: RingEntry, key: CustodyKey, seen: SeenLease | None, step: Step) -> None:
+        ring, _, shard = key
+        match step.act:
+            case Act.WAIT:
+                return
+            case Act.RENEW if self._record(key).held:
+                await self._renew(key)
+                self._queue.add_after(key, CACHE_LAG_SECONDS)
+            case Act.ACQUIRE | Act.RENEW | Act.CREATE:
+                if await self._take(entry, key, seen):
+                    log.info("took over lease", extra={"ring": ring, "shard": shard, "reason": step.reason})
+                    self._on_takeover(ring, shard, step.reason)
+                    self._announce(key, self._record(key))
+                self._queue.add_after(key, CACHE_LAG_SECONDS)
+            case Act.GIVE_BACK if seen is not None:
+                await self._give_back(entry, key, seen, step)
+            case Act.DELETE if seen is not None:
+                await self._delete(key, seen)
+
+    async def _take(self, entry: RingEntry, key: CustodyKey, seen: SeenLease | None) -> bool:
+        ring, _, shard = key
+        if seen is not None:
+            record = self._record(key)
+            seconds = hold_seconds(facts_of(seen.lease, seen.seen_at), self._limits)
+            async with record.lock:
+                return await self._writer.acquire(record, seen.lease, seconds)
+        vanished = (gone.namespace for gone in entry.vanished.values() if gone.name == shard)
+        created = False
+        for namespace in namespaces_of(entry.leases, vanished):
+            record = self._record((ring, namespace, shard))
+            async with record.lock:
+                seconds = hold_seconds(None, self._limits)
+                created |= await self._writer.create(record, ring, namespace, shard, seconds)
+        return created
+
+    async def _renew(self, key: CustodyKey) -> bool:
+        ring, namespace, shard = key
+        record, entry = self._record(key), self._registry.entry(ring)
+        async with record.lock:
+            seen = entry.leases.get((namespace, shard)) if entry is not None else None
+            return seen is not None and await self._writer.renew(record, seen.lease)
+
+    async def _give_back(self, entry: RingEntry, key: CustodyKey, seen: SeenLease, step: Step) -> None:
+        ring, _, shard = key
+        record = self._record(key)
+        others = bool(entry.membership.available - {shard})
+        emptied = self._work.work_left(ring, shard) is False
+        if others and emptied and not await self._work.confirm_empty(ring, shard):
+            self._queue.add_after(key, READ_AGAIN_SECONDS)
+            return
+        if others and not emptied:
+            record.barred_until = self._clock.monotonic() + self._limits.retry_after_stall_seconds
+        async with record.lock:
+            await self._writer.give_back(record, seen.lease)
+        log.info("gave lease back", extra={"ring": ring, "shard": shard, "reason": step.reason})
+
+    async def _delete(self, key: CustodyKey, seen: SeenLease) -> None:
+        ring, namespace, shard = key
+        if not await self._work.confirm_empty(ring, shard):
+            self._queue.add_after(key, READ_AGAIN_SECONDS)
+            return
+        await self._writer.delete(seen.lease)
+        self._records.pop(key, None)
+        log.info("deleted orphaned lease", extra={"ring": ring, "namespace": namespace, "shard": shard})
+
+    # -- facts -----------------------------------------------------------
+
+    def _counted(self, now: float) -> float:
+        # Time that no commit proves does not count against anyone's lease.
+        return min(now, self._proof.proven_until())
+
+    def _standing(self, entry: RingEntry, seen: SeenLease) -> tuple[LeaseFacts, Standing]:
+        facts = facts_of(seen.lease, seen.seen_at)
+        return facts, classify(facts, Proof(self._proof.since, self._proof.proven_until()))
+
+    def _classify_all(self, entry: RingEntry) -> None:
+        states = {key: self._standing(entry, seen)[1].state for key, seen in entry.leases.items()}
+        self._states[entry.name] = states
+        ready = frozenset(name for (_, name), state in states.items() if state is State.READY)
+        self._registry.set_ready(entry.name, ready)
+
+    def _custody(self, entry: RingEntry, key: CustodyKey, seen: SeenLease | None) -> tuple[Custody, Standing | None]:
+        ring, _, shard = key
+        membership = entry.membership
+        record = self._record(key)
+        facts, standing = self._standing(entry, seen) if seen is not None else (None, None)
+        work_left = self._work.work_left(ring, shard)
+        if shard in membership.available or shard in membership.ambiguous:
+            # Another lease of this name is held by its shard: the objects are that one's.
+            work_left = False if facts is None or facts.holder != shard else work_left
+        return (
+            Custody(
+                facts=facts,
+                standing=standing,
+                presumed_until=self._presumed_until(entry, key, seen, record),
+                hold_until=record.hold.until if record.held else None,
+                hold_seconds=record.hold_length,
+                ready_elsewhere=bool(membership.ready - {shard}),
+                available_elsewhere=bool(membership.available - {shard}),
+                work_left=work_left,
+                last_move_at=record.last_move_at,
+                progress_at=record.progress_at,
+                barred_until=record.barred_until,
+            ),
+            standing,
+        )
+
+    def _presumed_until(self, entry: RingEntry, key: CustodyKey, seen: SeenLease | None, record: Record) -> float:
+        since = self._proof.since
+        if seen is not None:
+            facts = facts_of(seen.lease, seen.seen_at)
+            if facts.holder == SHARDER_HOLDER or facts.holder == facts.name:
+                return 0.0
+            if facts.holder:  # a stranger's: free when it has run out
+                return max(seen.seen_at, since) + facts.duration_seconds
+            return max(seen.held_from, since) + seen.held_seconds if seen.held_seconds else 0.0
+        vanished = [gone for gone in entry.vanished.values() if gone.name == key[2]]
+        if vanished:
+            return max(
+                max(gone.held_from, since) + gone.held_seconds if gone.held_seconds else 0.0 for gone in vanished
+            )
+        if record.missing_since == 0.0:
+            record.missing_since = self._clock.monotonic()
+        return max(record.missing_since, since) + entry.longest_duration
+
+    def _record(self, key: CustodyKey) -> Record:
+        record = self._records.get(key)
+        if record is None:
+            record = self._records[key] = Record(ShardHold(f"lease of shard {key[2]}", self._clock))
+        return record
+
+    def _keys(self, ring: str, shard: str) -> list[CustodyKey]:
+        entry = self._registry.entry(ring)
+        return [] if entry is None else [(ring, ns, name) for ns, name in entry.leases if name == shard]

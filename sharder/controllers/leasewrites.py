@@ -1,0 +1,221 @@
+"""The writes by which the leader acquires, renews, gives back and deletes shards' leases.
+
+Does: make each of them conditional on the version it was decided by, and count
+a hold from before its write was sent.  Refuses: to decide; see `takeover`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from sharder.controllers.holds import ShardHold
+from sharder.core.shards import State
+from shardsdk.errors import FenceClosed, NotFound, Retry, ShardingError
+from shardsdk.kube.api import Api, Fence
+from shardsdk.kube.clock import Clock
+from shardsdk.protocol.labels import (
+    FENCED_ANNOTATION,
+    INSTANCE_ANNOTATION,
+    LEASE_RING_LABEL,
+    LEASE_STATE_LABEL,
+    SHARDER_HOLDER,
+)
+from shardsdk.protocol.leases import Lease, render_micro_time
+from shardsdk.protocol.objects import LEASES
+
+log = logging.getLogger(__name__)
+
+#: A request about a lease must answer within this; the hold runs meanwhile.
+REQUEST_SECONDS: Final = 5.0
+
+
+@dataclass(slots=True)
+class Record:
+    """What this leader did about one lease.
+
+    `version` is the one that our last write made (empty: not known), `against`
+    the one that it replaced at `wrote_at`; a cache that still shows `against`
+    merely lags.
+    `announced`: placement was told that it may move.
+    """
+
+    hold: ShardHold
+    held: bool = False
+    hold_length: float = 0.0
+    version: str = ""
+    against: str = ""
+    wrote_at: float = float("-inf")
+    announced: bool = False
+    last_move_at: float = 0.0
+    progress_at: float = 0.0
+    barred_until: float = 0.0
+    missing_since: float = 0.0
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    def drop(self) -> None:
+        """There is no hold any more, or there must be none."""
+        self.held = self.announced = False
+        self.version = ""
+
+
+class LeaseWriter:
+    """Writes leases under the leadership's fence."""
+
+    def __init__(self, api: Api, leader: Fence, clock: Clock) -> None:
+        self._api = api
+        self._leader = leader
+        self._clock = clock
+
+    async def show_state(self, lease: Lease, state: State) -> None:
+        """Label the lease with its shard's state, for people."""
+        if lease.metadata.label(LEASE_STATE_LABEL) == state.value:
+            return
+        body = {"metadata": {"labels": {LEASE_STATE_LABEL: state.value}}}
+        try:
+            await self._patch(lease, body)
+        except FenceClosed:
+            raise
+        except ShardingError as error:
+            # Nobody decides by it; the lease's next event tries again.
+            log.debug("lease state not shown", extra={"shard": lease.metadata.name, "error": str(error)})
+
+    async def acquire(self, record: Record, lease: Lease, seconds: float) -> bool:
+        """Become the holder of `lease` as it was seen; False: someone else wrote first."""
+        taken = lease.holder != SHARDER_HOLDER
+        transitions = (lease.spec.lease_transitions or 0) + (1 if taken else 0)
+        body = {
+            "metadata": {
+                "resourceVersion": lease.metadata.resource_version,
+                # What the annotations promise, the shard promised.  The state goes along,
+                # because a patch of its own would cross the next renewal.
+                "annotations": {INSTANCE_ANNOTATION: None, FENCED_ANNOTATION: None},
+                "labels": {LEASE_STATE_LABEL: State.DEAD.value},
+            },
+            "spec": self._held(seconds) | {"leaseTransitions": transitions},
+        }
+        record.hold_length = _whole(seconds)
+        record.announced = False
+        write = functools.partial(self._patch, lease, body)
+        if not await self._confirm(record, lease.metadata.name, lease.metadata.resource_version, write):
+            record.drop()
+            return False
+        record.progress_at = self._clock.monotonic()
+        return True
+
+    async def renew(self, record: Record, lease: Lease) -> bool:
+        """Hold on to a lease that is ours, by a write that begins now; False: not renewed."""
+        version = record.version or lease.metadata.resource_version
+        if not record.held or (not record.version and lease.holder != SHARDER_HOLDER):
+            return False
+        spec = self._held(record.hold_length)
+        del spec["acquireTime"]
+        body = {"metadata": {"resourceVersion": version}, "spec": spec}
+        return await self._confirm(record, lease.metadata.name, version, functools.partial(self._patch, lease, body))
+
+    async def create(self, record: Record, ring: str, namespace: str, shard: str, seconds: float) -> bool:
+        """Create a lease in our name; False: the shard was faster."""
+        body = {
+            "apiVersion": LEASES.api_version,
+            "kind": LEASES.kind,
+            "metadata": {
+                "name": shard,
+                "namespace": namespace,
+                "labels": {LEASE_RING_LABEL: ring, LEASE_STATE_LABEL: State.DEAD.value},
+            },
+            "spec": self._held(seconds) | {"leaseTransitions": 0},
+        }
+        record.hold_length = _whole(seconds)
+        create = functools.partial(self._api.create, LEASES, body, namespace, model=Lease, fences=(self._leader,))
+        if not await self._confirm(record, shard, "", create):
+            record.drop()
+            return False
+        record.progress_at = self._clock.monotonic()
+        return True
+
+    async def give_back(self, record: Record, lease: Lease) -> None:
+        """Empty the holder; nothing may be moved any more from before the write on."""
+        version = record.version or lease.metadata.resource_version
+        record.drop()
+        await self._patch(
+            lease,
+            {
+                "metadata": {"resourceVersion": version},
+                "spec": {
+                    "holderIdentity": "",
+                    "leaseDurationSeconds": 1,
+                    "renewTime": render_micro_time(self._clock.now()),
+                },
+            },
+        )
+        record.against, record.wrote_at = version, self._clock.monotonic()
+
+    async def delete(self, lease: Lease) -> None:
+        """Delete the lease, if it is still as it was seen."""
+        meta = lease.metadata
+        try:
+            await self._api.delete(
+                LEASES,
+                meta.name,
+                meta.namespace,
+                resource_version=meta.resource_version,
+                uid=meta.uid,
+                fences=(self._leader,),
+            )
+        except NotFound:
+            log.debug("lease was gone already", extra={"namespace": meta.namespace, "shard": meta.name})
+
+    def _held(self, seconds: float) -> dict[str, Any]:
+        now = render_micro_time(self._clock.now())
+        return {
+            "holderIdentity": SHARDER_HOLDER,
+            "leaseDurationSeconds": _whole(seconds),
+            "acquireTime": now,
+            "renewTime": now,
+        }
+
+    async def _patch(self, lease: Lease, body: dict[str, Any]) -> Lease:
+        return await self._api.patch(
+            LEASES,
+            lease.metadata.name,
+            lease.metadata.namespace,
+            body,
+            model=Lease,
+            metadata_only=False,
+            fences=(self._leader,),
+            timeout_seconds=REQUEST_SECONDS,
+        )
+
+    async def _confirm(self, record: Record, shard: str, against: str, write: Callable[[], Awaitable[Lease]]) -> bool:
+        sent_at = self._clock.monotonic()
+        try:
+            lease = await write()
+        except FenceClosed:
+            raise
+        except ShardingError as error:
+            log.info("lease not written", extra={"shard": shard, "error": str(error)})
+            # Someone else wrote (our own state label, or the shard is back), or nobody knows
+            # whether we did.  The watch tells; until then only what was confirmed counts.
+            record.version = record.against = ""
+            if error.retry is Retry.BACKOFF:
+                raise
+            return False
+        record.version, record.against = lease.metadata.resource_version, against
+        record.wrote_at = self._clock.monotonic()
+        record.hold.until = sent_at + record.hold_length
+        record.held = True
+        return True
+
+
+def _whole(seconds: float) -> int:
+    """A duration as a Lease can say it."""
+    return max(1, round(seconds))
+
+
+def namespaces_of(leases: Iterable[tuple[str, str]], vanished: Iterable[str]) -> list[str]:
+    """Where a shard without any lease might start: where the ring's leases are, or its own was."""
+    return sorted({namespace for namespace, _ in leases} | set(vanished))

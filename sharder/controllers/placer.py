@@ -1,0 +1,341 @@
+"""Placement of one ring's objects, under one leadership.
+
+Does: feed what the three watches and the resync show to workers, which take the
+one decision and write one conditional patch.  An object that is taken away from
+a shard moves under the hold on that shard's lease.
+
+Refuses: to keep objects that need not move, and to write what it has not seen
+in the version that it writes against.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any, Final
+
+from sharder.controllers.groups import GroupMover
+from sharder.controllers.namespaces import excluded_by_name
+from sharder.controllers.resync import Resync
+from sharder.controllers.seen import ItemKey, Placed, SeenMeta, SeenObject, seen
+from sharder.controllers.selections import (
+    Kind,
+    Selection,
+    make_reflector,
+    select_draining,
+    select_stranded,
+    select_unassigned,
+)
+from sharder.controllers.surroundings import Surroundings
+from sharder.controllers.worker import Worker
+from sharder.core.decisions import Decision
+from sharder.core.keys import controlled_key, resource_key
+from sharder.core.membership import Membership
+from sharder.core.ringspec import ResolvedRing, Role
+from shardsdk.errors import Forbidden, ShardingError
+from shardsdk.kube.api import Fence
+from shardsdk.kube.reflector import Delta, EventKind
+from shardsdk.kube.selectors import Selector, equals
+from shardsdk.runtime.queue import Priority, RateLimit, WorkQueue
+
+#: How long objects wait that could not be placed, before all of them are looked at again.
+SWEEP_SECONDS: Final = (1.0, 8.0)
+#: How long an object waits after a failure, at first and at most.
+RETRY_SECONDS: Final = (0.05, 10.0)
+#: Misplaced objects held at most while they wait for a worker; the resync pauses at that.
+MAX_MISPLACED: Final = 10_000
+
+
+class Placer:
+    """Placement of one ring; `run` it until the ring changes or leadership ends."""
+
+    def __init__(self, around: Surroundings, ring: ResolvedRing, retired: tuple[Placed, ...] = ()) -> None:
+        self.ring = ring
+        self.labels = ring.spec.labels
+        self.name = ring.spec.name
+        self.around = around
+        self.membership = Membership()
+        self.placed = tuple(Placed(subject) for subject in ring.subjects()) + retired
+        self.slots = asyncio.Semaphore(around.concurrent_moves)
+        self.drains_since: dict[tuple[int, str], float] = {}
+        self._first_seen: dict[ItemKey, float] = {}
+        self._misplaced: dict[ItemKey, SeenObject] = {}
+        self._room = asyncio.Event()
+        self._room.set()
+        self.queue: WorkQueue[ItemKey] = WorkQueue(
+            around.clock, name=f"placement/{self.name}", rate_limit=RateLimit(*RETRY_SECONDS, per_second=None)
+        )
+        self._selections: dict[tuple[int, Kind], Selection] = {}
+        self._changed = asyncio.Event()
+        self._swept = asyncio.Event()
+        self._membership_wanted = Membership()
+        self.groups = GroupMover(self)
+        self.resync = Resync(self)
+        for index in range(len(self.placed)):
+            self._make_selections(index)
+
+    # -- set-up ----------------------------------------------------------
+
+    def _make_selections(self, index: int) -> None:
+        placed = self.placed[index]
+        kinds = [Kind.STRANDED, Kind.DRAINING]
+        watch_controlled = self.ring.spec.watch_unassigned_controlled
+        if not placed.retired and (placed.subject.role is Role.MAIN or watch_controlled):
+            kinds.append(Kind.UNASSIGNED)
+        for kind in kinds:
+            if kind is Kind.DRAINING and placed.subject.role is Role.CONTROLLED:
+                continue
+
+            def wanted(obj: SeenObject, kind: Kind = kind) -> bool:
+                return kind is not Kind.UNASSIGNED or self.is_ours(placed, obj.metadata)
+
+            self._selections[index, kind] = Selection(
+                make_reflector(
+                    self.around.api, placed.subject.resource, self.around.clock, self.around.rng,
+                    f"{self.name}/{placed.subject.resource.plural}/{kind}", wanted,
+                ),
+                kind,
+                on_event=lambda kind, delta, index=index: self._on_event(index, kind, delta),  # type: ignore[misc]
+                on_synced=self._on_synced,
+            )  # fmt: skip
+
+    def is_ours(self, placed: Placed, meta: SeenMeta) -> bool:
+        """Whether the ring has a key for the object, and its namespace in scope."""
+        if not self.around.scope.covers(self.ring, meta.namespace):
+            return False
+        return placed.subject.role is Role.MAIN or self.key_of(placed, meta) is not None
+
+    def key_of(self, placed: Placed, meta: SeenMeta) -> str | None:
+        """The ring key of an object; `None`: nothing in the ring controls it."""
+        subject = placed.subject
+        if subject.role is Role.MAIN:
+            return resource_key(subject.resource, meta.namespace, meta.name)
+        return controlled_key(meta.controller, meta.namespace, subject.main.resource)
+
+    # -- running ---------------------------------------------------------
+
+    def set_membership(self, membership: Membership) -> None:
+        """Place by `membership` from now on."""
+        if membership != self._membership_wanted:
+            self._membership_wanted = membership
+            self._changed.set()
+
+    async def run(self) -> None:
+        """Place until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            worker = Worker(self)
+            for _ in range(self.around.concurrent_moves):
+                tasks.create_task(worker.run())
+            tasks.create_task(self.groups.run())
+            tasks.create_task(self.resync.run())
+            tasks.create_task(self._sweep())
+            for index, _ in enumerate(self.placed):
+                if (draining := self._selections.get((index, Kind.DRAINING))) is not None:
+                    draining.renew(tasks, select_draining(self.labels))
+            while True:
+                await self._changed.wait()
+                self._changed.clear()
+                self._follow(tasks, self._membership_wanted)
+
+    def _follow(self, tasks: asyncio.TaskGroup, new: Membership) -> None:
+        old, self.membership = self.membership, new
+        excluded = excluded_by_name(self.ring) or ()
+        alive_before, alive = old.available | old.ambiguous, new.available | new.ambiguous
+        for (index, kind), selection in self._selections.items():
+            namespaced = self.placed[index].subject.resource.namespaced
+            if kind is Kind.DRAINING:
+                continue
+            if not new.available:
+                # Nothing can be placed, and both selections would be every object there is.
+                selection.stop()
+            elif kind is Kind.STRANDED and (alive != alive_before or not selection.running):
+                selection.renew(tasks, select_stranded(self.labels, new))
+            elif kind is Kind.UNASSIGNED and not selection.running:
+                selection.renew(tasks, select_unassigned(self.labels, excluded if namespaced else ()))
+        self.resync.membership_changed(
+            arrived=bool(new.available - old.available), ready_again=bool(new.ready - old.ready)
+        )
+        self.offer_all(Kind.UNASSIGNED, Kind.STRANDED)
+
+    # -- what others ask -------------------------------------------------
+
+    def selection(self, index: int, kind: Kind) -> Selection | None:
+        """One of the watches; `None`: that resource has none of this kind."""
+        return self._selections.get((index, kind))
+
+    def count(self, kind: Kind) -> int:
+        """How many objects the selections of `kind` hold."""
+        return sum(len(selection) for (_, each), selection in self._selections.items() if each is kind)
+
+    def failures(self) -> Iterator[tuple[Placed, Kind, ShardingError]]:
+        """Selections that cannot be watched at present."""
+        for (index, kind), selection in self._selections.items():
+            if selection.failure is not None:
+                yield self.placed[index], kind, selection.failure
+
+    def unwatched(self, index: int) -> bool:
+        """Whether unassigned objects of this resource show in a resync only."""
+        selection = self._selections.get((index, Kind.UNASSIGNED))
+        return selection is None or isinstance(selection.failure, Forbidden)
+
+    def work_left(self, shard: str) -> bool | None:
+        """Whether objects are seen that carry the label of `shard`, which is not available."""
+        known = True
+        for (_, kind), selection in self._selections.items():
+            if kind is not Kind.STRANDED:
+                continue
+            if any(obj.metadata.label(self.labels.shard) == shard for obj in selection.values()):
+                return True
+            known &= selection.synced
+        followed = shard not in self.membership.available and self.membership == self._membership_wanted
+        return False if known and followed else None
+
+    async def confirm_empty(self, shard: str) -> bool:
+        """A consistent read of every resource: does no object carry the label of `shard`?"""
+        selector = Selector(labels=equals(self.labels.shard, shard))
+        for placed in self.placed:
+            async for page in self.around.api.pages(
+                placed.subject.resource, selector=selector, limit=1, model=SeenObject, metadata_only=True
+            ):
+                if page:
+                    return False
+                break
+        return True
+
+    def stranded_shards(self) -> set[str]:
+        """The shards that are not available and have objects."""
+        return {
+            shard
+            for (_, kind), selection in self._selections.items()
+            if kind is Kind.STRANDED
+            for obj in selection.values()
+            if (shard := obj.metadata.label(self.labels.shard)) is not None
+        }
+
+    def hold_acquired(self, shard: str) -> None:
+        """Objects may be taken away from `shard` from now on."""
+        for (index, kind), selection in self._selections.items():
+            if kind is Kind.STRANDED:
+                for obj in selection.values():
+                    if obj.metadata.label(self.labels.shard) == shard:
+                        self.offer(index, obj)
+
+    # -- feeding ---------------------------------------------------------
+
+    def offer(self, index: int, obj: SeenObject, priority: Priority = Priority.FRESH) -> None:
+        """Have an object looked at that one of the watches holds."""
+        key = ItemKey(index, obj.metadata.namespace, obj.metadata.name)
+        self._first_seen.setdefault(key, self.around.clock.monotonic())
+        self.queue.add(key, priority)
+
+    async def offer_misplaced(self, index: int, obj: SeenObject) -> None:
+        """Have an object looked at that a resync came across; waits while there are too many."""
+        await self._room.wait()
+        key = ItemKey(index, obj.metadata.namespace, obj.metadata.name)
+        self._misplaced[key] = obj
+        if len(self._misplaced) >= MAX_MISPLACED:
+            self._room.clear()
+        self._first_seen.setdefault(key, self.around.clock.monotonic())
+        self.queue.add(key, Priority.BULK)
+
+    def offer_all(self, *kinds: Kind) -> None:
+        """Have everything looked at again that the selections of these kinds hold."""
+        for (index, kind), selection in self._selections.items():
+            if kind in kinds:
+                for obj in selection.values():
+                    self.offer(index, obj, Priority.BULK)
+
+    def _on_event(self, index: int, kind: Kind, delta: Delta[SeenObject]) -> None:
+        obj = delta.object
+        if kind is Kind.DRAINING:
+            self._on_draining(index, delta)
+            return
+        shard = obj.metadata.label(self.labels.shard) if kind is Kind.STRANDED else None
+        if delta.kind is EventKind.DELETED:
+            self._first_seen.pop(ItemKey(index, obj.metadata.namespace, obj.metadata.name), None)
+            if shard is not None and not len(self._selections[index, kind]):
+                self.around.holds.look_at(self.name, shard)
+            if not self.count(kind):
+                self.resync.emptied()
+            return
+        self._swept.set()
+        self.resync.unsettled()
+        if shard is not None and self.around.holds.hold(self.name, shard) is None:
+            self.around.holds.look_at(self.name, shard)
+        self.offer(index, obj)
+
+    def _on_draining(self, index: int, delta: Delta[SeenObject]) -> None:
+        meta = delta.object.metadata
+        since = (index, meta.uid)
+        if delta.kind is EventKind.DELETED:
+            self.drains_since.pop(since, None)
+            self.resync.emptied()
+            return
+        self.drains_since.setdefault(since, self.around.clock.monotonic())
+        self.resync.unsettled()
+        self.groups.saw_draining(meta)
+
+    def _on_synced(self) -> None:
+        # The leases' side waits to hear which shards have objects, and which have none.
+        self.around.holds.refresh(self.name)
+        for shard in self.stranded_shards():
+            self.around.holds.look_at(self.name, shard)
+        self.resync.emptied()
+
+    async def _sweep(self) -> None:
+        # What was put off (an owner without a shard, a hold not there yet) is in the
+        # selections still, and usually an event brings it back; this is for the rest.
+        pause = SWEEP_SECONDS[0]
+        while True:
+            await self.around.clock.sleep(pause)
+            fresh = self._swept.is_set()
+            self._swept.clear()
+            pause = SWEEP_SECONDS[0] if fresh else min(2 * pause, SWEEP_SECONDS[1])
+            if not len(self.queue):
+                self.offer_all(Kind.UNASSIGNED, Kind.STRANDED)
+
+    # -- what workers and groups use --------------------------------------
+
+    async def write(
+        self, placed: Placed, meta: SeenMeta, patch: dict[str, Any], fences: tuple[Fence, ...]
+    ) -> SeenObject:
+        """One conditional label patch, under the leadership and `fences`."""
+        return await self.around.api.patch(
+            placed.subject.resource, meta.name, meta.namespace or None, patch,
+            model=SeenObject, metadata_only=True, fences=(self.around.leader, *fences),
+        )  # fmt: skip
+
+    def note(self, placed: Placed, decision: Decision, seconds: float) -> None:
+        """Count something that was done."""
+        self.around.counters.placed(self.name, placed, decision, seconds)
+
+    def take_first_seen(self, key: ItemKey) -> float:
+        """When the object was first seen to need placing (now, if never); forgets it."""
+        return self._first_seen.pop(key, self.around.clock.monotonic())
+
+    def held(self, key: ItemKey) -> SeenObject | None:
+        """The object as the watches show it; `None`: none of them holds it."""
+        for kind in (Kind.STRANDED, Kind.UNASSIGNED, Kind.DRAINING):
+            selection = self._selections.get((key.resource, kind))
+            if selection is not None and (obj := selection.get(key.namespace, key.name)) is not None:
+                return obj
+        return None
+
+    def take_latest(self, key: ItemKey) -> SeenObject | None:
+        """The object as last seen, by a watch or by the resync that came across it."""
+        found = self._misplaced.pop(key, None)
+        if len(self._misplaced) < MAX_MISPLACED // 2:
+            self._room.set()
+        return self.held(key) or found
+
+    def again(self, key: ItemKey, *, after_failure: bool) -> None:
+        """Have an object looked at again, later if something failed."""
+        if after_failure:
+            self.queue.add_rate_limited(key, Priority.BULK)
+        else:
+            self.queue.add(key)
+
+    async def read_again(self, placed: Placed, key: ItemKey) -> SeenObject | None:
+        """The object as a consistent read shows it; `None`: it is gone."""
+        found = await self.around.api.find(placed.subject.resource, key.name, key.namespace or None)
+        return seen(found) if found is not None else None

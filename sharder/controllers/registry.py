@@ -1,0 +1,356 @@
+"""What every replica knows of rings and shards: warm caches, and views made from them.
+
+Does: watch ClusterRings and the leases that carry the ring label, parse and
+resolve rings, remember since when each lease says what it says, and hand out
+immutable views to the webhook and the controllers.  A replica that has heard
+nothing for too long says so in its views.
+
+Refuses: to write anything, and to judge who is dead; that is the leader's part.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from random import Random
+from typing import Final
+
+from sharder.controllers.ringmodel import RingObject
+from sharder.core import membership as memberships
+from sharder.core.membership import Membership
+from sharder.core.ringspec import InvalidRing, ResolvedRing, RingSpec, default_namespaces, parse_ring, resolve
+from sharder.core.selectors import LabelSelector
+from sharder.core.shards import facts_of
+from sharder.core.views import RingView
+from shardsdk.errors import ShardingError
+from shardsdk.kube.api import Api
+from shardsdk.kube.clock import Clock
+from shardsdk.kube.reflector import Delta, EventKind, Reflector
+from shardsdk.kube.selectors import Selector, exists
+from shardsdk.protocol.labels import LEASE_RING_LABEL, SYSTEM_NAMESPACE
+from shardsdk.protocol.leases import Lease
+from shardsdk.protocol.objects import CLUSTERRINGS, LEASES, GroupResource
+
+log = logging.getLogger(__name__)
+
+#: A lease or ring watch silent for this long makes a replica's views stale.
+STALENESS_SECONDS: Final = 10.0
+#: How often a ring whose resources are not all served is looked up again.
+RESOLVE_AGAIN_SECONDS: Final = 10.0
+#: Vanished leases remembered while they may still count as held.
+MAX_VANISHED: Final = 10_000
+
+LeaseKey = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class SeenLease:
+    """A lease, the moment since when it says this, and what it said before.
+
+    `held_from`, `held_seconds`: when nobody seems to hold the lease although it
+    was not released, it counts as held from then, for that long.
+    """
+
+    lease: Lease
+    seen_at: float
+    held_from: float = 0.0
+    held_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class VanishedLease:
+    """A lease that was deleted while it was held; it counts as held until it would have run out."""
+
+    namespace: str
+    name: str
+    held_from: float
+    held_seconds: float
+
+
+@dataclass(slots=True)
+class RingEntry:
+    """One ring: its object, what parsing and resolving made of it, and its shards."""
+
+    name: str
+    obj: RingObject | None = None
+    invalid: InvalidRing | None = None
+    spec: RingSpec | None = None
+    resolved: ResolvedRing | None = None
+    unserved: tuple[GroupResource, ...] = ()
+    leases: dict[LeaseKey, SeenLease] = field(default_factory=dict)
+    vanished: dict[LeaseKey, VanishedLease] = field(default_factory=dict)
+    ready: frozenset[str] | None = None
+    membership: Membership = field(default_factory=Membership)
+
+    def leases_named(self, shard: str) -> Iterator[SeenLease]:
+        """The leases called `shard`, in whatever namespace."""
+        return (seen for (_, name), seen in self.leases.items() if name == shard)
+
+    @property
+    def longest_duration(self) -> float:
+        """The longest lease duration among the ring's shards, at least 15 s."""
+        return max([15.0, *(facts_of(seen.lease, 0.0).duration_seconds for seen in self.leases.values())])
+
+
+class Change:
+    """What a subscriber is told of: bits of one mask."""
+
+    RING: Final = 1
+    MEMBERSHIP: Final = 2
+    LEASES: Final = 4
+
+
+Subscriber = Callable[[str, int], None]
+
+
+class Registry:
+    """Rings and shards as this replica knows them."""
+
+    def __init__(
+        self,
+        api: Api,
+        *,
+        clock: Clock,
+        rng: Random,
+        staleness_seconds: float = STALENESS_SECONDS,
+        default_scope: LabelSelector | None = None,
+    ) -> None:
+        self._api = api
+        self._default_scope = default_scope or default_namespaces(SYSTEM_NAMESPACE)
+        self._clock = clock
+        self._staleness_seconds = staleness_seconds
+        self._entries: dict[str, RingEntry] = {}
+        self._subscribers: list[Subscriber] = []
+        self._to_resolve: deque[str] = deque()
+        self._wake = asyncio.Event()
+        self._rings_confirmed_at = clock.monotonic()
+        self.rings: Reflector[RingObject] = Reflector(
+            api, CLUSTERRINGS, model=RingObject, metadata_only=False,
+            handler=self._on_ring, name="rings", clock=clock, rng=rng,
+        )  # fmt: skip
+        self.leases: Reflector[Lease] = Reflector(
+            api, LEASES, selector=Selector(labels=exists(LEASE_RING_LABEL)), model=Lease, metadata_only=False,
+            handler=self._on_lease, name="leases", clock=clock, rng=rng,
+        )  # fmt: skip
+        self._started_at = clock.monotonic()
+
+    # -- what others read ------------------------------------------------
+
+    @property
+    def warm(self) -> bool:
+        """Whether both caches are in and every ring known has been resolved once."""
+        return self.rings.synced.is_set() and self.leases.synced.is_set() and not self._to_resolve
+
+    @property
+    def stale(self) -> bool:
+        """Whether this replica has heard nothing of leases or rings for too long."""
+        deadline = self._clock.monotonic() - self._staleness_seconds
+        if self._rings_confirmed_at < deadline and self.rings.fresh_at < deadline:
+            return True
+        return self.leases.fresh_at < deadline
+
+    def entry(self, ring: str) -> RingEntry | None:
+        """The ring called `ring`; `None` when there is no such object."""
+        entry = self._entries.get(ring)
+        return entry if entry is not None and entry.obj is not None else None
+
+    def entries(self) -> list[RingEntry]:
+        """All rings that exist."""
+        return [entry for entry in self._entries.values() if entry.obj is not None]
+
+    def view(self, ring: str) -> RingView | None:
+        """An immutable view of one ring; `None` when it is unknown, refused or not resolved."""
+        entry = self._entries.get(ring)
+        if entry is None or entry.obj is None or entry.resolved is None:
+            return None
+        return RingView(resolved=entry.resolved, membership=entry.membership, stale=self.stale)
+
+    def subscribe(self, subscriber: Subscriber) -> Callable[[], None]:
+        """Call `subscriber(ring, mask of Change)` after each change; returns the undo."""
+        self._subscribers.append(subscriber)
+        return lambda: self._subscribers.remove(subscriber)
+
+    def set_ready(self, ring: str, ready: frozenset[str] | None) -> None:
+        """Tell which of a ring's shards are ready (`None`: count every available one)."""
+        entry = self._entries.get(ring)
+        if entry is not None and entry.ready != ready:
+            entry.ready = ready
+            self._rebuild(entry)
+
+    # -- running ---------------------------------------------------------
+
+    async def run(self) -> None:
+        """Keep the caches until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self.rings.run())
+            tasks.create_task(self.leases.run())
+            tasks.create_task(self._resolve_rings())
+            tasks.create_task(self._confirm_rings())
+
+    async def _confirm_rings(self) -> None:
+        # A ring watch may be quiet for a minute and still be well, so its silence proves
+        # nothing; a list of the few rings there are tells whether it is behind.
+        while True:
+            await self._clock.sleep(self._staleness_seconds / 2)
+            started = self._clock.monotonic()
+            try:
+                async with asyncio.timeout(self._staleness_seconds):
+                    listed: dict[str, str] = {}
+                    async for page in self._api.pages(CLUSTERRINGS):
+                        listed.update((o.metadata.name, o.metadata.resource_version) for o in page)
+            except (ShardingError, TimeoutError):
+                continue
+            known = {obj.metadata.name: obj.metadata.resource_version for obj in self.rings.store}
+            if known == listed:
+                self._rings_confirmed_at = started
+            elif self._rings_confirmed_at < started - self._staleness_seconds:
+                self.rings.restart()
+
+    async def _resolve_rings(self) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            while self._to_resolve:
+                ring = self._to_resolve[0]
+                await self._resolve(ring)
+                self._to_resolve.popleft()
+
+    async def _resolve(self, ring: str) -> None:
+        entry = self._entries.get(ring)
+        if entry is None or entry.spec is None:
+            return
+        spec = entry.spec
+        try:
+            resolved, unserved = await resolve_ring(self._api, spec, self._default_scope)
+        except ShardingError as error:
+            log.warning("ring not resolved, will retry", extra={"ring": ring, "error": str(error)})
+            self._resolve_later(ring)
+            return
+        if entry.spec is not spec:
+            return
+        if resolved != entry.resolved or unserved != entry.unserved:
+            entry.resolved, entry.unserved = resolved, unserved
+            self._tell(ring, Change.RING)
+        if unserved:
+            self._resolve_later(ring)
+
+    def resolve_again(self, ring: str) -> None:
+        """Look up the ring's resources again."""
+        if ring not in self._to_resolve:
+            self._to_resolve.append(ring)
+        self._wake.set()
+
+    def _resolve_later(self, ring: str) -> None:
+        asyncio.get_running_loop().call_later(RESOLVE_AGAIN_SECONDS, self.resolve_again, ring)
+
+    # -- events ----------------------------------------------------------
+
+    def _on_ring(self, delta: Delta[RingObject]) -> None:
+        name = delta.object.metadata.name
+        entry = self._entries.setdefault(name, RingEntry(name))
+        if delta.kind is EventKind.DELETED:
+            entry.obj = entry.spec = entry.resolved = entry.invalid = None
+            entry.unserved = ()
+            if not entry.leases:
+                del self._entries[name]
+            self._tell(name, Change.RING)
+            return
+        entry.obj = delta.object
+        try:
+            spec: RingSpec | None = parse_ring(delta.object.as_dict())
+            entry.invalid = None
+        except InvalidRing as error:
+            spec, entry.invalid = None, error
+        if spec is None:
+            entry.spec = entry.resolved = None
+        elif entry.spec is None or spec != entry.spec:
+            entry.spec = spec
+            self.resolve_again(name)
+        self._tell(name, Change.RING)
+
+    def _on_lease(self, delta: Delta[Lease]) -> None:
+        lease = delta.object
+        old_ring = delta.old.ring if delta.old else None
+        if delta.kind is EventKind.DELETED or (old_ring is not None and old_ring != lease.ring):
+            self._forget_lease(old_ring or lease.ring, delta.old or lease)
+        if delta.kind is EventKind.DELETED or not lease.ring:
+            return
+        entry = self._entries.setdefault(lease.ring, RingEntry(lease.ring))
+        key = (lease.metadata.namespace, lease.metadata.name)
+        entry.leases[key] = self._seen(entry, key, lease)
+        entry.vanished.pop(key, None)
+        self._rebuild(entry)
+        self._tell(entry.name, Change.LEASES)
+
+    def _seen(self, entry: RingEntry, key: LeaseKey, lease: Lease) -> SeenLease:
+        now = self._clock.monotonic()
+        before = entry.leases.get(key)
+        if before is not None and _says_the_same(before.lease, lease):
+            return SeenLease(lease, before.seen_at, before.held_from, before.held_seconds)
+        if lease.holder or facts_of(lease, now).released:
+            return SeenLease(lease, now)
+        if before is not None and not before.lease.holder:
+            return SeenLease(lease, now, before.held_from, before.held_seconds)
+        if before is not None:
+            return SeenLease(lease, now, before.seen_at, facts_of(before.lease, now).duration_seconds)
+        vanished = entry.vanished.get(key)
+        if vanished is not None:
+            return SeenLease(lease, now, vanished.held_from, vanished.held_seconds)
+        return SeenLease(lease, now, now, entry.longest_duration)
+
+    def _forget_lease(self, ring: str | None, lease: Lease) -> None:
+        entry = self._entries.get(ring or "")
+        if entry is None:
+            return
+        key = (lease.metadata.namespace, lease.metadata.name)
+        seen = entry.leases.pop(key, None)
+        if seen is not None:
+            facts = facts_of(seen.lease, seen.seen_at)
+            held_from, held_seconds = (
+                (seen.seen_at, facts.duration_seconds) if facts.holder else (seen.held_from, seen.held_seconds)
+            )
+            if len(entry.vanished) >= MAX_VANISHED:
+                entry.vanished.pop(next(iter(entry.vanished)))
+            entry.vanished[key] = VanishedLease(*key, held_from, held_seconds)
+        self._rebuild(entry)
+        self._tell(entry.name, Change.LEASES)
+        if entry.obj is None and not entry.leases:
+            self._entries.pop(entry.name, None)
+
+    def _rebuild(self, entry: RingEntry) -> None:
+        old = entry.membership
+        leases = [seen.lease for seen in entry.leases.values()]
+        ready = {lease.metadata.name for lease in leases} if entry.ready is None else entry.ready
+        new = memberships.build(leases, ready, previous=old)
+        if new != old:
+            entry.membership = new
+            self._tell(entry.name, Change.MEMBERSHIP)
+
+    def _tell(self, ring: str, what: int) -> None:
+        for subscriber in tuple(self._subscribers):
+            subscriber(ring, what)
+
+
+def _says_the_same(one: Lease, other: Lease) -> bool:
+    # Labels (the state that we write ourselves) and unrelated annotations renew nothing.
+    return (
+        one.spec == other.spec
+        and one.instance == other.instance
+        and one.fenced == other.fenced
+        and one.metadata.uid == other.metadata.uid
+    )
+
+
+async def resolve_ring(
+    api: Api, spec: RingSpec, default_scope: LabelSelector
+) -> tuple[ResolvedRing, tuple[GroupResource, ...]]:
+    """Look up what the API server calls the ring's resources, and which of them it does not serve."""
+    served = {
+        name: await api.discover(name.group, name.resource)
+        for main in spec.resources
+        for name in (main.resource, *main.controlled)
+    }
+    return resolve(spec, served, default_scope)

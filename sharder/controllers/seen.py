@@ -1,0 +1,98 @@
+"""Objects as placement sees them: the few fields that a decision needs.
+
+Refuses: to hold annotations, finalizers or managed fields; what is kept of an
+object that is to move should cost little, of all others nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import msgspec
+
+from sharder.core.ringspec import Subject
+from shardsdk.protocol.objects import OwnerReference, PartialObject
+
+
+class SeenMeta(msgspec.Struct, frozen=True, rename="camel"):
+    """The part of `metadata` that placement reads."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    labels: dict[str, str] | None = None
+    owner_references: list[OwnerReference] | None = None
+
+    def label(self, key: str) -> str | None:
+        """Value of the label `key`; `None` when the object does not carry it."""
+        return self.labels.get(key) if self.labels else None
+
+    @property
+    def controller(self) -> OwnerReference | None:
+        """The owner reference with `controller: true`, if there is one."""
+        for reference in self.owner_references or ():
+            if reference.controller:
+                return reference
+        return None
+
+
+class SeenObject(msgspec.Struct, frozen=True):
+    """An object that some watch or read of placement has shown."""
+
+    metadata: SeenMeta
+
+
+def seen(obj: PartialObject) -> SeenObject:
+    """The same object with no more than placement needs."""
+    meta = obj.metadata
+    return SeenObject(
+        SeenMeta(
+            name=meta.name,
+            namespace=meta.namespace,
+            uid=meta.uid,
+            resource_version=meta.resource_version,
+            labels=meta.labels,
+            owner_references=meta.owner_references,
+        )
+    )
+
+
+class Described(Protocol):
+    """Anything with the name and namespace that log lines want."""
+
+    @property
+    def name(self) -> str:
+        """Name of the object."""
+        ...
+
+    @property
+    def namespace(self) -> str:
+        """Its namespace; empty for a cluster-scoped object."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A resource whose objects a ring places.
+
+    `retired`: the ring lists it no longer; its objects are drained and released.
+    """
+
+    subject: Subject
+    retired: bool = False
+
+    @property
+    def grouped(self) -> bool:
+        """Whether its objects move together with others that they control."""
+        return bool(self.subject.main.controlled) and self.subject.resource == self.subject.main.resource
+
+
+@dataclass(frozen=True, slots=True)
+class ItemKey:
+    """What the placement queue holds: an object of one of the ring's resources (by index)."""
+
+    resource: int
+    namespace: str
+    name: str

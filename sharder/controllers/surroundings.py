@@ -1,0 +1,69 @@
+"""What a placer works with: the API, the holds, the scope, the counters, the settings.
+
+Refuses: to hold code; the leases' side, the namespaces and the metrics bring it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+from typing import Protocol
+
+from sharder.controllers.holds import JointHold
+from sharder.controllers.seen import Placed
+from sharder.core.decisions import Decision
+from sharder.core.ringspec import ResolvedRing
+from shardsdk.kube.api import Api, Fence
+from shardsdk.kube.clock import Clock
+
+
+class Holds(Protocol):
+    """The leases' side: holds on the leases of shards that are gone."""
+
+    def hold(self, ring: str, shard: str) -> JointHold | None:
+        """The hold under which objects may be taken away from `shard`; `None`: there is none."""
+
+    async def renew(self, ring: str, shard: str) -> bool:
+        """Renew the hold by a conditional write that begins now."""
+
+    def moved(self, ring: str, shard: str) -> None:
+        """An object has moved away from `shard`."""
+
+    def look_at(self, ring: str, shard: str) -> None:
+        """What is known of the shard's objects has changed."""
+
+    def refresh(self, ring: str) -> None:
+        """What is known of the objects of all the ring's shards has changed."""
+
+
+class Counters(Protocol):
+    """Where placement counts what it did."""
+
+    def placed(self, ring: str, placed: Placed, decision: Decision, seconds: float) -> None:
+        """An object changed hands `seconds` after it was first seen to need it."""
+
+    def resynced(self, ring: str, objects: int, misplaced: int, seconds: float) -> None:
+        """A resync has gone through everything."""
+
+
+class Scope(Protocol):
+    """Which namespaces belong to a ring."""
+
+    def covers(self, ring: ResolvedRing, namespace: str) -> bool:
+        """Whether objects of `namespace` (empty: cluster-scoped) are in the ring's scope."""
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a placer works with; `slots` bounds the writes under way (concurrentMoves)."""
+
+    api: Api
+    leader: Fence
+    holds: Holds
+    scope: Scope
+    counters: Counters
+    clock: Clock
+    rng: Random
+    concurrent_moves: int
+    sync_period_seconds: float
+    settle_after_seconds: float

@@ -1,0 +1,173 @@
+"""One object at a time: take the one decision, write one conditional patch.
+
+Does: look up the owner of a controlled object where the decision needs it, take
+objects away from a shard only under the hold on its lease, and answer a
+conflict by reading that object again.
+
+Refuses: to move an owner that has children (see groups), and to retry what no
+retry can mend.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+from sharder.controllers.seen import ItemKey, Placed, SeenMeta
+from sharder.core import patches
+from sharder.core.decisions import (
+    Decision,
+    Desired,
+    Facts,
+    NoKey,
+    Outcome,
+    OwnerUnassigned,
+    decide,
+    desire_controlled,
+    desire_main,
+)
+from sharder.core.membership import Membership
+from sharder.core.ringspec import Role
+from shardsdk.errors import FenceClosed, NotFound, Retry, ShardingError
+from shardsdk.kube.api import Fence
+from shardsdk.runtime.queue import Priority
+
+if TYPE_CHECKING:
+    from sharder.controllers.placer import Placer
+
+log = logging.getLogger(__name__)
+
+#: Conflicts on one object that are answered by reading it again at once; then it waits its turn.
+MAX_CONFLICTS: Final = 5
+
+
+class Worker:
+    """Works on the items of one placer's queue; any number may `run` side by side."""
+
+    def __init__(self, placer: Placer) -> None:
+        self._placer = placer
+
+    async def run(self) -> None:
+        """Work until the queue shuts down."""
+        queue = self._placer.queue
+        while (key := await queue.get()) is not None:
+            try:
+                await self._place(key)
+                queue.forget(key)
+            except FenceClosed:
+                queue.forget(key)
+            except ShardingError as error:
+                self._report(key, error)
+                if error.retry is Retry.NEVER:
+                    queue.forget(key)
+                else:
+                    queue.add_rate_limited(key, Priority.BULK)
+            finally:
+                queue.done(key)
+
+    def _report(self, key: ItemKey, error: ShardingError) -> None:
+        resource = self._placer.placed[key.resource].subject.resource
+        log.warning(
+            "object not placed, will retry" if error.retry is not Retry.NEVER else "object not placed",
+            extra={
+                "ring": self._placer.name,
+                "resource": str(resource.group_resource),
+                "namespace": key.namespace,
+                "object": key.name,
+                "error": str(error),
+            },
+        )
+
+    async def _place(self, key: ItemKey) -> None:
+        placer = self._placer
+        placed = placer.placed[key.resource]
+        obj = placer.take_latest(key)
+        if obj is None and placer.queue.requeues(key):
+            obj = await placer.read_again(placed, key)
+        conflicts = 0
+        while obj is not None:
+            try:
+                async with placer.slots:
+                    await self._carry_out(key, placed, obj.metadata)
+                return
+            except NotFound:
+                break
+            except ShardingError as error:
+                conflicts += 1
+                if error.retry is not Retry.REFRESH or conflicts > MAX_CONFLICTS:
+                    raise
+                obj = await placer.read_again(placed, key)
+        placer.take_first_seen(key)
+
+    async def _carry_out(self, key: ItemKey, placed: Placed, meta: SeenMeta) -> None:
+        outcome = await self._decide(placed, meta)
+        match outcome.decision:
+            case Decision.IGNORE | Decision.KEEP | Decision.AWAIT:
+                self._placer.take_first_seen(key)
+            case Decision.DEFER:
+                if not self._placer.held(key):
+                    self._placer.take_first_seen(key)
+            case Decision.DRAIN:
+                await self._placer.write(placed, meta, patches.drain(self._placer.labels, meta.resource_version), ())
+                self._note(key, placed, Decision.DRAIN)
+            case Decision.ASSIGN | Decision.MOVE if placed.grouped:
+                self._placer.groups.submit(key, placed, meta)
+            case Decision.ASSIGN | Decision.MOVE | Decision.RELEASE:
+                await self._relabel(key, placed, meta, outcome)
+
+    async def _relabel(self, key: ItemKey, placed: Placed, meta: SeenMeta, outcome: Outcome) -> None:
+        placer, labels = self._placer, self._placer.labels
+        shard = meta.label(labels.shard)
+        fences: tuple[Fence, ...] = ()
+        if shard is not None and shard not in placer.membership.available:
+            hold = placer.around.holds.hold(placer.name, shard)
+            if hold is None:
+                return  # offered again once the lease is ours
+            fences = (hold,)
+        if outcome.target is None:
+            patch = patches.release(labels, meta.resource_version)
+        else:
+            drains = self._drains(meta)
+            patch = patches.assign(labels, outcome.target, meta.resource_version, clear_drain=drains)
+        await placer.write(placed, meta, patch, fences)
+        if fences and shard is not None:
+            placer.around.holds.moved(placer.name, shard)
+        self._note(key, placed, outcome.decision)
+
+    async def _decide(self, placed: Placed, meta: SeenMeta) -> Outcome:
+        placer = self._placer
+        membership = placer.membership
+        if placed.retired and placed.subject.role is Role.CONTROLLED:
+            desired: Desired = OwnerUnassigned()
+        elif placed.subject.role is Role.MAIN:
+            desired = desire_main(placer.key_of(placed, meta), membership)
+        else:
+            desired = await self._desire_by_owner(placed, meta, membership)
+        return decide(
+            Facts(
+                role=placed.subject.role,
+                shard_label=meta.label(placer.labels.shard),
+                draining=self._drains(meta),
+                in_scope=not placed.retired and placer.around.scope.covers(placer.ring, meta.namespace),
+                desired=desired,
+                membership=membership,
+            )
+        )
+
+    async def _desire_by_owner(self, placed: Placed, meta: SeenMeta, membership: Membership) -> Desired:
+        reference, key = meta.controller, self._placer.key_of(placed, meta)
+        if reference is None or key is None:
+            return NoKey()
+        main = placed.subject.main.resource
+        namespace = meta.namespace if main.namespaced else None
+        owner = await self._placer.around.api.find(main, reference.name, namespace)
+        exists = owner is not None and owner.metadata.uid == reference.uid
+        label = owner.metadata.label(self._placer.labels.shard) if owner is not None else None
+        return desire_controlled(key, membership, owner_exists=exists, owner_label=label)
+
+    def _drains(self, meta: SeenMeta) -> bool:
+        return meta.label(self._placer.labels.drain) is not None
+
+    def _note(self, key: ItemKey, placed: Placed, decision: Decision) -> None:
+        since = self._placer.take_first_seen(key)
+        self._placer.note(placed, decision, self._placer.around.clock.monotonic() - since)

@@ -1,0 +1,222 @@
+"""One replica of the sharder, without its servers: caches, views, and the controllers while it leads.
+
+Does: keep the caches warm on every replica and run the controllers under the
+leadership's fence.  A replica that loses the leadership stops its controllers
+and stands by again.
+
+Refuses: to open ports or read files (sharder.service does), and to start a
+controller before the caches are in.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from random import Random
+from typing import Final
+
+from shardsdk.runtime.election import ElectionTimings, LeaderElector
+
+from sharder.controllers.holds import CommitProof
+from sharder.controllers.leases import LeaseController
+from sharder.controllers.namespaces import Namespaces
+from sharder.controllers.placement import PlacementController, Summary
+from sharder.controllers.registry import Change, Registry
+from sharder.controllers.rings import DRAIN_ALARM_SECONDS, Recorder, RingController, WebhookSettings
+from sharder.controllers.seen import Placed
+from sharder.controllers.selections import Kind
+from sharder.controllers.surroundings import Surroundings
+from sharder.core.decisions import Decision
+from sharder.core.selectors import LabelSelector
+from sharder.core.takeover import Limits
+from sharder.telemetry import Metrics
+from shardsdk.errors import LeaseLost
+from shardsdk.kube.api import Api, Fence
+from shardsdk.kube.clock import Clock
+from shardsdk.protocol.labels import SHARDER_SERVICE_ACCOUNT, SYSTEM_NAMESPACE
+from shardsdk.runtime.queue import RateLimit, WorkQueue
+
+log = logging.getLogger(__name__)
+
+#: Two renewals further apart than this many retry periods leave a gap in which nothing counts.
+PROOF_GAP_PERIODS: Final = 2.5
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaSettings:
+    """How a replica works; `sync_period_seconds` 0: no periodic resync."""
+
+    timings: ElectionTimings = field(default_factory=ElectionTimings)
+    lease_namespace: str = SYSTEM_NAMESPACE
+    lease_name: str = SHARDER_SERVICE_ACCOUNT
+    identity: str | None = None
+    concurrent_moves: int = 100
+    sync_period_seconds: float = 300.0
+    staleness_seconds: float = 10.0
+    settle_after_seconds: float = 10.0
+    drain_alarm_seconds: float = DRAIN_ALARM_SECONDS
+    default_scope: LabelSelector | None = None
+    takeover: Limits = field(default_factory=Limits)
+
+
+class Replica:
+    """Caches on every replica, controllers on the leader.
+
+    `webhook` None: objects are placed by the leader's watches alone.
+    """
+
+    def __init__(
+        self,
+        api: Api,
+        settings: ReplicaSettings,
+        *,
+        metrics: Metrics,
+        recorder: Recorder,
+        webhook: WebhookSettings | None,
+        clock: Clock,
+        rng: Random,
+    ) -> None:
+        self._api = api
+        self._settings = settings
+        self._metrics = metrics
+        self._recorder = recorder
+        self._webhook = webhook
+        self._clock = clock
+        self._rng = rng
+        self._rings: RingController | None = None
+        self.registry = Registry(
+            api, clock=clock, rng=rng,
+            staleness_seconds=settings.staleness_seconds, default_scope=settings.default_scope,
+        )  # fmt: skip
+        self._proof = CommitProof(clock, PROOF_GAP_PERIODS * settings.timings.retry_period)
+        self.elector = LeaderElector(
+            api, namespace=settings.lease_namespace, name=settings.lease_name, identity=settings.identity,
+            timings=settings.timings, clock=clock, rng=rng, on_renewed=self._proof.renewed, recorder=recorder,
+        )  # fmt: skip
+
+    def certificates_changed(self) -> None:
+        """The CA that webhook configurations should trust is another one."""
+        if self._rings is not None:
+            self._rings.refresh_all()
+
+    async def run(self) -> None:
+        """Keep caches and stand for election until cancelled; then hand the leadership over."""
+        async with asyncio.TaskGroup() as tasks:
+            caches = tasks.create_task(self.registry.run())
+            await self.registry.rings.synced.wait()
+            await self.registry.leases.synced.wait()
+            unsubscribe = self.registry.subscribe(self._count)
+            try:
+                await self._stand_for_election()
+            finally:
+                unsubscribe()
+                caches.cancel()
+
+    async def _stand_for_election(self) -> None:
+        while True:
+            try:
+                await self.elector.run(self._lead)
+            except LeaseLost as error:
+                log.warning("leadership lost; standing by", extra={"error": str(error)})
+            finally:
+                self._metrics.leading(self._settings.lease_name, False)
+
+    async def _lead(self, leader: Fence) -> None:
+        log.info("leading", extra={"lease": self._settings.lease_name})
+        self._metrics.leading(self._settings.lease_name, True)
+        controllers = self._build(leader)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for run in controllers:
+                    tasks.create_task(run())
+        finally:
+            self._rings = None
+            for entry in self.registry.entries():
+                self.registry.set_ready(entry.name, None)
+
+    def _build(self, leader: Fence) -> tuple[Callable[[], Coroutine[None, None, None]], ...]:
+        settings, clock, rng = self._settings, self._clock, self._rng
+        namespaces = Namespaces(
+            self._api, clock=clock, rng=rng,
+            on_change=lambda name, before, after: placement.on_namespace(name, before, after),
+        )  # fmt: skip
+        rings = RingController(
+            self._api, self.registry, leader=leader, webhook=self._webhook, recorder=self._recorder,
+            clock=clock, rng=rng, on_retired=lambda ring: placement.refresh(ring),
+            drain_alarm_seconds=settings.drain_alarm_seconds,
+        )  # fmt: skip
+
+        def surroundings() -> Surroundings:
+            return Surroundings(
+                api=self._api, leader=leader, holds=leases, scope=namespaces, counters=_Counters(self._metrics),
+                clock=clock, rng=rng, concurrent_moves=settings.concurrent_moves,
+                sync_period_seconds=settings.sync_period_seconds or float("inf"),
+                settle_after_seconds=settings.settle_after_seconds,
+            )  # fmt: skip
+
+        def summarized(ring: str, summary: Summary) -> None:
+            self._show(ring, summary, leases)
+            rings.on_summary(ring, summary)
+
+        placement = PlacementController(
+            self.registry, namespaces, make_surroundings=surroundings,
+            retired_of=rings.retired_of, on_summary=summarized, clock=clock,
+        )  # fmt: skip
+        leases = LeaseController(
+            self._api, self.registry, leader=leader, proof=self._proof, work=placement, clock=clock,
+            queue=WorkQueue(clock, name="leases", rate_limit=RateLimit(0.05, 5.0, None)),
+            limits=settings.takeover,
+            on_takeover=lambda ring, shard, reason: self._metrics.ring(ring).takeovers.inc(),
+        )  # fmt: skip
+        self._rings = rings
+        return namespaces.run, rings.run, leases.run, placement.run
+
+    def _show(self, ring: str, summary: Summary, leases: LeaseController) -> None:
+        if self.registry.entry(ring) is None:
+            return
+        for (kind, resource), number in summary.counts.items():
+            gauges = self._metrics.resource(ring, resource)
+            match kind:
+                case Kind.UNASSIGNED:
+                    gauges.unassigned.set(number)
+                case Kind.STRANDED:
+                    gauges.stranded.set(number)
+                case Kind.DRAINING:
+                    gauges.draining.set(number)
+        of_ring = self._metrics.ring(ring)
+        of_ring.oldest_drain_age.set(summary.oldest_drain.seconds if summary.oldest_drain is not None else 0.0)
+        of_ring.set_shards(leases.states(ring).values())
+
+    def _count(self, ring: str, what: int) -> None:
+        if what & Change.MEMBERSHIP and self.registry.entry(ring) is not None:
+            self._metrics.ring(ring).calculations.inc()
+        elif what & Change.RING and self.registry.entry(ring) is None:
+            self._metrics.forget_ring(ring)
+
+
+class _Counters:
+    """Placement's counts, as metrics."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+
+    def placed(self, ring: str, placed: Placed, decision: Decision, seconds: float) -> None:
+        """An object changed hands `seconds` after it was first seen to need it."""
+        of_resource = self._metrics.resource(ring, placed.subject.resource.group_resource)
+        match decision:
+            case Decision.DRAIN:
+                of_resource.drains.inc()
+            case Decision.ASSIGN:
+                of_resource.movements.inc()
+                self._metrics.ring(ring).assign_latency.observe(seconds)
+            case _:
+                of_resource.movements.inc()
+                self._metrics.ring(ring).move_latency.observe(seconds)
+
+    def resynced(self, ring: str, objects: int, misplaced: int, seconds: float) -> None:
+        """A resync has gone through everything."""
+        of_ring = self._metrics.ring(ring)
+        of_ring.resync_duration.observe(seconds)
+        of_ring.resync_objects.set(objects)

@@ -1,0 +1,268 @@
+"""The sharder as a process: one replica with its servers, certificates and orderly stop.
+
+Does: put the parts together, answer probes, and on cancellation stop in order:
+unready, serve on for a moment while telling callers to go, finish their
+requests, hand over the leadership, exit.
+
+Refuses: to decide anything about objects, and to exit because the API server is
+away; it waits, and says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from shardsdk.runtime.election import ElectionTimings
+
+from sharder.config import BindAddress, SharderConfig
+from sharder.controllers.rings import WebhookSettings
+from sharder.core.selectors import LabelSelector, parse_selector
+from sharder.replica import Replica, ReplicaSettings
+from sharder.telemetry import Telemetry, measure_loop_lag
+from sharder.webhook.app import build_app
+from sharder.webhook.authority import ServingNames
+from sharder.webhook.certificates import CertificateSource
+from sharder.webhook.directory import Directory, find_default_directory
+from sharder.webhook.secretstore import SelfManaged
+from sharder.webhook.server import BindAddress as WebhookAddress
+from sharder.webhook.server import WebhookServer
+from sharder.webhook.tls import TlsSwitch
+from shardsdk.errors import ConfigurationError
+from shardsdk.kube.access import Access
+from shardsdk.kube.api import Api
+from shardsdk.kube.client import Client
+from shardsdk.kube.clock import Clock, SystemClock
+from shardsdk.runtime.events import EventRecorder
+from shardsdk.runtime.health import Address, Checks, Endpoints, serve
+from shardsdk.version import VERSION
+
+log = logging.getLogger(__name__)
+
+#: How long a stopping replica serves on while callers are told to go elsewhere: endpoints
+#: take about this long to lose an unready pod.
+SERVE_ON_SECONDS: Final = 3.0
+#: Part of the orderly stop that serving on may take at most.
+SERVE_ON_SHARE: Final = 0.3
+
+
+async def run(config: SharderConfig, access: Access, telemetry: Telemetry) -> int:
+    """Run one replica until cancelled; returns the exit code.
+
+    Raises: ConfigurationError when an address cannot be listened on or the
+    configuration contradicts itself.
+    """
+    metrics, clock, rng = telemetry.metrics, SystemClock(), random.Random()
+    connection = config.client_connection
+    async with AsyncExitStack() as stack:
+        client = await stack.enter_async_context(
+            Client(
+                access, user_agent=f"sharder/{VERSION}", clock=clock, on_call=metrics.api_called,
+                qps=connection.qps if connection.qps > 0 else None,
+                burst=connection.burst or max(1, round(connection.qps)),
+            )
+        )  # fmt: skip
+        service = _Service(config, client, telemetry, clock, rng)
+        await service.listen(stack)
+        return await service.run()
+
+
+@dataclass(slots=True)
+class _Readiness:
+    stopping: bool = False
+
+
+class _Service:
+    def __init__(self, config: SharderConfig, api: Api, telemetry: Telemetry, clock: Clock, rng: random.Random) -> None:
+        self._config = config
+        self._api = api
+        self._telemetry = telemetry
+        self._clock = clock
+        self._readiness = _Readiness()
+        self._recorder = EventRecorder(api, "sharder", clock, rng)
+        self._certificates = self._find_certificates() if config.webhook.enabled else None
+        self._replica = Replica(
+            api, replica_settings(config), metrics=telemetry.metrics, recorder=self._recorder,
+            webhook=self._webhook_settings(), clock=clock, rng=rng,
+        )  # fmt: skip
+        self._webhook = self._build_webhook()
+
+    # -- parts -------------------------------------------------------------
+
+    def _find_certificates(self) -> CertificateSource:
+        server, metrics = self._config.webhook.server, self._telemetry.metrics
+        directory = Path(server.cert_dir) if server.cert_dir else None
+        if directory is None:
+            directory = find_default_directory(server.cert_name, server.key_name)
+        if directory is not None:
+            log.info("serving certificate comes from files", extra={"path": str(directory)})
+            return Directory(
+                directory, clock=self._clock, certificate_name=server.cert_name, key_name=server.key_name,
+                on_load=metrics.certificate_loaded,
+            )  # fmt: skip
+        return SelfManaged(
+            self._api, namespace=self._config.leader_election.resource_namespace,
+            names=serving_names(self._config), clock=self._clock, on_load=metrics.certificate_loaded,
+        )  # fmt: skip
+
+    def _webhook_settings(self) -> WebhookSettings | None:
+        if self._certificates is None:
+            return None
+        given = self._config.webhook.config
+        published = self._certificates.published
+        configured = given.client_config.ca_bundle
+
+        def ca_bundle() -> bytes | None:
+            return configured if configured is not None else published.ca_bundle
+
+        return WebhookSettings(
+            client_config=given.client_config.render(), annotations=given.annotations, ca_bundle=ca_bundle
+        )
+
+    def _build_webhook(self) -> WebhookServer | None:
+        if self._certificates is None:
+            return None
+        metrics, server = self._telemetry.metrics, self._config.webhook.server
+        published = self._certificates.published
+        app = build_app(
+            self._replica.registry.view, self._api, clock=self._clock,
+            on_outcome=metrics.webhook_answered,
+            on_assigned=lambda ring, resource: metrics.resource(ring, resource).assignments.inc(),
+        )  # fmt: skip
+
+        def changed() -> None:
+            if published.pair is not None:
+                metrics.certificate_expires(published.pair.expires_at)
+            self._replica.certificates_changed()
+
+        published.on_change(changed)
+        return WebhookServer(
+            app, TlsSwitch(published), clock=self._clock, address=WebhookAddress(server.host, server.port)
+        )
+
+    # -- listening ---------------------------------------------------------
+
+    async def listen(self, stack: AsyncExitStack) -> None:
+        """Take every port, so that an occupied one is known before anything else starts."""
+        if self._webhook is not None:
+            self._webhook.bind()
+            stack.callback(self._webhook.close)
+        endpoints = Endpoints(healthz=Checks(), readyz=self._readiness_checks())
+        metrics = Endpoints(metrics=self._render_metrics)
+        await self._serve(stack, self._config.health.bind_address, endpoints)
+        await self._serve(stack, self._config.metrics.bind_address, metrics)
+
+    async def _serve(self, stack: AsyncExitStack, address: BindAddress, endpoints: Endpoints) -> None:
+        if address.enabled:
+            await stack.enter_async_context(serve(Address(address.host, address.port), endpoints))
+
+    def _render_metrics(self) -> tuple[str, bytes]:
+        return CONTENT_TYPE_LATEST, generate_latest(self._telemetry.registry)
+
+    def _readiness_checks(self) -> Checks:
+        registry = self._replica.registry
+        checks = Checks()
+        checks.add("stopping", lambda: "the sharder is stopping" if self._readiness.stopping else None)
+        for name, cache in (("rings", registry.rings), ("leases", registry.leases)):
+            checks.add(name, lambda cache=cache: None if cache.synced.is_set() else _waiting(cache.failure))  # type: ignore[misc]
+        checks.add("resources", lambda: None if registry.warm else "not every ring has been resolved yet")
+        if self._certificates is not None:
+            published = self._certificates.published
+            checks.add(
+                "certificate",
+                lambda: None if published.loaded.is_set() else published.failure or "no serving certificate yet",
+            )
+        return checks
+
+    # -- running -----------------------------------------------------------
+
+    async def run(self) -> int:
+        """Run until cancelled, then stop in order; a part that ends by itself is an error and raised."""
+        background = [asyncio.create_task(self._recorder.run(), name="events")]
+        if self._certificates is not None:
+            background.append(asyncio.create_task(self._certificates.run(), name="certificates"))
+        background.append(
+            asyncio.create_task(measure_loop_lag(self._telemetry.metrics.loop_lag.observe, self._clock), name="lag")
+        )
+        replica = asyncio.create_task(self._replica.run(), name="replica")
+        webhook = asyncio.create_task(self._webhook.run(), name="webhook") if self._webhook is not None else None
+        tasks = [replica, *background, *([webhook] if webhook is not None else [])]
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            await self._stop(replica, webhook)
+            return 0
+        finally:
+            await _cancel(tasks)
+        ended = next(task for task in tasks if task.done())
+        raise ended.exception() or RuntimeError(f"{ended.get_name()} ended by itself")
+
+    async def _stop(self, replica: asyncio.Task[None], webhook: asyncio.Task[None] | None) -> None:
+        self._readiness.stopping = True
+        limit = self._config.graceful_shutdown_limit
+        if webhook is not None and self._webhook is not None:
+            grace = SERVE_ON_SECONDS if limit is None else min(SERVE_ON_SECONDS, SERVE_ON_SHARE * limit)
+            await self._webhook.stop_gracefully(grace)
+        await _cancel([replica])
+        await self._recorder.flush()
+        log.info("stopped in order")
+
+
+async def _cancel(tasks: list[asyncio.Task[None]]) -> None:
+    for task in tasks:
+        task.cancel()
+    for result in await asyncio.gather(*tasks, return_exceptions=True):
+        if isinstance(result, Exception):
+            log.debug("task ended", extra={"error": repr(result)})
+
+
+def _waiting(failure: Exception | None) -> str:
+    return f"waiting for the API server: {failure}" if failure is not None else "waiting for the first list"
+
+
+def replica_settings(config: SharderConfig) -> ReplicaSettings:
+    """What of the configuration concerns caches and controllers."""
+    election, sharder = config.leader_election, config.controller.sharder
+    return ReplicaSettings(
+        timings=ElectionTimings(
+            lease_duration=election.lease_duration_seconds,
+            renew_deadline=election.renew_deadline_seconds,
+            retry_period=election.retry_period_seconds,
+        ),
+        lease_namespace=election.resource_namespace,
+        lease_name=election.resource_name,
+        concurrent_moves=sharder.concurrent_moves,
+        sync_period_seconds=sharder.sync_period_seconds,
+        staleness_seconds=sharder.webhook_staleness_seconds,
+        settle_after_seconds=sharder.webhook_staleness_seconds,
+        default_scope=_default_scope(config.webhook.config.namespace_selector),
+    )
+
+
+def _default_scope(selector: Mapping[str, Any] | None) -> LabelSelector | None:
+    if selector is None:
+        return None
+    parsed, problems = parse_selector(selector, "webhook.config.namespaceSelector")
+    if problems:
+        raise ConfigurationError(" | ".join(map(str, problems)))
+    return parsed
+
+
+def serving_names(config: SharderConfig) -> ServingNames:
+    """The names under which API servers call this webhook."""
+    client = config.webhook.config.client_config
+    if client.url is not None:
+        host = urlsplit(client.url).hostname
+        return ServingNames.of([host] if host else [])
+    service = client.render()["service"]
+    name, namespace = service["name"], service["namespace"]
+    suffixes = ("", f".{namespace}", f".{namespace}.svc", f".{namespace}.svc.cluster.local")
+    return ServingNames.of([name + suffix for suffix in suffixes])
