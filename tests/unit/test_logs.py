@@ -66,7 +66,9 @@ def test_a_json_line_keeps_message_and_fields_apart() -> None:
 @pytest.mark.parametrize("log_format", list(LogFormat))
 def test_an_event_is_one_line_whatever_its_values_hold(log_format: LogFormat) -> None:
     log, stream = lines_of(log_format)
-    log.info("said\r\nINFO forged: %s", "a\nb", extra={"value": "x\ny\u2028\x85z\x1b[31m", "spaced": 'a "b" c', "empty": ""})
+    log.info(
+        "said\r\nINFO forged: %s", "a\nb", extra={"value": "x\ny\u2028\x85z\x1b[31m", "spaced": 'a "b" c', "empty": ""}
+    )
     assert len(stream.getvalue().splitlines()) == 1
 
 

@@ -1,0 +1,238 @@
+"""The command `sharder`: run the service, print a ring's role, print the version.
+
+Does: turn arguments into calls and outcomes into exit codes.  Refuses: to show a
+traceback for anything that a user can mend; each problem is one line on stderr.
+
+Exit codes: 0 done or stopped in order, 1 failed, 2 wrong arguments or
+configuration, 128 + N ended at once by a second signal N.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from enum import IntEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from shardsdk.errors import ConfigurationError, NotFound, ShardingError
+from shardsdk.version import VERSION
+
+if TYPE_CHECKING:
+    from sharder.config import Loaded
+    from sharder.core.problems import Problem
+    from sharder.core.ringspec import RingSpec
+    from sharder.telemetry import Telemetry
+
+log = logging.getLogger(__name__)
+
+#: A manifest has a few kilobytes; more is some other file.
+MAX_MANIFEST_BYTES: Final = 4 * 1024 * 1024
+_EXTRA: Final = frozenset({"cryptography", "fastapi", "httptools", "pydantic", "uvicorn", "uvloop", "xxhash", "yaml"})
+
+
+class ExitCode(IntEnum):
+    """How the command ended."""
+
+    DONE = 0
+    FAILED = 1
+    MISUSED = 2
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line `arguments` (`None`: the process's own); returns the exit code."""
+    options = _make_parser().parse_args(arguments)
+    try:
+        match options.command:
+            case "version":
+                print(f"sharder {VERSION} (Python {sys.version.split()[0]})")
+            case "rbac":
+                _print_roles(options)
+            case _:
+                return _run_service(options)
+    except BrokenPipeError:
+        # Whoever read our output has seen enough; the interpreter must not try to flush it again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return ExitCode.FAILED
+    except Exception as error:
+        return _complain(error)
+    return ExitCode.DONE
+
+
+def _make_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="sharder",
+        description="Spreads the objects of Kubernetes controllers over their replicas. Without a command: run the"
+        " service.",
+        epilog="Orderly stop on SIGTERM or SIGINT; a second signal ends it at once.",
+    )
+    parser.add_argument("--config", metavar="FILE", help="a SharderConfig, YAML or JSON (default: all defaults)")
+    parser.add_argument("--log-level", choices=["debug", "info", "warning", "error"], default="info")
+    parser.add_argument("--log-format", choices=["text", "json"], default="text")
+    _add_kubeconfig(parser, default=None)
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
+    commands.add_parser("version", help="print the version")
+    rbac = commands.add_parser(
+        "rbac",
+        help="print the ClusterRole and binding that a ring needs",
+        description="Prints what lets the sharder place a ring's objects; pipe it to `kubectl apply -f -`.",
+    )
+    source = rbac.add_mutually_exclusive_group(required=True)
+    source.add_argument("ring", nargs="?", metavar="RING", help="name of a ClusterRing in the cluster")
+    source.add_argument("-f", "--filename", metavar="FILE", help="manifest with ClusterRings; `-`: standard input")
+    # A subcommand's own default would overwrite what stood before it.
+    _add_kubeconfig(rbac, default=argparse.SUPPRESS)
+    return parser
+
+
+def _add_kubeconfig(parser: argparse.ArgumentParser, default: str | None) -> None:
+    where = "default: $KUBECONFIG, the pod's ServiceAccount, ~/.kube/config"
+    parser.add_argument("--kubeconfig", metavar="FILE", default=default, help=f"how to reach the API server ({where})")
+
+
+# -- the service -----------------------------------------------------------
+
+
+def _run_service(options: argparse.Namespace) -> int:
+    from sharder.config import load_config
+    from sharder.lifecycle import run_until_signal
+    from sharder.telemetry import LogFormat, LogLevel, Telemetry, setup_logging
+
+    loaded = load_config(options.config)
+    setup_logging(LogLevel(options.log_level), LogFormat(options.log_format))
+    _tell_without_effect(loaded)
+    telemetry = Telemetry.create()
+    return run_until_signal(
+        lambda: _serve(loaded, options.kubeconfig, telemetry),
+        stop_limit_seconds=loaded.config.graceful_shutdown_limit,
+    )
+
+
+async def _serve(loaded: Loaded, kubeconfig: str | None, telemetry: Telemetry) -> int:
+    from sharder import service
+    from shardsdk.kube.access import load_access
+
+    return await service.run(loaded.config, await load_access(kubeconfig), telemetry)
+
+
+def _tell_without_effect(loaded: Loaded) -> None:
+    for setting in loaded.without_effect:
+        log.warning("setting has no effect", extra={"setting": setting.path, "why": setting.why})
+
+
+# -- sharder rbac ----------------------------------------------------------
+
+
+def _print_roles(options: argparse.Namespace) -> None:
+    import yaml
+
+    from sharder.rbac import ring_resources, ring_role
+
+    if options.filename is not None:
+        rings = _read_rings(options.filename)
+    else:
+        import asyncio
+
+        rings = [asyncio.run(_fetch_ring(options.ring, options.kubeconfig))]
+    documents = [document for ring in rings for document in ring_role(ring.name, ring_resources(ring))]
+    sys.stdout.write(yaml.safe_dump_all(documents, sort_keys=False))
+    sys.stdout.flush()
+
+
+def _read_rings(filename: str) -> list[RingSpec]:
+    """The rings in a manifest; everything else in it is passed over."""
+    import yaml
+
+    from sharder.core.ringspec import parse_ring
+
+    source = "standard input" if filename == "-" else filename
+    try:
+        documents = list(yaml.safe_load_all(_read_manifest(filename)))
+    except OSError as error:
+        raise ConfigurationError(f"cannot read {source}: {error.strerror}; check -f") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"{source} is not YAML: {' '.join(str(error).split())}") from error
+    rings = [document for document in _flatten(documents) if document.get("kind") == "ClusterRing"]
+    if not rings:
+        raise ConfigurationError(f"{source} holds no ClusterRing; pass the manifest that you apply to the cluster")
+    return [parse_ring(ring) for ring in rings]
+
+
+def _read_manifest(filename: str) -> str:
+    if filename == "-":
+        return sys.stdin.read(MAX_MANIFEST_BYTES)
+    with Path(filename).open(encoding="utf-8") as file:
+        return file.read(MAX_MANIFEST_BYTES)
+
+
+def _flatten(documents: Iterable[Any]) -> Iterator[dict[str, Any]]:
+    """Objects, also those inside a List as `kubectl get -o yaml` prints it."""
+    for document in documents:
+        if isinstance(document, dict):
+            items = document.get("items")
+            yield from _flatten(items) if isinstance(items, list) else [document]
+
+
+async def _fetch_ring(name: str, kubeconfig: str | None) -> RingSpec:
+    from sharder.core.ringspec import parse_ring
+    from shardsdk.kube.access import load_access
+    from shardsdk.kube.client import Client
+    from shardsdk.protocol.objects import CLUSTERRINGS
+
+    access = await load_access(kubeconfig)
+    async with Client(access, user_agent=f"sharder-rbac/{VERSION}") as api:
+        try:
+            ring: dict[str, Any] = await api.get(CLUSTERRINGS, name, model=dict)
+        except NotFound as error:
+            raise ConfigurationError(
+                f"there is no ClusterRing {name!r} at {access.host}; look at `kubectl get clusterrings`, or pass"
+                " its manifest with -f"
+            ) from error
+    return parse_ring(ring)
+
+
+# -- errors ----------------------------------------------------------------
+
+
+def _complain(error: Exception) -> int:
+    """Say on stderr what went wrong; returns the exit code."""
+    lines, code = [], ExitCode.MISUSED
+    for leaf in _leaves(error):
+        explained = list(_explain(leaf))
+        if not explained:
+            # Nobody foresaw this: only its stack tells what to mend.
+            log.critical("failed unexpectedly", exc_info=error)
+            return ExitCode.FAILED
+        lines += explained
+        if not isinstance(leaf, ConfigurationError):
+            code = ExitCode.FAILED
+    for line in dict.fromkeys(lines):
+        print(f"sharder: {' '.join(line.split())}", file=sys.stderr)
+    return code
+
+
+def _leaves(error: BaseException) -> Iterator[BaseException]:
+    if isinstance(error, BaseExceptionGroup):
+        for inner in error.exceptions:
+            yield from _leaves(inner)
+    else:
+        yield error
+
+
+def _explain(error: BaseException) -> Iterator[str]:
+    """The lines that tell a user what went wrong; none for a fault of the program."""
+    if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] in _EXTRA:
+        yield f"{error.name} is not installed; the service needs `pip install 'controller-sharding[sharder]'`"
+    elif isinstance(error, ConfigurationError):
+        problems: Sequence[Problem] = getattr(error, "problems", ())
+        source = getattr(error, "source", "")
+        yield from (f"{source}: {problem}" if source else str(problem) for problem in problems)
+        if not problems:
+            yield str(error)
+    elif isinstance(error, ShardingError):
+        yield str(error) or type(error).__name__
+    elif isinstance(error, OSError) and error.strerror:
+        yield f"{error.strerror}: {error.filename}" if error.filename else str(error)
