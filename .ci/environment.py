@@ -15,20 +15,17 @@ OLDEST = (3, 11)
 
 def problem():
     """What this interpreter lacks, with the remedy; empty when nothing."""
-    this = "{} is Python {}.{}".format(sys.executable, *sys.version_info[:2])
+    this = f"{sys.executable} is Python {sys.version_info[0]}.{sys.version_info[1]}"
     if sys.version_info < OLDEST:
-        return "Python {}.{} or newer is needed, {}.\nPoint make to another one: make PYTHON=/path/to/python3.12".format(
-            OLDEST[0], OLDEST[1], this
-        )
+        return f"Python {OLDEST[0]}.{OLDEST[1]} or newer is needed, {this}."
     try:
         import ensurepip  # noqa: F401
         import venv  # noqa: F401
     except ImportError as error:
         return (
-            "{}, but lacks the standard module {}, which makes virtual environments.\n"
-            "On Debian and Ubuntu it is a package of its own: apt-get install python3-venv\n"
-            "Or point make to a complete one: make PYTHON=/path/to/python3.12"
-        ).format(this, error.name)
+            f"{this}, but lacks the standard module {error.name}, which makes virtual environments.\n"
+            "On Debian and Ubuntu it is a package of its own: apt-get install python3-venv"
+        )
     return ""
 
 
@@ -36,14 +33,14 @@ def main(folder, lock):
     """Create `folder` where it is missing or broken, then install what `lock` names, by hash."""
     complaint = problem()
     if complaint:
-        sys.exit("error: " + complaint)
+        sys.exit(f"error: {complaint}\nOr point make to another Python: make PYTHON=/path/to/python3.12")
     python = os.path.join(folder, "bin", "python")
     pip = [python, "-m", "pip", "--disable-pip-version-check", "--quiet", "install", "--no-compile"]
     try:
         if subprocess.call([python, "-c", "import pip"], stderr=subprocess.DEVNULL):
             raise OSError("broken")
     except OSError:
-        print("Making {} with {}".format(folder, sys.executable), flush=True)
+        print(f"Making {folder} with {sys.executable}", flush=True)
         subprocess.check_call([sys.executable, "-m", "venv", "--clear", folder])
     print("Installing the locked dependencies", flush=True)
     subprocess.check_call([*pip, "--require-hashes", "--requirement", lock])
@@ -54,4 +51,4 @@ if __name__ == "__main__":
     try:
         main(*sys.argv[1:])
     except subprocess.CalledProcessError as failure:
-        sys.exit("error: {} failed; its output is above".format(" ".join(failure.cmd)))
+        sys.exit(f"error: {' '.join(failure.cmd)} failed; its output is above")
