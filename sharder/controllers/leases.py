@@ -210,7 +210,8 @@ class LeaseController:
         custody, standing = self._custody(entry, key, seen)
         now = self._clock.monotonic()
         step = decide_custody(custody, self._counted(now), self._limits)
-        if seen is not None and standing is not None:
+        if step.act is Act.WAIT and seen is not None and standing is not None:
+            # Any other act writes the lease itself; two writes would cross each other.
             await self._writer.show_state(seen.lease, standing.state)
         await self._obey(entry, key, seen, step)
         if step.look_again_at is not None:

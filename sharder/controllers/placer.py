@@ -87,7 +87,9 @@ class Placer:
                 continue
 
             def wanted(obj: SeenObject, kind: Kind = kind) -> bool:
-                return kind is not Kind.UNASSIGNED or self.is_ours(placed, obj.metadata)
+                if kind is Kind.UNASSIGNED:
+                    return self.is_ours(placed, obj.metadata)
+                return placed.retired or self.key_of(placed, obj.metadata) is not None
 
             self._selections[index, kind] = Selection(
                 make_reflector(
@@ -191,15 +193,16 @@ class Placer:
         return False if known and followed else None
 
     async def confirm_empty(self, shard: str) -> bool:
-        """A consistent read of every resource: does no object carry the label of `shard`?"""
+        """A consistent read of every resource: does no object of ours carry the label of `shard`?"""
         selector = Selector(labels=equals(self.labels.shard, shard))
         for placed in self.placed:
-            async for page in self.around.api.pages(
-                placed.subject.resource, selector=selector, limit=1, model=SeenObject, metadata_only=True
-            ):
-                if page:
+            pages = self.around.api.pages(
+                placed.subject.resource, selector=selector, model=SeenObject, metadata_only=True
+            )
+            async for page in pages:
+                # A child that was orphaned keeps its label, and is nobody's business any more.
+                if any(placed.retired or self.key_of(placed, obj.metadata) is not None for obj in page):
                     return False
-                break
         return True
 
     def stranded_shards(self) -> set[str]:
