@@ -1,0 +1,225 @@
+"""Stand-ins for what shardsdk.kube talks to: clocks, fences, a scripted watch."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any, cast
+
+from shardsdk.errors import ShardingError
+from shardsdk.kube.api import Api, WatchEvent, WatchKind
+from shardsdk.kube.reflector import Delta, Reflector
+from shardsdk.kube.selectors import Selector
+from shardsdk.protocol.objects import ObjectMeta, PartialObject, Resource
+
+CONFIGMAPS = Resource("", "v1", "configmaps", "ConfigMap")
+
+
+class InstantClock:
+    """Sleeping takes no time but moves this clock; `pauses` are the sleeps asked for."""
+
+    def __init__(self, at: float = 1_000.0) -> None:
+        self.at = at
+        self.pauses: list[float] = []
+
+    def monotonic(self) -> float:
+        return self.at
+
+    def now(self) -> datetime:
+        return datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=self.at)
+
+    async def sleep(self, seconds: float) -> None:
+        self.pauses.append(seconds)
+        self.at += max(seconds, 0.0)
+        await asyncio.sleep(0)
+
+
+class ManualClock(InstantClock):
+    """Time passes when the test says so."""
+
+    def __init__(self, at: float = 1_000.0) -> None:
+        super().__init__(at)
+        self._sleepers: list[tuple[float, asyncio.Future[None]]] = []
+
+    async def sleep(self, seconds: float) -> None:
+        self.pauses.append(seconds)
+        if seconds <= 0:
+            await asyncio.sleep(0)
+            return
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._sleepers.append((self.at + seconds, waiter))
+        await waiter
+
+    def advance(self, seconds: float) -> None:
+        self.at += seconds
+        for until, waiter in self._sleepers:
+            if until <= self.at and not waiter.done():
+                waiter.set_result(None)
+
+
+@dataclass
+class FakeFence:
+    """A fence that says what it is told to; `asked` counts."""
+
+    left: float = 10.0
+    name: str = "lease"
+    asked: int = 0
+    answers: list[float] = field(default_factory=list)
+
+    def remaining(self) -> float:
+        self.asked += 1
+        return self.answers.pop(0) if self.answers else self.left
+
+
+def thing(
+    name: str,
+    version: int | str,
+    *,
+    uid: str = "",
+    labels: dict[str, str] | None = None,
+    namespace: str = "default",
+) -> PartialObject:
+    """An object's metadata; its uid is made from its name unless given."""
+    meta = ObjectMeta(
+        name=name, namespace=namespace, uid=uid or f"uid-{name}", resource_version=str(version), labels=labels
+    )
+    return PartialObject(meta)
+
+
+def added(name: str, version: int, **more: Any) -> WatchEvent:
+    return WatchEvent(WatchKind.ADDED, thing(name, version, **more), str(version))
+
+
+def modified(name: str, version: int, **more: Any) -> WatchEvent:
+    return WatchEvent(WatchKind.MODIFIED, thing(name, version, **more), str(version))
+
+
+def deleted(name: str, version: int, **more: Any) -> WatchEvent:
+    return WatchEvent(WatchKind.DELETED, thing(name, version, **more), str(version))
+
+
+def bookmark(version: int, *, initial_end: bool = False) -> WatchEvent:
+    return WatchEvent(WatchKind.BOOKMARK, None, str(version), initial_end)
+
+
+def listed(version: int) -> WatchEvent:
+    """The end of the initial events."""
+    return bookmark(version, initial_end=True)
+
+
+@dataclass(frozen=True)
+class Hold:
+    """Silence until it is released; time may pass on the clock meanwhile."""
+
+    gate: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+@dataclass(frozen=True)
+class Passing:
+    """Time passes on the clock before the next step."""
+
+    seconds: float
+
+
+Step = WatchEvent | ShardingError | Hold | Passing
+
+
+@dataclass
+class Asked:
+    """One watch or list that was asked for."""
+
+    verb: str
+    version: str | None = None
+    selector: Selector = field(default_factory=Selector)
+    closed: bool = False
+
+
+class ScriptedApi:
+    """Each watch or list plays the next script; when there is none left it stays silent."""
+
+    def __init__(self, clock: InstantClock, *scripts: Sequence[Step]) -> None:
+        self.clock = clock
+        self.scripts = [list(script) for script in scripts]
+        self.asked: list[Asked] = []
+        self.idle = asyncio.Event()
+
+    @property
+    def api(self) -> Api:
+        return cast("Api", self)
+
+    async def watch(
+        self,
+        resource: Resource,
+        namespace: str | None = None,
+        *,
+        selector: Selector,
+        resource_version: str | None = None,
+        **_: Any,
+    ) -> AsyncIterator[WatchEvent]:
+        asked = Asked("watch", resource_version, selector)
+        self.asked.append(asked)
+        try:
+            async for event in self._play():
+                yield event
+        finally:
+            asked.closed = True
+
+    async def pages(
+        self,
+        resource: Resource,
+        namespace: str | None = None,
+        *,
+        selector: Selector,
+        on_version: Callable[[str], None],
+        **_: Any,
+    ) -> AsyncIterator[list[PartialObject]]:
+        self.asked.append(Asked("list", None, selector))
+        async for event in self._play():
+            if event.initial_end:
+                on_version(event.resource_version)
+            elif event.object is not None:
+                yield [event.object]
+
+    async def _play(self) -> AsyncIterator[WatchEvent]:
+        script: list[Step] = self.scripts.pop(0) if self.scripts else [Hold()]
+        for step in script:
+            match step:
+                case WatchEvent():
+                    yield step
+                case Passing(seconds=seconds):
+                    self.clock.at += seconds
+                case Hold(gate=gate):
+                    self.idle.set()
+                    await gate.wait()
+                case _:
+                    raise step
+
+
+class Recorder:
+    """A reflector's handler that keeps what it is told, in short."""
+
+    def __init__(self) -> None:
+        self.deltas: list[Delta[PartialObject]] = []
+
+    def __call__(self, delta: Delta[PartialObject]) -> None:
+        self.deltas.append(delta)
+
+    @property
+    def story(self) -> list[str]:
+        """`added a@1`, with a star for what came from a list."""
+        return [
+            f"{delta.kind.value} {delta.object.metadata.name}@{delta.object.metadata.resource_version}"
+            + ("*" if delta.initial else "")
+            for delta in self.deltas
+        ]
+
+
+def reflect(api: ScriptedApi, **options: Any) -> tuple[Reflector[PartialObject], Recorder]:
+    """A reflector of config maps, and what it told."""
+    recorder = Recorder()
+    options.setdefault("handler", recorder)
+    reflector = Reflector(api.api, CONFIGMAPS, clock=api.clock, rng=random.Random(1), **options)
+    return reflector, recorder
