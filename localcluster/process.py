@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,8 @@ from localcluster.errors import ComponentFailed, LocalClusterError
 FOLDER_PREFIX = "localcluster-"
 #: How often a process that should end is looked at.
 _POLL_SECONDS = 0.01
+#: Logs of failed runs are for whoever comes back tomorrow.
+_KEEP_LOGS_SECONDS = 24 * 3600
 #: An answer that takes longer means that the supervisor is stopped or gone.
 _ANSWER_SECONDS = 30.0
 
@@ -152,11 +155,15 @@ def is_running(folder: Path) -> bool:
 
 
 def sweep(prefix: str = FOLDER_PREFIX) -> None:
-    """Delete the folders of supervisors that were killed together with their owner.
+    """Delete the folders of supervisors that were killed together with their owner, and old logs.
 
-    Kept logs have no lock, and so has a folder whose supervisor is just starting.
+    Kept logs have no lock, nor has a folder whose supervisor is just starting:
+    those go when they are a day old.
     """
     for folder in Path(tempfile.gettempdir()).glob(f"{prefix}*"):
         with contextlib.suppress(OSError):
-            if folder.stat().st_uid == os.getuid() and (folder / "lock").exists() and not is_running(folder):
+            state = folder.stat()
+            if state.st_uid != os.getuid() or is_running(folder):
+                continue
+            if (folder / "lock").exists() or time.time() - state.st_mtime > _KEEP_LOGS_SECONDS:
                 shutil.rmtree(folder, ignore_errors=True)

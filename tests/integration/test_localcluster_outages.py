@@ -85,6 +85,14 @@ async def test_etcd_comes_back_with_its_data_even_when_killed(breakable: Control
         await admin.get("v1/namespaces", "written-before")
 
 
+async def test_the_controller_manager_goes_on_after_an_outage(breakable: ControlPlane) -> None:
+    await breakable.apiserver.restart()
+    async with breakable.admin() as admin:
+        await admin.namespace("after-the-outage")
+        await admin.eventually("v1/serviceaccounts", bool, "after-the-outage")
+    assert breakable.controller_manager.running
+
+
 async def test_a_write_at_one_api_server_is_read_at_another(breakable: ControlPlane) -> None:
     second = await breakable.add_apiserver()
     async with breakable.admin() as here, breakable.admin(second) as there:

@@ -70,7 +70,7 @@ def test_a_failed_build_shows_the_compilers_words_and_leaves_nothing(tmp_path: P
 def test_too_little_disk_is_said_before_anything_is_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_go(tmp_path)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=1 << 30))
-    with pytest.raises(BinariesMissing, match=r"needs 6 GiB .* 1\.0 GiB are free .*XDG_CACHE_HOME"):
+    with pytest.raises(BinariesMissing, match=r"needs 8 GiB .* 1\.0 GiB are free .*XDG_CACHE_HOME"):
         _build(tmp_path)
     assert _leftovers(tmp_path) == []
 

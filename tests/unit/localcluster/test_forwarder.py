@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
 import pytest
 
+from localcluster.cli import main
 from localcluster.forwarder import Backend, Forwarder, reset
 from localcluster.ports import LOOPBACK, reserve_port
 
@@ -159,6 +161,29 @@ async def test_many_bytes_pass_whole_and_in_order(replicas: dict[_Replica, Backe
         answered = (await reader.read()).decode().splitlines()
         await sending
         assert [line.partition(":")[2] for line in answered[:-1]] == lines
+
+
+async def test_it_runs_as_a_process_of_its_own(replicas: dict[_Replica, Backend]) -> None:
+    backends = [f"{each.host}:{each.port}={each.ready_url}" for each in replicas.values()]
+    command = ["-m", "localcluster", "forward", *(part for each in backends for part in ("--backend", each))]
+    process = await asyncio.create_subprocess_exec(sys.executable, *command, stdout=asyncio.subprocess.PIPE)
+    try:
+        assert process.stdout is not None
+        host, _, port = (await process.stdout.readline()).decode().strip().partition(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(b"x\n")
+        assert await reader.readline() in (b"a:x\n", b"b:x\n")
+        writer.close()
+        await writer.wait_closed()
+    finally:
+        process.terminate()
+        await process.communicate()
+
+
+@pytest.mark.parametrize("wrong", ["127.0.0.1:1", "127.0.0.1=http://x/", "127.0.0.1:1=https://x/"])
+def test_a_backend_that_is_none_is_refused_with_what_to_write(wrong: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["forward", "--backend", wrong]) == 1
+    assert "write HOST:PORT" in capsys.readouterr().err
 
 
 async def _until_ready_is(forwarder: Forwarder, expected: tuple[Backend, ...]) -> None:
