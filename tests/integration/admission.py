@@ -1,0 +1,157 @@
+"""The webhook in force on a real API server, without the controllers around it.
+
+The ring is made as its user makes it, the webhook runs as the sharder's own
+ServiceAccount, and the API server calls it by URL with the bundle of the
+certificates that it made itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from localcluster import AdminClient, ControlPlane
+from localcluster.admin import path_of
+from sharder.core.hashring import HashRing
+from sharder.core.membership import Membership
+from sharder.core.ringspec import parse_ring, resolve
+from sharder.core.views import RingView
+from sharder.core.webhookconfig import render_webhook, webhook_name
+from sharder.webhook.app import Limits, build_app
+from sharder.webhook.authority import ServingNames
+from sharder.webhook.certificates import Published
+from sharder.webhook.renewal import Lifetimes
+from sharder.webhook.secretstore import SelfManaged
+from sharder.webhook.server import BindAddress, WebhookServer
+from sharder.webhook.tls import TlsSwitch
+from shardsdk.kube.access import load_access
+from shardsdk.kube.client import Client
+from shardsdk.kube.clock import Clock, SystemClock
+from shardsdk.protocol.labels import RingLabels, parse_ring_name
+from shardsdk.protocol.objects import GroupResource, Resource
+
+#: What has to be installed first: `crds` and `rbac` of the repository.
+MANIFESTS = [Path(__file__).parents[2] / folder for folder in ("crds", "rbac")]
+SECRETS = Resource("", "v1", "secrets", "Secret")
+CONFIGMAPS = Resource("", "v1", "configmaps", "ConfigMap")
+WEBHOOKS = "admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
+RINGS = "sharding.timebertt.dev/v1alpha1/clusterrings"
+SHARDS = frozenset({"shard-0", "shard-1", "shard-2"})
+NAMES = ServingNames.of(["127.0.0.1"])
+
+
+def membership(shards: frozenset[str]) -> Membership:
+    return Membership(available=shards, ready=shards, ring=HashRing(shards))
+
+
+@dataclass
+class Admission:
+    """A ring over secrets (main) and configmaps (controlled) in one namespace, and the webhook that serves it."""
+
+    admin: AdminClient
+    namespace: str
+    labels: RingLabels
+    views: dict[str, RingView]
+    server: WebhookServer
+    published: Published
+    config: dict[str, Any]
+    outcomes: list[tuple[str, str]] = field(default_factory=list)
+
+    async def create(self, resource: str = "v1/secrets", *, dry_run: bool = False, **metadata: Any) -> dict[str, Any]:
+        query = {"dryRun": "All"} if dry_run else {}
+        path = path_of(resource, metadata.pop("namespace", self.namespace))
+        made: dict[str, Any] = await self.admin.request("POST", path, body={"metadata": metadata}, query=query)
+        return made
+
+    def shard_of(self, made: dict[str, Any]) -> str | None:
+        shard: str | None = (made["metadata"].get("labels") or {}).get(self.labels.shard)
+        return shard
+
+    def desired(self, name: str) -> str | None:
+        return self.views[self.namespace].membership.target(f"/Secret/{self.namespace}/{name}")
+
+    async def apply_config(self) -> None:
+        """Write the webhook configuration with the bundle of now, and wait until the API server calls by it."""
+        view = self.views[self.namespace]
+        client_config = {"url": f"https://127.0.0.1:{self.server.port}"}
+        self.config = render_webhook(view.resolved, client_config=client_config, ca_bundle=self.published.ca_bundle)
+        if await self.admin.find(WEBHOOKS, webhook_name(self.namespace)) is None:
+            await self.admin.create(WEBHOOKS, self.config)
+        else:
+            await self.admin.patch(WEBHOOKS, webhook_name(self.namespace), self.config)
+
+    async def in_force(self) -> None:
+        """Return once a created object comes back labelled."""
+        async with asyncio.timeout(20):
+            while self.shard_of(await self.create(dry_run=True, name="probe")) is None:
+                pass
+
+
+@asynccontextmanager
+async def webhook_in_force(
+    plane: ControlPlane,
+    admin: AdminClient,
+    namespace: str,
+    *,
+    limits: Limits | None = None,
+    certificates_clock: Clock | None = None,
+    lifetimes: Lifetimes | None = None,
+    refresh: Callable[[SelfManaged], None] = lambda source: None,
+) -> AsyncIterator[Admission]:
+    ring = await admin.create(
+        RINGS,
+        {
+            "metadata": {"name": namespace},
+            "kind": "ClusterRing",
+            "apiVersion": "sharding.timebertt.dev/v1alpha1",
+            "spec": {
+                "resources": [{"resource": "secrets", "controlledResources": [{"resource": "configmaps"}]}],
+                "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}},
+            },
+        },
+    )
+    served = {GroupResource("", "secrets"): SECRETS, GroupResource("", "configmaps"): CONFIGMAPS}
+    resolved, missing = resolve(parse_ring(ring), served)
+    assert not missing
+    views = {namespace: RingView(resolved, membership(SHARDS))}
+    kubeconfig = await plane.service_account_kubeconfig("sharding-system", "sharder")
+    async with Client(await load_access(str(kubeconfig))) as api:
+        source = SelfManaged(
+            api,
+            namespace="sharding-system",
+            names=NAMES,
+            clock=certificates_clock or SystemClock(),
+            lifetimes=lifetimes,
+        )
+        await source.refresh()
+        refresh(source)
+        outcomes: list[tuple[str, str]] = []
+        app = build_app(
+            views.get,
+            api,
+            clock=SystemClock(),
+            on_outcome=lambda name, outcome, seconds: outcomes.append((name, outcome)),
+            limits=limits,
+        )
+        server = WebhookServer(
+            app, TlsSwitch(source.published), clock=SystemClock(), address=BindAddress("127.0.0.1", 0)
+        )
+        server.bind()
+        running = asyncio.create_task(server.run())
+        admission = Admission(
+            admin, namespace, parse_ring_name(namespace), views, server, source.published, {}, outcomes
+        )
+        try:
+            await admission.apply_config()
+            await admission.in_force()
+            yield admission
+        finally:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+            server.close()
+            await admin.delete(WEBHOOKS, webhook_name(namespace))
+            await admin.delete(RINGS, namespace)
