@@ -32,8 +32,8 @@ unit: $(READY) ## run the tests that need no control plane
 	@$(RUN) pytest tests/unit tests/properties tests/scenarios $(ARGS)
 
 check: $(READY) ## lint, formatting, types, import rules
-	@$(RUN) ruff check --quiet . && $(RUN) ruff format --check --quiet .
-	@$(RUN) mypy --no-error-summary && $(VENV)/bin/lint-imports --no-logo --config pyproject.toml > $(VENV)/.imports || { cat $(VENV)/.imports; exit 1; }
+	@$(RUN) ruff check --quiet . && $(RUN) ruff format --check --quiet . && $(RUN) mypy --no-error-summary
+	@said=$$($(VENV)/bin/lint-imports --no-logo) || { echo "$$said"; exit 1; }
 
 fmt: $(READY) ## format the code and mend what can be mended
 	@$(RUN) ruff check --fix --quiet . ; $(RUN) ruff format .

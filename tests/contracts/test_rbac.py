@@ -76,7 +76,7 @@ USES: dict[tuple[str, str, str, str], dict[str, str]] = {
     (SHARD, "secrets", "", ""): {
         "list": "shardsdk/runtime/cache.py",
         "watch": "shardsdk/runtime/cache.py",
-        "patch": "shardsdk/runtime/sharded.py",
+        "patch": "shardsdk/runtime/drains.py",
     },
     (SHARD, "configmaps", "", ""): {
         "list": "shardsdk/runtime/cache.py",

@@ -1,0 +1,65 @@
+"""The one door: every target explains itself, and each recipe is a line or two."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+MAKEFILE = Path("Makefile").read_text()
+#: Recipe lines, a continued one counted once.
+RECIPES = {
+    name: recipe.replace("\\\n", "").splitlines()
+    for name, recipe in re.findall(r"^([a-z-]+):.*\n((?:\t.*\n)*)", MAKEFILE, re.MULTILINE)
+}
+
+
+@pytest.mark.parametrize("target", RECIPES)
+def test_recipe_is_a_line_or_two(target: str) -> None:
+    assert len(RECIPES[target]) <= 2
+
+
+def test_help_lists_every_target() -> None:
+    phony = re.search(r"^\.PHONY: (.*)$", MAKEFILE, re.MULTILINE)
+    assert phony is not None
+    listed = re.findall(r"^  make (\S+)", run_make("help"), re.MULTILINE)
+
+    assert sorted(listed) == sorted(phony[1].split()) == sorted(RECIPES)
+
+
+def test_settings_reach_the_commands() -> None:
+    assert "examples.demo --keep" in run_make("--dry-run", "--always-make", "demo", "KEEP=1")
+    assert "tests.simulation --seed 7 --runs 3" in run_make("--dry-run", "simulate", "SEED=7", "RUNS=3")
+    assert "pytest -k lease" in run_make("--dry-run", "test", "ARGS=-k lease")
+
+
+def test_set_up_on_an_incomplete_python_says_what_it_lacks(tmp_path: Path) -> None:
+    for path in (".ci", "Makefile", "requirements-dev.txt", "pyproject.toml"):
+        copy = shutil.copytree if Path(path).is_dir() else shutil.copy
+        copy(path, tmp_path / path)
+    (tmp_path / "ensurepip.py").write_text("raise ImportError('No module named ensurepip', name='ensurepip')")
+
+    done = make("setup", f"PYTHON=env PYTHONPATH=. {sys.executable}", folder=tmp_path)
+
+    assert done.returncode != 0
+    assert "lacks the standard module ensurepip" in done.stderr
+    assert "apt-get install python3-venv" in done.stderr
+    assert not (tmp_path / ".venv").exists()
+
+
+def run_make(*arguments: str) -> str:
+    done = make(*arguments)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def make(*arguments: str, folder: Path | None = None) -> subprocess.CompletedProcess[str]:
+    # Not as a part of the make that may run these tests: its settings would come along.
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
+    command = ["make", "--no-print-directory", *arguments]
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
