@@ -6,6 +6,7 @@ What a reconcile may say, and what becomes of its item:
 returns `None` or `Done()`      forgotten until its next event
 returns `RequeueAfter(30)`      comes back in 30 s, its backoff starts anew
 returns `Requeue()`             comes back after its backoff, without an error
+returns `Waiting()`             stays as it is: whoever returned it wakes it
 raises `TerminalError`          logged, forgotten until its next event
 raises `FenceClosed/LeaseLost`  dropped: the process is about to end
 raises anything else            logged, comes back after its backoff
@@ -24,6 +25,8 @@ import logging
 from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar, assert_never
+
+from prometheus_client import Counter
 
 from shardsdk.errors import ApiError, FenceClosed, LeaseLost, Retry, ShardingError, TerminalError
 from shardsdk.kube.clock import Clock
@@ -58,7 +61,12 @@ class RequeueAfter:
     priority: Priority = Priority.FRESH
 
 
-Outcome = Done | Requeue | RequeueAfter
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Not now: what the item waits for adds it to the queue; its backoff stays as it is."""
+
+
+Outcome = Done | Requeue | RequeueAfter | Waiting
 
 
 class Controller(Generic[K]):
@@ -154,33 +162,28 @@ class Controller(Generic[K]):
         match outcome:
             case Done():
                 self.queue.forget(item)
+                self._count(lambda metrics: metrics.succeeded)
             case Requeue(priority=priority):
                 self.queue.add_rate_limited(item, priority)
+                self._count(lambda metrics: metrics.requeued)
             case RequeueAfter(seconds=seconds, priority=priority):
                 self.queue.forget(item)
                 self.queue.add_after(item, seconds, priority)
+                self._count(lambda metrics: metrics.requeued_after)
+            case Waiting():
+                pass
             case _:
                 assert_never(outcome)
-        if self._metrics:
-            match outcome:
-                case Done():
-                    self._metrics.succeeded.inc()
-                case Requeue():
-                    self._metrics.requeued.inc()
-                case RequeueAfter():
-                    self._metrics.requeued_after.inc()
 
     def _fail(self, item: K, error: Exception) -> None:
-        if self._metrics:
-            self._metrics.failed.inc()
-            self._metrics.errors.inc()
+        self._count(lambda metrics: metrics.failed)
+        self._count(lambda metrics: metrics.errors)
         match error:
             case FenceClosed() | LeaseLost():
                 log.warning("Reconcile stopped: the lease is gone", extra=self._where(item, error))
                 self.queue.forget(item)
             case TerminalError():
-                if self._metrics:
-                    self._metrics.terminal_errors.inc()
+                self._count(lambda metrics: metrics.terminal_errors)
                 log.error("Reconcile failed for good; waiting for the next event", extra=self._where(item, error))
                 self.queue.forget(item)
             case ShardingError(retry=Retry.REFRESH):
@@ -195,15 +198,18 @@ class Controller(Generic[K]):
                 self.queue.add_rate_limited(item)
 
     def _give_up_waiting(self, item: K) -> None:
-        if self._metrics:
-            self._metrics.failed.inc()
-            self._metrics.errors.inc()
-            self._metrics.timeouts.inc()
+        self._count(lambda metrics: metrics.failed)
+        self._count(lambda metrics: metrics.errors)
+        self._count(lambda metrics: metrics.timeouts)
         log.warning(
             "Reconcile cancelled at its time limit; trying again",
             extra={**self._where(item), "timeout_seconds": self._timeout_seconds},
         )
         self.queue.add_rate_limited(item)
+
+    def _count(self, counter: Callable[[ControllerMetrics], Counter]) -> None:
+        if self._metrics:
+            counter(self._metrics).inc()
 
     def _where(self, item: K, error: Exception | None = None) -> dict[str, object]:
         where: dict[str, object] = {

@@ -1,0 +1,102 @@
+"""What a reconcile is handed: the object, the client, its children."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine, Mapping
+from concurrent.futures import Future
+from typing import Any, Generic, TypeVar
+
+from shardsdk.errors import LeaseLost
+from shardsdk.kube.api import Api
+from shardsdk.protocol.objects import GroupResource, ObjectMeta, Resource
+from shardsdk.runtime.cache import Cache
+from shardsdk.runtime.objects import Request, controller_reference, request_of
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class Context(Generic[T]):
+    """One reconcile of one object.
+
+    `object` is a copy of the freshest version in the cache, yours to change;
+    `metadata` its metadata; `request` its name; `api` the client to write with.
+    In a plain function (which runs in a thread) wrap calls of `api` in `run`.
+    """
+
+    __slots__ = ("_caches", "_cancelled", "_loop", "_thread", "api", "main", "metadata", "object", "request")
+
+    def __init__(
+        self,
+        request: Request,
+        thing: T,
+        metadata: ObjectMeta,
+        main: Resource,
+        api: Api,
+        caches: Mapping[GroupResource, Cache[Any]],
+    ) -> None:
+        self.request = request
+        self.object = thing
+        self.metadata = metadata
+        self.main = main
+        self.api = api
+        self._caches = caches
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
+        self._cancelled = threading.Event()
+
+    def children(self, resource: Resource) -> list[Any]:
+        """The objects of `resource` that this object controls, as the cache has them.
+
+        Raises: KeyError when the controller does not own that resource.
+        """
+        cache = self._caches[resource.group_resource]
+        found: list[Any] = self._on_loop(lambda: cache.controlled_by(self.metadata.uid))
+        return found
+
+    def child(self, resource: Resource, name: str) -> Any | None:
+        """The object of `resource` with this name that this object controls; `None`: the cache has none.
+
+        Raises: KeyError when the controller does not own that resource.
+        """
+        return next((child for child in self.children(resource) if request_of(child).name == name), None)
+
+    def controller_reference(self) -> dict[str, Any]:
+        """The entry of a child's `ownerReferences` that makes this object its controller."""
+        return controller_reference(self.main, self.metadata)
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether the reconcile is to stop; a plain function that takes long looks at it now and then."""
+        return self._cancelled.is_set()
+
+    def cancel(self) -> None:
+        """Have `cancelled` say yes, and every further `run` fail."""
+        self._cancelled.set()
+
+    def run(self, call: Coroutine[Any, Any, R]) -> R:
+        """Wait for a call of `api` in a plain function.
+
+        Raises: LeaseLost once the reconcile was cancelled, and whatever the call raises.
+        """
+        if self.cancelled:
+            call.close()
+            raise LeaseLost(f"reconcile of {self.request} was cancelled; it must not write any more")
+        return asyncio.run_coroutine_threadsafe(call, self._loop).result()
+
+    def _on_loop(self, read: Callable[[], R]) -> R:
+        """Read on the event loop's thread: caches change there."""
+        if threading.get_ident() == self._thread:
+            return read()
+        answer: Future[R] = Future()
+
+        def call() -> None:
+            try:
+                answer.set_result(read())
+            except BaseException as error:
+                answer.set_exception(error)
+
+        self._loop.call_soon_threadsafe(call)
+        return answer.result()

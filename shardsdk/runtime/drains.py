@@ -1,0 +1,182 @@
+"""Drains: the sharder asks for an object back, the shard gives it as soon as it can.
+
+    drain label seen ──> no new reconcile starts (the guard sees to that)
+                    ──> wait until none runs, in any controller of the resource
+                    ──> wait until this shard's own writes are answered or dead
+                    ──> remove both labels in one patch that holds the
+                        resourceVersion: the acknowledgement
+
+Guarantees (tests/unit/test_drains.py): an object is given away only when this
+shard is done with it.  A patch that meets a newer object changes nothing.
+
+Does not hurry a reconcile that runs, unless it is told after how long to cancel it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any, Final
+
+from shardsdk.core.guard import Verdict
+from shardsdk.errors import Conflict, NotFound
+from shardsdk.kube.api import Api
+from shardsdk.kube.clock import Clock
+from shardsdk.kube.reflector import Delta, EventKind
+from shardsdk.protocol.objects import ObjectMeta
+from shardsdk.runtime.cache import Cache
+from shardsdk.runtime.controller import Controller, Outcome, Requeue
+from shardsdk.runtime.identity import ShardIdentity
+from shardsdk.runtime.inflight import InFlight
+from shardsdk.runtime.metrics import ShardMetrics
+from shardsdk.runtime.objects import Request, metadata_of, request_of
+from shardsdk.runtime.queue import WorkQueue
+
+log = logging.getLogger(__name__)
+
+#: So many acknowledgements are under way at once; they are small and quick.
+CONCURRENT_ACKNOWLEDGEMENTS: Final = 16
+
+
+class Drains:
+    """Acknowledges the drains of one main resource; `run` it next to the cache.
+
+    `cancel(request)` cancels the reconciles of an object that is still busy
+    `cancel_after_seconds` after its drain was seen (`None`: never).
+    """
+
+    def __init__(
+        self,
+        identity: ShardIdentity,
+        cache: Cache[Any],
+        inflight: InFlight,
+        api: Api,
+        *,
+        clock: Clock,
+        cancel: Callable[[Request], object] | None = None,
+        cancel_after_seconds: float | None = None,
+        metrics: ShardMetrics | None = None,
+    ) -> None:
+        self._identity = identity
+        self._cache = cache
+        self._inflight = inflight
+        self._api = api
+        self._clock = clock
+        self._cancel = cancel
+        self._cancel_after_seconds = cancel_after_seconds
+        self._metrics = metrics
+        #: Drains seen and not acknowledged, each with the moment it was first seen.
+        self._open: dict[Request, float] = {}
+        #: Versions that were acknowledged; the cache may still show them for a moment.
+        self._acknowledged: dict[Request, str] = {}
+        self._waiting: set[Request] = set()
+        self._queue: WorkQueue[Request] = WorkQueue(clock, name=f"drains/{cache.resource.group_resource}")
+        self._controller: Controller[Request] = Controller(
+            self._queue.name, self._acknowledge, self._queue, clock=clock, concurrency=CONCURRENT_ACKNOWLEDGEMENTS
+        )
+        cache.listen(self._observe)
+
+    async def run(self) -> None:
+        """Acknowledge until cancelled, or until stopped and done."""
+        await self._controller.run()
+
+    async def stop(self) -> None:
+        """Begin no further acknowledgement."""
+        await self._queue.shut_down()
+
+    def add(self, request: Request) -> None:
+        """Look at an object that may have to be given away."""
+        self._queue.add(request)
+
+    @property
+    def waiting(self) -> int:
+        """How many drains were seen and not acknowledged yet."""
+        return len(self._open)
+
+    @property
+    def oldest_seconds(self) -> float:
+        """For how long the oldest of them has been waiting; 0 when there is none."""
+        return self._clock.monotonic() - min(self._open.values()) if self._open else 0.0
+
+    def _observe(self, delta: Delta[Any]) -> None:
+        request = request_of(delta.object)
+        if delta.kind is EventKind.DELETED or self._identity.judge(delta.object) is not Verdict.ACKNOWLEDGE:
+            self._open.pop(request, None)
+            self._acknowledged.pop(request, None)
+            self._count()
+            return
+        if request not in self._open:
+            self._open[request] = self._clock.monotonic()
+            self._count()
+            if self._cancel and self._cancel_after_seconds is not None:
+                self._queue.add_after(request, self._cancel_after_seconds)
+        self._queue.add(request)
+
+    async def _acknowledge(self, request: Request) -> Outcome | None:
+        if self._to_give_away(request) is None or not self._is_idle(request):
+            return None
+        await self._api.writes_settled()
+        # The world may have changed meanwhile: the drain withdrawn, the object newer.
+        metadata = self._to_give_away(request)
+        if metadata is None or not self._is_idle(request):
+            return None
+        ring = self._identity.ring
+        patch = {"resourceVersion": metadata.resource_version, "labels": {ring.shard: None, ring.drain: None}}
+        try:
+            await self._api.patch(self._cache.resource, request.name, request.namespace or None, {"metadata": patch})
+        except Conflict:
+            if self._metrics:
+                self._metrics.acknowledge_conflicts.inc()
+            return Requeue()  # the newer object is about to reach the cache
+        except NotFound:
+            return None
+        self._note_acknowledged(request, metadata)
+        return None
+
+    def _to_give_away(self, request: Request) -> ObjectMeta | None:
+        """The freshest metadata of an object that is to be acknowledged; `None`: it is not."""
+        thing = self._cache.peek(request)
+        if thing is None or self._identity.judge(thing) is not Verdict.ACKNOWLEDGE:
+            return None
+        metadata = metadata_of(thing)
+        return None if self._acknowledged.get(request) == metadata.resource_version else metadata
+
+    def _is_idle(self, request: Request) -> bool:
+        """Whether no reconcile runs; if one does, come back when it has ended."""
+        if not self._inflight.busy(request):
+            return True
+        if request not in self._waiting:
+            self._waiting.add(request)
+            self._inflight.when_idle(request, lambda: self._come_back(request))
+        limit, since = self._cancel_after_seconds, self._open.get(request)
+        if self._cancel and limit is not None and since is not None and self._clock.monotonic() - since >= limit:
+            log.warning("Reconcile cancelled: the object is being drained", extra=self._where(request))
+            self._cancel(request)
+        return False
+
+    def _come_back(self, request: Request) -> None:
+        self._waiting.discard(request)
+        self._queue.add(request)
+
+    def _note_acknowledged(self, request: Request, metadata: ObjectMeta) -> None:
+        thing = self._cache.peek(request)
+        if thing is not None and metadata_of(thing).resource_version == metadata.resource_version:
+            self._acknowledged[request] = metadata.resource_version
+        self._open.pop(request, None)
+        self._count()
+        if self._metrics:
+            self._metrics.acknowledged.inc()
+        log.debug("Drain acknowledged", extra=self._where(request))
+
+    def _count(self) -> None:
+        if self._metrics:
+            self._metrics.waiting_drains.set(len(self._open))
+
+    def _where(self, request: Request) -> dict[str, object]:
+        return {
+            "ring": self._identity.ring.ring,
+            "shard": self._identity.shard,
+            "resource": str(self._cache.resource.group_resource),
+            "namespace": request.namespace,
+            "object": request.name,
+        }
