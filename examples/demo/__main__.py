@@ -1,0 +1,230 @@
+"""`python -m examples.demo [--keep]`: the story, step by step."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import base64
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from examples.demo.screen import Screen
+from examples.demo.watching import SECRETS, Watching
+from localcluster import ControlPlane
+from localcluster.installation import ROOT, Installation, SharderTimings
+from shardsdk.kube.access import load_access
+from shardsdk.kube.client import Client
+
+RING = "checksum"
+NAMESPACE = "default"
+SECRETS_MADE = 300
+#: Leases of the demo's shards: short, so that a crash is dealt with while one watches.
+LEASE_SECONDS = 3
+STEP_SECONDS = 60.0
+
+
+@dataclass(slots=True)
+class Demo:
+    """What the steps share."""
+
+    screen: Screen
+    plane: ControlPlane
+    installation: Installation
+    watching: Watching
+    api: Client
+    shard_kubeconfig: Path
+    failures: list[str] = field(default_factory=list)
+
+    async def start_shard(self, name: str) -> None:
+        """Start a shard of examples/checksum, under the controller's own ServiceAccount."""
+        arguments = ["--ring", RING, "--namespace", NAMESPACE, "--lease-seconds", str(LEASE_SECONDS)]
+        await self.installation.start_shard(
+            name, module="examples.checksum", arguments=arguments, kubeconfig=self.shard_kubeconfig
+        )
+        self.watching.living.add(name)
+
+    async def make_secrets(self, first: int, count: int) -> None:
+        """Create Secrets, a few at a time."""
+        gate = asyncio.Semaphore(16)
+
+        async def make(number: int) -> None:
+            value = base64.b64encode(f"value of {number}".encode()).decode()
+            body = {"metadata": {"name": f"demo-{number:03}"}, "data": {"key": value}}
+            async with gate:
+                await self.api.create(SECRETS, {"apiVersion": "v1", "kind": "Secret", **body}, NAMESPACE)
+
+        await asyncio.gather(*(make(number) for number in range(first, first + count)))
+
+    async def step(self, title: str, act: Callable[[], Awaitable[None]], done: Callable[[], bool]) -> None:
+        """Do something, wait until all is well again, and show what happened."""
+        watching = self.watching
+        self.screen.title(title)
+        watching.handovers.clear()
+        watching.moved_configmaps = 0
+        began = time.monotonic()
+        await act()
+        try:
+            await watching.until(lambda: done() and watching.calm(), STEP_SECONDS, title)
+        except TimeoutError as error:
+            self.failures.append(str(error))
+            self.screen.bad(str(error))
+        self.screen.handovers(watching.handovers, watching.moved_configmaps, time.monotonic() - began)
+        self.screen.spread(watching.spread(), watching.living)
+        self.check()
+
+    def check(self) -> None:
+        """Look at every object."""
+        problems = self.watching.problems()
+        count = len(self.watching.secrets.store)
+        if not problems:
+            self.screen.good(
+                f"all {count} secrets have exactly one living owner;"
+                " every configmap is on its secret's shard, right, and made once"
+            )
+            return
+        self.failures += problems
+        for problem in problems[:5]:
+            self.screen.bad(problem)
+
+    def owned(self, shard: str) -> int:
+        """How many Secrets a shard owns."""
+        return self.watching.spread().get(shard, (0, 0, 0))[0]
+
+
+async def tell(demo: Demo) -> None:
+    """The story."""
+    watching, installation = demo.watching, demo.installation
+
+    async def begin() -> None:
+        for number in (1, 2, 3):
+            await demo.start_shard(f"shard-{number}")
+        await demo.make_secrets(0, SECRETS_MADE)
+
+    await demo.step(
+        f"Three shards share {SECRETS_MADE} secrets", begin, lambda: len(watching.secrets.store) >= SECRETS_MADE
+    )
+
+    async def join() -> None:
+        await demo.start_shard("shard-4")
+
+    await demo.step("A fourth shard joins", join, lambda: demo.owned("shard-4") > SECRETS_MADE // 8)
+
+    async def leave() -> None:
+        code = await installation.shards["shard-2"].stop()
+        watching.bury("shard-2")
+        if code != 0:
+            demo.failures.append(f"shard-2 stopped with exit code {code} instead of 0")
+
+    await demo.step("One shard leaves gracefully (SIGTERM)", leave, lambda: demo.owned("shard-2") == 0)
+
+    async def crash() -> None:
+        await installation.shards["shard-3"].kill()
+        watching.bury("shard-3")
+
+    await demo.step("One shard is killed (SIGKILL)", crash, lambda: demo.owned("shard-3") == 0)
+    demo.screen.say(f"(its lease lasts {LEASE_SECONDS} s: nobody may touch its objects before)")
+
+    async def behead() -> None:
+        leader = await installation.leader()
+        await leader.process.kill()
+        await installation.forget_sharder(leader.process.name)
+        demo.screen.say(f"{leader.process.name} led and is dead; 20 more secrets meanwhile")
+        await demo.make_secrets(SECRETS_MADE, 20)
+        successor = await installation.leader()
+        demo.screen.say(f"{successor.process.name} leads now")
+
+    await demo.step(
+        "The leading sharder is killed", behead, lambda: len(watching.secrets.store) >= SECRETS_MADE + 20
+    )
+    moved = [each for each in watching.handovers if each.before is not None]
+    if moved:
+        demo.failures.append(f"{len(moved)} secrets moved because of the sharder's failover")
+        demo.screen.bad(demo.failures[-1])
+    else:
+        demo.screen.good("nothing moved because of the failover")
+
+
+async def main(keep: bool) -> int:
+    """Set everything up, tell the story; returns the exit code."""
+    screen = Screen()
+    began = time.monotonic()
+    screen.title("Setting up: etcd, API server, controller manager, two sharders")
+    timings = SharderTimings()
+    async with ControlPlane() as plane, Installation(plane, timings) as installation:
+        await plane.apply(ROOT / "rbac" / "shard.yaml")
+        await installation.ring(
+            RING,
+            {
+                "resources": [
+                    {
+                        "group": "",
+                        "resource": "secrets",
+                        "controlledResources": [{"group": "", "resource": "configmaps"}],
+                    }
+                ],
+                "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": NAMESPACE}},
+            },
+        )
+        shard_kubeconfig = await plane.service_account_kubeconfig(NAMESPACE, "checksum")
+        await asyncio.gather(*(installation.start_sharder(f"sharder-{number}") for number in (1, 2)))
+        access = await load_access(str(plane.admin_kubeconfig))
+        async with Client(access) as api, asyncio.TaskGroup() as tasks:
+            watching = Watching(api, RING, NAMESPACE)
+            watch = tasks.create_task(watching.run())
+            await watching.secrets.synced.wait()
+            await watching.configmaps.synced.wait()
+            screen.say(f"ready after {time.monotonic() - began:.1f} s; logs: {installation.logs}")
+            demo = Demo(screen, plane, installation, watching, api, shard_kubeconfig)
+            await tell(demo)
+            screen.title("Done" if not demo.failures else "Failed")
+            screen.say(f"{time.monotonic() - began:.0f} s in all")
+            if keep and not demo.failures:
+                await stay(demo)
+            watch.cancel()
+        if demo.failures:
+            screen.bad(f"{len(demo.failures)} checks failed; logs are kept in {installation.logs}")
+            raise DemoFailed
+    return 0
+
+
+class DemoFailed(Exception):
+    """A check did not hold; what is running ends, the logs stay."""
+
+
+async def stay(demo: Demo) -> None:
+    """Leave everything running and say how to play with it."""
+    kubectl = " ".join(demo.plane.binaries.kubectl)
+    label = demo.watching.labels.shard
+    demo.screen.say("Everything keeps running until Ctrl-C. In another terminal:")
+    for line in (
+        f"export KUBECONFIG={demo.plane.admin_kubeconfig}",
+        f"alias k='{kubectl}'",
+        f"k get clusterring {RING} -o wide",
+        "k get leases -L alpha.sharding.timebertt.dev/state",
+        f"k get secrets,configmaps -L {label}",
+        "k create secret generic mine --from-literal=key=value",
+        f"k label secret mine {label}-      # the sharder puts it back",
+        "k delete lease shard-1             # its shard steps down, its objects move once it would have run out",
+    ):
+        demo.screen.say(f"  {line}")
+    await asyncio.Event().wait()
+
+
+def run() -> int:
+    """Parse the command line and run."""
+    parser = argparse.ArgumentParser(prog="python -m examples.demo", description=__doc__)
+    parser.add_argument("--keep", action="store_true", help="leave everything running at the end")
+    options = parser.parse_args()
+    try:
+        return asyncio.run(main(options.keep))
+    except KeyboardInterrupt:
+        return 0
+    except DemoFailed:
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(run())

@@ -1,0 +1,302 @@
+"""This project installed on a control plane of this machine: sharder replicas and shards as processes.
+
+Does: what the chart does on a cluster (CRD, roles, ServiceAccounts), and what
+nodes do (start processes, each under its own identity, with a port of its own;
+a forwarder plays the Service in front of the sharders).  Every process runs
+with a ServiceAccount's token, never as administrator.
+
+Refuses: to hide anything: a process that ends unasked is an error that names
+its log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+import aiohttp
+import yaml
+
+from localcluster.control_plane import ControlPlane
+from localcluster.errors import ComponentFailed
+from localcluster.forwarder import Backend, Forwarder
+from localcluster.ports import LOOPBACK, ReservedPort, reserve_port
+from localcluster.process import Supervisor
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+#: Time for a Python process to start on a loaded machine.
+START_SECONDS: Final = 60.0
+#: Time for one to stop in order.
+STOP_SECONDS: Final = 30.0
+POLL_SECONDS: Final = 0.05
+RINGS: Final = "sharding.timebertt.dev/v1alpha1/clusterrings"
+
+
+class Process:
+    """One process, under the supervisor that ends it when its owner is gone."""
+
+    def __init__(self, name: str, argv: Sequence[str], supervisor: Supervisor) -> None:
+        self.name = name
+        self.argv = tuple(argv)
+        self.pid = 0
+        self._supervisor = supervisor
+
+    @property
+    def log(self) -> Path:
+        """The file with the process's output."""
+        return self._supervisor.log(self.name)
+
+    @property
+    def running(self) -> bool:
+        """Whether the process is there (it may be paused)."""
+        return self.pid != 0 and self._supervisor.exit_code(self.name) is None
+
+    def start(self) -> None:
+        """Start the process."""
+        env = {"HOME": str(self._supervisor.folder), "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
+        self.pid = self._supervisor.start(self.name, self.argv, env)
+
+    def pause(self) -> None:
+        """Stop it in its tracks (SIGSTOP)."""
+        self._supervisor.signal(self.name, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let it go on (SIGCONT)."""
+        self._supervisor.signal(self.name, signal.SIGCONT)
+
+    async def kill(self) -> None:
+        """End it at once (SIGKILL)."""
+        self._supervisor.signal(self.name, signal.SIGKILL)
+        await self.ended()
+
+    async def stop(self) -> int:
+        """Ask it to stop in order (SIGTERM) and wait; returns its exit code."""
+        self._supervisor.signal(self.name, signal.SIGTERM)
+        return await self.ended()
+
+    async def ended(self, timeout_seconds: float = STOP_SECONDS) -> int:
+        """Wait for its end; returns the exit code (negative: by which signal).
+
+        Raises: TimeoutError.
+        """
+        await self._supervisor.ended(self.name, timeout_seconds)
+        code = self._supervisor.exit_code(self.name)
+        assert code is not None
+        return code
+
+    def failure(self, what: str) -> ComponentFailed:
+        """An error that names the log and quotes its end."""
+        return self._supervisor.failure(self.name, what)
+
+
+@dataclass(frozen=True, slots=True)
+class Sharder:
+    """A sharder replica and its addresses."""
+
+    process: Process
+    health_url: str
+    metrics_url: str
+    webhook_port: int
+
+    @property
+    def backend(self) -> Backend:
+        """The replica as the forwarder knows it."""
+        return Backend(LOOPBACK, self.webhook_port, f"{self.health_url}/readyz")
+
+
+@dataclass(frozen=True, slots=True)
+class SharderTimings:
+    """Settings that tests and demo make shorter than the defaults; seconds."""
+
+    lease_duration: float = 3.0
+    renew_deadline: float = 2.0
+    retry_period: float = 0.5
+    staleness: float = 3.0
+    sync_period: float = 300.0
+    graceful_shutdown: float = 10.0
+
+
+@dataclass(slots=True)
+class Installation:
+    """The project on `plane`; an async context manager that ends its processes."""
+
+    plane: ControlPlane
+    timings: SharderTimings = field(default_factory=SharderTimings)
+    webhook: bool = True
+    config: Mapping[str, Any] = field(default_factory=dict)
+    sharders: dict[str, Sharder] = field(default_factory=dict)
+    shards: dict[str, Process] = field(default_factory=dict)
+    _supervisor: Supervisor = field(default_factory=Supervisor)
+    _forwarder: Forwarder = field(default_factory=Forwarder)
+    _ports: list[ReservedPort] = field(default_factory=list)
+
+    async def __aenter__(self) -> Self:
+        await self._forwarder.__aenter__()
+        await self.plane.apply(ROOT / "crds", ROOT / "rbac" / "sharder.yaml")
+        self.sharder_kubeconfig = await self.plane.service_account_kubeconfig("sharding-system", "sharder")
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._supervisor.close(keep_logs=error is not None)
+        for port in self._ports:
+            port.release()
+        await self._forwarder.__aexit__(kind, error, trace)
+
+    @property
+    def logs(self) -> Path:
+        """The folder with the processes' logs."""
+        return self._supervisor.logs
+
+    @property
+    def forwarder(self) -> Forwarder:
+        """What plays the Service in front of the sharders."""
+        return self._forwarder
+
+    # -- sharder -----------------------------------------------------------
+
+    async def start_sharder(self, name: str, *, wait: bool = True) -> Sharder:
+        """Start a replica, and wait until it is ready unless told otherwise."""
+        ports = [reserve_port() for _ in range(3)]
+        self._ports += ports
+        health, metrics, webhook = (port.number for port in ports)
+        path = self._supervisor.folder / f"{name}.yaml"
+        path.write_text(yaml.safe_dump(self._config(health, metrics, webhook)))
+        argv = [sys.executable, "-m", "sharder", "--config", str(path), "--kubeconfig", str(self.sharder_kubeconfig)]
+        process = Process(name, argv, self._supervisor)
+        replica = Sharder(process, f"http://{LOOPBACK}:{health}", f"http://{LOOPBACK}:{metrics}", webhook)
+        self.sharders[name] = replica
+        process.start()
+        self._forward()
+        if wait:
+            await self.ready(replica)
+        return replica
+
+    def _config(self, health: int, metrics: int, webhook: int) -> dict[str, Any]:
+        timings = self.timings
+        base: dict[str, Any] = {
+            "apiVersion": "config.sharding.timebertt.dev/v1alpha1",
+            "kind": "SharderConfig",
+            "leaderElection": {
+                "leaseDuration": f"{timings.lease_duration}s",
+                "renewDeadline": f"{timings.renew_deadline}s",
+                "retryPeriod": f"{timings.retry_period}s",
+            },
+            "health": {"bindAddress": f"{LOOPBACK}:{health}"},
+            "metrics": {"bindAddress": f"{LOOPBACK}:{metrics}"},
+            "controller": {
+                "sharder": {
+                    "syncPeriod": f"{timings.sync_period}s",
+                    "webhookStalenessSeconds": timings.staleness,
+                }
+            },
+            "webhook": {
+                "enabled": self.webhook,
+                "server": {"host": LOOPBACK, "port": webhook},
+                "config": {"clientConfig": {"url": f"https://{LOOPBACK}:{self._forwarder.port}"}},
+            },
+            "gracefulShutDown": f"{timings.graceful_shutdown}s",
+        }
+        return base | dict(self.config)
+
+    async def ready(self, replica: Sharder, timeout_seconds: float = START_SECONDS) -> None:
+        """Wait until a replica is ready.
+
+        Raises: ComponentFailed when it ended, or is not ready by then; with what it waits for.
+        """
+        said = "never answered"
+        try:
+            async with asyncio.timeout(timeout_seconds), aiohttp.ClientSession() as session:
+                while replica.process.running:
+                    try:
+                        async with session.get(f"{replica.health_url}/readyz?verbose") as answer:
+                            said = await answer.text()
+                            if answer.status == 200:
+                                break
+                    except aiohttp.ClientError:
+                        pass
+                    await asyncio.sleep(POLL_SECONDS)
+                else:
+                    raise replica.process.failure("ended while it was starting")
+        except TimeoutError as error:
+            raise replica.process.failure(f"is not ready after {timeout_seconds:.0f} s ({said})") from error
+        if self.webhook:
+            ready = sum(1 for each in self.sharders.values() if each.process.running)
+            await self._wait_forwarded(replica, ready)
+
+    async def _wait_forwarded(self, replica: Sharder, ready: int) -> None:
+        async with asyncio.timeout(START_SECONDS):
+            while replica.backend not in self._forwarder.ready:
+                await asyncio.sleep(POLL_SECONDS)
+
+    async def leader(self) -> Sharder:
+        """The replica that leads, as its metrics say.
+
+        Raises: TimeoutError.
+        """
+        async with asyncio.timeout(START_SECONDS), aiohttp.ClientSession() as session:
+            while True:
+                for replica in self.sharders.values():
+                    if replica.process.running and await _leads(session, replica):
+                        return replica
+                await asyncio.sleep(POLL_SECONDS)
+
+    async def metrics(self, replica: Sharder) -> str:
+        """What a replica's /metrics says."""
+        async with aiohttp.ClientSession() as session, session.get(f"{replica.metrics_url}/metrics") as answer:
+            return await answer.text()
+
+    async def forget_sharder(self, name: str) -> None:
+        """Take a replica that has ended out of the Service."""
+        self.sharders.pop(name, None)
+        self._forward()
+
+    def _forward(self) -> None:
+        self._forwarder.replace([each.backend for each in self.sharders.values()])
+
+    # -- rings and shards --------------------------------------------------
+
+    async def ring(self, name: str, spec: Mapping[str, Any]) -> None:
+        """Declare a ring, with the role that lets the sharder place its objects."""
+        manifest = {
+            "apiVersion": "sharding.timebertt.dev/v1alpha1",
+            "kind": "ClusterRing",
+            "metadata": {"name": name},
+            "spec": dict(spec),
+        }
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "sharder", "rbac", "-f", "-",
+            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, cwd=ROOT,
+        )  # fmt: skip
+        roles, _ = await process.communicate(json.dumps(manifest).encode())
+        await self.plane.apply(stdin=roles.decode())
+        await self.plane.apply(stdin=json.dumps(manifest))
+
+    async def start_shard(
+        self, name: str, *, module: str, arguments: Sequence[str] = (), kubeconfig: Path | None = None
+    ) -> Process:
+        """Start a shard: a Python module that takes --name and --kubeconfig."""
+        argv = [sys.executable, "-m", module, "--name", name, *arguments]
+        if kubeconfig is not None:
+            argv += ["--kubeconfig", str(kubeconfig)]
+        process = Process(name, argv, self._supervisor)
+        self.shards[name] = process
+        process.start()
+        return process
+
+
+async def _leads(session: aiohttp.ClientSession, replica: Sharder) -> bool:
+    try:
+        async with session.get(f"{replica.metrics_url}/metrics") as answer:
+            lines = (await answer.text()).splitlines()
+    except aiohttp.ClientError:
+        return False
+    return any(line.startswith("leader_election_master_status{") and line.endswith(" 1.0") for line in lines)
