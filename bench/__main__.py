@@ -1,0 +1,213 @@
+"""`python -m bench [--objects N] [--json FILE]`: rates, latencies, CPU and memory of the sharder.
+
+The figures in brackets are the limit, measured in the same run: what the API
+server does without a ring, by the same clients.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from bench.load import CONFIGMAPS, Figures, Usage, creates, generated, measure, patches
+from bench.shards import Owners, Shard
+from localcluster import ControlPlane
+from localcluster.installation import Installation, SharderTimings
+from shardsdk.kube.access import load_access
+from shardsdk.kube.client import Client
+from shardsdk.kube.clock import SystemClock
+from shardsdk.protocol.objects import NAMESPACES
+from sharder.core.hashring import HashRing
+from sharder.core.keys import main_key
+
+RING = "bench"
+NAMESPACE = "bench"
+BASELINE = "bench-raw"
+
+
+@dataclass(slots=True)
+class Bench:
+    """One run and what it found."""
+
+    api: Client
+    installation: Installation
+    objects: int
+    owners: Owners
+    shards: dict[str, Shard] = field(default_factory=dict)
+    report: dict[str, float] = field(default_factory=dict)
+
+    def say(self, name: str, value: float, unit: str, limit: str = "") -> None:
+        """Note and print one figure."""
+        self.report[name] = round(value, 4)
+        print(f"  {name:<44} {value:>10.2f} {unit:<12} {limit}", flush=True)
+
+    def usage(self) -> Usage:
+        """What the sharder has used."""
+        (replica,) = self.installation.sharders.values()
+        return Usage.of(replica.process.pid)
+
+    async def start_shard(self, name: str, *, lease_seconds: int = 15, fenced: bool = True) -> Shard:
+        """Add a shard."""
+        shard = self.shards[name] = Shard(
+            self.api, RING, name, "default", lease_seconds=lease_seconds, fenced=fenced
+        )
+        await shard.start()
+        return shard
+
+
+async def baseline(bench: Bench) -> tuple[Figures, Figures]:
+    """What the API server does without us."""
+    await measure(creates(bench.api, BASELINE, "warm", 300))
+    made = await measure(creates(bench.api, BASELINE, "raw", bench.objects))
+    patched = await measure(patches(bench.api, BASELINE, "raw", bench.objects))
+    print("raw API server", flush=True)
+    bench.say("raw creates", made.rate, "/s")
+    bench.say("raw creates p99", made.p99, "ms")
+    bench.say("raw patches", patched.rate, "/s")
+    return made, patched
+
+
+async def creating(bench: Bench, raw: Figures) -> None:
+    """Creates through the ring."""
+    print("creates through the ring (webhook)", flush=True)
+    for name in ("shard-1", "shard-2", "shard-3"):
+        await bench.start_shard(name)
+    await measure(creates(bench.api, NAMESPACE, "warm", 300))
+    before = bench.usage()
+    made = await measure(creates(bench.api, NAMESPACE, "object", bench.objects))
+    after = bench.usage()
+    total = bench.objects + 300
+    await bench.owners.until(lambda counts: owned(counts) == total)
+    bench.say("creates", made.rate, "/s", f"[{raw.rate:.0f} raw: {made.rate / raw.rate:.2f}]")
+    bench.say("creates p50", made.p50, "ms", f"[{raw.p50:.1f} raw]")
+    bench.say("creates p99", made.p99, "ms", f"[{raw.p99:.1f} raw]")
+    cpu = (after.cpu_seconds - before.cpu_seconds) * 1000 / bench.objects
+    bench.say("CPU per placement (webhook)", cpu, "ms")
+    began = time.perf_counter()
+    named = await measure(generated(bench.api, NAMESPACE, "generated", 500))
+    await bench.owners.until(lambda counts: owned(counts) == total + 500)
+    bench.say("generateName creates", named.rate, "/s")
+    bench.say("generateName: all placed after", time.perf_counter() - began, "s")
+
+
+def owned(counts: Counter[str]) -> int:
+    """How many objects carry a shard's label."""
+    return sum(number for name, number in counts.items() if name)
+
+
+async def scaling_out(bench: Bench, raw: Figures) -> None:
+    """A shard joins: its share is drained, acknowledged and handed over."""
+    print("scale-out (drain, acknowledge, assign)", flush=True)
+    names = [*bench.shards, "shard-4"]
+    ring = HashRing(names)
+    label_counts = bench.owners.counts.copy()
+    expected = 0
+    async for page in bench.api.pages(CONFIGMAPS, NAMESPACE):
+        expected += sum(
+            ring.owner(main_key("", "ConfigMap", NAMESPACE, each.metadata.name)) == "shard-4" for each in page
+        )
+    before, began = bench.usage(), time.perf_counter()
+    await bench.start_shard("shard-4")
+    await bench.owners.until(lambda counts: counts["shard-4"] >= expected)
+    moving(bench, "scale-out", expected, time.perf_counter() - began, before, raw)
+    assert label_counts["shard-4"] == 0
+
+
+def moving(bench: Bench, name: str, count: int, seconds: float, before: Usage, raw: Figures) -> None:
+    """Figures of one handover of `count` objects."""
+    after = bench.usage()
+    bench.say(f"{name}: objects moved", count, "")
+    bench.say(f"{name}: rate", count / seconds, "objects/s", f"[{raw.rate:.0f} raw patches/s]")
+    bench.say(f"{name}: CPU per move", (after.cpu_seconds - before.cpu_seconds) * 1000 / max(count, 1), "ms")
+
+
+async def leaving(bench: Bench, raw: Figures) -> None:
+    """A shard releases its lease."""
+    print("graceful exit", flush=True)
+    count = bench.owners.counts["shard-2"]
+    before, began = bench.usage(), time.perf_counter()
+    await bench.shards.pop("shard-2").release()
+    await bench.owners.until(lambda counts: counts["shard-2"] == 0)
+    moving(bench, "graceful exit", count, time.perf_counter() - began, before, raw)
+
+
+async def crashing(bench: Bench, raw: Figures) -> None:
+    """Shards stop renewing: a fenced one (our SDK), then one that promises nothing (a Go shard)."""
+    for name, kind in (("shard-3", "fenced"), ("shard-5", "unfenced")):
+        print(f"crash of a {kind} shard (lease of 15 s)", flush=True)
+        if name not in bench.shards:
+            await bench.start_shard(name, fenced=kind == "fenced")
+            await bench.owners.until(lambda counts, name=name: counts[name] > 0)
+            await asyncio.sleep(15.0)  # a last drain may be on its way; what follows counts from a renewal
+        count = bench.owners.counts[name]
+        before = bench.usage()
+        renewed = bench.shards.pop(name).crash()
+        await bench.owners.until(lambda counts, name=name: counts[name] == 0)
+        bench.say(f"{kind} crash: last renewal to last object", time.monotonic() - renewed, "s")
+        after = bench.usage()
+        cpu = (after.cpu_seconds - before.cpu_seconds) * 1000 / max(count, 1)
+        bench.say(f"{kind} crash: CPU per move", cpu, "ms", f"[{count} objects, {raw.rate:.0f} raw patches/s]")
+
+
+async def growing(bench: Bench) -> None:
+    """Memory and CPU at rest, with few and with many objects."""
+    print("memory and CPU at rest", flush=True)
+    bench.say("resident memory", bench.usage().resident_mib, "MiB", f"[{owned(bench.owners.counts)} objects]")
+    more = 10 * bench.objects
+    await measure(creates(bench.api, NAMESPACE, "more", more))
+    before = bench.usage()
+    await asyncio.sleep(20.0)  # what rest costs can only be measured by resting
+    after = bench.usage()
+    bench.say("resident memory", after.resident_mib, "MiB", f"[{owned(bench.owners.counts)} objects]")
+    bench.say("CPU at rest", (after.cpu_seconds - before.cpu_seconds) / 20.0 * 100, "% of a core")
+
+
+async def main(objects: int, output: Path | None) -> None:
+    """Run everything."""
+    timings = SharderTimings(lease_duration=15, renew_deadline=10, retry_period=2, staleness=10)
+    async with ControlPlane() as plane, Installation(plane, timings) as installation:
+        access = await load_access(str(plane.admin_kubeconfig))
+        async with Client(access) as api, Client(access) as watching:
+            for name in (NAMESPACE, BASELINE):
+                body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+                await api.create(NAMESPACES, body)
+            selector = {"matchLabels": {"kubernetes.io/metadata.name": NAMESPACE}}
+            resources = [{"group": "", "resource": "configmaps"}]
+            await installation.ring(RING, {"resources": resources, "namespaceSelector": selector})
+            await installation.start_sharder("sharder-1")
+            await installation.leader()
+            owners = Owners(watching, RING, NAMESPACE)
+            watch = asyncio.create_task(owners.run())
+            bench = Bench(api, installation, objects, owners)
+            made, patched = await baseline(bench)
+            await creating(bench, made)
+            await scaling_out(bench, patched)
+            await leaving(bench, patched)
+            await crashing(bench, patched)
+            await growing(bench)
+            watch.cancel()
+            for shard in bench.shards.values():
+                shard.crash()
+            if output is not None:
+                output.write_text(json.dumps(bench.report, indent=2))
+
+
+def run() -> int:
+    """Parse the command line and run."""
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("--objects", type=int, default=2000, help="objects per figure")
+    parser.add_argument("--json", type=Path, help="write the figures to this file as well")
+    options = parser.parse_args()
+    assert SystemClock().monotonic() > 0
+    asyncio.run(main(options.objects, options.json))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(run())
