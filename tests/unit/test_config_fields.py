@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import math
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sharder.config import (
@@ -48,6 +49,7 @@ def test_what_go_does_not_read_as_a_duration_is_refused(text: str) -> None:
         parse_duration(text)
 
 
+@settings(deadline=None)
 @given(st.integers(min_value=-(2**62), max_value=2**62))
 def test_a_rendered_duration_reads_back(nanoseconds: int) -> None:
     seconds = nanoseconds / 1e9
@@ -163,6 +165,11 @@ def test_the_reference_lists_every_field_with_default_and_meaning() -> None:
     assert shown["webhook.config.clientConfig.service.name"] == "`sharder`"
     assert shown["gracefulShutDown"] == "`15s`"
     assert all(len(row) == 3 and len(row[2]) > 10 for row in rows)
+
+
+def test_the_page_in_docs_has_the_reference_as_the_code_prints_it() -> None:
+    page = Path(__file__).parents[2] / "docs" / "configuration.md"
+    assert page.read_text().endswith(f"\n\n{render_reference()}")
 
 
 def make_certificate() -> bytes:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sharder.config import (
@@ -325,6 +325,7 @@ _paths = st.sampled_from(
 )  # fmt: skip
 
 
+@settings(deadline=None)
 @given(values=st.dictionaries(_paths, _anything, max_size=4))
 def test_whatever_stands_in_a_file_is_accepted_or_explained(values: dict[str, Any]) -> None:
     raw: dict[str, Any] = dict(HEADER)
