@@ -133,6 +133,7 @@ class Installation:
     config: Mapping[str, Any] = field(default_factory=dict)
     sharders: dict[str, Sharder] = field(default_factory=dict)
     shards: dict[str, Process] = field(default_factory=dict)
+    sharder_kubeconfig: Path = field(init=False)
     _supervisor: Supervisor = field(default_factory=Supervisor)
     _forwarder: Forwarder = field(default_factory=Forwarder)
     _ports: list[ReservedPort] = field(default_factory=list)

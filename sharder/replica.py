@@ -17,8 +17,6 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Final
 
-from shardsdk.runtime.election import ElectionTimings, LeaderElector
-
 from sharder.controllers.holds import CommitProof
 from sharder.controllers.leases import LeaseController
 from sharder.controllers.namespaces import Namespaces
@@ -36,6 +34,7 @@ from shardsdk.errors import LeaseLost
 from shardsdk.kube.api import Api, Fence
 from shardsdk.kube.clock import Clock
 from shardsdk.protocol.labels import SHARDER_SERVICE_ACCOUNT, SYSTEM_NAMESPACE
+from shardsdk.runtime.election import ElectionTimings, LeaderElector
 from shardsdk.runtime.queue import RateLimit, WorkQueue
 
 log = logging.getLogger(__name__)

@@ -13,19 +13,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 from urllib.parse import urlsplit
 
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
-from shardsdk.runtime.election import ElectionTimings
 
 from sharder.config import BindAddress, SharderConfig
 from sharder.controllers.rings import WebhookSettings
-from sharder.core.selectors import LabelSelector, parse_selector
 from sharder.replica import Replica, ReplicaSettings
 from sharder.telemetry import Telemetry, measure_loop_lag
 from sharder.webhook.app import build_app
@@ -36,11 +33,11 @@ from sharder.webhook.secretstore import SelfManaged
 from sharder.webhook.server import BindAddress as WebhookAddress
 from sharder.webhook.server import WebhookServer
 from sharder.webhook.tls import TlsSwitch
-from shardsdk.errors import ConfigurationError
 from shardsdk.kube.access import Access
 from shardsdk.kube.api import Api
 from shardsdk.kube.client import Client
 from shardsdk.kube.clock import Clock, SystemClock
+from shardsdk.runtime.election import ElectionTimings
 from shardsdk.runtime.events import EventRecorder
 from shardsdk.runtime.health import Address, Checks, Endpoints, serve
 from shardsdk.version import VERSION
@@ -243,17 +240,8 @@ def replica_settings(config: SharderConfig) -> ReplicaSettings:
         sync_period_seconds=sharder.sync_period_seconds,
         staleness_seconds=sharder.webhook_staleness_seconds,
         settle_after_seconds=sharder.webhook_staleness_seconds,
-        default_scope=_default_scope(config.webhook.config.namespace_selector),
+        default_scope=config.webhook.config.namespace_selector,
     )
-
-
-def _default_scope(selector: Mapping[str, Any] | None) -> LabelSelector | None:
-    if selector is None:
-        return None
-    parsed, problems = parse_selector(selector, "webhook.config.namespaceSelector")
-    if problems:
-        raise ConfigurationError(" | ".join(map(str, problems)))
-    return parsed
 
 
 def serving_names(config: SharderConfig) -> ServingNames:

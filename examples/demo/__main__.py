@@ -136,9 +136,7 @@ async def tell(demo: Demo) -> None:
         successor = await installation.leader()
         demo.screen.say(f"{successor.process.name} leads now")
 
-    await demo.step(
-        "The leading sharder is killed", behead, lambda: len(watching.secrets.store) >= SECRETS_MADE + 20
-    )
+    await demo.step("The leading sharder is killed", behead, lambda: len(watching.secrets.store) >= SECRETS_MADE + 20)
     moved = [each for each in watching.handovers if each.before is not None]
     if moved:
         demo.failures.append(f"{len(moved)} secrets moved because of the sharder's failover")

@@ -18,7 +18,7 @@ import msgspec
 from shardsdk.kube.api import Api
 from shardsdk.kube.clock import SystemClock
 from shardsdk.kube.reflector import Delta, EventKind, Reflector
-from shardsdk.protocol.labels import parse_ring_name
+from shardsdk.protocol.labels import RingLabels, parse_ring_name
 from shardsdk.protocol.objects import ObjectMeta, Resource
 
 SECRETS = Resource("", "v1", "secrets", "Secret")
@@ -56,6 +56,7 @@ class Watching:
     moved_configmaps: int = 0
     _orphaned_at: dict[str, tuple[float, str | None]] = field(default_factory=dict)
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
+    labels: RingLabels = field(init=False)
     secrets: Reflector[Data] = field(init=False)
     configmaps: Reflector[Data] = field(init=False)
 

@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
-from shardsdk.kube.reflector import Delta, EventKind, Reflector
-
 from sharder.controllers.seen import SeenMeta, SeenObject
 from sharder.core.ringspec import ResolvedRing
 from sharder.core.selectors import NAMESPACE_NAME_LABEL, Operator
 from shardsdk.kube.api import Api
 from shardsdk.kube.clock import Clock
+from shardsdk.kube.reflector import Delta, EventKind, Reflector
 from shardsdk.protocol.objects import NAMESPACES
 
 
