@@ -1,0 +1,219 @@
+"""An API server in memory: objects, versions, conflicts, watches, finalizers; for virtual time.
+
+`MemoryServer` is its state, and every change is one step of its log.
+`shardsdk.testing.memoryapi` is a client's connection to it.
+
+Does: what the project asks of an API server, with the semantics that matter to
+it: merge, JSON and apply patches conditional on resourceVersion, selections
+entered and left, consistent initial events, writes that are executed although
+their client died.  `admit` plays admission.  Refuses: schemas, defaulting,
+permissions, garbage collection.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from shardsdk.errors import AlreadyExists, BadRequest, Conflict, Gone, Invalid, NotFound
+from shardsdk.kube.api import Body, PatchKind, WatchKind
+from shardsdk.kube.selectors import Selector
+from shardsdk.kube.store import Key
+from shardsdk.protocol.objects import GroupResource, Resource
+from shardsdk.testing.patching import apply_json_patch, merge
+from shardsdk.testing.selecting import matches
+
+Object = dict[str, Any]
+#: Plays admission: (verb, resource, old, new) -> new, or raises.
+Admit = Callable[[str, Resource, Object | None, Object], Object]
+
+EVERYTHING: Final = Selector()
+#: What the wall clock of this server says, always: nobody may depend on it.
+_CREATED: Final = "2030-01-01T00:00:00Z"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One step of the log; `old` or `new` is `None` for a creation or deletion.
+
+    Of a deletion `old` carries the deletion's own version.
+    """
+
+    version: int
+    resource: GroupResource
+    old: Object | None
+    new: Object | None
+
+    def seen_by(self, namespace: str | None, selector: Selector) -> tuple[WatchKind, Object] | None:
+        """What a watch of this selection tells; `None`: nothing."""
+        before = self.old is not None and matches(self.old, namespace, selector)
+        after = self.new is not None and matches(self.new, namespace, selector)
+        if after and self.new is not None:
+            return (WatchKind.MODIFIED if before else WatchKind.ADDED), self.new
+        if before and self.old is not None:
+            gone = copy.deepcopy(self.old)
+            gone["metadata"]["resourceVersion"] = str(self.version)
+            return WatchKind.DELETED, gone
+        return None
+
+
+@dataclass
+class MemoryServer:
+    """All objects, and the log of how they came to be."""
+
+    admit: Admit = lambda verb, resource, old, new: new
+    version: int = 0
+    objects: dict[GroupResource, dict[Key, Object]] = field(default_factory=dict)
+    log: list[Change] = field(default_factory=list)
+    #: Watches that begin before this version are answered with 410.
+    compacted: int = 0
+    #: Called after every change.
+    listeners: list[Callable[[Change], None]] = field(default_factory=list)
+
+    # -- reading ----------------------------------------------------------
+
+    def get(self, resource: Resource, name: str, namespace: str | None) -> Object:
+        """One object.  Raises: NotFound."""
+        found = self.find(resource, name, namespace)
+        if found is None:
+            raise NotFound(f"{resource.plural} {namespace}/{name} not found", status=404, reason="NotFound")
+        return copy.deepcopy(found)
+
+    def find(self, resource: Resource, name: str, namespace: str | None = None) -> Object | None:
+        """The object itself, not to be changed; `None`: there is none."""
+        return self._of(resource).get(Key(namespace or "", name))
+
+    def select(self, resource: Resource, namespace: str | None = None, selector: Selector = EVERYTHING) -> list[Object]:
+        """Copies of everything selected, by key."""
+        found = sorted(self._of(resource).items())
+        return [copy.deepcopy(thing) for _, thing in found if matches(thing, namespace, selector)]
+
+    def changes(self, resource: Resource, since: int) -> list[Change]:
+        """The steps of the log after version `since`.  Raises: Gone."""
+        if since < self.compacted:
+            raise Gone(f"version {since} is too old", status=410, reason="Expired")
+        begin = self._position(since)
+        return [change for change in self.log[begin:] if change.resource == resource.group_resource]
+
+    # -- writing -----------------------------------------------------------
+
+    def create(self, resource: Resource, body: Mapping[str, Any], namespace: str | None = None) -> Object:
+        """Raises: AlreadyExists, Invalid."""
+        made = copy.deepcopy(dict(body))
+        made.setdefault("apiVersion", resource.api_version)
+        made.setdefault("kind", resource.kind)
+        metadata = made.setdefault("metadata", {})
+        if namespace:
+            metadata.setdefault("namespace", namespace)
+        made = self.admit("CREATE", resource, None, made)
+        metadata = made["metadata"]
+        if not metadata.get("name") and metadata.get("generateName"):
+            metadata["name"] = f"{metadata['generateName']}{self.version + 1:05d}"
+        if not metadata.get("name"):
+            raise Invalid(f"{resource.plural}: name or generateName is required", status=422, reason="Invalid")
+        key = Key(metadata.get("namespace") or "", metadata["name"])
+        if key in self._of(resource):
+            raise AlreadyExists(f"{resource.plural} {key} already exists", status=409, reason="AlreadyExists")
+        metadata.update(uid=f"uid-{self.version + 1}", creationTimestamp=_CREATED, generation=1)
+        return self._commit(resource, key, None, made)
+
+    def patch(
+        self, resource: Resource, name: str, namespace: str | None, body: Body, kind: PatchKind = PatchKind.MERGE
+    ) -> Object:
+        """Raises: NotFound, Conflict, Invalid."""
+        current = self.find(resource, name, namespace)
+        if isinstance(body, Mapping):
+            if current is None and kind is PatchKind.APPLY:
+                named = {**(body.get("metadata") or {}), "name": name}
+                return self.create(resource, {**body, "metadata": named}, namespace)
+            wanted = merge(self.get(resource, name, namespace), body)
+        elif kind is PatchKind.JSON:
+            wanted = apply_json_patch(self.get(resource, name, namespace), body)
+        else:
+            raise BadRequest(f"a {kind.value} patch is an object", status=400, reason="BadRequest")
+        return self._replace(resource, name, namespace, wanted)
+
+    def update(self, resource: Resource, body: Mapping[str, Any]) -> Object:
+        """Raises: NotFound, Conflict."""
+        metadata = body["metadata"]
+        name, namespace = metadata["name"], metadata.get("namespace")
+        current = self.get(resource, name, namespace)
+        kept = {part: current["metadata"][part] for part in ("uid", "creationTimestamp", "generation")}
+        wanted = copy.deepcopy({**body, "metadata": {**metadata, **kept}})
+        wanted["metadata"].setdefault("resourceVersion", current["metadata"]["resourceVersion"])
+        return self._replace(resource, name, namespace, wanted)
+
+    def delete(
+        self,
+        resource: Resource,
+        name: str,
+        namespace: str | None = None,
+        *,
+        resource_version: str | None = None,
+        uid: str | None = None,
+    ) -> None:
+        """Raises: NotFound, Conflict."""
+        current = self.get(resource, name, namespace)
+        metadata = current["metadata"]
+        if (resource_version or metadata["resourceVersion"]) != metadata["resourceVersion"]:
+            raise Conflict(f"{resource.plural} {namespace}/{name} has changed", status=409, reason="Conflict")
+        if (uid or metadata["uid"]) != metadata["uid"]:
+            raise Conflict(f"{resource.plural} {namespace}/{name} is another one", status=409, reason="Conflict")
+        key = Key(namespace or "", name)
+        if metadata.get("finalizers"):
+            if "deletionTimestamp" not in metadata:
+                metadata["deletionTimestamp"] = _CREATED
+                self._commit(resource, key, self._of(resource)[key], current)
+            return
+        self._remove(resource, key)
+
+    # -- inside -------------------------------------------------------------
+
+    def _of(self, resource: Resource) -> dict[Key, Object]:
+        return self.objects.setdefault(resource.group_resource, {})
+
+    def _replace(self, resource: Resource, name: str, namespace: str | None, wanted: Object) -> Object:
+        key = Key(namespace or "", name)
+        current = self._of(resource)[key]
+        version = current["metadata"]["resourceVersion"]
+        if wanted["metadata"].get("resourceVersion") not in (None, "", version):
+            raise Conflict(f"{resource.plural} {key} has changed", status=409, reason="Conflict")
+        wanted["metadata"]["resourceVersion"] = version
+        wanted = self.admit("UPDATE", resource, copy.deepcopy(current), wanted)
+        if wanted == current:
+            return copy.deepcopy(current)
+        if _spec(wanted) != _spec(current):
+            wanted["metadata"]["generation"] = current["metadata"]["generation"] + 1
+        if "deletionTimestamp" in wanted["metadata"] and not wanted["metadata"].get("finalizers"):
+            self._remove(resource, key)
+            return wanted
+        return self._commit(resource, key, current, wanted)
+
+    def _commit(self, resource: Resource, key: Key, old: Object | None, new: Object) -> Object:
+        self.version += 1
+        new["metadata"]["resourceVersion"] = str(self.version)
+        self._of(resource)[key] = new
+        self._publish(Change(self.version, resource.group_resource, old, new))
+        return copy.deepcopy(new)
+
+    def _remove(self, resource: Resource, key: Key) -> None:
+        self.version += 1
+        self._publish(Change(self.version, resource.group_resource, self._of(resource).pop(key), None))
+
+    def _publish(self, change: Change) -> None:
+        self.log.append(change)
+        for listener in list(self.listeners):
+            listener(change)
+
+    def _position(self, version: int) -> int:
+        low, high = 0, len(self.log)
+        while low < high:
+            middle = (low + high) // 2
+            low, high = (middle + 1, high) if self.log[middle].version <= version else (low, middle)
+        return low
+
+
+def _spec(thing: Object) -> dict[str, Any]:
+    return {part: value for part, value in thing.items() if part not in ("metadata", "status")}

@@ -1,0 +1,60 @@
+"""Patches as the API server applies them, for servers in memory."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from shardsdk.errors import Invalid
+
+
+def merge(target: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
+    """Apply a JSON merge patch (RFC 7396)."""
+    merged = dict(target)
+    for key, value in patch.items():
+        if value is None:
+            merged.pop(key, None)
+        elif isinstance(value, Mapping):
+            inner = merged.get(key)
+            merged[key] = merge(inner if isinstance(inner, Mapping) else {}, value)
+        else:
+            merged[key] = copy.deepcopy(value)
+    return merged
+
+
+def apply_json_patch(target: Mapping[str, Any], operations: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Apply a JSON patch (RFC 6902): add, replace, remove, test.  Raises: Invalid."""
+    result: dict[str, Any] = copy.deepcopy(dict(target))
+    for operation in operations:
+        *path, last = (part.replace("~1", "/").replace("~0", "~") for part in operation["path"].split("/")[1:])
+        try:
+            parent: Any = result
+            for part in path:
+                parent = parent[int(part)] if isinstance(parent, list) else parent[part]
+            _apply(parent, last, operation)
+        except (KeyError, IndexError, ValueError) as error:
+            raise Invalid(f"the patch does not apply: {operation} ({error})", status=422, reason="Invalid") from error
+    return result
+
+
+def _apply(parent: Any, last: str, operation: Mapping[str, Any]) -> None:
+    place: Any = last
+    if isinstance(parent, list):
+        place = len(parent) if last == "-" else int(last)
+    value = copy.deepcopy(operation.get("value"))
+    match operation["op"]:
+        case "add" if isinstance(parent, list):
+            parent.insert(place, value)
+        case "add":
+            parent[place] = value
+        case "replace":
+            parent[place]  # must be there
+            parent[place] = value
+        case "remove":
+            del parent[place]
+        case "test":
+            if parent[place] != value:
+                raise ValueError(f"{last} is {parent[place]!r}")
+        case other:
+            raise ValueError(f"operation {other!r} is not known here")
