@@ -80,6 +80,7 @@ async def _start(name: str) -> Running:
     plane = ControlPlane()
     try:
         await plane.start()
+        say(f"localcluster: Kubernetes programs: {plane.binaries.source}")
         return plane.detach(name)
     except BaseException:
         plane.close()
