@@ -91,7 +91,7 @@ class FileCredentials:
         try:
             self._value = self._read()
         except ConfigurationError as error:
-            log.warning("Token file not read, the last token is used", extra={"reason": str(error)})
+            log.warning("Token file not read, the last token is used", extra={"error": str(error)})
 
     def _read(self) -> str:
         try:
@@ -158,7 +158,7 @@ class IssuedCredentials:
             self._asked_at = self._clock.monotonic()
             self._accept(await self._issue(rejected))
         except ConfigurationError as error:
-            log.warning("Credentials not renewed, the last ones are used", extra={"reason": str(error)})
+            log.warning("Credentials not renewed, the last ones are used", extra={"error": str(error)})
         finally:
             self._lock.release()
 

@@ -216,8 +216,8 @@ def _judge_misfit(target: Target, line: bytes, error: Exception) -> None:
 def _leave_out(target: Target, thing: bytes, error: Exception) -> None:
     try:
         meta = _PARTIAL.decode(thing).metadata
-        where = {"namespace": meta.namespace, "name": meta.name}
+        where = {"namespace": meta.namespace, "object": meta.name}
     except (msgspec.DecodeError, ValueError):
-        where = {"namespace": "", "name": ""}
-    extra = {"resource": target.resource, "reason": str(error), **where}
+        where = {"namespace": "", "object": ""}
+    extra = {"resource": target.resource, "error": str(error), **where}
     log.error("Object left out: it does not fit the type it is decoded to", extra=extra)

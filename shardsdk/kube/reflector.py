@@ -233,7 +233,7 @@ class Reflector(Generic[T]):
         """Remember and say what went wrong, and decide whether the position is still good."""
         again = type(error) is type(self.failure) and str(error) == str(self.failure)
         self.failure = error
-        extra = {"reflector": self.name, "reason": str(error)}
+        extra = {"reflector": self.name, "error": str(error)}
         log.log(logging.DEBUG if again else logging.WARNING, "Reflector interrupted, it will try again", extra=extra)
         if not self._may_resume(error):
             self._version = None

@@ -1,0 +1,602 @@
+"""The client against a server on the loopback interface: what it sends, and what it makes of the answers."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+import pytest
+
+from shardsdk.errors import (
+    BadRequest,
+    ConfigurationError,
+    Conflict,
+    ConnectionFailed,
+    Forbidden,
+    Gone,
+    NotFound,
+    ServerError,
+    StreamInterrupted,
+    TooManyRequests,
+    Unauthorized,
+)
+from shardsdk.kube import decoding, reading, transport, watching
+from shardsdk.kube.access import direct_access
+from shardsdk.kube.api import PatchKind, WatchKind
+from shardsdk.kube.client import Client
+from shardsdk.kube.selectors import Selector, equals
+from shardsdk.protocol.leases import Lease
+from shardsdk.protocol.objects import CLUSTERRINGS, LEASES, GroupResource, PartialObject, Resource
+from tests.kube_fakes import CONFIGMAPS, InstantClock
+from tests.kube_server import (
+    Handler,
+    Server,
+    breaks_off,
+    config_map,
+    end_of_list,
+    hangs,
+    line,
+    page,
+    refuses,
+    says,
+    serving,
+    streams,
+)
+
+
+@asynccontextmanager
+async def talking(*answers: Handler, **options: Any) -> AsyncIterator[tuple[Client, Server]]:
+    async with serving(*answers) as server, Client(direct_access(server.url, token="secret"), **options) as client:
+        yield client, server
+
+
+async def test_a_request_says_who_it_is_and_what_it_wants() -> None:
+    async with talking(says(config_map("a"))) as (client, server):
+        found = await client.get(CONFIGMAPS, "a", "default")
+        assert found.metadata.resource_version == "1"
+        seen = server.seen[0]
+        assert (seen.method, seen.path) == ("GET", "/api/v1/namespaces/default/configmaps/a")
+        assert seen.headers["Authorization"] == "Bearer secret"
+        assert seen.headers["User-Agent"].startswith("controller-sharding/")
+        assert seen.headers["Accept"] == "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+        assert seen.headers["Accept-Encoding"] == "identity"
+
+
+async def test_a_model_of_ones_own_gets_the_whole_object() -> None:
+    class Data(msgspec.Struct):
+        data: dict[str, str]
+
+    body = config_map("a", data={"k": "v"}, unknown={"more": 1})
+    async with talking(says(body)) as (client, server):
+        assert (await client.get(CONFIGMAPS, "a", "default", model=Data)).data == {"k": "v"}
+        assert (await client.get(CONFIGMAPS, "a", "default", model=dict))["unknown"] == {"more": 1}
+        assert [each.headers["Accept"] for each in server.seen] == ["application/json"] * 2
+
+
+async def test_a_class_with_from_dict_is_a_model_too() -> None:
+    class Typed:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        @classmethod
+        def from_dict(cls, body: dict[str, Any]) -> Typed:
+            return cls(body["metadata"]["name"])
+
+    async with talking(says(config_map("a")), says(page(["a", "b"]))) as (client, _):
+        assert (await client.get(CONFIGMAPS, "a", "default", model=Typed)).name == "a"
+        names = [each.name async for things in client.pages(CONFIGMAPS, model=Typed) for each in things]
+        assert names == ["a", "b"]
+
+
+async def test_an_empty_name_never_becomes_a_request() -> None:
+    async with talking(says({})) as (client, server):
+        with pytest.raises(ConfigurationError, match="all of them"):
+            await client.delete(CONFIGMAPS, "", "default")
+        with pytest.raises(ConfigurationError, match="all of them"):
+            await client.update(CONFIGMAPS, {"metadata": {"namespace": "default"}})
+        assert server.seen == []
+
+
+async def test_a_name_cannot_leave_its_place_in_the_path() -> None:
+    async with talking(says(config_map("a"))) as (client, server):
+        await client.get(CONFIGMAPS, "../secrets?x=1", "default")
+        assert server.seen[0].path == "/api/v1/namespaces/default/configmaps/..%2Fsecrets%3Fx%3D1"
+        assert server.seen[0].query == {}
+
+
+async def test_find_needs_no_more_than_list_and_reads_consistently() -> None:
+    async with talking(says(page(["a"])), says(page([]))) as (client, server):
+        found = await client.find(CONFIGMAPS, "a", "default")
+        assert found is not None
+        assert found.metadata.name == "a"
+        assert await client.find(CONFIGMAPS, "b", "default") is None
+        assert server.seen[0].query == {"fieldSelector": "metadata.name=a"}
+
+
+async def test_pages_are_one_snapshot() -> None:
+    versions: list[str] = []
+    answers = says(page(["a", "b"], token="more")), says(page(["c"]))
+    async with talking(*answers) as (client, server):
+        selector = Selector(labels="team notin (a,b)", fields=equals("metadata.namespace", "x"))
+        pages = [
+            [each.metadata.name for each in things]
+            async for things in client.pages(CONFIGMAPS, selector=selector, limit=2, on_version=versions.append)
+        ]
+        assert pages == [["a", "b"], ["c"]]
+        assert versions == ["10"]
+        first, second = server.seen
+        assert first.query == {
+            "labelSelector": "team notin (a,b)",
+            "fieldSelector": "metadata.namespace=x",
+            "limit": "2",
+        }
+        assert second.query == {**first.query, "continue": "more"}
+        assert first.headers["Accept"].startswith("application/json;as=PartialObjectMetadataList")
+
+
+async def test_an_empty_list_may_be_null() -> None:
+    versions: list[str] = []
+    async with talking(says(page([]))) as (client, _):
+        assert [each async for each in client.pages(CONFIGMAPS, on_version=versions.append)] == []
+        assert versions == ["10"]
+
+
+async def test_a_snapshot_that_runs_out_is_no_list() -> None:
+    gone = refuses(410, "Expired", "The provided continue parameter is too old", metadata={"continue": "inconsistent"})
+    async with talking(says(page(["a"], token="more")), gone) as (client, _):
+        with pytest.raises(StreamInterrupted, match="snapshot"):
+            _ = [each async for each in client.pages(CONFIGMAPS)]
+
+
+async def test_a_large_page_is_decoded_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "PAGE_AT_ONCE_BYTES", 1_000)
+    monkeypatch.setattr(reading, "SLICE_BYTES", 500)
+    names = [f"o{number}" for number in range(50)]
+    async with talking(says(page(names))) as (client, _):
+        pages = [things async for things in client.pages(CONFIGMAPS, model=dict)]
+        assert [each["metadata"]["name"] for each in pages[0]] == names
+
+
+async def test_an_object_that_does_not_fit_does_not_hold_up_the_others(caplog: pytest.LogCaptureFixture) -> None:
+    odd = page(["a", "odd", "b"])
+    odd["items"][1]["metadata"]["labels"] = ["not", "a", "map"]
+    async with talking(says(odd)) as (client, _):
+        names = [each.metadata.name async for things in client.pages(CONFIGMAPS) for each in things]
+        assert names == ["a", "b"]
+    assert "left out" in caplog.text
+
+
+async def test_an_answer_that_is_no_json_is_the_servers_error() -> None:
+    async with talking(streams(b"<html>")) as (client, _):
+        with pytest.raises(ServerError, match="cannot be read"):
+            await client.get(CONFIGMAPS, "a", "default")
+
+
+async def test_writes_say_what_they_mean() -> None:
+    async with talking(says(config_map("a"), 201)) as (client, server):
+        await client.create(CONFIGMAPS, {"metadata": {"name": "a"}}, "default", field_manager="me")
+        await client.patch(CONFIGMAPS, "a", "default", {"metadata": {"labels": {"x": None}}})
+        await client.patch(CONFIGMAPS, "a", "default", [{"op": "remove", "path": "/x"}], kind=PatchKind.JSON)
+        applied = {"apiVersion": "v1", "kind": "ConfigMap"}
+        await client.patch(CONFIGMAPS, "a", "default", applied, kind=PatchKind.APPLY, field_manager="me", force=True)
+        await client.patch(CLUSTERRINGS, "r", None, {"status": {}}, subresource="status")
+        await client.update(LEASES, {"metadata": {"name": "l", "namespace": "n", "resourceVersion": "7"}}, model=Lease)
+        await client.delete(CONFIGMAPS, "a", "default", resource_version="7", uid="u", propagation="Background")
+        create, merge, json_patch, apply, status, update, delete = server.seen
+        assert (create.method, create.path) == ("POST", "/api/v1/namespaces/default/configmaps")
+        assert create.query["fieldManager"] == "me"
+        assert (merge.method, merge.headers["Content-Type"]) == ("PATCH", "application/merge-patch+json")
+        assert merge.json == {"metadata": {"labels": {"x": None}}}
+        assert json_patch.headers["Content-Type"] == "application/json-patch+json"
+        assert apply.headers["Content-Type"] == "application/apply-patch+yaml"
+        assert (apply.query["fieldManager"], apply.query["force"]) == ("me", "true")
+        assert status.path == "/apis/sharding.timebertt.dev/v1alpha1/clusterrings/r/status"
+        assert (update.method, update.path) == ("PUT", "/apis/coordination.k8s.io/v1/namespaces/n/leases/l")
+        assert update.headers["Accept"] == "application/json"
+        assert delete.method == "DELETE"
+        assert delete.json["preconditions"] == {"resourceVersion": "7", "uid": "u"}
+        assert delete.json["propagationPolicy"] == "Background"
+
+
+async def test_permissions_are_asked_for_without_writing() -> None:
+    async with talking(says({"status": {"allowed": True}}, 201), says({"status": {}}, 201)) as (client, server):
+        assert await client.allowed("patch", GroupResource("apps", "deployments"), subresource="status")
+        assert not await client.allowed("list", GroupResource("", "secrets"), namespace="n")
+        attributes = server.seen[0].json["spec"]["resourceAttributes"]
+        assert attributes["verb"] == "patch"
+        assert (attributes["group"], attributes["resource"], attributes["subresource"]) == (
+            "apps",
+            "deployments",
+            "status",
+        )
+
+
+async def test_discovery_prefers_the_preferred_version_and_tries_the_others() -> None:
+    group = says({"preferredVersion": {"version": "v2"}, "versions": [{"version": "v2"}, {"version": "v1"}]})
+    nothing = says({"resources": None})
+    old = says({"resources": [{"name": "things/status", "kind": "Thing"}, {"name": "things", "kind": "Thing"}]})
+    async with talking(group, nothing, old, refuses(500)) as (client, server):
+        expected = Resource("example.com", "v1", "things", "Thing", namespaced=False)
+        assert await client.discover("example.com", "things") == expected
+        assert await client.discover("example.com", "things") == expected
+        assert [each.path for each in server.seen] == [
+            "/apis/example.com",
+            "/apis/example.com/v2",
+            "/apis/example.com/v1",
+        ]
+
+
+async def test_what_is_not_served_is_asked_for_again_soon() -> None:
+    clock = InstantClock()
+    async with talking(refuses(404), clock=clock) as (client, server):
+        assert await client.discover("example.com", "things") is None
+        assert await client.discover("example.com", "things") is None
+        assert len(server.seen) == 1
+        clock.at += 2
+        assert await client.discover("example.com", "things") is None
+        assert len(server.seen) == 2
+
+
+async def test_discovery_that_fails_is_no_absence() -> None:
+    async with talking(refuses(503)) as (client, _):
+        with pytest.raises(ServerError):
+            await client.discover("example.com", "things")
+
+
+async def test_patience_is_granted_a_bounded_number_of_times() -> None:
+    clock = InstantClock()
+    busy = refuses(429, "TooManyRequests", retry_after=3)
+    async with talking(busy, busy, says(config_map("a")), clock=clock) as (client, server):
+        await client.create(CONFIGMAPS, {"metadata": {"name": "a"}}, "default")
+        assert len(server.seen) == 3
+        assert clock.pauses == [3.0, 3.0]
+        server.answers = [busy]
+        with pytest.raises(TooManyRequests) as caught:
+            await client.get(CONFIGMAPS, "a", "default")
+        assert len(server.seen) == 3 + transport.ATTEMPTS
+        assert caught.value.retry_after_seconds == 3.0
+
+
+async def test_what_may_have_happened_is_never_sent_again() -> None:
+    for answer in (refuses(500), refuses(503, retry_after=1), refuses(504, "Timeout"), refuses(409, "Conflict")):
+        async with talking(answer) as (client, server):
+            with pytest.raises((ServerError, Conflict)):
+                await client.patch(CONFIGMAPS, "a", "default", {})
+            assert len(server.seen) == 1
+
+
+async def test_a_rejected_token_is_renewed_once() -> None:
+    class Rotating:
+        tokens: tuple[str, ...] = ("old", "new")
+
+        async def header(self) -> str:
+            return f"Bearer {self.tokens[0]}"
+
+        async def renew(self, rejected: str | None) -> bool:
+            assert rejected == f"Bearer {self.tokens[0]}"
+            self.tokens = self.tokens[1:] or self.tokens
+            return True
+
+    async with serving(refuses(401, "Unauthorized"), says(config_map("a")), refuses(401)) as server:
+        access = direct_access(server.url)
+        rotating = Rotating()
+        async with Client(msgspec_replace(access, rotating)) as client:
+            await client.patch(CONFIGMAPS, "a", "default", {})
+            assert [each.headers["Authorization"] for each in server.seen] == ["Bearer old", "Bearer new"]
+            with pytest.raises(Unauthorized):
+                await client.get(CONFIGMAPS, "a", "default")
+            assert len(server.seen) == 4
+
+
+def msgspec_replace(access: Any, credentials: Any) -> Any:
+    return type(access)(access.host, access.namespace, access.origin, credentials, access.rest)
+
+
+async def test_a_missing_permission_names_the_rule() -> None:
+    said = (
+        'configmaps "a" is forbidden: User "u" cannot patch resource "configmaps" in API group "" in the namespace "n"'
+    )
+    async with talking(refuses(403, "Forbidden", said), refuses(403, "Forbidden", "exceeded quota")) as (client, _):
+        with pytest.raises(Forbidden, match=r'apiGroups: \[""\], resources: \["configmaps"\], verbs: \["patch"\]'):
+            await client.patch(CONFIGMAPS, "a", "n", {})
+        with pytest.raises(Forbidden) as quota:
+            await client.create(CONFIGMAPS, {"metadata": {"name": "a"}}, "n")
+        assert "apiGroups" not in str(quota.value)
+
+
+async def test_no_answer_is_a_failed_connection() -> None:
+    async with talking(hangs()) as (client, _):
+        with pytest.raises(ConnectionFailed, match=r"within 0\.1 s"):
+            await client.raw("GET", "/version", timeout_seconds=0.1)
+    async with talking(breaks_off()) as (client, _):
+        with pytest.raises(ConnectionFailed, match="broke during the answer"):
+            await client.get(CONFIGMAPS, "a", "default")
+    async with Client(direct_access("http://127.0.0.1:1")) as client:
+        with pytest.raises(ConnectionFailed, match=r"127\.0\.0\.1:1"):
+            await client.get(CONFIGMAPS, "a", "default")
+
+
+async def test_an_endless_answer_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transport, "ANSWER_MAX_BYTES", 100)
+    async with talking(says(page([f"o{number}" for number in range(10)]))) as (client, _):
+        with pytest.raises(ConnectionFailed, match="smaller pages"):
+            _ = [each async for each in client.pages(CONFIGMAPS)]
+
+
+async def test_redirects_are_not_followed() -> None:
+    async with talking(says({}, 302, Location="http://127.0.0.1:1/")) as (client, server):
+        with pytest.raises(ServerError):
+            await client.raw("GET", "/version")
+        assert len(server.seen) == 1
+
+
+async def test_every_request_is_told_about() -> None:
+    told: list[tuple[str, int]] = []
+    answers = says(config_map("a")), refuses(404)
+    async with talking(*answers, on_call=lambda verb, status, _: told.append((verb, status))) as (client, _):
+        await client.get(CONFIGMAPS, "a", "default")
+        with pytest.raises(NotFound):
+            await client.patch(CONFIGMAPS, "b", "default", {})
+    assert told == [("get", 200), ("patch", 404)]
+
+
+async def test_a_pace_is_kept() -> None:
+    clock = InstantClock()
+    async with talking(says(config_map("a")), clock=clock, qps=10, burst=3) as (client, _):
+        for _ in range(5):
+            await client.get(CONFIGMAPS, "a", "default")
+        assert clock.pauses == [pytest.approx(0.1), pytest.approx(0.1)]
+
+
+async def test_a_client_that_is_not_open_says_so() -> None:
+    with pytest.raises(RuntimeError, match="async with"):
+        await Client(direct_access("http://127.0.0.1:1")).get(CONFIGMAPS, "a", "default")
+
+
+# Watches
+
+
+async def events(client: Client, **options: Any) -> list[tuple[str, str, str]]:
+    options.setdefault("resource_version", "5")
+    return [
+        (event.kind.value, "" if event.object is None else event.object.metadata.name, event.resource_version)
+        async for event in client.watch(CONFIGMAPS, **options)
+    ]
+
+
+async def test_a_watch_begins_with_a_bookmark_of_its_version() -> None:
+    answer = streams(
+        line("ADDED", config_map("a", 6)),
+        line("MODIFIED", config_map("a", 7)),
+        line("BOOKMARK", {"metadata": {"resourceVersion": "9"}}),
+        line("DELETED", config_map("a", 10)),
+    )
+    async with talking(answer) as (client, server):
+        assert await events(client, timeout_seconds=300) == [
+            ("BOOKMARK", "", "5"),
+            ("ADDED", "a", "6"),
+            ("MODIFIED", "a", "7"),
+            ("BOOKMARK", "", "9"),
+            ("DELETED", "a", "10"),
+        ]
+        assert server.seen[0].query == {
+            "watch": "1",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": "5",
+            "timeoutSeconds": "300",
+        }
+
+
+async def test_initial_events_end_with_a_mark() -> None:
+    async with talking(streams(line("ADDED", config_map("a", 6)), end_of_list(8))) as (client, server):
+        found = [event async for event in client.watch(CONFIGMAPS, initial_events=True)]
+        assert [(event.kind, event.initial_end) for event in found] == [
+            (WatchKind.ADDED, False),
+            (WatchKind.BOOKMARK, True),
+        ]
+        query = server.seen[0].query
+        assert query["sendInitialEvents"] == "true"
+        assert query["resourceVersionMatch"] == "NotOlderThan"
+        assert "resourceVersion" not in query
+
+
+@pytest.mark.parametrize("version", [None, "", "0"])
+async def test_a_watch_never_begins_just_anywhere(version: str | None) -> None:
+    async with talking(streams()) as (client, server):
+        with pytest.raises(ConfigurationError):
+            await events(client, resource_version=version)
+        assert server.seen == []
+
+
+async def test_events_come_whole_however_they_are_cut() -> None:
+    rng = random.Random(3)
+    whole = b"".join(line("ADDED", config_map(f"o{number}", number + 6, data={"x": "é" * 50})) for number in range(30))
+    cuts = sorted(rng.sample(range(1, len(whole)), 60))
+    pieces = [whole[start:end] for start, end in zip([0, *cuts], [*cuts, len(whole)], strict=True)]
+    async with talking(streams(*pieces)) as (client, _):
+        assert [name for _, name, _ in await events(client)][1:] == [f"o{number}" for number in range(30)]
+
+
+async def test_an_event_may_be_larger_than_any_buffer() -> None:
+    large = line("ADDED", config_map("large", 6, data={"x": "y" * 6_000_000}))
+    async with talking(streams(large, line("ADDED", config_map("b", 7)))) as (client, _):
+        assert [name for _, name, _ in await events(client)] == ["", "large", "b"]
+
+
+async def test_an_event_has_a_maximum(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watching, "LINE_MAX_BYTES", 10_000)
+    async with talking(streams(b"x" * 30_000)) as (client, _):
+        with pytest.raises(StreamInterrupted, match="exceeds"):
+            await events(client)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        refuses(410, "Expired", "too old resource version"),
+        refuses(410, "Gone"),
+        streams(line("ERROR", {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"})),
+        streams(line("ERROR", {"kind": "Status", "code": 410, "message": "too old"})),
+        refuses(
+            504, "Timeout", "Too large resource version", details={"causes": [{"reason": "ResourceVersionTooLarge"}]}
+        ),
+    ],
+)
+async def test_a_version_that_is_gone_is_gone_in_every_form(answer: Handler) -> None:
+    async with talking(answer) as (client, _):
+        with pytest.raises(Gone):
+            await events(client)
+
+
+async def test_an_error_event_is_raised_as_what_it_is() -> None:
+    status = {"kind": "Status", "code": 500, "reason": "InternalError", "message": "etcd"}
+    async with talking(streams(line("ERROR", status))) as (client, _):
+        with pytest.raises(ServerError, match="etcd"):
+            await events(client)
+
+
+async def test_a_silent_watch_is_taken_for_dead() -> None:
+    async with talking(streams(line("ADDED", config_map("a", 6)), asyncio.Event())) as (client, _):
+        with pytest.raises(StreamInterrupted, match="silent"):
+            await events(client, silence_seconds=0.05)
+
+
+async def test_a_watch_that_is_never_answered_is_given_up() -> None:
+    async with talking(hangs()) as (client, _):
+        with pytest.raises(ConnectionFailed, match="no answer"):
+            await events(client, silence_seconds=0.05)
+
+
+async def test_a_broken_watch_is_interrupted() -> None:
+    async with talking(streams(line("ADDED", config_map("a", 6)), breaks=True)) as (client, _):
+        with pytest.raises(StreamInterrupted, match="broke"):
+            await events(client)
+
+
+async def test_unknown_events_are_ignored_and_misfits_left_out(caplog: pytest.LogCaptureFixture) -> None:
+    odd = config_map("odd", 7)
+    odd["metadata"]["labels"] = 7
+    answer = streams(line("SURPRISE", {}), line("ADDED", odd), b"\n", line("ADDED", config_map("a", 8)))
+    async with talking(answer) as (client, _):
+        assert [name for _, name, _ in await events(client)] == ["", "a"]
+    assert [record.__dict__["name"] for record in caplog.records] == ["shardsdk.kube.decoding"]
+
+
+async def test_a_line_that_is_no_event_is_the_servers_error() -> None:
+    async with talking(streams(b"upstream error\n")) as (client, _):
+        with pytest.raises(ServerError, match="cannot be read"):
+            await events(client)
+
+
+async def test_leaving_a_watch_closes_its_connection() -> None:
+    closed = asyncio.Event()
+    flowing = streams(line("ADDED", config_map("a", 6)), asyncio.Event())
+
+    async def answer(request: Any) -> Any:
+        try:
+            return await flowing(request)
+        finally:
+            closed.set()
+
+    async with talking(answer) as (client, _):
+        watch: Any = client.watch(CONFIGMAPS, resource_version="5")
+        await anext(watch)
+        await watch.aclose()
+        async with asyncio.timeout(5):
+            while client._transport._sessions[1].connector._acquired:  # type: ignore[union-attr]
+                await asyncio.sleep(0.001)
+
+
+async def test_watches_never_take_the_connections_of_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transport, "REQUEST_CONNECTIONS", 1)
+    quiet = streams(line("ADDED", config_map("a", 6)), asyncio.Event())
+    async with talking(quiet, quiet, quiet, says(config_map("a"))) as (client, _):
+        watches: list[Any] = [client.watch(CONFIGMAPS, resource_version="5") for _ in range(3)]
+        for watch in watches:
+            await anext(watch)
+        await client.get(CONFIGMAPS, "a", "default")
+        for watch in watches:
+            await watch.aclose()
+
+
+async def test_a_flood_is_decoded_without_holding_up_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decoding, "SLICE_BYTES", 1_000)
+    monkeypatch.setattr(watching, "SLICE_BYTES", 1_000)
+    flood = b"".join(line("ADDED", config_map(f"o{number}", number + 6)) for number in range(2_000))
+    turns = 0
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    counting = asyncio.ensure_future(count())
+    async with talking(streams(flood)) as (client, _):
+        assert len(await events(client)) == 2_001
+    counting.cancel()
+    assert turns > len(flood) / 1_000 / 2
+
+
+# Streams
+
+
+async def names(client: Client, **options: Any) -> list[str]:
+    return [each.metadata.name async for things in client.stream(CONFIGMAPS, **options) for each in things]
+
+
+async def test_a_stream_is_read_by_initial_events_up_to_their_end() -> None:
+    flow = streams(
+        line("ADDED", config_map("a", 1)), line("ADDED", config_map("b", 2)), end_of_list(5), asyncio.Event()
+    )
+    async with talking(flow) as (client, _):
+        assert await names(client) == ["a", "b"]
+
+
+async def test_a_stream_comes_in_batches() -> None:
+    flow = streams(b"".join(line("ADDED", config_map(f"o{number}")) for number in range(7)) + end_of_list(5))
+    async with talking(flow) as (client, _):
+        assert [len(things) async for things in client.stream(CONFIGMAPS, batch=3)] == [3, 3, 1]
+
+
+async def test_a_stream_that_ends_early_proves_nothing_and_twice_means_pages() -> None:
+    early = streams(line("ADDED", config_map("a", 1)))
+    async with talking(early, early, says(page(["a", "b"])), early) as (client, server):
+        for _ in range(2):
+            with pytest.raises(StreamInterrupted, match="before its initial events were complete"):
+                await names(client)
+        assert await names(client) == ["a", "b"]
+        assert "watch" not in server.seen[-1].query
+        with pytest.raises(StreamInterrupted):
+            await names(client)
+        assert "watch" in server.seen[-1].query, "initial events get another chance"
+
+
+async def test_where_initial_events_are_not_served_a_stream_is_read_in_pages() -> None:
+    refused = refuses(422, "Invalid", "sendInitialEvents is forbidden")
+    async with talking(refused, says(page(["a"])), says(page(["b"]))) as (client, server):
+        assert await names(client) == ["a"]
+        assert await names(client) == ["b"]
+        assert ["watch" in each.query for each in server.seen] == [True, False, False]
+
+
+async def test_without_the_watch_permission_a_stream_is_read_in_pages() -> None:
+    async with talking(refuses(403, "Forbidden"), says(page(["a"]))) as (client, _):
+        assert await names(client) == ["a"]
+
+
+async def test_a_malformed_selector_is_a_bad_request() -> None:
+    async with talking(refuses(400, "BadRequest", "unable to parse requirement")) as (client, _):
+        with pytest.raises(BadRequest, match="unable to parse"):
+            await names(client, selector=Selector(labels="!!"))
+
+
+async def test_metadata_models_are_the_default_everywhere() -> None:
+    async with talking(streams(line("ADDED", config_map("a")), end_of_list(5))) as (client, server):
+        things: list[PartialObject] = [each async for batch in client.stream(CONFIGMAPS) for each in batch]
+        assert isinstance(things[0], PartialObject)
+        assert "PartialObjectMetadata" in server.seen[0].headers["Accept"]

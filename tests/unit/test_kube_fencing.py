@@ -1,0 +1,262 @@
+"""A write leaves only under an open fence, and is known to be open until it cannot happen any more."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import aiohttp
+import pytest
+
+from shardsdk.errors import Conflict, ConnectionFailed, FenceClosed, ServerError
+from shardsdk.kube import transport
+from shardsdk.kube.access import direct_access
+from shardsdk.kube.client import Client
+from shardsdk.kube.fencing import SLACK_SECONDS, GuardedRequest
+from shardsdk.protocol.objects import GroupResource
+from tests.kube_fakes import CONFIGMAPS, FakeFence, ManualClock
+from tests.kube_server import Handler, Server, breaks_off, config_map, hangs, page, refuses, says, serving
+
+BODY = {"metadata": {"name": "a", "namespace": "default"}}
+
+Write = Callable[[Client], Awaitable[object]]
+
+#: Everything that writes.
+WRITES: dict[str, Write] = {
+    "create": lambda client: client.create(CONFIGMAPS, BODY, "default"),
+    "patch": lambda client: client.patch(CONFIGMAPS, "a", "default", {}),
+    "update": lambda client: client.update(CONFIGMAPS, BODY),
+    "delete": lambda client: client.delete(CONFIGMAPS, "a", "default"),
+    "raw": lambda client: client.raw("POST", "/anything"),
+    "raw delete": lambda client: client.raw("delete", "/anything"),
+}
+
+
+@asynccontextmanager
+async def talking(*answers: Handler, **options: Any) -> AsyncIterator[tuple[Client, Server]]:
+    async with serving(*answers) as server, Client(direct_access(server.url), **options) as client:
+        yield client, server
+
+
+def milliseconds(server: Server) -> list[int]:
+    return [int(seen.query["timeout"].removesuffix("ms")) for seen in server.seen]
+
+
+@pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
+async def test_no_write_leaves_under_a_closed_fence(write: Write) -> None:
+    fence = FakeFence(left=0.0, name="the lease of shard-1")
+    async with talking(says(config_map("a")), fence=fence) as (client, server):
+        with pytest.raises(FenceClosed, match="the lease of shard-1"):
+            await write(client)
+        assert server.seen == []
+        assert client.inflight_writes == 0
+
+
+@pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
+async def test_the_api_server_gets_no_longer_than_the_hold(write: Write) -> None:
+    fence = FakeFence(left=7.5)
+    async with talking(says(config_map("a")), fence=fence) as (client, server):
+        await write(client)
+        assert milliseconds(server) == [int((7.5 - SLACK_SECONDS) * 1000)]
+        assert fence.asked >= 3, "before connecting, with the connection, with the bytes"
+
+
+async def test_the_shortest_hold_counts() -> None:
+    async with talking(says(config_map("a")), fence=FakeFence(left=9.0)) as (client, server):
+        await client.patch(CONFIGMAPS, "a", "default", {}, fences=[FakeFence(left=3.0), FakeFence(left=5.0)])
+        await client.patch(CONFIGMAPS, "a", "default", {}, fences=[FakeFence(left=5.0)], timeout_seconds=2.0)
+        first, second = milliseconds(server)
+        assert first == 2950
+        assert 1900 < second <= 1950
+
+
+async def test_an_unfenced_write_has_its_limit_at_the_api_server_too() -> None:
+    async with talking(says(config_map("a"))) as (client, server):
+        await client.patch(CONFIGMAPS, "a", "default", {})
+        assert 29_000 < milliseconds(server)[0] <= 30_000
+
+
+async def test_reading_needs_no_hold() -> None:
+    fence = FakeFence(left=0.0)
+    answers = says(config_map("a")), says(page(["a"])), says({"status": {"allowed": True}})
+    async with talking(*answers, fence=fence) as (client, server):
+        await client.get(CONFIGMAPS, "a", "default")
+        await client.find(CONFIGMAPS, "a", "default")
+        assert await client.allowed("get", GroupResource("", "configmaps"))
+        assert [each.query.get("timeout") for each in server.seen] == [None] * 3
+        assert fence.asked == 0
+
+
+async def test_a_fence_that_closes_while_waiting_for_a_connection_stops_the_write(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(transport, "REQUEST_CONNECTIONS", 1)
+    release = asyncio.Event()
+
+    async def slow(request: Any) -> Any:
+        await release.wait()
+        return await says(config_map("a"))(request)
+
+    async with talking(slow, says(config_map("a"))) as (client, server):
+        fence = FakeFence()
+        reading = asyncio.ensure_future(client.get(CONFIGMAPS, "a", "default"))
+        await server.arrived.wait()
+        writing = asyncio.ensure_future(client.patch(CONFIGMAPS, "a", "default", {}, fences=[fence]))
+        while not fence.asked:
+            await asyncio.sleep(0)
+        fence.left = 0.0
+        release.set()
+        with pytest.raises(FenceClosed):
+            await writing
+        await reading
+        assert [each.method for each in server.seen] == ["GET"]
+
+
+async def test_a_fence_that_closes_between_connection_and_bytes_stops_the_write() -> None:
+    async with talking(says(config_map("a"))) as (client, server):
+        with pytest.raises(FenceClosed):
+            await client.patch(CONFIGMAPS, "a", "default", {}, fences=[FakeFence(answers=[10.0, 10.0, 0.0])])
+        await client.get(CONFIGMAPS, "b", "default")
+        assert [each.method for each in server.seen] == ["GET"]
+        assert client.inflight_writes == 0
+
+
+async def test_a_loop_that_was_held_up_asks_for_the_time_again() -> None:
+    """The time granted was computed before the delay: sent as it is, it would outlast the hold."""
+    async with talking(says(config_map("a"))) as (client, server):
+        fence = FakeFence(answers=[10.0, 10.0, 4.0], left=4.0)
+        await client.patch(CONFIGMAPS, "a", "default", {}, fences=[fence])
+        assert milliseconds(server) == [3950]
+
+
+async def test_a_loop_that_is_always_held_up_sends_nothing() -> None:
+    async with talking(says(config_map("a"))) as (client, server):
+        fence = FakeFence(answers=[20.0, *[20.0, 10.0] * transport.SEND_ATTEMPTS])
+        with pytest.raises(ConnectionFailed, match="held up"):
+            await client.patch(CONFIGMAPS, "a", "default", {}, fences=[fence])
+        assert server.seen == []
+        assert client.inflight_writes == 0
+
+
+async def test_a_pause_that_was_asked_for_does_not_outlive_the_hold() -> None:
+    clock = ManualClock()
+    fence = FakeFence(left=5.0)
+    async with talking(refuses(429, retry_after=60), clock=clock) as (client, server):
+        writing = asyncio.ensure_future(client.patch(CONFIGMAPS, "a", "default", {}, fences=[fence]))
+        while not clock.pauses:
+            await asyncio.sleep(0.001)
+        fence.left = 0.0
+        clock.advance(60)
+        with pytest.raises(FenceClosed):
+            await writing
+        assert len(server.seen) == 1
+
+
+async def test_a_write_without_an_answer_ends_with_the_hold() -> None:
+    async with talking(hangs()) as (client, _):
+        with pytest.raises(ConnectionFailed, match=r"within 0\.2 s"):
+            await client.patch(CONFIGMAPS, "a", "default", {}, fences=[FakeFence(left=0.2)])
+
+
+async def test_a_fence_that_nobody_asks_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Should aiohttp send requests by another way one day, writes must not slip through."""
+    monkeypatch.setattr(GuardedRequest, "write_bytes", aiohttp.ClientRequest.write_bytes)
+    async with talking(says(config_map("a"))) as (client, _):
+        with pytest.raises(RuntimeError, match="unasked"):
+            await client.patch(CONFIGMAPS, "a", "default", {})
+
+
+# Which writes may still happen
+
+
+async def test_answered_writes_are_settled() -> None:
+    async with talking(says(config_map("a")), refuses(409), refuses(500)) as (client, _):
+        for _ in range(3):
+            with contextlib.suppress(Conflict, ServerError):
+                await client.patch(CONFIGMAPS, "a", "default", {})
+            assert client.inflight_writes == 0
+        await client.writes_settled()
+
+
+async def test_a_write_under_way_is_waited_for() -> None:
+    release = asyncio.Event()
+
+    async def slow(request: Any) -> Any:
+        await release.wait()
+        return await says(config_map("a"))(request)
+
+    async with talking(slow) as (client, server):
+        writing = asyncio.ensure_future(client.patch(CONFIGMAPS, "a", "default", {}))
+        await server.arrived.wait()
+        assert client.inflight_writes == 1
+        settling = asyncio.ensure_future(client.writes_settled())
+        await asyncio.sleep(0.01)
+        assert not settling.done()
+        release.set()
+        await settling
+        await writing
+
+
+async def test_a_cancelled_write_may_happen_until_its_time_is_over() -> None:
+    clock = ManualClock()
+    async with talking(hangs(), clock=clock) as (client, server):
+        writing = asyncio.ensure_future(client.patch(CONFIGMAPS, "a", "default", {}, fences=[FakeFence(left=8.0)]))
+        await server.arrived.wait()
+        writing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await writing
+        assert client.inflight_writes == 1
+        settling = asyncio.ensure_future(client.writes_settled())
+        while not clock.pauses:
+            await asyncio.sleep(0.001)
+        clock.advance(7.0)
+        await asyncio.sleep(0.01)
+        assert not settling.done()
+        clock.advance(1.0)
+        await settling
+        assert client.inflight_writes == 0
+
+
+async def test_a_write_whose_connection_broke_may_still_happen() -> None:
+    clock = ManualClock()
+    async with talking(breaks_off(), clock=clock) as (client, _):
+        with pytest.raises(ConnectionFailed):
+            await client.patch(CONFIGMAPS, "a", "default", {})
+        assert client.inflight_writes == 1
+        clock.advance(30)
+        await client.writes_settled()
+
+
+async def test_a_write_that_was_never_sent_is_no_concern() -> None:
+    async with Client(direct_access("http://127.0.0.1:1")) as client:
+        with pytest.raises(ConnectionFailed):
+            await client.patch(CONFIGMAPS, "a", "default", {})
+        await client.writes_settled()
+
+
+async def test_later_writes_do_not_hold_up_those_who_wait_for_earlier_ones() -> None:
+    gates = [asyncio.Event(), asyncio.Event()]
+
+    def slow(gate: asyncio.Event) -> Handler:
+        async def answer(request: Any) -> Any:
+            await gate.wait()
+            return await says(config_map("a"))(request)
+
+        return answer
+
+    async with talking(*map(slow, gates)) as (client, server):
+        writes = [asyncio.ensure_future(client.patch(CONFIGMAPS, "a", "default", {}))]
+        await server.arrived.wait()
+        settling = asyncio.ensure_future(client.writes_settled())
+        await asyncio.sleep(0)
+        writes.append(asyncio.ensure_future(client.patch(CONFIGMAPS, "b", "default", {})))
+        while client.inflight_writes < 2:
+            await asyncio.sleep(0.001)
+        gates[0].set()
+        await settling
+        assert client.inflight_writes == 1
+        gates[1].set()
+        await asyncio.gather(*writes)

@@ -1,0 +1,183 @@
+"""The small parts: selectors, store, backoff, pace, errors, the system's clock."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+from datetime import UTC
+
+import pytest
+
+from shardsdk import errors
+from shardsdk.kube import selectors
+from shardsdk.kube.answers import MESSAGE_MAX_CHARACTERS, Refusal, Target, explain
+from shardsdk.kube.backoff import Backoff
+from shardsdk.kube.clock import SystemClock
+from shardsdk.kube.pace import Pace
+from shardsdk.kube.selectors import Selector
+from shardsdk.kube.store import Key, Store
+from shardsdk.protocol.objects import PartialObject
+from tests.kube_fakes import InstantClock, thing
+
+
+def test_selectors_are_written_as_the_api_server_reads_them() -> None:
+    terms = [
+        selectors.exists("a/b"),
+        selectors.absent("c"),
+        selectors.equals("d", "e"),
+        selectors.differs("metadata.namespace", "kube-system"),
+        selectors.within("f", ["2", "1", "2"]),
+        selectors.not_in("g", {"3"}),
+        "",
+    ]
+    assert selectors.join(*terms) == "a/b,!c,d=e,metadata.namespace!=kube-system,f in (1,2),g notin (3)"
+    assert str(Selector("x", "y")) == "x and y"
+    assert str(Selector()) == "everything"
+
+
+def test_a_set_without_values_is_refused() -> None:
+    with pytest.raises(ValueError, match="at least one"):
+        selectors.not_in("a", [])
+    with pytest.raises(ValueError, match="at least one"):
+        selectors.within("a", [])
+
+
+def owner(each: PartialObject) -> list[str]:
+    label = each.metadata.label("owner")
+    return [label] if label else []
+
+
+def test_a_store_is_read_by_key_and_by_index() -> None:
+    store: Store[PartialObject] = Store({"owner": owner})
+    first, second = thing("a", 1, labels={"owner": "x"}), thing("b", 2, labels={"owner": "x"})
+    assert store.put(Key("default", "a"), first) is None
+    store.put(Key("default", "b"), second)
+    assert store.get("default", "a") is first
+    assert ("default", "b") in store
+    assert store.by_index("owner", "x") == [first, second]
+    moved = thing("a", 3, labels={"owner": "y"})
+    assert store.put(Key("default", "a"), moved) is first
+    assert store.by_index("owner", "x") == [second]
+    assert store.by_index("owner", "y") == [moved]
+    assert store.drop(Key("default", "b")) is second
+    assert store.by_index("owner", "x") == []
+    assert store.index_values("owner") == ["y"]
+    assert store.drop(Key("default", "b")) is None
+    assert len(store) == 1
+    assert list(store) == [moved]
+
+
+def test_a_stores_view_cannot_be_written() -> None:
+    store: Store[PartialObject] = Store()
+    store.put(Key("", "a"), thing("a", 1))
+    with pytest.raises(TypeError):
+        store.view[Key("", "b")] = thing("b", 1)  # type: ignore[index]
+    with pytest.raises(KeyError):
+        store.by_index("nope", "x")
+    assert [str(key) for key in store.view] == ["a"]
+    assert str(Key("n", "a")) == "n/a"
+
+
+def test_pauses_double_up_to_their_limit_with_jitter() -> None:
+    backoff = Backoff(random.Random(1), first_seconds=0.2, max_seconds=5.0)
+    for span in (0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0):
+        assert span / 2 <= backoff.next() <= span
+    assert backoff.failures == 7
+    backoff.reset()
+    assert backoff.next() <= 0.2
+    for _ in range(2_000):
+        assert backoff.next() <= 5.0
+
+
+async def test_a_pace_lets_bursts_pass_and_then_counts() -> None:
+    clock = InstantClock()
+    pace = Pace(clock, qps=10, burst=2)
+    for _ in range(6):
+        await pace.wait()
+    assert clock.pauses == [pytest.approx(0.1)] * 4
+    clock.at += 100
+    clock.pauses.clear()
+    for _ in range(2):
+        await pace.wait()
+    assert clock.pauses == []
+
+
+async def test_no_pace_means_no_limit() -> None:
+    clock = InstantClock()
+    for qps in (None, -1.0):
+        pace = Pace(clock, qps=qps)
+        for _ in range(100):
+            await pace.wait()
+    assert clock.pauses == []
+
+
+def test_a_pace_that_lets_nothing_pass_is_refused() -> None:
+    with pytest.raises(errors.ConfigurationError, match="qps -1"):
+        Pace(InstantClock(), qps=0)
+    with pytest.raises(errors.ConfigurationError):
+        Pace(InstantClock(), qps=5, burst=0)
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "leaf"),
+    [
+        (400, "BadRequest", errors.BadRequest),
+        (401, "Unauthorized", errors.Unauthorized),
+        (403, "Forbidden", errors.Forbidden),
+        (404, "NotFound", errors.NotFound),
+        (405, "MethodNotAllowed", errors.MethodNotAllowed),
+        (409, "AlreadyExists", errors.AlreadyExists),
+        (409, "Conflict", errors.Conflict),
+        (410, "Gone", errors.Gone),
+        (410, "Expired", errors.Gone),
+        (413, "RequestEntityTooLarge", errors.BadRequest),
+        (415, "UnsupportedMediaType", errors.BadRequest),
+        (422, "Invalid", errors.Invalid),
+        (429, "TooManyRequests", errors.TooManyRequests),
+        (500, "InternalError", errors.ServerError),
+        (503, "ServiceUnavailable", errors.ServerError),
+        (504, "Timeout", errors.ServerError),
+        (302, "", errors.ServerError),
+    ],
+)
+def test_each_answer_has_its_leaf(status: int, reason: str, leaf: type[errors.ApiError]) -> None:
+    body = f'{{"kind":"Status","reason":"{reason}","message":"because","code":{status},"details":null}}'.encode()
+    error = explain(Target("patch", "apps", "deployments", "n", "d"), Refusal(status, body))
+    assert type(error) is leaf
+    assert (error.status, error.reason) == (status, reason)
+    assert str(error).startswith("patch deployments.apps n/d: ")
+    assert "because" in str(error)
+
+
+def test_an_answer_that_is_no_status_is_quoted_and_cut() -> None:
+    error = explain(Target("GET", name="/x"), Refusal(502, b"<html>" + b"x" * 10_000))
+    assert type(error) is errors.ServerError
+    assert str(error).startswith("GET /x: 502 without reason: <html>")
+    assert len(str(error)) < MESSAGE_MAX_CHARACTERS + 100
+
+
+def test_the_pause_that_is_asked_for_is_read_from_header_and_body() -> None:
+    body = b'{"kind":"Status","message":"slow","details":{"retryAfterSeconds":4}}'
+    target = Target("list", "", "pods")
+    assert explain(target, Refusal(429, body)).retry_after_seconds == 4
+    assert explain(target, Refusal(429, body, {"Retry-After": "2"})).retry_after_seconds == 2
+    assert explain(target, Refusal(429, b"", {"Retry-After": "soon"})).retry_after_seconds is None
+
+
+async def test_the_systems_clock_goes_forward() -> None:
+    clock = SystemClock()
+    before = clock.monotonic()
+    await clock.sleep(-1)
+    await clock.sleep(0.001)
+    assert clock.monotonic() > before
+    assert clock.now().tzinfo is UTC
+
+
+def test_importing_the_client_does_not_import_what_is_not_needed() -> None:
+    code = (
+        "import sys, shardsdk.kube.client, shardsdk.kube.reflector, shardsdk.kube.access;"
+        "print([name for name in ('kubernetes', 'pydantic', 'yaml') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout.strip() == "[]"
