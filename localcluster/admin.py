@@ -12,7 +12,8 @@ from __future__ import annotations
 import asyncio
 import json
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import aclosing
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar
 
@@ -162,6 +163,21 @@ class AdminClient:
                 f"{resource} did not get there in {timeout_seconds} s; {len(seen)} objects: {shown}"
             ) from None
 
+    async def changes(
+        self, resource: str, namespace: str | None = None, *, labels: str = ""
+    ) -> AsyncGenerator[tuple[str, Object], None]:
+        """Every version of every object: `("LISTED", object)` of those that are there, then what watching shows.
+
+        Then come ADDED, MODIFIED and DELETED (the object as it was, with the resourceVersion of its end) until
+        the API server ends the watch.
+        """
+        items, version = await self._list(resource, namespace, labels)
+        for item in items:
+            yield "LISTED", item
+        async with aclosing(self._watch(resource, namespace, labels, version)) as changes:
+            async for change in changes:
+                yield change
+
     async def request(
         self,
         method: str,
@@ -199,6 +215,20 @@ class AdminClient:
         result = holds(list(objects.values()))
         if result is not None:
             return result
+        async with aclosing(self._watch(resource, namespace, labels, version)) as changes:
+            async for event, item in changes:
+                if event == "DELETED":
+                    objects.pop(_key(item), None)
+                else:
+                    objects[_key(item)] = item
+                result = holds(list(objects.values()))
+                if result is not None:
+                    return result
+        return None
+
+    async def _watch(
+        self, resource: str, namespace: str | None, labels: str, version: str
+    ) -> AsyncGenerator[tuple[str, Object], None]:
         query = {"watch": "1", "resourceVersion": version, **({"labelSelector": labels} if labels else {})}
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=_REQUEST_SECONDS)
         async with self._open().get(path_of(resource, namespace), params=query, timeout=timeout) as answer:
@@ -206,17 +236,9 @@ class AdminClient:
                 raise AdminError(answer.status, await answer.text())
             async for line in answer.content:
                 event = json.loads(line)
-                match event["type"]:
-                    case "ADDED" | "MODIFIED":
-                        objects[_key(event["object"])] = event["object"]
-                    case "DELETED":
-                        objects.pop(_key(event["object"]), None)
-                    case _:
-                        return None
-                result = holds(list(objects.values()))
-                if result is not None:
-                    return result
-        return None
+                if event["type"] not in ("ADDED", "MODIFIED", "DELETED"):
+                    return
+                yield event["type"], event["object"]
 
 
 def path_of(resource: str, namespace: str | None = None, name: str = "", subresource: str = "") -> str:
