@@ -37,6 +37,8 @@ CATCH_UP_SECONDS: Final = 30.0
 #: Lists take no more than this share of the time: after one, we wait four times
 #: as long as it took, and more owners share the next.
 LIST_SHARE: Final = 0.2
+#: And there are no more than twenty a second, however quick they are.
+LIST_PAUSE_SECONDS: Final = 0.05
 
 
 class Barrier:
@@ -117,7 +119,7 @@ class Barrier:
                     self._doubtful = False
                     await self._settle()
                 batch = dict(self._waiting)
-                pause = await self._learn_children() * (1 / LIST_SHARE - 1)
+                pause = max(await self._learn_children() * (1 / LIST_SHARE - 1), LIST_PAUSE_SECONDS)
             except ShardingError as error:
                 log.warning("Children could not be listed; their owners wait", extra={"error": str(error)})
                 self._arrivals.set()

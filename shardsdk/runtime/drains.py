@@ -25,7 +25,7 @@ from shardsdk.kube.clock import Clock
 from shardsdk.kube.reflector import Delta, EventKind
 from shardsdk.protocol.objects import ObjectMeta
 from shardsdk.runtime.cache import Cache
-from shardsdk.runtime.controller import Controller, Outcome, Requeue
+from shardsdk.runtime.controller import Controller, Outcome, RequeueAfter, Waiting
 from shardsdk.runtime.identity import ShardIdentity
 from shardsdk.runtime.inflight import InFlight
 from shardsdk.runtime.metrics import ShardMetrics
@@ -36,6 +36,10 @@ log = logging.getLogger(__name__)
 
 #: So many acknowledgements are under way at once; they are small and quick.
 CONCURRENT_ACKNOWLEDGEMENTS: Final = 16
+#: When an acknowledgement that met a newer object is tried again without news of it.
+CONFLICT_SECONDS: Final = 1.0
+#: A moment that is so near is now.
+_AT_ONCE_SECONDS: Final = 0.001
 
 
 class Drains:
@@ -108,18 +112,19 @@ class Drains:
         if request not in self._open:
             self._open[request] = self._clock.monotonic()
             self._count()
-            if self._cancel and self._cancel_after_seconds is not None:
-                self._queue.add_after(request, self._cancel_after_seconds)
         self._queue.add(request)
 
     async def _acknowledge(self, request: Request) -> Outcome | None:
-        if self._to_give_away(request) is None or not self._is_idle(request):
+        if self._to_give_away(request) is None:
             return None
-        await self._api.writes_settled()
-        # The world may have changed meanwhile: the drain withdrawn, the object newer.
+        if not self._inflight.busy(request):
+            await self._api.writes_settled()
+        # The world may have changed meanwhile: the drain withdrawn, the object newer, a reconcile begun.
         metadata = self._to_give_away(request)
-        if metadata is None or not self._is_idle(request):
+        if metadata is None:
             return None
+        if self._inflight.busy(request):
+            return self._wait_until_idle(request)
         ring = self._identity.ring
         patch = {"resourceVersion": metadata.resource_version, "labels": {ring.shard: None, ring.drain: None}}
         try:
@@ -127,7 +132,7 @@ class Drains:
         except Conflict:
             if self._metrics:
                 self._metrics.acknowledge_conflicts.inc()
-            return Requeue()  # the newer object is about to reach the cache
+            return RequeueAfter(CONFLICT_SECONDS)  # the newer object is about to reach the cache, and brings us back
         except NotFound:
             return None
         self._note_acknowledged(request, metadata)
@@ -141,18 +146,20 @@ class Drains:
         metadata = metadata_of(thing)
         return None if self._acknowledged.get(request) == metadata.resource_version else metadata
 
-    def _is_idle(self, request: Request) -> bool:
-        """Whether no reconcile runs; if one does, come back when it has ended."""
-        if not self._inflight.busy(request):
-            return True
+    def _wait_until_idle(self, request: Request) -> Outcome:
+        """Come back when no reconcile of the object runs any more, and cancel those that run for too long."""
         if request not in self._waiting:
             self._waiting.add(request)
             self._inflight.when_idle(request, lambda: self._come_back(request))
-        limit, since = self._cancel_after_seconds, self._open.get(request)
-        if self._cancel and limit is not None and since is not None and self._clock.monotonic() - since >= limit:
-            log.warning("Reconcile cancelled: the object is being drained", extra=self._where(request))
-            self._cancel(request)
-        return False
+        since = self._open.get(request)
+        if self._cancel is None or self._cancel_after_seconds is None or since is None:
+            return Waiting()
+        remaining = since + self._cancel_after_seconds - self._clock.monotonic()
+        if remaining > _AT_ONCE_SECONDS:
+            return RequeueAfter(remaining)
+        log.warning("Reconcile cancelled: its object is being drained", extra=self._where(request))
+        self._cancel(request)
+        return Waiting()
 
     def _come_back(self, request: Request) -> None:
         self._waiting.discard(request)

@@ -1,0 +1,187 @@
+"""Whoever reconciles an owner sees its children, and makes none twice."""
+
+from __future__ import annotations
+
+import pytest
+
+from shardsdk.protocol.objects import PartialObject
+from shardsdk.runtime.context import Context
+from shardsdk.testing.leaseserver import Fault
+from shardsdk.testing.memory import Change
+from shardsdk.testing.virtual import VirtualClock, in_virtual_time
+from tests.shard_rig import CONFIGMAPS, RING, SECRETS, Rig
+
+Ctx = Context[PartialObject]
+
+
+class ChildLag:
+    """News of config maps come so many seconds late; those of secrets at once."""
+
+    def __init__(self, rig: Rig, seconds: float) -> None:
+        real = rig.server.changes
+        clock, self.seconds = rig.clock, seconds
+        seen_at: dict[int, float] = {}
+
+        def note(change: Change) -> None:
+            seen_at[change.version] = clock.monotonic()
+
+        rig.server.listeners.append(note)
+
+        def late(resource: object, since: int) -> object:
+            changes = real(resource, since)  # type: ignore[arg-type]
+            if resource != CONFIGMAPS:
+                return changes
+            return [c for c in changes if seen_at.get(c.version, 0.0) + self.seconds <= clock.monotonic()]
+
+        rig.server.changes = late  # type: ignore[method-assign, assignment]
+
+
+async def make_child_if_missing(context: Ctx) -> None:
+    if not context.children(CONFIGMAPS):
+        body = {
+            "metadata": {
+                "generateName": "child-",
+                "namespace": "default",
+                "ownerReferences": [context.controller_reference()],
+            }
+        }
+        await context.api.create(CONFIGMAPS, body, "default")
+
+
+@in_virtual_time
+async def test_an_owner_handed_over_waits_until_its_children_are_in_the_cache(clock: VirtualClock) -> None:
+    rig = Rig(clock)
+    rig.secret("owner", shard="shard-2")
+    rig.child("owner", "child", shard="shard-2")
+    async with rig.shard(make_child_if_missing):
+        await clock.sleep(5)
+        rig.api.lag = lambda: 0.001
+        lag = ChildLag(rig, 10)
+        # As the sharder does it: children first, then the owner.
+        rig.relabel(CONFIGMAPS, "child", shard="shard-1")
+        rig.relabel(SECRETS, "owner", shard="shard-1")
+        await clock.sleep(5)
+        assert rig.reconciled == []
+        lag.seconds = 0
+        rig.server.create(CONFIGMAPS, {"metadata": {"name": "nudge", "namespace": "default"}})
+        await clock.sleep(5)
+    assert rig.reconciled == ["owner"]
+    assert len(rig.server.select(CONFIGMAPS)) == 2
+
+
+@in_virtual_time
+async def test_owners_that_are_there_at_the_start_wait_too(clock: VirtualClock) -> None:
+    rig = Rig(clock)
+    for number in range(50):
+        rig.secret(f"owner{number}")
+        rig.child(f"owner{number}", f"child{number}")
+    async with rig.shard(make_child_if_missing):
+        await clock.sleep(30)
+    assert len(rig.reconciled) >= 50
+    assert len(rig.server.select(CONFIGMAPS)) == 50
+
+
+@in_virtual_time
+async def test_one_list_serves_all_owners_that_wait(clock: VirtualClock) -> None:
+    rig = Rig(clock)
+    async with rig.shard():
+        await clock.sleep(5)
+        before = rig.counter("child_lists_total") or 0
+        for number in range(500):
+            rig.secret(f"owner{number}")
+        await clock.sleep(10)
+        lists = (rig.counter("child_lists_total") or 0) - before
+    assert len(set(rig.reconciled)) == 500
+    assert lists < 25  # they arrive within half a second
+
+
+@in_virtual_time
+async def test_an_owner_that_was_given_away_and_comes_back_waits_again(clock: VirtualClock) -> None:
+    """Even if this shard saw nothing of its leaving: its watch was broken all the while."""
+    rig = Rig(clock)
+    rig.secret("owner")
+    async with rig.shard(make_child_if_missing):
+        await clock.sleep(5)
+        (child,) = rig.server.select(CONFIGMAPS)
+        rig.drain("owner")
+        await clock.sleep(5)
+        rig.api.fault = Fault.LOST
+        # The other shard replaces the child.
+        rig.server.delete(CONFIGMAPS, child["metadata"]["name"], "default")
+        rig.child("owner", "replacement", shard="shard-1")
+        rig.relabel(SECRETS, "owner", shard="shard-1")
+        await clock.sleep(200)
+        rig.api.fault = Fault.NONE
+        await clock.sleep(200)
+    assert [thing["metadata"]["name"] for thing in rig.server.select(CONFIGMAPS)] == ["replacement"]
+
+
+@in_virtual_time
+async def test_a_child_deleted_while_it_is_listed_holds_nobody_up(clock: VirtualClock) -> None:
+    rig = Rig(clock)
+    for number in range(5):
+        rig.secret(f"owner{number}", shard="shard-2")
+        rig.child(f"owner{number}", f"child{number}")
+    async with rig.shard():
+        await clock.sleep(5)
+        rig.api.delay = lambda: 1.0
+        rig.relabel(SECRETS, "owner1", shard="shard-1")
+        await clock.sleep(0.5)
+        rig.server.delete(CONFIGMAPS, "child1", "default")
+        rig.server.delete(CONFIGMAPS, "child2", "default")
+        await clock.sleep(10)
+    assert rig.reconciled == ["owner1"]
+
+
+@in_virtual_time
+async def test_owners_wait_as_long_as_their_children_cannot_be_listed(clock: VirtualClock) -> None:
+    rig = Rig(clock)
+    rig.secret("owner", shard="shard-2")
+    async with rig.shard():
+        await clock.sleep(5)
+        rig.api.fault = Fault.REFUSED
+        # The event itself came before the connection broke.
+        rig.relabel(SECRETS, "owner", shard="shard-1")
+        await clock.sleep(0.01)
+        await clock.sleep(20)
+        assert rig.reconciled == []
+        rig.api.fault = Fault.NONE
+        await clock.sleep(100)
+    assert rig.reconciled == ["owner"]
+
+
+@in_virtual_time
+async def test_a_creation_without_an_answer_is_followed_by_a_fresh_list(clock: VirtualClock) -> None:
+    """The child was made, the answer was lost, and its name was generated: only a list can tell."""
+    rig = Rig(clock)
+
+    async def reconcile(context: Ctx) -> None:
+        if not context.children(CONFIGMAPS) and not rig.server.select(CONFIGMAPS):
+            rig.api.fault = Fault.UNANSWERED
+        try:
+            await make_child_if_missing(context)
+        finally:
+            rig.api.fault = Fault.NONE
+
+    rig.secret("owner")
+    lag = ChildLag(rig, 0)
+    async with rig.shard(reconcile):
+        lag.seconds = 40  # the answer is given up after 30 s, the news come later
+        await clock.sleep(35)
+        rig.server.create(CONFIGMAPS, {"metadata": {"name": "nudge", "namespace": "default"}})
+        await clock.sleep(60)
+        rig.server.create(CONFIGMAPS, {"metadata": {"name": "nudge2", "namespace": "default"}})
+        await clock.sleep(60)
+    made = [thing for thing in rig.server.select(CONFIGMAPS) if "ownerReferences" in thing["metadata"]]
+    assert len(made) == 1
+    assert made[0]["metadata"]["labels"] == {RING.shard: "shard-1"}
+
+
+@in_virtual_time
+async def test_without_children_nobody_waits(clock: VirtualClock) -> None:
+    rig = Rig(clock)
+    rig.secret("mine")
+    async with rig.shard(owns=False):
+        await clock.sleep(1)
+    assert rig.reconciled == ["mine"]
+    assert rig.counter("child_lists_total") == pytest.approx(0)
