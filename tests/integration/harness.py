@@ -1,0 +1,368 @@
+"""A stage for integration tests: real sharders, scripted shards, rings, on the shared control plane.
+
+Sharders run in this process with everything that a replica has (webhook,
+certificates, Events) under the ServiceAccount `sharder` with the rights of
+rbac/sharder.yaml and the rings' roles; shards under one with those of
+rbac/shard.yaml.  Only the test itself looks on as an administrator.
+
+::
+
+    async def test_…(stage: Stage) -> None:
+        ring = await stage.ring()                       # secrets with configmaps, in the test's namespace
+        one = await stage.shard(ring, "one")            # started; stage.shard(…, start=False) is not
+        sharder = await stage.sharder()                 # webhook on; settings: see `replica_settings`
+        await ring.in_force()                           # the webhook labels what is created
+        await ring.create_families(20)
+        await ring.in_place()                           # everything where it belongs
+        await one.crash() / .release() / .restart() / .pause() / .resume()
+        await sharder.stop() / .crash() / .webhook_off() / .webhook_on()
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+from collections.abc import AsyncIterator, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Any, Final
+
+import yaml
+
+from localcluster import AdminClient, ControlPlane
+from localcluster.ports import reserve_port
+from sharder.controllers.rings import WebhookSettings
+from sharder.core.takeover import Limits
+from sharder.rbac import ring_role, ring_role_name
+from sharder.replica import Replica, ReplicaSettings
+from sharder.telemetry import Telemetry
+from sharder.webhook.app import build_app
+from sharder.webhook.authority import ServingNames
+from sharder.webhook.secretstore import SelfManaged
+from sharder.webhook.server import BindAddress, WebhookServer
+from sharder.webhook.tls import TlsSwitch
+from shardsdk.kube.access import load_access
+from shardsdk.kube.client import Client
+from shardsdk.kube.clock import Clock, SystemClock
+from shardsdk.protocol.objects import GroupResource
+from shardsdk.runtime.election import ElectionTimings
+from shardsdk.runtime.events import EventRecorder
+from tests.integration.scripted import Object, Script, ScriptedShard
+from tests.integration.world import RINGS, SECRETS, TIMEOUT_SECONDS, WEBHOOKS, Family, Ring, group_and_plural
+
+REPOSITORY: Final = Path(__file__).parents[2]
+SYSTEM: Final = "sharding-system"
+LOOPBACK: Final = "127.0.0.1"
+_ROLES: Final = "rbac.authorization.k8s.io/v1/clusterroles"
+_BINDINGS: Final = "rbac.authorization.k8s.io/v1/clusterrolebindings"
+_PLUGGED_SECONDS: Final = 3600.0
+
+
+def replica_settings(lease_name: str, **changes: Any) -> ReplicaSettings:
+    """A replica that lives fast; `changes` are fields of ReplicaSettings."""
+    settings: dict[str, Any] = {
+        "timings": ElectionTimings(lease_duration=6, renew_deadline=4, retry_period=1),
+        "lease_name": lease_name,
+        "staleness_seconds": 4.0,
+        "settle_after_seconds": 1.0,
+        "drain_alarm_seconds": 60.0,
+        "takeover": Limits(
+            min_hold_seconds=3.0, stall_seconds=5.0, retry_after_stall_seconds=1.0, return_after_seconds=0.5
+        ),
+    }
+    return ReplicaSettings(**settings | changes)
+
+
+@dataclass(slots=True)
+class Plug:
+    """The fence by which a crash takes the API server away from a replica, in the middle of whatever it does."""
+
+    name: str = "plug"
+    pulled: bool = False
+
+    def remaining(self) -> float:
+        return 0.0 if self.pulled else _PLUGGED_SECONDS
+
+
+class Sharder:
+    """One replica in this process; its webhook can be switched off and on."""
+
+    def __init__(self, kubeconfig: Path, settings: ReplicaSettings, *, webhook: bool, clock: Clock, seed: int) -> None:
+        self.settings = settings
+        self.telemetry = Telemetry.create()
+        self.outcomes: list[tuple[str, str]] = []
+        self.failures: list[BaseException] = []
+        self._kubeconfig = kubeconfig
+        self._with_webhook = webhook
+        self._clock = clock
+        self._rng = Random(seed)
+        self._plug = Plug()
+        self._closing = contextlib.AsyncExitStack()
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._port = 0
+
+    async def start(self) -> None:
+        """Start, and return when the caches are in; who leads shows later."""
+        access = await load_access(str(self._kubeconfig), clock=self._clock)
+        metrics = self.telemetry.metrics
+        self.api = await self._closing.enter_async_context(
+            Client(access, fence=self._plug, clock=self._clock, on_call=metrics.api_called)
+        )
+        self.recorder = EventRecorder(self.api, "sharder", self._clock, self._rng)
+        webhook = await self._prepare_webhook() if self._with_webhook else None
+        self.replica = Replica(
+            self.api, self.settings, metrics=metrics, recorder=self.recorder,
+            webhook=webhook, clock=self._clock, rng=self._rng,
+        )  # fmt: skip
+        if self._with_webhook:
+            self.certificates.published.on_change(self.replica.certificates_changed)
+            await self.webhook_on()
+            self._run("certificates", self.certificates.run())
+        self._run("events", self.recorder.run())
+        self._run("replica", self.replica.run())
+        async with asyncio.timeout(TIMEOUT_SECONDS):
+            await self.replica.registry.rings.synced.wait()
+            await self.replica.registry.leases.synced.wait()
+
+    async def stop(self) -> None:
+        """Stop in order: hand over, write the last Events."""
+        await self.webhook_off()
+        await self._end("replica")
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(2):
+                await self.recorder.flush()
+        await self._close()
+
+    async def crash(self) -> None:
+        """Be gone from one moment to the next: nothing is handed over, nothing more is written."""
+        self._plug.pulled = True
+        await self._close()
+
+    async def webhook_off(self) -> None:
+        """Stop serving the webhook; the API server finds nobody there."""
+        await self._end("webhook")
+
+    async def webhook_on(self) -> None:
+        """Serve the webhook, always on the same port."""
+        app = build_app(
+            self.replica.registry.view, self.api, clock=self._clock, on_outcome=self._count,
+            on_assigned=lambda ring, resource: self.telemetry.metrics.resource(ring, resource).assignments.inc(),
+        )  # fmt: skip
+        server = WebhookServer(
+            app, TlsSwitch(self.certificates.published), clock=self._clock, address=BindAddress(LOOPBACK, self._port)
+        )
+        server.bind()
+        self._port = server.port
+        self._run("webhook", server.run())
+
+    def metric(self, name: str, **labels: str) -> float:
+        """One value of /metrics; 0 for a series that is not there."""
+        return self.telemetry.registry.get_sample_value(f"controller_sharding_{name}", labels) or 0.0
+
+    def writes(self) -> float:
+        """Patches of every kind that this replica has sent."""
+        families = self.telemetry.registry.collect()
+        return sum(
+            sample.value
+            for family in families
+            for sample in family.samples
+            if sample.name == "controller_sharding_api_requests_total" and sample.labels.get("verb") == "patch"
+        )
+
+    async def _prepare_webhook(self) -> WebhookSettings:
+        self.certificates = SelfManaged(
+            self.api, namespace=SYSTEM, names=ServingNames.of([LOOPBACK]), clock=self._clock
+        )  # fmt: skip
+        await self.certificates.refresh()
+        self._reserve_port()
+        published = self.certificates.published
+        client_config = {"url": f"https://{LOOPBACK}:{self._port}"}
+        return WebhookSettings(client_config=client_config, annotations={}, ca_bundle=lambda: published.ca_bundle)
+
+    def _reserve_port(self) -> None:
+        port = reserve_port()
+        self._closing.callback(port.release)
+        self._port = port.number
+
+    def _count(self, ring: str, outcome: str, seconds: float) -> None:
+        self.outcomes.append((ring, outcome))
+        self.telemetry.metrics.webhook_answered(ring, outcome, seconds)
+
+    def _run(self, name: str, work: Any) -> None:
+        self._tasks[name] = asyncio.create_task(work, name=name)
+
+    async def _end(self, name: str) -> None:
+        task = self._tasks.pop(name, None)
+        if task is None:
+            return
+        task.cancel()
+        (result,) = await asyncio.gather(task, return_exceptions=True)
+        if isinstance(result, BaseException) and not isinstance(result, asyncio.CancelledError):
+            self.failures.append(result)
+
+    async def _close(self) -> None:
+        for name in list(self._tasks):
+            await self._end(name)
+        await self._closing.aclose()
+        if self.failures:
+            raise self.failures[0]
+
+
+@dataclass
+class Stage:
+    """Everything on one test's stage; `close` clears it."""
+
+    plane: ControlPlane
+    admin: AdminClient
+    namespace: str
+    rings: list[Ring] = field(default_factory=list)
+    shards: list[ScriptedShard] = field(default_factory=list)
+    sharders: list[Sharder] = field(default_factory=list)
+    _closing: contextlib.AsyncExitStack = field(default_factory=contextlib.AsyncExitStack)
+    _shard_client: AdminClient | None = None
+
+    async def ring(
+        self, *families: Family, name: str | None = None, grant: bool = True, shards_may: bool = True, **spec: Any
+    ) -> Ring:
+        """Create a ring (by default secrets with configmaps) over the test's namespace, with the rights it needs."""
+        name = name or (self.namespace if not self.rings else f"{self.namespace}-{len(self.rings) + 1}")
+        ring = Ring(self.admin, name, self.namespace, families or (SECRETS,))
+        self.rings.append(ring)
+        if grant:
+            await self.grant(ring.name, ring.resources)
+        if shards_may:
+            await self._grant_shards(ring.families)
+        selector = {"matchLabels": {"kubernetes.io/metadata.name": self.namespace}}
+        body = {
+            "apiVersion": "sharding.timebertt.dev/v1alpha1",
+            "kind": "ClusterRing",
+            "metadata": {"name": name},
+            "spec": {"resources": [each.render() for each in ring.families], "namespaceSelector": selector, **spec},
+        }
+        await self.admin.create(RINGS, body)
+        return ring
+
+    async def sharder(
+        self, *, webhook: bool = True, clock: Clock | None = None, start: bool = True, **changes: Any
+    ) -> Sharder:
+        """A replica; all of one test share a leader's lease.  `changes` are fields of ReplicaSettings."""
+        kubeconfig = await self.plane.service_account_kubeconfig(SYSTEM, "sharder")
+        settings = replica_settings(f"sharder-{self.namespace}", **changes)
+        made = Sharder(kubeconfig, settings, webhook=webhook, clock=clock or SystemClock(), seed=len(self.sharders))
+        self.sharders.append(made)
+        if start:
+            await made.start()
+        return made
+
+    async def shard(
+        self, ring: Ring, name: str, *, start: bool = True, namespace: str | None = None, script: Script | None = None
+    ) -> ScriptedShard:
+        """A shard of `ring`, by default in the test's namespace."""
+        mains = [family.main for family in ring.families]
+        client = await self._client_of_shards()
+        made = ScriptedShard(client, ring.name, ring.labels, namespace or self.namespace, name, mains, script)
+        self.shards.append(made)
+        if start:
+            await made.start()
+        return made
+
+    async def grant(self, ring: str, resources: Iterable[str], *, verbs: Sequence[str] | None = None) -> None:
+        """Let the sharder place `resources`, as `sharder rbac` says (or only with `verbs`); in force on return."""
+        named = [GroupResource(*group_and_plural(resource)) for resource in resources]
+        role, binding = ring_role(ring, named)
+        if verbs is not None:
+            for rule in role["rules"]:
+                rule["verbs"] = list(verbs)
+        await self._put_role(role, binding)
+        for resource in named:
+            for verb in role["rules"][0]["verbs"]:
+                await self._until_allowed(f"system:serviceaccount:{SYSTEM}:sharder", verb, resource)
+
+    async def close(self) -> None:
+        """Stop everything and take it away; errors of what ran are raised."""
+        try:
+            for shard in self.shards:
+                await shard.crash()
+            for sharder in self.sharders:
+                await sharder.stop()
+        finally:
+            for ring in self.rings:
+                await self.admin.delete(WEBHOOKS, f"clusterring-{ring.name}")
+                await self.admin.delete(RINGS, ring.name)
+                await self._drop_role(ring_role_name(ring.name))
+            await self._drop_role(f"shards-{self.namespace}")
+            await self._closing.aclose()
+
+    # -- identities ----------------------------------------------------------
+
+    async def _client_of_shards(self) -> AdminClient:
+        """The API server as shards may use it; the class is only named after its usual user."""
+        if self._shard_client is None:
+            kubeconfig = await self.plane.service_account_kubeconfig(self.namespace, "shard")
+            config = yaml.safe_load(kubeconfig.read_text())
+            authority = base64.b64decode(config["clusters"][0]["cluster"]["certificate-authority-data"])
+            client = AdminClient(self.plane.url, authority, config["users"][0]["user"]["token"])
+            self._shard_client = await self._closing.enter_async_context(client)
+        return self._shard_client
+
+    async def _grant_shards(self, families: Sequence[Family]) -> None:
+        """What rbac/shard.yaml grants to the shards of its example, for the shards of this test."""
+        documents = list(yaml.safe_load_all((REPOSITORY / "rbac" / "shard.yaml").read_text()))
+        leases = next(each for each in documents if each["kind"] == "Role")["rules"]
+        main, controlled = next(each for each in documents if each["kind"] == "ClusterRole")["rules"]
+        rules = list(leases)
+        for ring in self.rings:
+            for family in ring.families:
+                rules.append(_rule(family.main, main["verbs"]))
+                rules += [_rule(resource, controlled["verbs"]) for resource in family.controlled]
+        if await self.admin.find("v1/serviceaccounts", "shard", self.namespace) is None:
+            await self.admin.create("v1/serviceaccounts", {"metadata": {"name": "shard"}}, self.namespace)
+        name = f"shards-{self.namespace}"
+        subject = {"kind": "ServiceAccount", "name": "shard", "namespace": self.namespace}
+        role_ref = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name}
+        await self._put_role(
+            {"metadata": {"name": name}, "rules": rules},
+            {"metadata": {"name": name}, "roleRef": role_ref, "subjects": [subject]},
+        )
+        resource = GroupResource(*group_and_plural(families[0].main))
+        await self._until_allowed(f"system:serviceaccount:{self.namespace}:shard", "patch", resource)
+
+    async def _put_role(self, role: Object, binding: Object) -> None:
+        name = role["metadata"]["name"]
+        if await self.admin.find(_ROLES, name) is not None:
+            await self.admin.patch(_ROLES, name, role)
+            return
+        await self.admin.create(_ROLES, role)
+        await self.admin.create(_BINDINGS, binding)
+
+    async def _drop_role(self, name: str) -> None:
+        await self.admin.delete(_BINDINGS, name)
+        await self.admin.delete(_ROLES, name)
+
+    async def _until_allowed(self, user: str, verb: str, resource: GroupResource) -> None:
+        """Roles take a moment to be in force."""
+        attributes = {"verb": verb, "group": resource.group, "resource": resource.resource}
+        groups = ["system:serviceaccounts", "system:authenticated"]
+        body = {"spec": {"user": user, "groups": groups, "resourceAttributes": attributes}}
+        async with asyncio.timeout(TIMEOUT_SECONDS):
+            while not (await self.admin.create("authorization.k8s.io/v1/subjectaccessreviews", body))["status"][
+                "allowed"
+            ]:
+                await asyncio.sleep(0)
+
+
+def _rule(resource: str, verbs: Sequence[str]) -> Object:
+    group, plural = group_and_plural(resource)
+    return {"apiGroups": [group], "resources": [plural], "verbs": list(verbs)}
+
+
+@contextlib.asynccontextmanager
+async def set_stage(plane: ControlPlane, admin: AdminClient, namespace: str) -> AsyncIterator[Stage]:
+    """A stage in `namespace`, cleared afterwards."""
+    stage = Stage(plane, admin, namespace)
+    try:
+        yield stage
+    finally:
+        await stage.close()
