@@ -60,7 +60,7 @@ class Version:
         return value
 
 
-class History:
+class Chronicle:
     """Watches `resources` in `namespace`; an async context manager."""
 
     def __init__(self, admin: AdminClient, labels: RingLabels, namespace: str, *resources: str) -> None:
