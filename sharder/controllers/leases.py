@@ -303,7 +303,8 @@ class LeaseController:
 
     def _standing(self, entry: RingEntry, seen: SeenLease) -> tuple[LeaseFacts, Standing]:
         facts = facts_of(seen.lease, seen.seen_at)
-        return facts, classify(facts, Proof(self._proof.since, self._proof.proven_until()))
+        proof = Proof(self._proof.since, self._proof.proven_until())
+        return facts, classify(facts, proof, self._limits.orphaned_after_seconds)
 
     def _classify_all(self, entry: RingEntry) -> None:
         states = {key: self._standing(entry, seen)[1].state for key, seen in entry.leases.items()}

@@ -40,6 +40,8 @@ log = logging.getLogger(__name__)
 STALENESS_SECONDS: Final = 10.0
 #: How often a ring whose resources are not all served is looked up again.
 RESOLVE_AGAIN_SECONDS: Final = 10.0
+#: A lease of which nothing is known counts as held for this long at least.  Source: wire contract.
+UNSEEN_SECONDS: Final = 15.0
 #: Vanished leases remembered while they may still count as held.
 MAX_VANISHED: Final = 10_000
 
@@ -92,7 +94,7 @@ class RingEntry:
     @property
     def longest_duration(self) -> float:
         """The longest lease duration among the ring's shards, at least 15 s."""
-        return max([15.0, *(facts_of(seen.lease, 0.0).duration_seconds for seen in self.leases.values())])
+        return max([UNSEEN_SECONDS, *(facts_of(seen.lease, 0.0).duration_seconds for seen in self.leases.values())])
 
 
 class Change:

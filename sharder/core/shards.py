@@ -95,7 +95,7 @@ def runs_out_at(facts: LeaseFacts, proof: Proof) -> float:
     return max(facts.seen_at, proof.since) + facts.duration_seconds
 
 
-def classify(facts: LeaseFacts, proof: Proof) -> Standing:
+def classify(facts: LeaseFacts, proof: Proof, orphaned_after_seconds: float = ORPHANED_AFTER_SECONDS) -> Standing:
     """The state of the shard whose lease this is, as far as proven time tells.
 
     ORPHANED says only that the time has come; whether objects are left is the
@@ -103,8 +103,8 @@ def classify(facts: LeaseFacts, proof: Proof) -> Standing:
     """
     end, now = runs_out_at(facts, proof), proof.until
     if not facts.held_by_shard:
-        if now < end + ORPHANED_AFTER_SECONDS:
-            return Standing(State.DEAD, end + ORPHANED_AFTER_SECONDS)
+        if now < end + orphaned_after_seconds:
+            return Standing(State.DEAD, end + orphaned_after_seconds)
         return Standing(State.ORPHANED, None)
     if now < end:
         return Standing(State.READY, end)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from sharder.core.shards import LeaseFacts, Standing, State
+from sharder.core.shards import ORPHANED_AFTER_SECONDS, LeaseFacts, Standing, State
 from shardsdk.protocol.labels import SHARDER_HOLDER
 
 #: A released lease is acquired for at least this long.  Source: wire contract.
@@ -50,6 +50,7 @@ class Limits:
     stall_seconds: float = STALL_SECONDS
     retry_after_stall_seconds: float = RETRY_AFTER_STALL_SECONDS
     return_after_seconds: float = RETURN_AFTER_SECONDS
+    orphaned_after_seconds: float = ORPHANED_AFTER_SECONDS
 
 
 DEFAULT_LIMITS: Final = Limits()
