@@ -19,7 +19,7 @@ from shardsdk.runtime.metrics import Metrics
 from shardsdk.runtime.predicates import Predicate, always
 from shardsdk.runtime.queue import RateLimit
 from shardsdk.runtime.sharded import ShardedReconciler, ShardedResource
-from shardsdk.testing.memory import MemoryServer
+from shardsdk.testing.memory import EVERYTHING, Change, MemoryServer
 from shardsdk.testing.memoryapi import MemoryApi
 from shardsdk.testing.virtual import VirtualClock
 
@@ -40,6 +40,29 @@ class Hold:
 
     def remaining(self) -> float:
         return self.seconds
+
+
+class Lag:
+    """News of one resource come so many seconds late; those of others at once."""
+
+    def __init__(self, rig: Rig, resource: Resource, seconds: float) -> None:
+        self.seconds = seconds
+        self._clock = rig.clock
+        self._real = rig.server.changes
+        self._resource = resource
+        self._happened: dict[int, float] = {}
+        rig.server.listeners.append(self._note)
+        rig.server.changes = self._late  # type: ignore[method-assign]
+
+    def _note(self, change: Change) -> None:
+        self._happened[change.version] = self._clock.monotonic()
+
+    def _late(self, resource: Resource, since: int) -> list[Change]:
+        changes = self._real(resource, since)
+        if resource != self._resource:
+            return changes
+        now = self._clock.monotonic()
+        return [change for change in changes if self._happened.get(change.version, 0.0) + self.seconds <= now]
 
 
 @dataclass
@@ -82,6 +105,11 @@ class Rig:
         labels: dict[str, str] = self.server.get(resource, name, "default")["metadata"].get("labels") or {}
         return labels
 
+    def nudge(self, resource: Resource) -> None:
+        """Have watches of `resource` look for news: something else of it changes."""
+        name = f"nudge-{self.server.version}"
+        self.server.create(resource, {"metadata": {"name": name, "namespace": "elsewhere"}})
+
     def counter(self, name: str) -> float | None:
         return self.metrics.registry.get_sample_value(f"shardsdk_{name}", {"resource": "secrets"})
 
@@ -95,8 +123,10 @@ class Rig:
         owns: bool = True,
         also: Reconcile | None = None,
         predicate: Predicate = always,
+        child_predicate: Predicate = always,
         concurrency: int = 4,
         drain_timeout_seconds: float | None = None,
+        filtered: bool = True,
     ) -> AsyncIterator[ShardedReconciler[PartialObject]]:
         """Run a shard with one controller (or two: `also`) on secrets, which owns config maps."""
 
@@ -105,13 +135,14 @@ class Rig:
             return await reconcile(context) if reconcile else None
 
         def cache(resource: Resource) -> Cache[PartialObject]:
-            return Cache(self.api, resource, clock=self.clock, rng=Random(1), selector=ME.selector())
+            selector = ME.selector() if filtered else EVERYTHING
+            return Cache(self.api, resource, clock=self.clock, rng=Random(1), selector=selector)
 
         main, children = cache(SECRETS), cache(CONFIGMAPS)
         resource = ShardedResource(
             ME, main, self.api, clock=self.clock, drain_timeout_seconds=drain_timeout_seconds, metrics=self.metrics
         )
-        owned = [(children, always)] if owns else []
+        owned = [(children, child_predicate)] if owns else []
         reconcilers = [
             ShardedReconciler(
                 name, resource, function, self.hold, children=owned, predicate=predicate, concurrency=concurrency,

@@ -2,38 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from shardsdk.protocol.objects import PartialObject
 from shardsdk.runtime.context import Context
 from shardsdk.testing.leaseserver import Fault
-from shardsdk.testing.memory import Change
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
-from tests.shard_rig import CONFIGMAPS, RING, SECRETS, Rig
+from tests.shard_rig import CONFIGMAPS, RING, SECRETS, Lag, Rig
 
 Ctx = Context[PartialObject]
-
-
-class ChildLag:
-    """News of config maps come so many seconds late; those of secrets at once."""
-
-    def __init__(self, rig: Rig, seconds: float) -> None:
-        real = rig.server.changes
-        clock, self.seconds = rig.clock, seconds
-        seen_at: dict[int, float] = {}
-
-        def note(change: Change) -> None:
-            seen_at[change.version] = clock.monotonic()
-
-        rig.server.listeners.append(note)
-
-        def late(resource: object, since: int) -> object:
-            changes = real(resource, since)  # type: ignore[arg-type]
-            if resource != CONFIGMAPS:
-                return changes
-            return [c for c in changes if seen_at.get(c.version, 0.0) + self.seconds <= clock.monotonic()]
-
-        rig.server.changes = late  # type: ignore[method-assign, assignment]
 
 
 async def make_child_if_missing(context: Ctx) -> None:
@@ -56,17 +35,17 @@ async def test_an_owner_handed_over_waits_until_its_children_are_in_the_cache(cl
     async with rig.shard(make_child_if_missing):
         await clock.sleep(5)
         rig.api.lag = lambda: 0.001
-        lag = ChildLag(rig, 10)
+        lag = Lag(rig, CONFIGMAPS, 10)
         # As the sharder does it: children first, then the owner.
         rig.relabel(CONFIGMAPS, "child", shard="shard-1")
         rig.relabel(SECRETS, "owner", shard="shard-1")
         await clock.sleep(5)
         assert rig.reconciled == []
         lag.seconds = 0
-        rig.server.create(CONFIGMAPS, {"metadata": {"name": "nudge", "namespace": "default"}})
+        rig.nudge(CONFIGMAPS)
         await clock.sleep(5)
     assert rig.reconciled == ["owner"]
-    assert len(rig.server.select(CONFIGMAPS)) == 2
+    assert len(rig.server.select(CONFIGMAPS, "default")) == 1
 
 
 @in_virtual_time
@@ -117,6 +96,38 @@ async def test_an_owner_that_was_given_away_and_comes_back_waits_again(clock: Vi
 
 
 @in_virtual_time
+async def test_an_owner_seen_to_leave_and_not_to_have_left_waits_again(clock: VirtualClock) -> None:
+    """The last this shard saw was the drain label; when it looks again the object is its own once more."""
+    rig = Rig(clock)
+    rig.secret("owner")
+    rig.child("owner", "old")
+    seen: list[list[str]] = []
+
+    async def look(context: Ctx) -> None:
+        seen.append([child.metadata.name for child in context.children(CONFIGMAPS)])
+
+    async with rig.shard(look):
+        await clock.sleep(5)
+        children, owners = Lag(rig, CONFIGMAPS, 0), Lag(rig, SECRETS, 0)
+        rig.drain("owner")
+        await clock.sleep(0.0015)  # the event is here, the acknowledgement under way
+        owners.seconds = 1000
+        await clock.sleep(1)
+        assert rig.labels("owner") == {}
+        children.seconds = 1000
+        rig.server.delete(CONFIGMAPS, "old", "default")
+        rig.child("owner", "new")
+        rig.relabel(SECRETS, "owner", shard="shard-1")
+        rig.main._reflector.restart()  # as after a broken watch: a list, which shows no leaving
+        await clock.sleep(10)
+        children.seconds = 0
+        rig.nudge(CONFIGMAPS)
+        await clock.sleep(60)
+    assert seen[0] == ["old"]
+    assert [names for names in seen[1:] if names != ["new"]] == []
+
+
+@in_virtual_time
 async def test_a_child_deleted_while_it_is_listed_holds_nobody_up(clock: VirtualClock) -> None:
     rig = Rig(clock)
     for number in range(5):
@@ -164,17 +175,42 @@ async def test_a_creation_without_an_answer_is_followed_by_a_fresh_list(clock: V
             rig.api.fault = Fault.NONE
 
     rig.secret("owner")
-    lag = ChildLag(rig, 0)
+    lag = Lag(rig, CONFIGMAPS, 0)
     async with rig.shard(reconcile):
         lag.seconds = 40  # the answer is given up after 30 s, the news come later
         await clock.sleep(35)
-        rig.server.create(CONFIGMAPS, {"metadata": {"name": "nudge", "namespace": "default"}})
+        rig.nudge(CONFIGMAPS)
         await clock.sleep(60)
-        rig.server.create(CONFIGMAPS, {"metadata": {"name": "nudge2", "namespace": "default"}})
+        rig.nudge(CONFIGMAPS)
         await clock.sleep(60)
     made = [thing for thing in rig.server.select(CONFIGMAPS) if "ownerReferences" in thing["metadata"]]
     assert len(made) == 1
     assert made[0]["metadata"]["labels"] == {RING.shard: "shard-1"}
+
+
+@in_virtual_time
+async def test_that_list_waits_until_the_creation_can_no_longer_be_executed(clock: VirtualClock) -> None:
+    rig = Rig(clock)
+    rig.hold.seconds = 60
+    attempts = 0
+
+    async def reconcile(context: Ctx) -> None:
+        nonlocal attempts
+        attempts += 1
+        if attempts == 1:
+            rig.api.delay = lambda: 20.0  # the request is on its way for so long
+            try:
+                async with asyncio.timeout(1):
+                    await make_child_if_missing(context)
+            finally:
+                rig.api.delay = lambda: 0.001
+        await make_child_if_missing(context)
+
+    rig.secret("owner")
+    async with rig.shard(reconcile):
+        await clock.sleep(100)
+    assert len(rig.server.select(CONFIGMAPS)) == 1
+    assert attempts > 1
 
 
 @in_virtual_time

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-from shardsdk.protocol.objects import PartialObject
+from random import Random
+
+from shardsdk.kube.reflector import Delta, EventKind
+from shardsdk.protocol.objects import ObjectMeta, PartialObject
+from shardsdk.runtime.cache import Cache
 from shardsdk.runtime.context import Context
+from shardsdk.runtime.expectations import Expectations
+from shardsdk.runtime.objects import Request
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
 from tests.shard_rig import CONFIGMAPS, SECRETS, Rig
 
@@ -72,28 +78,39 @@ async def test_a_write_that_is_never_seen_is_given_up(clock: VirtualClock) -> No
 
 
 @in_virtual_time
-async def test_a_deletion_from_before_proves_nothing(clock: VirtualClock) -> None:
-    """The child of that name is deleted and made again: the news of its deletion are not those of its return."""
+async def test_the_deletion_of_an_earlier_object_of_that_name_proves_nothing(clock: VirtualClock) -> None:
+    woken: list[Request] = []
+    expectations = Expectations(clock, wake=woken.append, wake_after=lambda owner, seconds: None)
+    rig = Rig(clock)
+    cache: Cache[PartialObject] = Cache(rig.api, CONFIGMAPS, clock=clock, rng=Random(1))
+    owner, child = Request("default", "owner"), Request("default", "child")
+
+    def delta(kind: EventKind, version: str) -> Delta[PartialObject]:
+        metadata = ObjectMeta(name="child", namespace="default", resource_version=version)
+        return Delta(kind, PartialObject(metadata), None, initial=False)
+
+    expectations.expect(owner, cache, child, "10")
+    assert expectations.pending(owner)
+    expectations.observe(cache, delta(EventKind.DELETED, "9"))
+    assert expectations.pending(owner)
+    expectations.observe(cache, delta(EventKind.DELETED, "11"))
+    assert not expectations.pending(owner)
+    assert woken == [owner]
+
+
+@in_virtual_time
+async def test_who_did_not_come_too_early_is_not_woken(clock: VirtualClock) -> None:
+    """Else a reconcile that writes and then fails would come back without its backoff."""
     rig = Rig(clock)
     rig.secret("owner")
-    rig.child("owner", "child")
 
-    async def recreate(context: Ctx) -> None:
-        if not context.children(CONFIGMAPS):
-            reference = context.controller_reference()
-            metadata = {"name": "child", "namespace": "default", "ownerReferences": [reference]}
-            await context.api.create(CONFIGMAPS, {"metadata": metadata}, "default")
+    async def write_and_fail(context: Ctx) -> None:
+        await make_child_if_missing(context)
+        raise RuntimeError("boom")
 
-    async with rig.shard(recreate):
-        await clock.sleep(5)
-        rig.api.lag = lambda: 1.0
-        rig.server.delete(CONFIGMAPS, "child", "default")
-        for number in range(10):
-            rig.server.patch(SECRETS, "owner", "default", {"data": {"k": str(number)}})
-            await clock.sleep(0.3)
-        await clock.sleep(30)
-    creates = [write for write in rig.api.writes if write[0] == "create"]
-    assert len(creates) == 1
+    async with rig.shard(write_and_fail, child_predicate=lambda delta: False):
+        await clock.sleep(20)
+    assert len(rig.reconciled) == 5  # after 1, 2, 4 and 8 seconds
 
 
 @in_virtual_time

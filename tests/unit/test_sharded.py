@@ -28,6 +28,21 @@ async def test_only_own_objects_are_reconciled(clock: VirtualClock) -> None:
 
 
 @in_virtual_time
+async def test_the_guard_holds_even_where_the_cache_is_not_filtered(clock: VirtualClock) -> None:
+    rig = Rig(clock)
+    rig.secret("mine")
+    rig.secret("other", shard="shard-2")
+    rig.secret("nobody", shard=None)
+    async with rig.shard(filtered=False) as reconciler:
+        await clock.sleep(5)
+        for request in rig.main.requests():
+            reconciler.queue.add(request)
+        await clock.sleep(5)
+    assert set(rig.reconciled) == {"mine"}
+    assert rig.counter("ignored_total") == 2
+
+
+@in_virtual_time
 async def test_an_object_that_is_drained_already_is_acknowledged_and_never_reconciled(clock: VirtualClock) -> None:
     rig = Rig(clock)
     rig.secret("leaving")
