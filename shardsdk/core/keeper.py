@@ -68,6 +68,7 @@ class Keeper:
         "_refusals",
         "_seen",
         "_timings",
+        "_unanswered",
         "_why",
         "_written",
         "deadlines",
@@ -90,6 +91,8 @@ class Keeper:
         self._others_until = -math.inf
         #: renewTimes that may be in the Lease because we sent them.
         self._written: frozenset[str] = frozenset()
+        #: Whether a write was sent that may have been executed, or may still be, and nobody knows.
+        self._unanswered = False
         self._asked_at = -math.inf
         self._next_at = -math.inf
         self._refusals = 0
@@ -104,6 +107,11 @@ class Keeper:
     def holder(self) -> str:
         """Who held the lease when it was last seen; empty: nobody, or never seen."""
         return self._known.holder if self._known else ""
+
+    @property
+    def lease(self) -> Lease | None:
+        """The Lease as it was last seen."""
+        return self._known
 
     @property
     def may_hold(self) -> bool:
@@ -161,6 +169,7 @@ class Keeper:
             self.deadlines.hold_ends_at if self.deadlines else at.monotonic + self._timings.request_timeout
         )
         self._grace_seconds = grace_seconds
+        self._fresh = self._fresh and not self._unanswered
         self._next_at = at.monotonic
         self._refusals = 0
 
@@ -185,7 +194,7 @@ class Keeper:
 
     def wrote(self, lease: Lease, at: Moment) -> None:
         """The write was confirmed; `lease` is what it made."""
-        self._known, self._fresh = lease, True
+        self._known, self._fresh, self._unanswered = lease, True, False
         self._refusals = 0
         self._why = self._last_failure = ""
         self.check(at)
@@ -332,6 +341,7 @@ class Keeper:
 
     def _write(self, body: Mapping[str, Any], at: Moment, *, create: bool = False) -> Write:
         self._written |= {render_micro_time(at.wall)}
+        self._unanswered = True
         self._asked_at = at.monotonic
         return Write(body, create, self._timeout(at))
 
