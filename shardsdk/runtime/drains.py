@@ -69,6 +69,9 @@ class Drains:
         self._cancel = cancel
         self._cancel_after_seconds = cancel_after_seconds
         self._metrics = metrics
+        if metrics:
+            metrics.waiting_drains.set_function(lambda: self.waiting)
+            metrics.oldest_drain_seconds.set_function(lambda: self.oldest_seconds)
         #: Drains seen and not acknowledged, each with the moment it was first seen.
         self._open: dict[Request, float] = {}
         #: Versions that were acknowledged; the cache may still show them for a moment.
@@ -100,18 +103,16 @@ class Drains:
     @property
     def oldest_seconds(self) -> float:
         """For how long the oldest of them has been waiting; 0 when there is none."""
-        return self._clock.monotonic() - min(self._open.values()) if self._open else 0.0
+        now = self._clock.monotonic()
+        return now - min(list(self._open.values()), default=now)
 
     def _observe(self, delta: Delta[Any]) -> None:
         request = request_of(delta.object)
         if delta.kind is EventKind.DELETED or self._identity.judge(delta.object) is not Verdict.ACKNOWLEDGE:
             self._open.pop(request, None)
             self._acknowledged.pop(request, None)
-            self._count()
             return
-        if request not in self._open:
-            self._open[request] = self._clock.monotonic()
-            self._count()
+        self._open.setdefault(request, self._clock.monotonic())
         self._queue.add(request)
 
     async def _acknowledge(self, request: Request) -> Outcome | None:
@@ -170,14 +171,9 @@ class Drains:
         if thing is not None and metadata_of(thing).resource_version == metadata.resource_version:
             self._acknowledged[request] = metadata.resource_version
         self._open.pop(request, None)
-        self._count()
         if self._metrics:
             self._metrics.acknowledged.inc()
         log.debug("Drain acknowledged", extra=self._where(request))
-
-    def _count(self) -> None:
-        if self._metrics:
-            self._metrics.waiting_drains.set(len(self._open))
 
     def _where(self, request: Request) -> dict[str, object]:
         return {

@@ -49,6 +49,15 @@ class Metrics:
         self._queues = _Queues(self.registry)
         self._reconciles = _Reconciles(self.registry)
         self._shards = _Shards(self.registry)
+        self._calls = Counter(
+            "rest_client_requests", "Requests to the API server", ("method", "code"), registry=self.registry
+        )
+        self._call_seconds = Histogram(
+            "rest_client_request_duration_seconds",
+            "Seconds until the API server answers",
+            ("method",),
+            registry=self.registry,
+        )
 
     def observe_queue(self, queue: WorkQueue[Any]) -> None:
         """Count what happens in `queue` under its name."""
@@ -61,6 +70,11 @@ class Metrics:
     def shard(self, resource: str) -> ShardMetrics:
         """Counters of the shard's dealings with the main resource `resource`."""
         return self._shards.of(resource)
+
+    def count_call(self, verb: str, code: int, seconds: float) -> None:
+        """Count a request to the API server (`code` 0: no answer); what `Client` takes as `on_call`."""
+        self._calls.labels(verb, str(code)).inc()
+        self._call_seconds.labels(verb).observe(seconds)
 
     def gauge(self, name: str, documentation: str, read: Callable[[], float]) -> None:
         """A gauge that is read when it is scraped."""
@@ -100,6 +114,7 @@ class ShardMetrics:
     acknowledge_conflicts: Counter
     ignored: Counter
     waiting_drains: Gauge
+    oldest_drain_seconds: Gauge
     waiting_owners: Gauge
     child_lists: Counter
     expectations_expired: Counter
@@ -230,6 +245,7 @@ class _Shards:
         self._conflicts = counter("acknowledge_conflicts", "Acknowledgements refused because the object had changed")
         self._ignored = counter("ignored", "Reconciles left out because the object is not this shard's any more")
         self._drains = gauge("drains_waiting", "Drains not acknowledged yet; most wait for a running reconcile")
+        self._oldest = gauge("oldest_drain_seconds", "Seconds since the oldest of them was seen")
         self._owners = gauge("owners_waiting", "Owners that wait for a list of their children")
         self._lists = counter("child_lists", "Lists of children made for owners that arrived")
         self._expired = counter("expectations_expired", "Writes that the cache had not seen in time")
@@ -240,6 +256,7 @@ class _Shards:
             acknowledge_conflicts=self._conflicts.labels(resource),
             ignored=self._ignored.labels(resource),
             waiting_drains=self._drains.labels(resource),
+            oldest_drain_seconds=self._oldest.labels(resource),
             waiting_owners=self._owners.labels(resource),
             child_lists=self._lists.labels(resource),
             expectations_expired=self._expired.labels(resource),

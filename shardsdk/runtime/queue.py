@@ -223,11 +223,13 @@ class WorkQueue(Generic[K]):
     def unfinished_seconds(self) -> float:
         """Seconds of work on items that are not done yet, summed."""
         now = self._clock.monotonic()
-        return sum(now - started for started in self._working.values())
+        # A list made in one go: metrics are read in another thread.
+        return sum(now - started for started in list(self._working.values()))
 
     def longest_running_seconds(self) -> float:
         """Seconds since the oldest item that is not done yet was handed out; 0 when idle."""
-        return self._clock.monotonic() - min(self._working.values()) if self._working else 0.0
+        now = self._clock.monotonic()
+        return now - min(list(self._working.values()), default=now)
 
     # -- inside ---------------------------------------------------------------
 

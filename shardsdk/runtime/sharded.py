@@ -65,7 +65,9 @@ class ShardedResource(Generic[T]):
         self.api = api
         self.metrics = metrics.shard(str(cache.resource.group_resource)) if metrics else None
         self.inflight = InFlight(clock)
-        self.controllers: list[Controller[Request]] = []
+        self.reconcilers: list[ShardedReconciler[T]] = []
+        if self.metrics:
+            self.metrics.waiting_owners.set_function(lambda: sum(each.waiting for each in self.reconcilers))
         self.drains = Drains(
             identity,
             cache,
@@ -79,8 +81,8 @@ class ShardedResource(Generic[T]):
 
     def cancel(self, request: Request) -> None:
         """Cancel every reconcile of the object that runs."""
-        for controller in self.controllers:
-            controller.cancel(request)
+        for reconciler in self.reconcilers:
+            reconciler.cancel(request)
 
 
 class ShardedReconciler(Generic[T]):
@@ -140,7 +142,7 @@ class ShardedReconciler(Generic[T]):
         )
         if metrics:
             metrics.observe_queue(self.queue)
-        resource.controllers.append(self._controller)
+        resource.reconcilers.append(self)
         self._cache.listen(self._on_main)
         for cache, child_predicate in children:
             self._listen_to_child(cache, child_predicate)
@@ -164,6 +166,15 @@ class ShardedReconciler(Generic[T]):
     def running(self) -> int:
         """How many reconciles run now."""
         return self._controller.running
+
+    @property
+    def waiting(self) -> int:
+        """How many owners wait for their children."""
+        return self._barrier.waiting
+
+    def cancel(self, request: Request) -> bool:
+        """Cancel the reconcile of the object that runs; `False`: none does."""
+        return self._controller.cancel(request)
 
     # -- one reconcile ------------------------------------------------------
 
@@ -231,7 +242,7 @@ class ShardedReconciler(Generic[T]):
         self._expectations.forget(request)
         self.queue.forget(request)
         # What was being deleted has ended; what was not went away unasked, or without finalizers.
-        if metadata.deletion_timestamp is None and self._controller.cancel(request):
+        if metadata.deletion_timestamp is None and self.cancel(request):
             log.warning(
                 "Reconcile cancelled: the object went away",
                 extra={"controller": self.name, "namespace": request.namespace, "object": request.name},
