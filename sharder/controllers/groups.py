@@ -41,7 +41,7 @@ MAX_BATCH: Final = 1000
 MAX_BATCHES: Final = 2
 #: Children are read by namespace while a batch spans no more than this many.
 MAX_NAMESPACES: Final = 3
-#: Conflicts on one child that are answered by reading it again.
+#: Conflicts on one child, or on one owner, that are answered by reading it again.
 MAX_CONFLICTS: Final = 5
 #: Sources remembered before those are dropped whose objects are no longer draining.
 MAX_SOURCES: Final = 10_000
@@ -49,7 +49,10 @@ MAX_SOURCES: Final = 10_000
 
 @dataclass(slots=True)
 class Group:
-    """An owner on its way; `shard` is the one that is gone (`None`: nobody has the owner)."""
+    """An owner on its way; `shard` is the one that is gone (`None`: nobody has the owner).
+
+    `stale`: a write met a newer version than `meta`.
+    """
 
     key: ItemKey
     placed: Placed
@@ -57,6 +60,7 @@ class Group:
     since: float
     shard: str | None
     children: list[tuple[Placed, SeenMeta]] = field(default_factory=list)
+    stale: bool = False
 
 
 class GroupMover:
@@ -126,14 +130,17 @@ class GroupMover:
         return batch
 
     async def _run_batch(self, batch: list[Group]) -> None:
-        failed = {group.meta.uid: group for group in batch}
+        left = {group.meta.uid: group for group in batch}
         try:
-            ready = await self._let_go(batch)
-            await self._read_children(ready)
-            results = await asyncio.gather(*(self._try(self._move, group) for group in ready))
-            for group, done in zip(ready, results, strict=True):
-                if done:
-                    del failed[group.meta.uid]
+            trying = batch
+            for _ in range(MAX_CONFLICTS):
+                for group in await self._try_batch(trying):
+                    del left[group.meta.uid]
+                stale = [group for group in left.values() if group.stale]
+                same = await asyncio.gather(*map(self._look_again, stale))
+                trying = [group for group, unchanged in zip(stale, same, strict=True) if unchanged]
+                if not trying:
+                    break
         except FenceClosed:
             log.info("groups not moved: the leadership or the hold has run out", extra={"ring": self._placer.name})
         except ShardingError as error:
@@ -141,8 +148,29 @@ class GroupMover:
         finally:
             self._moving.difference_update(group.meta.uid for group in batch)
             self._batches.release()
-        for group in failed.values():
+        for group in left.values():
             self._placer.again(group.key, after_failure=True)
+
+    async def _try_batch(self, batch: list[Group]) -> list[Group]:
+        """Go through every step once; the groups that have moved."""
+        ready = await self._let_go(batch)
+        await self._read_children(ready)
+        moved = await asyncio.gather(*(self._try(self._move, group) for group in ready))
+        return [group for group, done in zip(ready, moved, strict=True) if done]
+
+    async def _look_again(self, group: Group) -> bool:
+        """Whether a group that met a conflict may start over at once, with its owner as it is now.
+
+        An owner that is written all the time has changed again by the time that the
+        queue would offer it; one whose labels say something else is decided anew.
+        """
+        shard, drain = self._placer.labels.shard, self._placer.labels.drain
+        before, resource = group.meta, group.placed.subject.resource
+        found = await self._placer.around.api.find(resource, before.name, before.namespace or None)
+        if found is None or found.metadata.uid != before.uid:
+            return False
+        group.meta, group.children, group.stale = seen(found).metadata, [], False
+        return all(group.meta.label(key) == before.label(key) for key in (shard, drain))
 
     async def _try(self, step: Callable[[Group], Awaitable[bool]], group: Group) -> bool:
         try:
@@ -151,7 +179,8 @@ class GroupMover:
         except FenceClosed:
             return False
         except ShardingError as error:
-            if error.retry is not Retry.REFRESH:
+            group.stale = error.retry is Retry.REFRESH
+            if not group.stale:
                 log.warning(
                     "group not moved, will retry",
                     extra={
