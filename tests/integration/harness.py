@@ -55,6 +55,7 @@ from tests.integration.world import RINGS, SECRETS, TIMEOUT_SECONDS, WEBHOOKS, F
 REPOSITORY: Final = Path(__file__).parents[2]
 SYSTEM: Final = "sharding-system"
 LOOPBACK: Final = "127.0.0.1"
+_TYPES: Final = "apiextensions.k8s.io/v1/customresourcedefinitions"
 _ROLES: Final = "rbac.authorization.k8s.io/v1/clusterroles"
 _BINDINGS: Final = "rbac.authorization.k8s.io/v1/clusterrolebindings"
 _PLUGGED_SECONDS: Final = 3600.0
@@ -221,6 +222,7 @@ class Stage:
     shards: list[ScriptedShard] = field(default_factory=list)
     sharders: list[Sharder] = field(default_factory=list)
     _closing: contextlib.AsyncExitStack = field(default_factory=contextlib.AsyncExitStack)
+    _types: list[str] = field(default_factory=list)
     _shard_client: AdminClient | None = None
 
     async def ring(
@@ -268,6 +270,20 @@ class Stage:
             await made.start()
         return made
 
+    async def install_type(self, kind: str, *, namespaced: bool = True) -> Family:
+        """Have the API server serve a type of this test's own; it goes with the stage."""
+        plural, group = f"{kind.lower()}s", f"{self.namespace}.example.com"
+        schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+        version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
+        scope = "Namespaced" if namespaced else "Cluster"
+        names = {"plural": plural, "singular": kind.lower(), "kind": kind}
+        name = f"{plural}.{group}"
+        spec = {"group": group, "scope": scope, "names": names, "versions": [version]}
+        await self.admin.create(_TYPES, {"metadata": {"name": name}, "spec": spec})
+        self._types.append(name)
+        await self.admin.eventually(_TYPES, lambda types: _is_established(types, name))
+        return Family(f"{group}/v1/{plural}", kind, namespaced=namespaced)
+
     async def grant(self, ring: str, resources: Iterable[str], *, verbs: Sequence[str] | None = None) -> None:
         """Let the sharder place `resources`, as `sharder rbac` says (or only with `verbs`); in force on return."""
         named = [GroupResource(*group_and_plural(resource)) for resource in resources]
@@ -292,6 +308,8 @@ class Stage:
                 await self.admin.delete(WEBHOOKS, f"clusterring-{ring.name}")
                 await self.admin.delete(RINGS, ring.name)
                 await self._drop_role(ring_role_name(ring.name))
+            for name in self._types:
+                await self.admin.delete(_TYPES, name)
             await self._drop_role(f"shards-{self.namespace}")
             await self._closing.aclose()
 
@@ -351,6 +369,14 @@ class Stage:
                 "allowed"
             ]:
                 await asyncio.sleep(0)
+
+
+def _is_established(types: list[Object], name: str) -> bool:
+    return any(
+        each["metadata"]["name"] == name and condition["type"] == "Established" and condition["status"] == "True"
+        for each in types
+        for condition in each.get("status", {}).get("conditions") or []
+    )
 
 
 def _rule(resource: str, verbs: Sequence[str]) -> Object:

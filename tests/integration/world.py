@@ -10,12 +10,12 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Collection, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from localcluster import AdminClient, AdminError
+from localcluster import AdminClient
 from localcluster.admin import path_of
 from sharder.core.hashring import HashRing
 from shardsdk.protocol.labels import parse_ring_name
@@ -76,12 +76,6 @@ def group_and_plural(resource: str) -> tuple[str, str]:
     return (version.partition("/")[0] if "/" in version else ""), plural
 
 
-def owned_by(owner: Object, kind: str, api_version: str = "v1") -> list[Object]:
-    """Owner references of a child that `owner` controls."""
-    meta = owner["metadata"]
-    return [{"apiVersion": api_version, "kind": kind, "name": meta["name"], "uid": meta["uid"], "controller": True}]
-
-
 @dataclass
 class History:
     """Where objects were, in order: a shard's name, followed by `*` while draining, or `-` for nobody."""
@@ -118,28 +112,55 @@ class Ring:
             metadata["name"] = f"object-{next(self.numbers)}"
         query = {"dryRun": "All"} if dry_run else None
         path = path_of(resource, self.namespace_of(resource, namespace))
-        body = {**BODIES.get(resource, {}), "metadata": metadata}
+        body = {**self._type_of(resource), **BODIES.get(resource, {}), "metadata": metadata}
         made: Object = await self.admin.request("POST", path, body=body, query=query)
         return made
 
+    def _type_of(self, resource: str) -> Object:
+        """What types that are not built in have to say of themselves."""
+        kinds = {family.main: family.kind for family in self.families}
+        return {"apiVersion": resource.rpartition("/")[0], "kind": kinds[resource]} if resource in kinds else {}
+
     async def create_child(self, owner: Object, resource: str = "v1/configmaps", **metadata: Any) -> Object:
         """Create an object that `owner` controls."""
-        family = next(family for family in self.families if resource in family.controlled)
-        version = family.main.rpartition("/")[0]
-        references = owned_by(owner, family.kind, version)
         namespace = owner["metadata"].get("namespace")
-        return await self.create(resource, namespace=namespace, ownerReferences=references, **metadata)
+        return await self.create(resource, namespace=namespace, ownerReferences=self.reference_to(owner), **metadata)
 
-    async def create_families(self, count: int, family: Family = SECRETS, children: int = 1) -> list[Object]:
-        """Create `count` main objects, each with a child of every controlled resource."""
+    def reference_to(self, owner: Object) -> list[Object]:
+        """Owner references of a child that `owner`, a main object of this ring, controls."""
+        meta = owner["metadata"]
+        kind = owner.get("kind") or self.families[0].kind
+        family = next(each for each in self.families if each.kind == kind)
+        version = family.main.rpartition("/")[0]
+        return [{"apiVersion": version, "kind": kind, "name": meta["name"], "uid": meta["uid"], "controller": True}]
 
-        async def one() -> Object:
-            owner = await self.create(family.main)
+    async def create_families(self, each: int, shards: Collection[str], *, children: int = 1) -> dict[str, str]:
+        """Create main objects of the first family, `each` for every one of `shards`, with children.
+
+        Returns where each of them belongs if those are the ring's shards.
+        """
+        family, places = self.families[0], self.pick_names(each, shards)
+
+        async def create(name: str) -> None:
+            owner = await self.create(family.main, name=name)
             for resource in family.controlled * children:
                 await self.create_child(owner, resource)
-            return owner
 
-        return list(await asyncio.gather(*(one() for _ in range(count))))
+        await asyncio.gather(*map(create, places))
+        return places
+
+    def pick_names(self, each: int, shards: Collection[str]) -> dict[str, str]:
+        """Names of main objects of which `each` belong to every one of `shards`, with the shard."""
+        ring, left, places = HashRing(shards), dict.fromkeys(shards, each), dict[str, str]()
+        for number in self.numbers:
+            name = f"object-{number}"
+            shard = ring.owner(self.key({"metadata": {"name": name, "namespace": self.namespace}}))
+            if shard is not None and left[shard]:
+                left[shard] -= 1
+                places[name] = shard
+            if not any(left.values()):
+                break
+        return places
 
     async def get(self, name: str, resource: str = "v1/secrets") -> Object:
         return await self.admin.get(resource, name, self.namespace_of(resource))
@@ -222,6 +243,12 @@ class Ring:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
 
+    def key(self, obj: Object, family: Family | None = None) -> str:
+        """The ring key of a main object, of the first family unless told otherwise."""
+        family, meta = family or self.families[0], obj["metadata"]
+        namespace = meta.get("namespace", "") if family.namespaced else ""
+        return f"{family.group}/{family.kind}/{namespace}/{meta['name']}"
+
     # -- the world -----------------------------------------------------------
 
     async def available(self) -> set[str]:
@@ -257,9 +284,8 @@ class Ring:
             return [f"{what} has no shard"]
         if shard not in available:
             return [f"{what} is on {shard}, which is not available"]
-        key = f"{family.group}/{family.kind}/{meta.get('namespace', '')}/{meta['name']}"
-        if ring is not None and shard != ring.owner(key):
-            return [f"{what} is on {shard}, not on {ring.owner(key)}"]
+        if ring is not None and shard != (owner := ring.owner(self.key(obj, family))):
+            return [f"{what} is on {shard}, not on {owner}"]
         return []
 
     def _child_faults(self, resource: str, child: Object, owners: dict[str, Object]) -> list[str]:
@@ -270,16 +296,22 @@ class Ring:
         name = child["metadata"]["name"]
         return [f"{resource} {name} is on {self.shard_of(child)}, its owner on {self.shard_of(owner)}"]
 
-    async def in_place(self, timeout: float = TIMEOUT_SECONDS, *, strict: bool = True) -> None:
-        """Wait until every object is on exactly the available shard where it belongs, children with their owners."""
+    async def in_place(
+        self, shards: Collection[str] | None = None, *, timeout: float = TIMEOUT_SECONDS, strict: bool = True
+    ) -> None:
+        """Wait until every object is on exactly the available shard where it belongs, children with their owners.
+
+        `shards`: and until these are the available ones.
+        """
         faults: list[str] = []
         try:
             async with asyncio.timeout(timeout):
                 while True:
-                    try:
+                    available = await self.available()
+                    if shards is not None and available != set(shards):
+                        faults = [f"{sorted(available)} are available"]
+                    else:
                         faults = await self.faults(strict=strict)
-                    except AdminError as error:
-                        faults = [str(error)]
                     if not faults:
                         return
                     await asyncio.sleep(LOOK_SECONDS)
