@@ -1,0 +1,129 @@
+"""Controllers for Kubernetes in Python whose work is spread over several active replicas.
+
+    from shardsdk import Context, Controller, Manager, PartialObject, Resource
+
+    SECRETS = Resource("", "v1", "secrets", "Secret")
+
+    async def reconcile(context: Context[PartialObject]) -> None:
+        print(context.request)
+
+    Manager(ring="example").add(Controller.for_(SECRETS).reconcile(reconcile)).run()
+
+What is named here is public and stays; what is not may change.  Names are
+loaded when they are first used, so that a program pays for what it needs.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+from shardsdk import errors
+from shardsdk.version import VERSION
+
+if TYPE_CHECKING:
+    from shardsdk.core.timings import LeaseTimings
+    from shardsdk.errors import (
+        ApiError,
+        ConfigurationError,
+        Conflict,
+        FenceClosed,
+        LeaseLost,
+        NotFound,
+        ShardingError,
+        TerminalError,
+    )
+    from shardsdk.kube.access import Access, load_access
+    from shardsdk.kube.api import Api, PatchKind
+    from shardsdk.kube.client import Client
+    from shardsdk.kube.selectors import Selector
+    from shardsdk.protocol.objects import ObjectMeta, OwnerReference, PartialObject, Resource
+    from shardsdk.runtime.cache import Cache
+    from shardsdk.runtime.context import Context
+    from shardsdk.runtime.controller import Controller, Done, Requeue, RequeueAfter
+    from shardsdk.runtime.identity import ShardIdentity
+    from shardsdk.runtime.manager import Manager
+    from shardsdk.runtime.objects import Request
+    from shardsdk.runtime.process import ExitCode
+    from shardsdk.runtime.queue import Priority, RateLimit, WorkQueue
+    from shardsdk.runtime.sharded import ShardedReconciler, ShardedResource
+    from shardsdk.runtime.shardlease import ShardLease
+
+__version__: Final = VERSION
+
+__all__ = [
+    "Access",
+    "Api",
+    "ApiError",
+    "Cache",
+    "Client",
+    "ConfigurationError",
+    "Conflict",
+    "Context",
+    "Controller",
+    "Done",
+    "ExitCode",
+    "FenceClosed",
+    "LeaseLost",
+    "LeaseTimings",
+    "Manager",
+    "NotFound",
+    "ObjectMeta",
+    "OwnerReference",
+    "PartialObject",
+    "PatchKind",
+    "Priority",
+    "RateLimit",
+    "Request",
+    "Requeue",
+    "RequeueAfter",
+    "Resource",
+    "Selector",
+    "ShardIdentity",
+    "ShardLease",
+    "ShardedReconciler",
+    "ShardedResource",
+    "ShardingError",
+    "TerminalError",
+    "WorkQueue",
+    "__version__",
+    "errors",
+    "load_access",
+]
+
+#: Where each lazy name is defined; tests hold this against `__all__`.
+_HOMES: Final = {
+    "shardsdk.core.timings": ("LeaseTimings",),
+    "shardsdk.errors": (
+        *("ApiError", "ConfigurationError", "Conflict", "FenceClosed", "LeaseLost", "NotFound"),
+        *("ShardingError", "TerminalError"),
+    ),
+    "shardsdk.kube.access": ("Access", "load_access"),
+    "shardsdk.kube.api": ("Api", "PatchKind"),
+    "shardsdk.kube.client": ("Client",),
+    "shardsdk.kube.selectors": ("Selector",),
+    "shardsdk.protocol.objects": ("ObjectMeta", "OwnerReference", "PartialObject", "Resource"),
+    "shardsdk.runtime.cache": ("Cache",),
+    "shardsdk.runtime.context": ("Context",),
+    "shardsdk.runtime.controller": ("Controller", "Done", "Requeue", "RequeueAfter"),
+    "shardsdk.runtime.identity": ("ShardIdentity",),
+    "shardsdk.runtime.manager": ("Manager",),
+    "shardsdk.runtime.objects": ("Request",),
+    "shardsdk.runtime.process": ("ExitCode",),
+    "shardsdk.runtime.queue": ("Priority", "RateLimit", "WorkQueue"),
+    "shardsdk.runtime.sharded": ("ShardedReconciler", "ShardedResource"),
+    "shardsdk.runtime.shardlease": ("ShardLease",),
+}
+_HOME_OF: Final = {name: home for home, names in _HOMES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOME_OF.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(home), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -29,9 +29,13 @@ from typing import Final, Generic, TypeVar, assert_never
 from prometheus_client import Counter
 
 from shardsdk.errors import ApiError, FenceClosed, LeaseLost, Retry, ShardingError, TerminalError
+from shardsdk.kube.api import PARTIAL, T
 from shardsdk.kube.clock import Clock
+from shardsdk.protocol.objects import Resource
 from shardsdk.runtime.metrics import ControllerMetrics
+from shardsdk.runtime.predicates import Predicate, always
 from shardsdk.runtime.queue import Priority, WorkQueue
+from shardsdk.runtime.spec import ControllerSpec, Source
 
 log = logging.getLogger(__name__)
 
@@ -96,6 +100,16 @@ class Controller(Generic[K]):
         self._timeout_seconds = timeout_seconds
         self._metrics = metrics
         self._running: dict[K, _Attempt] = {}
+
+    @staticmethod
+    def for_(
+        resource: Resource, model: type[T] = PARTIAL, *, metadata_only: bool | None = None, when: Predicate = always
+    ) -> ControllerSpec[T]:
+        """Describe a controller of `resource` for a manager to run; `model` is what its objects are decoded to.
+
+        `when` chooses the changes of an object that matter.
+        """
+        return ControllerSpec(Source(resource, model, metadata_only, when))
 
     async def run(self) -> None:
         """Work until the queue is shut down and every reconcile has ended, or until cancelled."""

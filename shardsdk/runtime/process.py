@@ -1,0 +1,79 @@
+"""The process around a manager: signals, exit codes, the end of last resort.
+
+Does: tell a stop signal from the second one, which ends the process at once
+even while something blocks the event loop.  Refuses: to clean up in `die`; it
+is for when nothing may run any more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+from collections.abc import Callable, Iterator
+from enum import IntEnum
+from types import FrameType
+from typing import Final, NoReturn
+
+log = logging.getLogger(__name__)
+
+STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
+#: A process that a signal ended exits with this plus the signal's number, as shells have it.
+SIGNAL_EXIT_BASE: Final = 128
+
+
+class ExitCode(IntEnum):
+    """How a manager's process ends."""
+
+    #: It was asked to stop, and its work has ended.
+    OK = 0
+    #: Something that must not end has ended.
+    FAILED = 1
+    #: The configuration cannot work; 2 is what command lines exit with for wrong usage.
+    CONFIGURATION = 2
+    #: The lease was lost.
+    LEASE_LOST = 3
+    #: Work was still running when the time for stopping was over.
+    STUCK = 4
+
+
+def die(code: int, why: str) -> NoReturn:
+    """End the process now; no `finally`, no waiting for threads.  Callable from any thread."""
+    # Not through logging, whose locks may be held by what is stuck.
+    with contextlib.suppress(OSError):
+        os.write(2, f"process ends at once (exit code {code}): {why}\n".encode())
+    os._exit(code)
+
+
+@contextlib.contextmanager
+def stop_on_signal(stop: Callable[[], None]) -> Iterator[None]:
+    """Within this context the first SIGTERM or SIGINT calls `stop` on the running loop, the second ends the process.
+
+    Call it on the main thread.
+    """
+    loop = asyncio.get_running_loop()
+    before = {number: signal.getsignal(number) for number in STOP_SIGNALS}
+    received = 0
+
+    def count(number: int, frame: FrameType | None) -> None:
+        nonlocal received
+        received += 1
+        if received > 1:
+            os._exit(SIGNAL_EXIT_BASE + number)
+
+    def announce(number: signal.Signals) -> None:
+        log.info("Stopping; a second signal ends the process at once", extra={"signal": number.name})
+        stop()
+
+    for number in STOP_SIGNALS:
+        # Both are called: the loop's own once it takes a turn, the other even while something blocks the loop.
+        loop.add_signal_handler(number, announce, number)
+        signal.signal(number, count)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            loop.remove_signal_handler(number)
+            signal.signal(number, handler)

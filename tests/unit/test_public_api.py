@@ -1,0 +1,79 @@
+"""What `shardsdk` offers, and what importing it costs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import shardsdk
+
+#: Whoever changes this list changes what users rely on.
+PUBLIC = [
+    "Access",
+    "Api",
+    "ApiError",
+    "Cache",
+    "Client",
+    "ConfigurationError",
+    "Conflict",
+    "Context",
+    "Controller",
+    "Done",
+    "ExitCode",
+    "FenceClosed",
+    "LeaseLost",
+    "LeaseTimings",
+    "Manager",
+    "NotFound",
+    "ObjectMeta",
+    "OwnerReference",
+    "PartialObject",
+    "PatchKind",
+    "Priority",
+    "RateLimit",
+    "Request",
+    "Requeue",
+    "RequeueAfter",
+    "Resource",
+    "Selector",
+    "ShardIdentity",
+    "ShardLease",
+    "ShardedReconciler",
+    "ShardedResource",
+    "ShardingError",
+    "TerminalError",
+    "WorkQueue",
+    "__version__",
+    "errors",
+    "load_access",
+]
+
+
+def test_the_public_names_are_pinned() -> None:
+    assert shardsdk.__all__ == PUBLIC
+    assert dir(shardsdk) == sorted(PUBLIC)
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_every_public_name_is_there(name: str) -> None:
+    assert getattr(shardsdk, name)
+
+
+def test_every_lazy_name_is_public() -> None:
+    assert set(shardsdk._HOME_OF) | {"__version__", "errors"} == set(PUBLIC)
+
+
+def test_other_names_are_not_there() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'Unknown'"):
+        shardsdk.Unknown  # noqa: B018
+
+
+def test_importing_loads_nothing_heavy() -> None:
+    code = (
+        "import sys, shardsdk; "
+        "print([name for name in ('aiohttp', 'kubernetes', 'prometheus_client', 'asyncio') if name in sys.modules])"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "[]"
