@@ -26,9 +26,12 @@ from shardsdk.errors import FenceClosed, ShardingError
 from shardsdk.kube.api import Fence
 from shardsdk.kube.clock import Clock
 
-#: Part of a hold that is not granted: the bytes leave one turn of the event loop
-#: after the time was computed.
+#: Part of a hold that is not granted: the bytes leave some turns of the event loop
+#: after the time was computed, and on a busy loop those take long.  Granting less
+#: costs nothing; sending too late costs the connection, and a new one is a
+#: handshake that makes the loop busier still.
 SLACK_SECONDS: Final = 0.05
+SLACK_SHARE: Final = 0.25
 
 
 class SentTooLate(ShardingError):
@@ -114,7 +117,8 @@ class Guard:
 
     def grant(self, url: URL) -> URL:
         """Ask the fences now and write into `url` how long the API server may take."""
-        self._granted = self.remaining() - (SLACK_SECONDS if self._fences else 0.0)
+        remaining = self.remaining()
+        self._granted = remaining - (max(SLACK_SECONDS, SLACK_SHARE * remaining) if self._fences else 0.0)
         milliseconds = max(math.floor(self._granted * 1000), 1)
         return url.extend_query(timeout=f"{milliseconds}ms")
 

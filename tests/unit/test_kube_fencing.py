@@ -15,7 +15,7 @@ from shardsdk.errors import Conflict, ConnectionFailed, FenceClosed, ServerError
 from shardsdk.kube import transport
 from shardsdk.kube.access import direct_access
 from shardsdk.kube.client import Client
-from shardsdk.kube.fencing import SLACK_SECONDS, GuardedRequest
+from shardsdk.kube.fencing import SLACK_SHARE, GuardedRequest
 from shardsdk.protocol.objects import GroupResource
 from tests.kube_fakes import CONFIGMAPS, FakeFence, ManualClock
 from tests.kube_server import Handler, Server, breaks_off, config_map, hangs, page, refuses, says, serving
@@ -60,7 +60,7 @@ async def test_the_api_server_gets_no_longer_than_the_hold(write: Write) -> None
     fence = FakeFence(left=7.5)
     async with talking(says(config_map("a")), fence=fence) as (client, server):
         await write(client)
-        assert milliseconds(server) == [int((7.5 - SLACK_SECONDS) * 1000)]
+        assert milliseconds(server) == [int(7.5 * (1 - SLACK_SHARE) * 1000)]
         assert fence.asked >= 3, "before connecting, with the connection, with the bytes"
 
 
