@@ -43,8 +43,11 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-#: A stream that lasted so long was healthy: only then do pauses become short again.
-HEALTHY_SECONDS: Final = 10.0
+#: A stream was healthy, and the next pause is short again, if it lasted so long and
+#: outlived the pause before it.  So however often it breaks, it is up half of the time.
+HEALTHY_SECONDS: Final = 2.0
+#: Longest pause between two attempts.
+PAUSE_MAX_SECONDS: Final = 30.0
 #: How long a watch is asked to last at least; up to twice that, so that watches do not end together.
 #: Source: client-go, tools/cache/reflector.go, minWatchTimeout = 5 minutes.
 WATCH_SECONDS: Final = 300
@@ -94,9 +97,9 @@ class Reflector(Generic[T]):
 
     `selector` may be a function; it is asked at each list.  `keep` drops objects
     before they are stored (one that is no longer kept gives DELETED), `transform`
-    makes them smaller (name, namespace, uid and resourceVersion must stay).  `handler` is called for every change, in order, on the
-    event loop: it must be quick.  `on_synced` is called when a list is complete,
-    the first and each later one.
+    makes them smaller (name, namespace, uid and resourceVersion must stay).
+    `handler` is called for every change, in order, on the event loop: it must be
+    quick.  `on_synced` is called when a list is complete, the first and each later one.
 
     Guarantees: deltas of one object come in the order of its versions; each
     ADDED is followed by a DELETED before the next ADDED; a list shows an object
@@ -122,6 +125,7 @@ class Reflector(Generic[T]):
         clock: Clock,
         rng: random.Random,
         silence_seconds: float = SILENCE_SECONDS,
+        max_pause_seconds: float = PAUSE_MAX_SECONDS,
     ) -> None:
         self.resource = resource
         self.namespace = namespace
@@ -144,13 +148,14 @@ class Reflector(Generic[T]):
         self._clock = clock
         self._rng = rng
         self._silence_seconds = silence_seconds
-        self._backoff = Backoff(rng)
+        self._backoff = Backoff(rng, max_seconds=max_pause_seconds)
+        self._paused_seconds = 0.0
         self._selected = _EVERYTHING
         self._version: str | None = None
         self._epoch = 0
         self._listed_epoch = -1
         self._waiters: list[tuple[int, asyncio.Future[None]]] = []
-        self._attempting: asyncio.Task[float] | None = None
+        self._attempting: asyncio.Task[None] | None = None
         self._stream_failures = 0
         self._pages_only = False
         self._opened_at: float | None = None
@@ -202,10 +207,9 @@ class Reflector(Generic[T]):
         finally:
             self._attempting = None
 
-    async def _attempt_and_pause(self) -> float:
-        pause = await self._attempt()
-        await self._clock.sleep(pause)
-        return pause
+    async def _attempt_and_pause(self) -> None:
+        self._paused_seconds = await self._attempt()
+        await self._clock.sleep(self._paused_seconds)
 
     async def _attempt(self) -> float:
         """List if needed and watch until it ends; seconds to pause before the next attempt."""
@@ -227,7 +231,8 @@ class Reflector(Generic[T]):
         return 0.0
 
     def _was_healthy(self) -> bool:
-        return self._opened_at is not None and self._clock.monotonic() - self._opened_at >= HEALTHY_SECONDS
+        needed = max(HEALTHY_SECONDS, self._paused_seconds)
+        return self._opened_at is not None and self._clock.monotonic() - self._opened_at >= needed
 
     def _fail(self, error: ShardingError) -> None:
         """Remember and say what went wrong, and decide whether the position is still good."""
@@ -239,7 +244,14 @@ class Reflector(Generic[T]):
             self._version = None
 
     def _may_resume(self, error: ShardingError) -> bool:
-        """Errors that say nothing about the position; anything else is answered with a new list."""
+        """Whether the position is still good; if not, a new list is made.
+
+        Good are errors that say nothing about it, unless it is as old as the
+        silence limit: an API server accepts a watch from a version that it has
+        never had (etcd came back from a backup) and then stays silent for ever.
+        """
+        if self._clock.monotonic() - self.fresh_at >= self._silence_seconds:
+            return False
         match error:
             case ConnectionFailed() | StreamInterrupted() | TooManyRequests() | Unauthorized():
                 return True

@@ -110,6 +110,20 @@ async def test_an_error_inside_a_watch_leads_to_a_new_list(error: ShardingError)
         assert mine.failure is None
 
 
+async def test_a_position_that_leads_to_silence_is_not_trusted() -> None:
+    """An API server whose etcd came back from a backup accepts versions it never had, and says nothing."""
+    silent: list[Step] = [bookmark(5), Passing(90), StreamInterrupted("silent for 90 s")]
+    async with playing([added("a", 1), listed(5)], silent, [listed(3)]) as (api, _, told):
+        assert [each.version for each in api.asked] == [None, "5", None, "3"]
+        assert told.story == ["added a@1*", "deleted a@1*"]
+
+
+async def test_a_short_outage_costs_no_new_list() -> None:
+    refused: list[list[Step]] = [[ConnectionFailed("refused")] for _ in range(6)]
+    async with playing([listed(5)], *refused) as (api, _, _told):
+        assert {each.version for each in api.asked[1:]} == {"5"}
+
+
 async def test_a_server_error_that_refuses_a_watch_costs_no_new_list() -> None:
     async with playing([listed(5)], [ServerError("shutting down", status=503)]) as (api, _, _told):
         assert [each.version for each in api.asked] == [None, "5", "5"]
@@ -209,17 +223,25 @@ async def test_pauses_grow_up_to_a_limit() -> None:
 
 
 async def test_pauses_become_short_again_only_after_a_healthy_stream() -> None:
-    refused: list[list[Step]] = [[ConnectionFailed("refused")] for _ in range(5)]
+    refused: list[list[Step]] = [[ConnectionFailed("refused")] for _ in range(6)]
     lost = StreamInterrupted("broke")
-    brief: list[Step] = [listed(5), Passing(HEALTHY_SECONDS / 2), lost]
-    healthy: list[Step] = [bookmark(5), Passing(HEALTHY_SECONDS), lost]
+    brief: list[Step] = [listed(5), Passing(HEALTHY_SECONDS), lost]
+    healthy: list[Step] = [bookmark(5), Passing(13), lost]
     async with playing(*refused, brief, healthy) as (api, _, _told):
-        assert api.clock.pauses[5] > 3.0
-        assert api.clock.pauses[6] <= 0.2
+        pauses = api.clock.pauses
+        assert HEALTHY_SECONDS < pauses[5] <= 6.4
+        assert 6.4 <= pauses[6] <= 12.8, "shorter than the pause before it: not healthy"
+        assert pauses[7] <= 0.2
+
+
+async def test_a_watch_that_ends_at_once_every_time_is_followed_with_growing_pauses() -> None:
+    brief: list[list[Step]] = [[bookmark(5)] for _ in range(5)]
+    async with playing([listed(5)], *brief) as (api, _, _told):
+        assert api.clock.pauses[5] >= 3.2
 
 
 async def test_a_stream_that_hangs_from_its_beginning_was_not_healthy() -> None:
-    silent: list[list[Step]] = [[Passing(90), StreamInterrupted("silent for 90 s")] for _ in range(4)]
+    silent: list[list[Step]] = [[Passing(90), ConnectionFailed("no answer within 90 s")] for _ in range(4)]
     async with playing([listed(5)], *silent) as (api, _, _told):
         assert api.clock.pauses[4] > 0.8
 
