@@ -27,6 +27,10 @@ class ShardHold:
         """Seconds left; zero or less: closed."""
         return self.until - self.clock.monotonic()
 
+    def close(self) -> None:
+        """Let nothing more through, whoever has got hold of this fence already."""
+        self.until = 0.0
+
 
 @dataclass(frozen=True, slots=True)
 class JointHold:

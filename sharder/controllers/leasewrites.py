@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from sharder.controllers.holds import ShardHold
 from sharder.core.shards import State
-from shardsdk.errors import FenceClosed, NotFound, Retry, ShardingError
+from shardsdk.errors import ConnectionFailed, FenceClosed, NotFound, Retry, ShardingError
 from shardsdk.kube.api import Api, Fence
 from shardsdk.kube.clock import Clock
 from shardsdk.protocol.labels import (
@@ -58,7 +58,8 @@ class Record:
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def drop(self) -> None:
-        """There is no hold any more, or there must be none."""
+        """There is no hold any more, or there must be none; writes that wait to be sent under it are refused."""
+        self.hold.close()
         self.held = self.announced = False
         self.version = ""
 
@@ -138,9 +139,14 @@ class LeaseWriter:
         return True
 
     async def give_back(self, record: Record, lease: Lease) -> None:
-        """Empty the holder; nothing may be moved any more from before the write on."""
+        """Empty the holder, once nothing that was sent under the hold can be executed any more."""
         version = record.version or lease.metadata.resource_version
         record.drop()
+        try:
+            async with asyncio.timeout(record.hold_length or None):
+                await self._api.writes_settled()
+        except TimeoutError as error:
+            raise ConnectionFailed("moves are still under way; the lease runs out by itself") from error
         await self._patch(
             lease,
             {
