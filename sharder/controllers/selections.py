@@ -121,8 +121,8 @@ def select_unassigned(labels: RingLabels, excluded_namespaces: tuple[str, ...]) 
 
 
 def select_draining(labels: RingLabels) -> Selector:
-    """Objects that their shard is asked to let go."""
-    return Selector(labels=exists(labels.drain))
+    """Objects that their shard is asked to let go; a drain label on what nobody has waits for nobody."""
+    return Selector(labels=join(exists(labels.shard), exists(labels.drain)))
 
 
 def select_stranded(labels: RingLabels, membership: Membership) -> Selector:
