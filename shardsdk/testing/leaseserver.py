@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from shardsdk.errors import AlreadyExists, ApiError, Conflict, ConnectionFailed, NotFound
+from shardsdk.errors import AlreadyExists, Conflict, ConnectionFailed, NotFound
 from shardsdk.kube.api import PARTIAL, Fence, PatchKind
 from shardsdk.protocol.leases import Lease
 from shardsdk.protocol.objects import Resource
@@ -117,7 +117,7 @@ class LeaseApi:
         self.delay = delay
         self.fault = Fault.NONE
         #: Raised instead of executing anything.
-        self.error: ApiError | None = None
+        self.error: Exception | None = None
         self.requests: list[str] = []
         self.inflight_writes = 0
 
@@ -185,7 +185,7 @@ class LeaseApi:
             if self.error is not None:
                 raise self.error
             result = execute()
-        except ApiError as error:
+        except Exception as error:
             await asyncio.sleep(self.delay())
             if not answer.done():
                 answer.set_exception(error)

@@ -27,6 +27,8 @@ T = TypeVar("T")
 
 _CURRENT: Final[contextvars.ContextVar[Process | None]] = contextvars.ContextVar("process", default=None)
 _OPENED: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, bool]] = WeakKeyDictionary()
+#: A process that stands still is referred to by nothing but itself; without this its tasks would be collected.
+_PROCESSES: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, list[Process]]] = WeakKeyDictionary()
 
 
 class ProcessState(Enum):
@@ -40,18 +42,21 @@ class ProcessState(Enum):
 class Process:
     """A process of a scenario: a name, its tasks, and whether they take steps."""
 
-    __slots__ = ("_gates", "name", "state")
+    __slots__ = ("_gates", "_tasks", "name", "state")
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.state = ProcessState.RUNNING
         self._gates: list[asyncio.Future[None]] = []
+        self._tasks: set[asyncio.Task[Any]] = set()
 
     def start(self, coroutine: Coroutine[Any, Any, T], *, name: str | None = None) -> asyncio.Task[T]:
         """Run `coroutine` as a task of this process; tasks that it starts belong to the process too."""
+        loop = asyncio.get_running_loop()
+        _PROCESSES.setdefault(loop, []).append(self)
         context = contextvars.copy_context()
         context.run(_CURRENT.set, self)
-        return asyncio.get_running_loop().create_task(coroutine, name=name or self.name, context=context)
+        return loop.create_task(coroutine, name=name or self.name, context=context)
 
     def pause(self) -> None:
         """Take no further step until `resume`."""
@@ -74,6 +79,11 @@ class Process:
         self._gates = [waiting for waiting in self._gates if not waiting.done()]
         self._gates.append(gate)
         return gate
+
+    def adopt(self, task: asyncio.Task[Any]) -> None:
+        """`task` is one of this process's, until it is done."""
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     def _open_gates(self) -> None:
         gates, self._gates = self._gates, []
@@ -122,8 +132,11 @@ def process_task_factory(
 ) -> asyncio.Task[Any]:
     """Make a task; one that is started within a process is gated by it."""
     process = _CURRENT.get() if context is None else context.get(_CURRENT)
-    body = coroutine if process is None else _Gated(coroutine, process)
-    return asyncio.Task(body, loop=loop, context=context, **options)
+    if process is None:
+        return asyncio.Task(coroutine, loop=loop, context=context, **options)
+    task: asyncio.Task[Any] = asyncio.Task(_Gated(coroutine, process), loop=loop, context=context, **options)
+    process.adopt(task)
+    return task
 
 
 def outside(coroutine: Coroutine[Any, Any, T]) -> asyncio.Task[T]:

@@ -1,0 +1,63 @@
+"""What a process knows about where it runs: the defaults of shard name, namespace and instance.
+
+In a pod, pass name, namespace and UID by the downward API:
+
+    env:
+      - {name: POD_NAMESPACE, valueFrom: {fieldRef: {fieldPath: metadata.namespace}}}
+      - {name: POD_UID, valueFrom: {fieldRef: {fieldPath: metadata.uid}}}
+
+Does: read environment and host name, and check what can be a shard's name.
+Refuses: to invent a namespace.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import socket
+import uuid
+from typing import Final
+
+from shardsdk.errors import ConfigurationError
+from shardsdk.protocol.labels import LABEL_MAX_LENGTH, SHARDER_HOLDER
+
+#: A shard's name is the name of a Lease and the value of a label.
+#: Source: Kubernetes, "Object Names and IDs", DNS subdomain names.
+_SHARD_NAME: Final = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*")
+
+
+def hostname() -> str:
+    """The host's name; in a pod that is the pod's."""
+    return socket.gethostname()
+
+
+def namespace() -> str | None:
+    """The pod's namespace, if the downward API says; `None`: it does not."""
+    return os.environ.get("POD_NAMESPACE") or None
+
+
+def instance(rng: random.Random) -> str:
+    """What tells this process from another of its name: the pod's UID, else something random.
+
+    A container that restarts in its pod keeps the UID, and so goes on with the
+    lease that it left.
+    """
+    return os.environ.get("POD_UID") or make_uuid(rng)
+
+
+def make_uuid(rng: random.Random) -> str:
+    """A random UUID."""
+    return str(uuid.UUID(int=rng.getrandbits(128), version=4))
+
+
+def check_shard_name(name: str) -> str:
+    """Give `name` back if it can be a shard's.  Raises: ConfigurationError."""
+    if name == SHARDER_HOLDER:
+        raise ConfigurationError(f"{name!r} is how the sharder signs leases; give the shard another name")
+    if len(name) > LABEL_MAX_LENGTH or not _SHARD_NAME.fullmatch(name):
+        raise ConfigurationError(
+            f"{name!r} cannot be a shard's name, which is the name of a Lease and the value of a label: use up to"
+            f" {LABEL_MAX_LENGTH} lower-case letters, digits, '-' and '.', beginning and ending with a letter or digit"
+        )
+    return name

@@ -1,0 +1,88 @@
+"""Leases in virtual time: one API server, and processes that want a lease of it."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from shardsdk.core.timings import LeaseTimings
+from shardsdk.errors import LeaseLost
+from shardsdk.kube.api import Api
+from shardsdk.protocol.leases import Lease
+from shardsdk.runtime.shardlease import ShardLease
+from shardsdk.testing.leaseserver import LeaseApi, LeaseStore
+from shardsdk.testing.virtual import VirtualClock
+
+NAMESPACE = "default"
+SHARD = "shard-a"
+RING = "example"
+
+
+class Rig:
+    """An API server's leases, and one client connection for each process."""
+
+    def __init__(self, clock: VirtualClock) -> None:
+        self.clock = clock
+        self.store = LeaseStore()
+        self._made = 0
+
+    def api(self) -> LeaseApi:
+        return LeaseApi(self.store)
+
+    def shard(
+        self, api: LeaseApi | None = None, *, instance: str = "uid-1", name: str = SHARD, **options: Any
+    ) -> ShardLease:
+        self._made += 1
+        return ShardLease(
+            connecting(api or self.api()),
+            RING,
+            name,
+            NAMESPACE,
+            instance=instance,
+            threaded=False,
+            clock=self.clock,
+            rng=random.Random(self._made),
+            **{"timings": LeaseTimings(), **options},
+        )
+
+    def lease(self, name: str = SHARD) -> Lease | None:
+        return self.store.find(NAMESPACE, name)
+
+    def holder(self, name: str = SHARD) -> str | None:
+        lease = self.lease(name)
+        return None if lease is None else lease.holder
+
+    def meddle(self, body: dict[str, Any], name: str = SHARD) -> None:
+        self.store.patch(NAMESPACE, name, body)
+
+    async def until(self, condition: Callable[[], bool], seconds: float = 120.0) -> float:
+        """Let time pass until `condition` holds; how long it took."""
+        began = self.clock.monotonic()
+        async with asyncio.timeout(seconds):
+            while not condition():
+                await asyncio.sleep(0.01)
+        return self.clock.monotonic() - began
+
+
+def connecting(api: LeaseApi) -> Callable[[], Any]:
+    """What a ShardLease takes to open its keeper's connection."""
+
+    @asynccontextmanager
+    async def connect() -> AsyncIterator[Api]:
+        yield api  # type: ignore[misc]
+
+    return connect
+
+
+async def lose(lease: ShardLease, work: Callable[[], Awaitable[object]]) -> str:
+    """Do `work` under the lease, then wait; what `LeaseLost` says in the end."""
+    try:
+        async with lease:
+            await work()
+            await asyncio.Event().wait()
+    except LeaseLost as lost:
+        return str(lost)
+    raise AssertionError("the lease was not lost")
