@@ -36,6 +36,7 @@ class Demo:
     watching: Watching
     api: Client
     shard_kubeconfig: Path
+    count: int = SECRETS_MADE
     failures: list[str] = field(default_factory=list)
 
     async def start_shard(self, name: str) -> None:
@@ -101,16 +102,16 @@ async def tell(demo: Demo) -> None:
     async def begin() -> None:
         for number in (1, 2, 3):
             await demo.start_shard(f"shard-{number}")
-        await demo.make_secrets(0, SECRETS_MADE)
+        await demo.make_secrets(0, demo.count)
 
     await demo.step(
-        f"Three shards share {SECRETS_MADE} secrets", begin, lambda: len(watching.secrets.store) >= SECRETS_MADE
+        f"Three shards share {demo.count} secrets", begin, lambda: len(watching.secrets.store) >= demo.count
     )
 
     async def join() -> None:
         await demo.start_shard("shard-4")
 
-    await demo.step("A fourth shard joins", join, lambda: demo.owned("shard-4") > SECRETS_MADE // 8)
+    await demo.step("A fourth shard joins", join, lambda: demo.owned("shard-4") > demo.count // 8)
 
     async def leave() -> None:
         code = await installation.shards["shard-2"].stop()
@@ -132,11 +133,11 @@ async def tell(demo: Demo) -> None:
         await leader.process.kill()
         await installation.forget_sharder(leader.process.name)
         demo.screen.say(f"{leader.process.name} led and is dead; 20 more secrets meanwhile")
-        await demo.make_secrets(SECRETS_MADE, 20)
+        await demo.make_secrets(demo.count, 20)
         successor = await installation.leader()
         demo.screen.say(f"{successor.process.name} leads now")
 
-    await demo.step("The leading sharder is killed", behead, lambda: len(watching.secrets.store) >= SECRETS_MADE + 20)
+    await demo.step("The leading sharder is killed", behead, lambda: len(watching.secrets.store) >= demo.count + 20)
     moved = [each for each in watching.handovers if each.before is not None]
     if moved:
         demo.failures.append(f"{len(moved)} secrets moved because of the sharder's failover")
@@ -145,7 +146,7 @@ async def tell(demo: Demo) -> None:
         demo.screen.good("nothing moved because of the failover")
 
 
-async def main(keep: bool) -> int:
+async def main(keep: bool, count: int = SECRETS_MADE) -> int:
     """Set everything up, tell the story; returns the exit code."""
     screen = Screen()
     began = time.monotonic()
@@ -175,7 +176,7 @@ async def main(keep: bool) -> int:
             await watching.secrets.synced.wait()
             await watching.configmaps.synced.wait()
             screen.say(f"ready after {time.monotonic() - began:.1f} s; logs: {installation.logs}")
-            demo = Demo(screen, plane, installation, watching, api, shard_kubeconfig)
+            demo = Demo(screen, plane, installation, watching, api, shard_kubeconfig, count)
             await tell(demo)
             screen.title("Done" if not demo.failures else "Failed")
             screen.say(f"{time.monotonic() - began:.0f} s in all")
@@ -215,9 +216,10 @@ def run() -> int:
     """Parse the command line and run."""
     parser = argparse.ArgumentParser(prog="python -m examples.demo", description=__doc__)
     parser.add_argument("--keep", action="store_true", help="leave everything running at the end")
+    parser.add_argument("--secrets", type=int, default=SECRETS_MADE, metavar="N", help="how many there are to share")
     options = parser.parse_args()
     try:
-        return asyncio.run(main(options.keep))
+        return asyncio.run(main(options.keep, options.secrets))
     except KeyboardInterrupt:
         return 0
     except DemoFailed:
