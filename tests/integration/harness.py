@@ -12,8 +12,8 @@ rbac/shard.yaml.  Only the test itself looks on as an administrator.
         one = await stage.shard(ring, "one")            # started; stage.shard(…, start=False) is not
         sharder = await stage.sharder()                 # webhook on; settings: see `replica_settings`
         await ring.in_force()                           # the webhook labels what is created
-        await ring.create_families(20)
-        await ring.in_place()                           # everything where it belongs
+        places = await ring.create_families(10, {"one", "two"})   # as many for each
+        await ring.in_place({"one"})                    # everything where it belongs, "one" alone being available
         await one.crash() / .release() / .restart() / .pause() / .resume()
         await sharder.stop() / .crash() / .webhook_off() / .webhook_on()
 """

@@ -113,8 +113,7 @@ class ScriptedShard:
     async def release(self) -> None:
         """Leave in order: stop working, then let the lease go."""
         await self.crash()
-        spec = {"holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": _now()}
-        await self._write({"metadata": {"resourceVersion": self._version}, "spec": spec})
+        await self._write_ours({"holderIdentity": "", "leaseDurationSeconds": 1})
 
     async def restart(self, *, release: bool = False) -> None:
         """Come back under the same name, as another process."""
@@ -185,7 +184,7 @@ class ScriptedShard:
             await self._going.wait()
             try:
                 async with asyncio.timeout(self.script.lease_seconds):
-                    if not await self._renew_once():
+                    if not await self._write_ours({}):
                         break
             except _TROUBLE:
                 if self._hold() <= self.script.lease_seconds / 3:
@@ -198,22 +197,26 @@ class ScriptedShard:
         for task in self._tasks - {me}:
             task.cancel()
 
-    async def _renew_once(self) -> bool:
-        body = {"metadata": {"resourceVersion": self._version}, "spec": {"renewTime": _now()}}
-        try:
-            await self._write(body)
-        except AdminError as error:
-            if error.status not in (404, 409):
-                raise
-            lease = await self.client.find(LEASES, self.name, self.namespace)
-            if lease is None or lease["spec"].get("holderIdentity") != self.name:
-                return False
-            instance = (lease["metadata"].get("annotations") or {}).get(INSTANCE)
-            if not self.script.go_like and instance != self.instance:
-                return False
-            self._version = lease["metadata"]["resourceVersion"]
-            return await self._renew_once()
-        return True
+    async def _write_ours(self, spec: Object) -> bool:
+        """Write the lease as long as it is ours, whatever version it has by now; False: it is another's."""
+        while True:
+            body = {"metadata": {"resourceVersion": self._version}, "spec": {**spec, "renewTime": _now()}}
+            try:
+                await self._write(body)
+            except AdminError as error:
+                if error.status not in (404, 409):
+                    raise
+                lease = await self.client.find(LEASES, self.name, self.namespace)
+                if lease is None or not self._is_mine(lease):
+                    return False
+                self._version = lease["metadata"]["resourceVersion"]
+            else:
+                return True
+
+    def _is_mine(self, lease: Object) -> bool:
+        instance = (lease["metadata"].get("annotations") or {}).get(INSTANCE)
+        same = self.script.go_like or instance == self.instance
+        return same and lease["spec"].get("holderIdentity") == self.name
 
     async def _write(self, body: Object) -> None:
         began = asyncio.get_running_loop().time()
