@@ -18,7 +18,7 @@ from typing import Final, Protocol
 
 from sharder.controllers.holds import CommitProof, JointHold, ShardHold, join
 from sharder.controllers.leasewrites import LeaseWriter, Record, namespaces_of
-from sharder.controllers.registry import LeaseKey, Registry, RingEntry, SeenLease
+from sharder.controllers.registry import LeaseKey, Registry, RingEntry, SeenLease, hold_of
 from sharder.core.shards import LeaseFacts, Proof, Standing, State, classify, facts_of
 from sharder.core.takeover import Act, Custody, Limits, Step, decide_custody, hold_seconds
 from shardsdk.errors import FenceClosed, ShardingError
@@ -344,9 +344,8 @@ class LeaseController:
             facts = facts_of(seen.lease, seen.seen_at)
             if facts.holder == SHARDER_HOLDER or facts.holder == facts.name:
                 return 0.0
-            if facts.holder:  # a stranger's: free when it has run out
-                return max(seen.seen_at, since) + facts.duration_seconds
-            return max(seen.held_from, since) + seen.held_seconds if seen.held_seconds else 0.0
+            held_from, held_seconds = hold_of(seen)
+            return max(held_from, since) + held_seconds if held_seconds else 0.0
         vanished = [gone for gone in entry.vanished.values() if gone.name == key[2]]
         if vanished:
             return max(

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from random import Random
@@ -30,9 +29,10 @@ from shardsdk.kube.api import Api
 from shardsdk.kube.clock import Clock
 from shardsdk.kube.reflector import Delta, EventKind, Reflector
 from shardsdk.kube.selectors import Selector, exists
-from shardsdk.protocol.labels import LEASE_RING_LABEL, SYSTEM_NAMESPACE
+from shardsdk.protocol.labels import LEASE_RING_LABEL, SHARDER_HOLDER, SYSTEM_NAMESPACE
 from shardsdk.protocol.leases import Lease
 from shardsdk.protocol.objects import CLUSTERRINGS, LEASES, GroupResource
+from shardsdk.runtime.queue import RateLimit, WorkQueue
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +40,8 @@ log = logging.getLogger(__name__)
 STALENESS_SECONDS: Final = 10.0
 #: How often a ring whose resources are not all served is looked up again.
 RESOLVE_AGAIN_SECONDS: Final = 10.0
+#: Rings looked up side by side: an API group that does not answer holds up its own ring only.
+RESOLVERS: Final = 4
 #: A lease of which nothing is known counts as held for this long at least.  Source: wire contract.
 UNSEEN_SECONDS: Final = 15.0
 #: Vanished leases remembered while they may still count as held.
@@ -52,8 +54,8 @@ LeaseKey = tuple[str, str]
 class SeenLease:
     """A lease, the moment since when it says this, and what it said before.
 
-    `held_from`, `held_seconds`: when nobody seems to hold the lease although it
-    was not released, it counts as held from then, for that long.
+    `held_from`, `held_seconds`: a lease that its shard neither holds nor released
+    counts as held from then, for that long.
     """
 
     lease: Lease
@@ -126,8 +128,11 @@ class Registry:
         self._staleness_seconds = staleness_seconds
         self._entries: dict[str, RingEntry] = {}
         self._subscribers: list[Subscriber] = []
-        self._to_resolve: deque[str] = deque()
-        self._wake = asyncio.Event()
+        #: Rings that have not been looked up even once, well or not.
+        self._unresolved: set[str] = set()
+        self._to_resolve: WorkQueue[str] = WorkQueue(
+            clock, name="resolve", rate_limit=RateLimit(RESOLVE_AGAIN_SECONDS, RESOLVE_AGAIN_SECONDS, None)
+        )
         self._rings_confirmed_at = clock.monotonic()
         self.rings: Reflector[RingObject] = Reflector(
             api, CLUSTERRINGS, model=RingObject, metadata_only=False,
@@ -143,8 +148,8 @@ class Registry:
 
     @property
     def warm(self) -> bool:
-        """Whether both caches are in and every ring known has been resolved once."""
-        return self.rings.synced.is_set() and self.leases.synced.is_set() and not self._to_resolve
+        """Whether both caches are in and every ring known has been looked up once."""
+        return self.rings.synced.is_set() and self.leases.synced.is_set() and not self._unresolved
 
     @property
     def stale(self) -> bool:
@@ -189,64 +194,73 @@ class Registry:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.rings.run())
             tasks.create_task(self.leases.run())
-            tasks.create_task(self._resolve_rings())
-            tasks.create_task(self._confirm_rings())
+            tasks.create_task(self._confirm())
+            for _ in range(RESOLVERS):
+                tasks.create_task(self._resolve_rings())
+
+    async def _confirm(self) -> None:
+        while True:
+            await self._clock.sleep(self._staleness_seconds / 2)
+            self._confirm_leases()
+            await self._confirm_rings()
+
+    def _confirm_leases(self) -> None:
+        # Shards renew every few seconds: when none of them is heard, the watch hangs.
+        held = any(seen.lease.held_by_shard for entry in self._entries.values() for seen in entry.leases.values())
+        if held and self.leases.fresh_at < self._clock.monotonic() - 2 * self._staleness_seconds:
+            self.leases.restart()
 
     async def _confirm_rings(self) -> None:
         # A ring watch may be quiet for a minute and still be well, so its silence proves
         # nothing; a list of the few rings there are tells whether it is behind.
-        while True:
-            await self._clock.sleep(self._staleness_seconds / 2)
-            started = self._clock.monotonic()
-            try:
-                async with asyncio.timeout(self._staleness_seconds):
-                    listed: dict[str, str] = {}
-                    async for page in self._api.pages(CLUSTERRINGS):
-                        listed.update((o.metadata.name, o.metadata.resource_version) for o in page)
-            except (ShardingError, TimeoutError):
-                continue
-            known = {obj.metadata.name: obj.metadata.resource_version for obj in self.rings.store}
-            if known == listed:
-                self._rings_confirmed_at = started
-            elif self._rings_confirmed_at < started - self._staleness_seconds:
-                self.rings.restart()
+        started = self._clock.monotonic()
+        try:
+            async with asyncio.timeout(self._staleness_seconds):
+                listed: dict[str, str] = {}
+                async for page in self._api.pages(CLUSTERRINGS):
+                    listed.update((o.metadata.name, o.metadata.resource_version) for o in page)
+        except (ShardingError, TimeoutError):
+            return
+        known = {obj.metadata.name: obj.metadata.resource_version for obj in self.rings.store}
+        if known == listed:
+            self._rings_confirmed_at = started
+        elif self._rings_confirmed_at < started - self._staleness_seconds:
+            self.rings.restart()
 
     async def _resolve_rings(self) -> None:
-        while True:
-            await self._wake.wait()
-            self._wake.clear()
-            while self._to_resolve:
-                ring = self._to_resolve[0]
-                await self._resolve(ring)
-                self._to_resolve.popleft()
+        while (ring := await self._to_resolve.get()) is not None:
+            try:
+                if await self._resolve(ring):
+                    self._to_resolve.forget(ring)
+                else:
+                    self._to_resolve.add_rate_limited(ring)
+            except ShardingError as error:
+                log.warning("ring not resolved, will retry", extra={"ring": ring, "error": str(error)})
+                self._to_resolve.add_rate_limited(ring)
+            except Exception:
+                log.exception("ring not resolved, will retry", extra={"ring": ring})
+                self._to_resolve.add_rate_limited(ring)
+            finally:
+                self._unresolved.discard(ring)
+                self._to_resolve.done(ring)
 
-    async def _resolve(self, ring: str) -> None:
+    async def _resolve(self, ring: str) -> bool:
+        """Look up a ring's resources; False: some are not served (yet)."""
         entry = self._entries.get(ring)
         if entry is None or entry.spec is None:
-            return
+            return True
         spec = entry.spec
-        try:
-            resolved, unserved = await resolve_ring(self._api, spec, self._default_scope)
-        except ShardingError as error:
-            log.warning("ring not resolved, will retry", extra={"ring": ring, "error": str(error)})
-            self._resolve_later(ring)
-            return
+        resolved, unserved = await resolve_ring(self._api, spec, self._default_scope)
         if entry.spec is not spec:
-            return
+            return True  # the newer spec is in the queue
         if resolved != entry.resolved or unserved != entry.unserved:
             entry.resolved, entry.unserved = resolved, unserved
             self._tell(ring, Change.RING)
-        if unserved:
-            self._resolve_later(ring)
+        return not unserved
 
     def resolve_again(self, ring: str) -> None:
         """Look up the ring's resources again."""
-        if ring not in self._to_resolve:
-            self._to_resolve.append(ring)
-        self._wake.set()
-
-    def _resolve_later(self, ring: str) -> None:
-        asyncio.get_running_loop().call_later(RESOLVE_AGAIN_SECONDS, self.resolve_again, ring)
+        self._to_resolve.add(ring)
 
     # -- events ----------------------------------------------------------
 
@@ -270,6 +284,8 @@ class Registry:
             entry.spec = entry.resolved = None
         elif entry.spec is None or spec != entry.spec:
             entry.spec = spec
+            if entry.resolved is None:
+                self._unresolved.add(name)
             self.resolve_again(name)
         self._tell(name, Change.RING)
 
@@ -289,19 +305,21 @@ class Registry:
 
     def _seen(self, entry: RingEntry, key: LeaseKey, lease: Lease) -> SeenLease:
         now = self._clock.monotonic()
-        before = entry.leases.get(key)
+        before, vanished = entry.leases.get(key), entry.vanished.get(key)
         if before is not None and _says_the_same(before.lease, lease):
             return SeenLease(lease, before.seen_at, before.held_from, before.held_seconds)
-        if lease.holder or facts_of(lease, now).released:
+        if lease.holder in (lease.metadata.name, SHARDER_HOLDER):
             return SeenLease(lease, now)
-        if before is not None and not before.lease.holder:
-            return SeenLease(lease, now, before.held_from, before.held_seconds)
+        # A release counts only from who may give the lease away: emptying what somebody
+        # took by hand does not end the hold that its shard may still count on.
+        given_by = before.lease.holder if before is not None else lease.metadata.name
+        if facts_of(lease, now).released and vanished is None and given_by in (lease.metadata.name, SHARDER_HOLDER):
+            return SeenLease(lease, now)
         if before is not None:
-            return SeenLease(lease, now, before.seen_at, facts_of(before.lease, now).duration_seconds)
-        vanished = entry.vanished.get(key)
+            return SeenLease(lease, now, *hold_of(before))
         if vanished is not None:
             return SeenLease(lease, now, vanished.held_from, vanished.held_seconds)
-        return SeenLease(lease, now, now, entry.longest_duration)
+        return SeenLease(lease, now) if lease.holder else SeenLease(lease, now, now, entry.longest_duration)
 
     def _forget_lease(self, ring: str | None, lease: Lease) -> None:
         entry = self._entries.get(ring or "")
@@ -310,13 +328,9 @@ class Registry:
         key = (lease.metadata.namespace, lease.metadata.name)
         seen = entry.leases.pop(key, None)
         if seen is not None:
-            facts = facts_of(seen.lease, seen.seen_at)
-            held_from, held_seconds = (
-                (seen.seen_at, facts.duration_seconds) if facts.holder else (seen.held_from, seen.held_seconds)
-            )
             if len(entry.vanished) >= MAX_VANISHED:
                 entry.vanished.pop(next(iter(entry.vanished)))
-            entry.vanished[key] = VanishedLease(*key, held_from, held_seconds)
+            entry.vanished[key] = VanishedLease(*key, *hold_of(seen))
         self._rebuild(entry)
         self._tell(entry.name, Change.LEASES)
         if entry.obj is None and not entry.leases:
@@ -333,7 +347,20 @@ class Registry:
 
     def _tell(self, ring: str, what: int) -> None:
         for subscriber in tuple(self._subscribers):
-            subscriber(ring, what)
+            try:
+                subscriber(ring, what)
+            except Exception:
+                log.exception("a change of a ring was not taken in", extra={"ring": ring})
+
+
+def hold_of(seen: SeenLease) -> tuple[float, float]:
+    """Since when, and for how many seconds, a lease counts as held at most (0: it is free)."""
+    facts = facts_of(seen.lease, seen.seen_at)
+    if facts.holder in (facts.name, SHARDER_HOLDER):
+        return seen.seen_at, facts.duration_seconds
+    if facts.holder:
+        return max(seen.held_from, seen.seen_at), max(seen.held_seconds, facts.duration_seconds)
+    return seen.held_from, seen.held_seconds
 
 
 def _says_the_same(one: Lease, other: Lease) -> bool:

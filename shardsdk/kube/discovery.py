@@ -8,11 +8,11 @@ long; whoever asks is waiting for it to appear.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
-from shardsdk.errors import NotFound
+from shardsdk.errors import NotFound, ServerError
 from shardsdk.kube.clock import Clock
 from shardsdk.protocol.objects import Resource
 
@@ -21,6 +21,8 @@ FOUND_SECONDS: Final = 30.0
 MISSING_SECONDS: Final = 1.0
 #: Resources remembered at most; beyond that the oldest is forgotten.
 REMEMBERED_MAX: Final = 4_096
+
+_T = TypeVar("_T")
 
 Fetch = Callable[[str], Awaitable[bytes]]
 
@@ -73,7 +75,7 @@ class Discovery:
         for version in await self._versions(group):
             path = f"/apis/{group}/{version}" if group else f"/api/{version}"
             try:
-                served = msgspec.json.decode(await self._fetch(path), type=_ServedList)
+                served = _decode(path, await self._fetch(path), _ServedList)
             except NotFound:
                 continue
             for entry in served.resources or ():
@@ -86,8 +88,16 @@ class Discovery:
         if not group:
             return ["v1"]
         try:
-            found = msgspec.json.decode(await self._fetch(f"/apis/{group}"), type=_Group)
+            found = _decode(f"/apis/{group}", await self._fetch(f"/apis/{group}"), _Group)
         except NotFound:
             return []
         ordered = [found.preferred_version, *(found.versions or ())]
         return list(dict.fromkeys(entry.version for entry in ordered if entry.version))
+
+
+def _decode(path: str, body: bytes, model: type[_T]) -> _T:
+    """Raises: ServerError, because an aggregated API server may answer anything."""
+    try:
+        return msgspec.json.decode(body, type=model)
+    except (msgspec.DecodeError, ValueError) as error:
+        raise ServerError(f"GET {path}: the answer cannot be read: {error}", status=200) from error

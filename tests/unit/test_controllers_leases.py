@@ -32,6 +32,7 @@ async def test_a_move_on_its_way_is_waited_for_before_the_lease_is_given_back(cl
     stage.create(OWNERS, thing(name, shard="one"))
     async with leading(stage):
         await stage.until(lambda: stage.condition("Ready") == "True")
+        assert isinstance(stage.api, SlowApi)
         stage.api.slow[OWNERS.plural] = 8.0
         stage.crash("one")
         await stage.until(lambda: stage.patches(OWNERS) > 0)
