@@ -1,0 +1,155 @@
+"""ShardLease with its keeper in a thread, in real time: what a blocked event loop must not break."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from shardsdk.core.timings import LeaseTimings
+from shardsdk.errors import ConfigurationError, LeaseLost
+from shardsdk.runtime.shardlease import ShardLease
+from shardsdk.testing.leaseserver import Fault, LeaseApi, LeaseStore
+from tests.lease_rig import NAMESPACE, RING, SHARD, connecting
+
+TIMINGS = LeaseTimings(lease_duration=2, renew_deadline=1.4, retry_period=0.2)
+
+
+def shard(api: LeaseApi, *, ring: str = RING, on_deadline: Callable[[], None] | None = None) -> ShardLease:
+    return ShardLease(
+        connecting(api), ring, SHARD, NAMESPACE, instance="uid-1", timings=TIMINGS, on_deadline=on_deadline
+    )
+
+
+async def eventually(condition: Callable[[], bool], seconds: float = 10.0) -> None:
+    async with asyncio.timeout(seconds):
+        while not condition():
+            await asyncio.sleep(0.02)
+
+
+def block(seconds: float) -> None:
+    """What a reconciler does that should have been run in a thread."""
+    time.sleep(seconds)
+
+
+def keepers() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == f"lease-{SHARD}"]
+
+
+async def test_a_blocked_loop_loses_no_lease_and_is_seen_to_be_blocked() -> None:
+    store = LeaseStore()
+    lease = shard(LeaseApi(store))
+    stalled: list[float] = []
+
+    def look() -> None:
+        time.sleep(2.8)
+        stalled.append(lease.main_loop_stalled_seconds())
+
+    async with lease:
+        watcher = threading.Thread(target=look)
+        watcher.start()
+        block(3.2)  # longer than the lease
+        assert lease.fence.remaining() > 0
+        watcher.join()
+        await asyncio.sleep(0.2)
+        assert not lease.lost.is_set()
+        assert lease.main_loop_stalled_seconds() == 0
+    assert stalled[0] > 0.5
+    found = store.find(NAMESPACE, SHARD)
+    assert found is not None
+    assert found.holder == ""
+
+
+async def test_while_the_loop_is_blocked_the_fence_closes_and_the_deadline_is_told() -> None:
+    api = LeaseApi(LeaseStore())
+    told: list[float] = []
+    lease: ShardLease = shard(api, on_deadline=lambda: told.append(lease.fence.remaining()))
+
+    async def work() -> None:
+        async with lease:
+            api.fault = Fault.REFUSED
+            block(2.5)
+            assert len(told) == 1
+            assert told[0] <= 0
+            assert lease.fence.remaining() <= 0
+            await asyncio.sleep(60)
+
+    with pytest.raises(LeaseLost):
+        await work()
+
+
+async def test_the_body_is_cancelled_from_the_keepers_thread() -> None:
+    api = LeaseApi(LeaseStore())
+    lease = shard(api)
+
+    async def work() -> None:
+        async with lease:
+            api.fault = Fault.LOST
+            await asyncio.Event().wait()
+
+    with pytest.raises(LeaseLost, match=r"not renewed within 1\.4 s"):
+        await work()
+
+
+async def test_its_thread_ends_with_it() -> None:
+    async with shard(LeaseApi(LeaseStore())):
+        assert len(keepers()) == 1
+    await eventually(lambda: not keepers())
+
+
+@pytest.mark.parametrize("impatient", [False, True])
+async def test_giving_up_while_waiting_ends_the_thread(impatient: bool) -> None:
+    api = LeaseApi(LeaseStore())
+    api.fault = Fault.LOST
+
+    async def enter() -> None:
+        async with shard(api):
+            raise AssertionError("unreachable")
+
+    task = asyncio.create_task(enter())
+    await eventually(lambda: bool(api.requests))
+    task.cancel()
+    if impatient:
+        await asyncio.sleep(0)
+        task.cancel()
+    await asyncio.wait((task,))
+    assert task.cancelled()
+    await eventually(lambda: not keepers())
+
+
+async def test_what_makes_a_lease_impossible_is_raised_where_it_was_entered() -> None:
+    store = LeaseStore()
+
+    def connect_badly() -> object:
+        raise ConfigurationError("no such file")
+
+    with pytest.raises(ConfigurationError, match="no such file"):
+        await ShardLease(connect_badly, RING, SHARD, NAMESPACE).__aenter__()  # type: ignore[arg-type]
+    async with shard(LeaseApi(store)):
+        with pytest.raises(ConfigurationError, match="of its own"):
+            await shard(LeaseApi(store), ring="other").__aenter__()
+    await eventually(lambda: not keepers())
+
+
+async def test_writes_are_awaited_on_the_bodys_loop_before_the_release() -> None:
+    store = LeaseStore()
+    lease = shard(LeaseApi(store))
+    body_loop = asyncio.get_running_loop()
+
+    async def settled() -> None:
+        assert asyncio.get_running_loop() is body_loop
+        await asyncio.sleep(0.1)
+        found = store.find(NAMESPACE, SHARD)
+        assert found is not None
+        assert found.holder == SHARD
+
+    waiter: Callable[[], Awaitable[None]] = settled
+    lease.settle_first(waiter)
+    async with lease:
+        pass
+    found = store.find(NAMESPACE, SHARD)
+    assert found is not None
+    assert found.holder == ""
