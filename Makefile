@@ -8,7 +8,7 @@ ARGS   ?=
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup controlplane demo test unit check fmt lock bench simulate cluster-up cluster-down cluster-status clean distclean
+.PHONY: help setup controlplane helm demo test unit check fmt lock bench simulate cluster-up cluster-down cluster-status clean distclean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -22,10 +22,13 @@ setup: $(READY) ## make .venv with the locked dependencies
 controlplane: $(READY) ## find or build etcd, kube-apiserver, kube-controller-manager and kubectl
 	@$(RUN) localcluster acquire
 
+helm: $(READY) ## find or build Helm
+	@$(RUN) localcluster helm
+
 demo: $(READY) ## watch shards share, hand over and lose their objects (KEEP=1 leaves it running)
 	@$(RUN) examples.demo $(if $(KEEP),--keep)
 
-test: controlplane check ## set everything up, check the code and run every test (ARGS= for pytest)
+test: controlplane helm check ## set everything up, check the code and run every test (ARGS= for pytest)
 	@$(RUN) pytest $(ARGS)
 
 unit: $(READY) ## run the tests that need no control plane

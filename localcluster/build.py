@@ -56,11 +56,11 @@ def build_controlplane(module: Path, version: str, target: Path, environment: Ma
     """
     cache = target.parent.parent
     cache.mkdir(parents=True, exist_ok=True)
-    with _one_at_a_time(cache / "build.lock", tell):
+    with one_at_a_time(cache / "build.lock", tell):
         if target.exists():
             return
         for leftover in cache.glob(f"{_DRAFT_PREFIX}*"):
-            _delete(leftover)
+            delete_tree(leftover)
         compiler = find_go(module / "go.mod", cache, environment, tell)
         draft = Path(tempfile.mkdtemp(prefix=_DRAFT_PREFIX, dir=cache))
         try:
@@ -69,11 +69,12 @@ def build_controlplane(module: Path, version: str, target: Path, environment: Ma
             target.parent.mkdir(parents=True, exist_ok=True)
             program.replace(target)
         finally:
-            _delete(draft)
+            delete_tree(draft)
 
 
 @contextlib.contextmanager
-def _one_at_a_time(path: Path, tell: Say) -> Iterator[None]:
+def one_at_a_time(path: Path, tell: Say) -> Iterator[None]:
+    """Hold the lock file `path`; waits, with a word, while another build holds it."""
     with open(path, "w", encoding="ascii") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -94,7 +95,7 @@ def _prepare(draft: Path, module: Path, compiler: Path, environment: Mapping[str
         "CGO_ENABLED": "0",
     }
     variables.pop("GOFLAGS", None)
-    sources = _go_env(compiler, "GOMODCACHE", environment)
+    sources = go_env(compiler, "GOMODCACHE", environment)
     needed = _BUILD_BYTES
     if not sources.is_dir():
         # Nobody here programs in Go: the sources shall not stay either.
@@ -186,14 +187,15 @@ def _tell_progress(progress: _Progress, tell: Say, finished: threading.Event) ->
         tell(f"localcluster: {progress} ({time.monotonic() - began:.0f} s)")
 
 
-def _go_env(compiler: Path, name: str, environment: Mapping[str, str]) -> Path:
+def go_env(compiler: Path, name: str, environment: Mapping[str, str]) -> Path:
+    """A folder that `go env` names."""
     done = subprocess.run(
         [compiler, "env", name], capture_output=True, text=True, env={**environment, "GOTOOLCHAIN": "local"}, check=True
     )
     return Path(done.stdout.strip())
 
 
-def _delete(folder: Path) -> None:
+def delete_tree(folder: Path) -> None:
     """Delete a folder with Go's write-protected sources in it."""
     for parent, folders, _ in os.walk(folder):
         for name in folders:

@@ -21,6 +21,7 @@ from localcluster.binaries import find_binaries, say
 from localcluster.control_plane import ControlPlane
 from localcluster.errors import LocalClusterError
 from localcluster.forwarder import Backend, Forwarder
+from localcluster.helm import find_helm
 from localcluster.ports import LOOPBACK
 from localcluster.running import DEFAULT_NAME, Running, find_running
 
@@ -47,6 +48,7 @@ def _parser() -> argparse.ArgumentParser:
         return added
 
     command("acquire", _acquire, "find the Kubernetes programs, or build them once")
+    command("helm", _helm, "find Helm, or build it once")
     for name, run, text in (
         ("up", _up, "start a control plane that stays; prints `export KUBECONFIG=…`"),
         ("down", _down, "end it and delete its data"),
@@ -66,6 +68,11 @@ def _parser() -> argparse.ArgumentParser:
 
 def _acquire(_: argparse.Namespace) -> int:
     say(f"localcluster: Kubernetes programs: {find_binaries().source}")
+    return 0
+
+
+def _helm(_: argparse.Namespace) -> int:
+    say(f"localcluster: Helm: {find_helm().source}")
     return 0
 
 
