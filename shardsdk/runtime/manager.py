@@ -43,8 +43,6 @@ log = logging.getLogger(__name__)
 
 #: A pod has 30 s from SIGTERM to SIGKILL; what is left is for the release.
 GRACE_SECONDS: Final = 25.0
-#: An event loop that has not taken a turn for so long is reported by /healthz.
-STALL_SECONDS: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,8 +248,10 @@ class Manager:
             yield
 
     def _check_main_loop(self, lease: ShardLease) -> str | None:
+        """A loop that is blocked for longer than a lease lasts would have lost it, but for the keeper's thread."""
         stalled = lease.main_loop_stalled_seconds()
-        return f"the event loop has been blocked for {stalled:.0f} s" if stalled > STALL_SECONDS else None
+        limit = self._timings.lease_duration
+        return f"the event loop has been blocked for {stalled:.0f} s" if stalled > limit else None
 
     def _check_lease(self) -> str | None:
         state = LeaseState.WAITING if self._lease is None else self._lease.state
