@@ -212,7 +212,7 @@ class LeaseController:
         step = decide_custody(custody, self._counted(now), self._limits)
         if step.act is Act.WAIT and seen is not None and standing is not None:
             # Any other act writes the lease itself; two writes would cross each other.
-            await self._writer.show_state(seen.lease, standing.state)
+            await self._writer.show_state(seen.lease, self._shown(ring, shard, standing.state))
         await self._obey(entry, key, seen, step)
         if step.look_again_at is not None:
             self._queue.add_after(key, max(step.look_again_at - self._clock.monotonic(), MIN_LOOK_SECONDS))
@@ -308,9 +308,13 @@ class LeaseController:
 
     def _classify_all(self, entry: RingEntry) -> None:
         states = {key: self._standing(entry, seen)[1].state for key, seen in entry.leases.items()}
-        self._states[entry.name] = states
+        self._states[entry.name] = {key: self._shown(entry.name, key[1], state) for key, state in states.items()}
         ready = frozenset(name for (_, name), state in states.items() if state is State.READY)
         self._registry.set_ready(entry.name, ready)
+
+    def _shown(self, ring: str, shard: str, state: State) -> State:
+        # Long dead is not orphaned while objects are left, or nobody knows.
+        return State.DEAD if state is State.ORPHANED and self._work.work_left(ring, shard) is not False else state
 
     def _custody(self, entry: RingEntry, key: CustodyKey, seen: SeenLease | None) -> tuple[Custody, Standing | None]:
         ring, _, shard = key
