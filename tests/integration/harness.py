@@ -223,6 +223,7 @@ class Stage:
     sharders: list[Sharder] = field(default_factory=list)
     _closing: contextlib.AsyncExitStack = field(default_factory=contextlib.AsyncExitStack)
     _types: list[str] = field(default_factory=list)
+    _granted: set[str] = field(default_factory=set)
     _shard_client: AdminClient | None = None
 
     async def ring(
@@ -288,6 +289,7 @@ class Stage:
         """Let the sharder place `resources`, as `sharder rbac` says (or only with `verbs`); in force on return."""
         named = [GroupResource(*group_and_plural(resource)) for resource in resources]
         role, binding = ring_role(ring, named)
+        self._granted.add(ring)
         if verbs is not None:
             for rule in role["rules"]:
                 rule["verbs"] = list(verbs)
@@ -307,7 +309,8 @@ class Stage:
             for ring in self.rings:
                 await self.admin.delete(WEBHOOKS, f"clusterring-{ring.name}")
                 await self.admin.delete(RINGS, ring.name)
-                await self._drop_role(ring_role_name(ring.name))
+            for granted in self._granted:
+                await self._drop_role(ring_role_name(granted))
             for name in self._types:
                 await self.admin.delete(_TYPES, name)
             await self._drop_role(f"shards-{self.namespace}")
