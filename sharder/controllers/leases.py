@@ -16,9 +16,10 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
+from sharder.controllers.custodies import custody_of, lives_elsewhere
 from sharder.controllers.holds import CommitProof, JointHold, ShardHold, join
 from sharder.controllers.leasewrites import LeaseWriter, Record, namespaces_of
-from sharder.controllers.registry import LeaseKey, Registry, RingEntry, SeenLease, hold_of
+from sharder.controllers.registry import Change, LeaseKey, Registry, RingEntry, SeenLease
 from sharder.core.shards import LeaseFacts, Proof, Standing, State, classify, facts_of
 from sharder.core.takeover import Act, Custody, Limits, Step, decide_custody, hold_seconds
 from shardsdk.errors import FenceClosed, ShardingError
@@ -31,14 +32,15 @@ log = logging.getLogger(__name__)
 
 #: Leases worked on side by side.
 WORKERS: Final = 8
-#: How long until a cache is asked again that lags behind our own write.
-CACHE_LAG_SECONDS: Final = 0.05
 #: A cache that does not show our write for this long shows that something else has happened.
 MAX_LAG_SECONDS: Final = 5.0
-#: The shortest pause before a decision that waits for proven time is looked at again.
+#: The shortest pause before a decision that waits for time is looked at again, and while no commit proves time.
 MIN_LOOK_SECONDS: Final = 0.05
-#: Pause before a read is repeated that found objects left on a shard.
-READ_AGAIN_SECONDS: Final = 0.2
+UNPROVEN_LOOK_SECONDS: Final = 1.0
+#: Pause before a lease is tried again that someone else wrote first; usually its event comes sooner.
+WRITE_AGAIN_SECONDS: Final = 0.5
+#: Pauses before a read is repeated that found objects left on a shard: the first, doubling, and the last.
+READ_AGAIN_SECONDS: Final = (0.2, 10.0)
 #: What a Lease can be called.  Source: Kubernetes, "Object Names and IDs", DNS subdomain names.
 _LEASE_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 
@@ -88,6 +90,8 @@ class LeaseController:
         self._queue = queue
         self._records: dict[CustodyKey, Record] = {}
         self._states: dict[str, dict[LeaseKey, State]] = {}
+        #: The leases of each ring when they were last looked at.
+        self._offered: dict[str, dict[LeaseKey, SeenLease]] = {}
         self._on_takeover = on_takeover
 
     # -- what placement asks ---------------------------------------------
@@ -150,7 +154,21 @@ class LeaseController:
             unsubscribe()
 
     def _on_change(self, ring: str, what: int) -> None:
-        self._offer_all(ring)
+        if what & (Change.RING | Change.MEMBERSHIP):
+            self._offer_all(ring)
+        else:
+            self._offer_changed(ring)
+
+    def _offer_changed(self, ring: str) -> None:
+        """Look at the leases that say something new: with every renewal, so not at all of them."""
+        entry = self._registry.entry(ring)
+        if entry is None:
+            return
+        self._classify_all(entry)
+        before, now = self._offered.get(ring, {}), dict(entry.leases)
+        self._offered[ring] = now
+        for namespace, name in (key for key in before.keys() | now.keys() if before.get(key) is not now.get(key)):
+            self._queue.add((ring, namespace, name))
 
     def _offer_all(self, ring: str) -> None:
         entry = self._registry.entry(ring)
@@ -158,6 +176,7 @@ class LeaseController:
             self._forget_ring(ring)
             return
         self._classify_all(entry)
+        self._offered[ring] = dict(entry.leases)
         for namespace, name in entry.leases:
             self._queue.add((ring, namespace, name))
         for key in [key for key in self._records if key[0] == ring]:
@@ -165,8 +184,14 @@ class LeaseController:
 
     def _forget_ring(self, ring: str) -> None:
         self._states.pop(ring, None)
+        self._offered.pop(ring, None)
         for key in [key for key in self._records if key[0] == ring]:
-            del self._records[key]
+            self._forget(key)
+
+    def _forget(self, key: CustodyKey) -> None:
+        record = self._records.pop(key, None)
+        if record is not None:
+            record.drop()
 
     async def _worker(self) -> None:
         while True:
@@ -184,6 +209,9 @@ class LeaseController:
                     extra={"ring": key[0], "namespace": key[1], "shard": key[2], "error": str(error)},
                 )
                 self._queue.add_rate_limited(key)
+            except Exception:
+                log.exception("lease not handled, will retry", extra={"ring": key[0], "shard": key[2]})
+                self._queue.add_rate_limited(key)
             finally:
                 self._queue.done(key)
 
@@ -195,13 +223,14 @@ class LeaseController:
         self._classify_all(entry)
         seen = entry.leases.get((namespace, shard))
         record = self._record(key)
-        if self._lags(record, seen):
+        if self._lags(key, seen):
             # The cache does not show our own write yet; deciding by it would undo that.
-            self._queue.add_after(key, CACHE_LAG_SECONDS)
+            # What it shows next brings the lease back here, or nothing does for too long.
+            self._queue.add_after(key, MAX_LAG_SECONDS)
             return
         if (seen is None) != (namespace == "") or (seen is None and any(entry.leases_named(shard))):
             # The lease came or went: a shard without any lease has one record, without namespace.
-            self._records.pop(key, None)
+            self._forget(key)
             self.look_at(ring, shard)
             return
         if seen is not None and seen.lease.holder != SHARDER_HOLDER:
@@ -215,14 +244,26 @@ class LeaseController:
             await self._writer.show_state(seen.lease, self._shown(ring, shard, standing.state))
         await self._obey(entry, key, seen, step)
         if step.look_again_at is not None:
-            self._queue.add_after(key, max(step.look_again_at - self._clock.monotonic(), MIN_LOOK_SECONDS))
+            self._look_again(key, step.look_again_at)
+        elif seen is None and not custody.work_left:
+            self._forget(key)
 
-    def _lags(self, record: Record, seen: SeenLease | None) -> bool:
-        if self._clock.monotonic() - record.wrote_at > MAX_LAG_SECONDS:
-            return False
-        if seen is None:
-            return record.held
-        return record.against == seen.lease.metadata.resource_version
+    def _look_again(self, key: CustodyKey, moment: float) -> None:
+        now = self._clock.monotonic()
+        proven = self._counted(now) == now
+        self._queue.add_after(key, max(moment - now, MIN_LOOK_SECONDS if proven else UNPROVEN_LOOK_SECONDS))
+
+    def _lags(self, key: CustodyKey, seen: SeenLease | None) -> bool:
+        recent = self._clock.monotonic() - MAX_LAG_SECONDS
+        if seen is not None:
+            record = self._record(key)
+            return record.wrote_at >= recent and seen.lease.metadata.resource_version in record.replaced
+        # Created a moment ago, in whatever namespace, and not in the cache yet?
+        return any(
+            record.held and record.wrote_at >= recent
+            for (ring, namespace, shard), record in self._records.items()
+            if (ring, shard) == (key[0], key[2]) and key[1] in ("", namespace)
+        )
 
     def _announce(self, key: CustodyKey, record: Record) -> None:
         ring, _, shard = key
@@ -236,18 +277,19 @@ class LeaseController:
             case Act.WAIT:
                 return
             case Act.RENEW if self._record(key).held:
-                await self._renew(key)
-                self._queue.add_after(key, CACHE_LAG_SECONDS)
+                if not await self._renew(key):
+                    self._queue.add_after(key, WRITE_AGAIN_SECONDS)
             case Act.ACQUIRE | Act.RENEW | Act.CREATE:
                 if await self._take(entry, key, seen):
                     log.info("took over lease", extra={"ring": ring, "shard": shard, "reason": step.reason})
                     self._on_takeover(ring, shard, step.reason)
                     self._announce(key, self._record(key))
-                self._queue.add_after(key, CACHE_LAG_SECONDS)
+                else:
+                    self._queue.add_after(key, WRITE_AGAIN_SECONDS)
             case Act.GIVE_BACK if seen is not None:
                 await self._give_back(entry, key, seen, step)
             case Act.DELETE if seen is not None:
-                await self._delete(key, seen)
+                await self._delete(entry, key, seen)
 
     async def _take(self, entry: RingEntry, key: CustodyKey, seen: SeenLease | None) -> bool:
         ring, _, shard = key
@@ -277,8 +319,7 @@ class LeaseController:
         record = self._record(key)
         others = bool(entry.membership.available - {shard})
         emptied = self._work.work_left(ring, shard) is False
-        if others and emptied and not await self._work.confirm_empty(ring, shard):
-            self._queue.add_after(key, READ_AGAIN_SECONDS)
+        if others and emptied and not await self._confirm_empty(key):
             return
         if others and not emptied:
             record.barred_until = self._clock.monotonic() + self._limits.retry_after_stall_seconds
@@ -286,13 +327,21 @@ class LeaseController:
             await self._writer.give_back(record, seen.lease)
         log.info("gave lease back", extra={"ring": ring, "shard": shard, "reason": step.reason})
 
-    async def _delete(self, key: CustodyKey, seen: SeenLease) -> None:
+    async def _confirm_empty(self, key: CustodyKey) -> bool:
+        record = self._record(key)
+        if await self._work.confirm_empty(key[0], key[2]):
+            record.reads = 0
+            return True
+        self._queue.add_after(key, min(READ_AGAIN_SECONDS[0] * 2.0**record.reads, READ_AGAIN_SECONDS[1]))
+        record.reads += 1
+        return False
+
+    async def _delete(self, entry: RingEntry, key: CustodyKey, seen: SeenLease) -> None:
         ring, namespace, shard = key
-        if not await self._work.confirm_empty(ring, shard):
-            self._queue.add_after(key, READ_AGAIN_SECONDS)
+        if not lives_elsewhere(entry, shard) and not await self._confirm_empty(key):
             return
         await self._writer.delete(seen.lease)
-        self._records.pop(key, None)
+        self._forget(key)
         log.info("deleted orphaned lease", extra={"ring": ring, "namespace": namespace, "shard": shard})
 
     # -- facts -----------------------------------------------------------
@@ -301,13 +350,13 @@ class LeaseController:
         # Time that no commit proves does not count against anyone's lease.
         return min(now, self._proof.proven_until())
 
-    def _standing(self, entry: RingEntry, seen: SeenLease) -> tuple[LeaseFacts, Standing]:
+    def _standing(self, seen: SeenLease) -> tuple[LeaseFacts, Standing]:
         facts = facts_of(seen.lease, seen.seen_at)
         proof = Proof(self._proof.since, self._proof.proven_until())
         return facts, classify(facts, proof, self._limits.orphaned_after_seconds)
 
     def _classify_all(self, entry: RingEntry) -> None:
-        states = {key: self._standing(entry, seen)[1].state for key, seen in entry.leases.items()}
+        states = {key: self._standing(seen)[1].state for key, seen in entry.leases.items()}
         self._states[entry.name] = {key: self._shown(entry.name, key[1], state) for key, state in states.items()}
         ready = frozenset(name for (_, name), state in states.items() if state is State.READY)
         self._registry.set_ready(entry.name, ready)
@@ -317,47 +366,10 @@ class LeaseController:
         return State.DEAD if state is State.ORPHANED and self._work.work_left(ring, shard) is not False else state
 
     def _custody(self, entry: RingEntry, key: CustodyKey, seen: SeenLease | None) -> tuple[Custody, Standing | None]:
-        ring, _, shard = key
-        membership = entry.membership
-        record = self._record(key)
-        facts, standing = self._standing(entry, seen) if seen is not None else (None, None)
-        work_left = self._work.work_left(ring, shard)
-        if shard in membership.available or shard in membership.ambiguous:
-            # Another lease of this name is held by its shard: the objects are that one's.
-            work_left = False if facts is None or facts.holder != shard else work_left
-        return (
-            Custody(
-                facts=facts,
-                standing=standing,
-                presumed_until=self._presumed_until(entry, key, seen, record),
-                hold_until=record.hold.until if record.held else None,
-                hold_seconds=record.hold_length,
-                ready_elsewhere=bool(membership.ready - {shard}),
-                available_elsewhere=bool(membership.available - {shard}),
-                work_left=work_left,
-                last_move_at=record.last_move_at,
-                progress_at=record.progress_at,
-                barred_until=record.barred_until,
-            ),
-            standing,
-        )
-
-    def _presumed_until(self, entry: RingEntry, key: CustodyKey, seen: SeenLease | None, record: Record) -> float:
-        since = self._proof.since
-        if seen is not None:
-            facts = facts_of(seen.lease, seen.seen_at)
-            if facts.holder == SHARDER_HOLDER or facts.holder == facts.name:
-                return 0.0
-            held_from, held_seconds = hold_of(seen)
-            return max(held_from, since) + held_seconds if held_seconds else 0.0
-        vanished = [gone for gone in entry.vanished.values() if gone.name == key[2]]
-        if vanished:
-            return max(
-                max(gone.held_from, since) + gone.held_seconds if gone.held_seconds else 0.0 for gone in vanished
-            )
-        if record.missing_since == 0.0:
-            record.missing_since = self._clock.monotonic()
-        return max(record.missing_since, since) + entry.longest_duration
+        judged = self._standing(seen) if seen is not None else None
+        work_left = self._work.work_left(key[0], key[2])
+        custody = custody_of(entry, key[2], seen, judged, self._record(key), work_left, self._proof.since, self._clock)
+        return custody, judged[1] if judged is not None else None
 
     def _record(self, key: CustodyKey) -> Record:
         record = self._records.get(key)

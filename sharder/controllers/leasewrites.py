@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from sharder.controllers.holds import ShardHold
 from sharder.core.shards import State
-from shardsdk.errors import ConnectionFailed, FenceClosed, NotFound, Retry, ShardingError
+from shardsdk.errors import ConnectionFailed, FenceClosed, Forbidden, NotFound, Retry, ShardingError
 from shardsdk.kube.api import Api, Fence
 from shardsdk.kube.clock import Clock
 from shardsdk.protocol.labels import (
@@ -32,29 +33,36 @@ log = logging.getLogger(__name__)
 
 #: A request about a lease must answer within this; the hold runs meanwhile.
 REQUEST_SECONDS: Final = 5.0
+#: Replaced versions remembered: writes that a watch may lag behind.
+MAX_REPLACED: Final = 8
+#: How the API server words that nothing can be created in a namespace any more.
+#: Source: k8s.io/apiserver, plugin/namespace/lifecycle.
+TERMINATING: Final = "because it is being terminated"
 
 
 @dataclass(slots=True)
 class Record:
     """What this leader did about one lease.
 
-    `version` is the one that our last write made (empty: not known), `against`
-    the one that it replaced at `wrote_at`; a cache that still shows `against`
-    merely lags.
-    `announced`: placement was told that it may move.
+    `version` is the one that our last write made (empty: not known), `replaced`
+    are those that our last writes replaced, the latest at `wrote_at`; a cache
+    that still shows one of them merely lags.
+    `announced`: placement was told that it may move.  `reads`: how often in a
+    row a read found objects left.
     """
 
     hold: ShardHold
     held: bool = False
     hold_length: float = 0.0
     version: str = ""
-    against: str = ""
+    replaced: deque[str] = field(default_factory=lambda: deque(maxlen=MAX_REPLACED))
     wrote_at: float = float("-inf")
     announced: bool = False
     last_move_at: float = 0.0
     progress_at: float = 0.0
     barred_until: float = 0.0
     missing_since: float = 0.0
+    reads: int = 0
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def drop(self) -> None:
@@ -62,6 +70,11 @@ class Record:
         self.hold.close()
         self.held = self.announced = False
         self.version = ""
+
+    def wrote(self, version: str, now: float) -> None:
+        """Our write replaced `version`."""
+        self.replaced.append(version)
+        self.wrote_at = now
 
 
 class LeaseWriter:
@@ -132,7 +145,13 @@ class LeaseWriter:
         }
         record.hold_length = _whole(seconds)
         create = functools.partial(self._api.create, LEASES, body, namespace, model=Lease, fences=(self._leader,))
-        if not await self._confirm(record, shard, "", create):
+        try:
+            confirmed = await self._confirm(record, shard, "", create)
+        except Forbidden as error:
+            if TERMINATING not in str(error):
+                raise
+            confirmed = False  # no shard can start there either
+        if not confirmed:
             record.drop()
             return False
         record.progress_at = self._clock.monotonic()
@@ -158,7 +177,7 @@ class LeaseWriter:
                 },
             },
         )
-        record.against, record.wrote_at = version, self._clock.monotonic()
+        record.wrote(version, self._clock.monotonic())
 
     async def delete(self, lease: Lease) -> None:
         """Delete the lease, if it is still as it was seen."""
@@ -206,12 +225,12 @@ class LeaseWriter:
             log.info("lease not written", extra={"shard": shard, "error": str(error)})
             # Someone else wrote (our own state label, or the shard is back), or nobody knows
             # whether we did.  The watch tells; until then only what was confirmed counts.
-            record.version = record.against = ""
+            record.version = ""
             if error.retry is Retry.BACKOFF:
                 raise
             return False
-        record.version, record.against = lease.metadata.resource_version, against
-        record.wrote_at = self._clock.monotonic()
+        record.version = lease.metadata.resource_version
+        record.wrote(against, self._clock.monotonic())
         record.hold.until = sent_at + record.hold_length
         record.held = True
         return True

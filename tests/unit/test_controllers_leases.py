@@ -2,14 +2,101 @@
 
 from __future__ import annotations
 
-from typing import Final
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any, Final
 
-from shardsdk.protocol.objects import CLUSTERRINGS
+import pytest
+
+from sharder.controllers import leases
+from sharder.controllers.holds import CommitProof
+from sharder.controllers.leases import CustodyKey, LeaseController
+from sharder.controllers.registry import Registry
+from shardsdk.errors import Forbidden
+from shardsdk.protocol.objects import CLUSTERRINGS, LEASES, NAMESPACES, Resource
+from shardsdk.runtime.queue import RateLimit, WorkQueue
 from shardsdk.testing.memory import Change
+from shardsdk.testing.memoryapi import MemoryApi
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
-from tests.unit.controllers.stage import LABELS, OWNERS, SlowApi, leading, make_stage, names_on, ring, thing
+from tests.kube_fakes import FakeFence
+from tests.unit.controllers.stage import (
+    LABELS,
+    OWNERS,
+    RING,
+    SHARDS,
+    SlowApi,
+    Stage,
+    leading,
+    lease,
+    make_stage,
+    names_on,
+    ring,
+    thing,
+)
 
 ALONE: Final = {"group": OWNERS.group, "resource": OWNERS.plural}
+
+
+@dataclass
+class FakeWork:
+    """Stands in for placement: `left` are the shards that objects are labelled with."""
+
+    left: set[str] = field(default_factory=set)
+    reads: list[str] = field(default_factory=list)
+    acquired: list[str] = field(default_factory=list)
+
+    def work_left(self, ring: str, shard: str) -> bool | None:
+        return shard in self.left
+
+    async def confirm_empty(self, ring: str, shard: str) -> bool:
+        self.reads.append(shard)
+        return shard not in self.left
+
+    def hold_acquired(self, ring: str, shard: str) -> None:
+        self.acquired.append(shard)
+
+
+@dataclass
+class Controlled:
+    """A lease controller alone, under a leadership that never ends."""
+
+    controller: LeaseController
+    work: FakeWork
+    proof: CommitProof
+    registry: Registry
+
+
+@asynccontextmanager
+async def controlling(stage: Stage, work: FakeWork) -> AsyncIterator[Controlled]:
+    clock = stage.clock
+    registry = Registry(stage.api, clock=clock, rng=Random(7))
+    proof = CommitProof(clock, 5.0)
+    controller = LeaseController(
+        stage.api, registry, leader=FakeFence(1e9), proof=proof, work=work, clock=clock,
+        queue=WorkQueue[CustodyKey](clock, rate_limit=RateLimit(0.05, 5.0, None)),
+    )  # fmt: skip
+
+    async def prove() -> None:
+        while True:
+            proof.renewed(clock.monotonic(), clock.monotonic())
+            await clock.sleep(2)
+
+    tasks = [asyncio.create_task(each) for each in (prove(), registry.run())]
+    try:
+        await registry.leases.synced.wait()
+        await registry.rings.synced.wait()
+        tasks.append(asyncio.create_task(controller.run()))
+        yield Controlled(controller, work, proof, registry)
+        assert not any(task.done() for task in tasks)
+    finally:
+        for task in (*tasks, *stage.shards.values()):
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
 
 
 @in_virtual_time
@@ -41,3 +128,107 @@ async def test_a_move_on_its_way_is_waited_for_before_the_lease_is_given_back(cl
         stage.start("one")
         await stage.pass_time(10)
     assert not taken_from_the_living
+
+
+def test_a_renewal_is_one_look_at_one_lease(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[Any] = []
+    decide = leases.decide_custody
+
+    def count(*arguments: Any) -> Any:
+        looks.append(arguments)
+        return decide(*arguments)
+
+    monkeypatch.setattr(leases, "decide_custody", count)
+
+    @in_virtual_time
+    async def at_rest(clock: VirtualClock) -> None:
+        stage = make_stage(clock)
+        stage.create(CLUSTERRINGS, ring(), None)
+        for number in range(20):
+            stage.start(f"shard-{number}")
+        async with controlling(stage, FakeWork()):
+            await stage.pass_time(20)
+            looks.clear()
+            await stage.pass_time(60)
+
+    at_rest()
+    # 20 shards renew every 2 s; each lease is looked at on top of that when it could have run out.
+    assert len(looks) <= 2 * 20 * 60 / 2
+
+
+@in_virtual_time
+async def test_what_is_known_of_shards_that_are_long_gone_is_forgotten(clock: VirtualClock) -> None:
+    stage = make_stage(clock)
+    stage.create(CLUSTERRINGS, ring(), None)
+    stage.start("stays")
+    async with controlling(stage, FakeWork()) as controlled:
+        for number in range(50):
+            name = f"shard-{number}"
+            stage.create(LEASES, lease(clock, name), SHARDS)
+            await stage.pass_time(0.2)
+            controlled.controller.look_at(RING, f"never-seen-{number}")
+            stage.server.delete(LEASES, name, SHARDS)
+            await stage.pass_time(0.2)
+        await stage.pass_time(1)
+        assert len(controlled.controller._records) <= 2
+
+
+@in_virtual_time
+async def test_the_lease_of_a_dead_twin_is_deleted_although_the_living_one_has_objects(clock: VirtualClock) -> None:
+    stage = make_stage(clock)
+    stage.create(CLUSTERRINGS, ring(), None)
+    stage.start("one")
+    stage.start("two")
+    gone = lease(clock, "one", holder="", duration=1)
+    stage.create(LEASES, gone, "elsewhere")
+    async with controlling(stage, FakeWork(left={"one"})) as controlled:
+        await stage.until(lambda: stage.holder("one", "elsewhere") is None, seconds=70)
+        assert len(controlled.work.reads) < 10
+        assert stage.holder("one") == "one"
+
+
+class Terminating(MemoryApi):
+    """One namespace is being deleted."""
+
+    async def create(
+        self, resource: Resource, body: Mapping[str, Any], namespace: str | None = None, **more: Any
+    ) -> Any:
+        if namespace == "a-going":
+            message = "unable to create new content in namespace a-going because it is being terminated"
+            raise Forbidden(message, status=403, reason="Forbidden")
+        return await super().create(resource, body, namespace, **more)
+
+
+@in_virtual_time
+async def test_a_namespace_that_is_being_deleted_keeps_no_objects_from_moving(clock: VirtualClock) -> None:
+    stage = make_stage(clock, api=Terminating)
+    stage.create(NAMESPACES, {"metadata": {"name": "a-going"}}, None)
+    stage.create(CLUSTERRINGS, ring(), None)
+    stage.create(LEASES, lease(clock, "one"), "a-going")
+    stage.start("two")
+    async with controlling(stage, FakeWork(left={"one"})) as controlled:
+        await stage.pass_time(1)
+        stage.server.delete(LEASES, "one", "a-going")
+        await stage.until(lambda: "one" in controlled.work.acquired, seconds=40)
+        assert stage.holder("one") == "shardlease-controller"
+
+
+@in_virtual_time
+async def test_a_lease_that_cannot_be_given_back_yet_is_not_read_for_all_the_time(clock: VirtualClock) -> None:
+    """The watches show nothing left, the read does: they lag, or do not work."""
+    stage = make_stage(clock)
+    stage.create(CLUSTERRINGS, ring(), None)
+    stage.start("two")
+
+    class Lagging(FakeWork):
+        async def confirm_empty(self, ring: str, shard: str) -> bool:
+            self.reads.append(shard)
+            return False
+
+    work = Lagging(left={"one"})
+    stage.create(LEASES, lease(clock, "one", holder="", duration=1), SHARDS)
+    async with controlling(stage, work):
+        await stage.until(lambda: "one" in work.acquired)
+        work.left.clear()
+        await stage.pass_time(60)
+        assert 3 <= len(work.reads) < 25

@@ -1,0 +1,70 @@
+"""What is known of one lease, put together as the decision about it wants it.
+
+Does: say until when a lease that nobody holds counts as held, and whose the
+objects are that carry a name with more than one lease.  Refuses: to decide.
+"""
+
+from __future__ import annotations
+
+from sharder.controllers.leasewrites import Record
+from sharder.controllers.registry import RingEntry, SeenLease, hold_of
+from sharder.core.shards import LeaseFacts, Standing
+from sharder.core.takeover import Custody
+from shardsdk.kube.clock import Clock
+from shardsdk.protocol.labels import SHARDER_HOLDER
+
+
+def custody_of(
+    entry: RingEntry,
+    shard: str,
+    seen: SeenLease | None,
+    judged: tuple[LeaseFacts, Standing] | None,
+    record: Record,
+    work_left: bool | None,
+    proven_since: float,
+    clock: Clock,
+) -> Custody:
+    """The facts about the lease `seen` of `shard` (`None`: there is no lease of that name)."""
+    membership = entry.membership
+    facts, standing = judged if judged is not None else (None, None)
+    if lives_elsewhere(entry, shard) and (facts is None or facts.holder != shard):
+        work_left = False
+    return Custody(
+        facts=facts,
+        standing=standing,
+        presumed_until=presumed_until(entry, shard, seen, record, proven_since, clock),
+        hold_until=record.hold.until if record.held else None,
+        hold_seconds=record.hold_length,
+        ready_elsewhere=bool(membership.ready - {shard}),
+        available_elsewhere=bool(membership.available - {shard}),
+        work_left=work_left,
+        last_move_at=record.last_move_at,
+        progress_at=record.progress_at,
+        barred_until=record.barred_until,
+    )
+
+
+def lives_elsewhere(entry: RingEntry, shard: str) -> bool:
+    """Whether a shard holds some lease of this name: what carries the name belongs to that one."""
+    return shard in entry.membership.available or shard in entry.membership.ambiguous
+
+
+def presumed_until(
+    entry: RingEntry, shard: str, seen: SeenLease | None, record: Record, proven_since: float, clock: Clock
+) -> float:
+    """Until when a lease that is not held by its shard, or not there, counts as held (0: it is free)."""
+    if seen is not None:
+        if seen.lease.holder in (shard, SHARDER_HOLDER):
+            return 0.0
+        return _ends(*hold_of(seen), proven_since)
+    vanished = [gone for gone in entry.vanished.values() if gone.name == shard]
+    if vanished:
+        return max(_ends(gone.held_from, gone.held_seconds, proven_since) for gone in vanished)
+    if record.missing_since == 0.0:
+        record.missing_since = clock.monotonic()
+    return _ends(record.missing_since, entry.longest_duration, proven_since)
+
+
+def _ends(begins: float, seconds: float, proven_since: float) -> float:
+    # Time that no commit proves lets nothing run out.
+    return max(begins, proven_since) + seconds if seconds else 0.0
