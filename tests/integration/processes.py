@@ -1,0 +1,86 @@
+"""The sharder as a process, seen from outside: what it says, how it ends, what it is given."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Final
+
+import aiohttp
+import yaml
+
+from localcluster.installation import ROOT, Sharder, SharderTimings
+from localcluster.ports import LOOPBACK
+from sharder.webhook.authority import Issued, ServingNames, issue, make_authority
+
+HEADER: Final = {"apiVersion": "config.sharding.timebertt.dev/v1alpha1", "kind": "SharderConfig"}
+#: Short, so that a stop takes about a second: 0.3 of it is spent serving on.
+TIMINGS: Final = SharderTimings(graceful_shutdown=4.0)
+
+
+async def eventually(condition: Callable[[], Coroutine[Any, Any, bool]], timeout_seconds: float = 20.0) -> None:
+    async with asyncio.timeout(timeout_seconds):
+        while not await condition():
+            await asyncio.sleep(0.02)
+
+
+async def readiness(replica: Sharder) -> tuple[int, str]:
+    """Status (0: no answer) and text of /readyz."""
+    try:
+        async with aiohttp.ClientSession() as session, session.get(f"{replica.health_url}/readyz?verbose") as answer:
+            return answer.status, await answer.text()
+    except aiohttp.ClientError:
+        return 0, ""
+
+
+async def says(replica: Sharder, text: str) -> None:
+    """Wait until /readyz says `text` while the replica is not ready, and is alive."""
+
+    async def told() -> bool:
+        if not replica.process.running:
+            raise replica.process.failure("has ended")
+        status, said = await readiness(replica)
+        assert status != 200, said
+        return text in said
+
+    await eventually(told)
+
+
+@dataclass(frozen=True)
+class Ended:
+    code: int
+    errors: list[str]
+
+
+async def run_sharder(folder: Path, config: dict[str, Any], kubeconfig: Path, **env: str) -> Ended:
+    """The command until it ends by itself."""
+    path = folder / "config.yaml"
+    path.write_text(yaml.safe_dump(HEADER | config))
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "sharder", "--config", str(path), "--kubeconfig", str(kubeconfig),
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+        env={"HOME": str(folder), "PYTHONPATH": str(ROOT), **env},
+    )  # fmt: skip
+    try:
+        async with asyncio.timeout(30):
+            _, errors = await process.communicate()
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    assert process.returncode is not None
+    return Ended(process.returncode, [line for line in errors.decode().splitlines() if line.startswith("sharder: ")])
+
+
+def write_pair(folder: Path) -> Issued:
+    """A serving certificate for the loopback interface as cert-manager would mount it; returns the CA."""
+    now = datetime.now(UTC)
+    authority = make_authority(now, timedelta(days=1))
+    served = issue(authority, ServingNames.of([LOOPBACK]), now, timedelta(days=1))
+    (folder / "tls.key").write_bytes(served.key)
+    (folder / "tls.crt").write_bytes(served.certificate.pem)
+    return authority

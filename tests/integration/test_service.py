@@ -1,0 +1,297 @@
+"""The sharder as a process: how it starts, what it says when it cannot, how it stops."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import ssl
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from localcluster import AdminClient, ControlPlane
+from localcluster.installation import Installation
+from localcluster.ports import LOOPBACK
+from tests.integration.processes import TIMINGS, eventually, readiness, run_sharder, says, write_pair
+
+RINGS = "sharding.timebertt.dev/v1alpha1/clusterrings"
+WEBHOOKS = "admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
+LEASES = "coordination.k8s.io/v1/leases"
+REVIEW = json.dumps(
+    {
+        "apiVersion": "admission.k8s.io/v1",
+        "kind": "AdmissionReview",
+        "request": {
+            "uid": "1234",
+            "operation": "CREATE",
+            "kind": {"group": "", "version": "v1", "kind": "Secret"},
+            "resource": {"group": "", "version": "v1", "resource": "secrets"},
+            "namespace": "default",
+            "name": "a",
+            "object": {"metadata": {"name": "a", "namespace": "default"}},
+        },
+    }
+).encode()
+
+
+@pytest_asyncio.fixture
+async def installation(control_plane: ControlPlane) -> AsyncIterator[Installation]:
+    async with Installation(control_plane, TIMINGS) as installation:
+        yield installation
+
+
+# -- the webhook's side of a connection ---------------------------------------
+
+
+@dataclass
+class Call:
+    """An admission request on a connection of its own, sent in two halves."""
+
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+
+    async def send(self, data: bytes) -> None:
+        self.writer.write(data)
+        await self.writer.drain()
+
+    async def begin(self, body: bytes = REVIEW) -> None:
+        head = [
+            "POST /webhooks/sharder/clusterring/none HTTP/1.1",
+            "Host: x",
+            "Content-Type: application/json",
+            f"Content-Length: {len(body)}",
+            "\r\n",
+        ]
+        await self.send("\r\n".join(head).encode() + body[:10])
+
+    async def finish(self, body: bytes = REVIEW) -> tuple[int, dict[str, str], dict[str, Any]]:
+        await self.send(body[10:])
+        head = (await self.reader.readuntil(b"\r\n\r\n")).decode().splitlines()
+        headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in head[1:] if line)}
+        answer = json.loads(await self.reader.readexactly(int(headers["content-length"])))
+        return int(head[0].split()[1]), headers, answer
+
+
+@asynccontextmanager
+async def calling(port: int) -> AsyncIterator[Call]:
+    reader, writer = await asyncio.open_connection(LOOPBACK, port, ssl=_trusting())
+    try:
+        yield Call(reader, writer)
+    finally:
+        writer.transport.abort()
+
+
+def _trusting() -> ssl.SSLContext:
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return context
+
+
+async def serving_serial(port: int) -> str:
+    """The serial number of the certificate that is served on `port`, as TLS clients see it."""
+    async with calling(port) as call:
+        served = call.writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+    from cryptography import x509
+
+    return f"{x509.load_der_x509_certificate(served).serial_number:x}"
+
+
+# -- stopping -----------------------------------------------------------------
+
+
+async def test_a_stop_is_orderly_requests_are_answered_and_the_leadership_is_handed_over(
+    installation: Installation, admin: AdminClient
+) -> None:
+    replica = await installation.start_sharder("sharder-a")
+    assert await installation.leader() is replica
+    async with calling(replica.webhook_port) as running:
+        await running.begin()
+        stopping = asyncio.create_task(replica.process.stop())
+        began = asyncio.get_running_loop().time()
+        await says(replica, "the sharder is stopping")
+
+        async with calling(replica.webhook_port) as late:
+            await late.begin()
+            status, headers, answer = await late.finish()
+        assert (status, headers["connection"]) == (200, "close"), "callers are told to go elsewhere"
+        assert answer["response"]["allowed"] is True
+
+        status, _, answer = await running.finish()
+        assert status == 200
+        assert answer["response"] == {"uid": "1234", "allowed": True}
+    assert await stopping == 0
+    assert asyncio.get_running_loop().time() - began < TIMINGS.graceful_shutdown
+    lease = await admin.get(LEASES, "sharder", "sharding-system")
+    assert not lease["spec"].get("holderIdentity"), "the next leader need not wait"
+    assert "stopped in order" in replica.process.log.read_text()
+
+
+async def test_a_second_signal_ends_it_at_once(installation: Installation) -> None:
+    replica = await installation.start_sharder("sharder-a")
+    async with calling(replica.webhook_port) as running:
+        await running.begin()
+        os.kill(replica.process.pid, signal.SIGTERM)
+        await says(replica, "the sharder is stopping")
+        assert await replica.process.stop() == 128 + signal.SIGTERM
+    log = replica.process.log.read_text()
+    assert "a second signal ends the process at once" in log
+    assert "stopped in order" not in log
+
+
+# -- what cannot work is told ---------------------------------------------------
+
+
+@contextmanager
+def occupied_port() -> Iterator[int]:
+    with socket.create_server((LOOPBACK, 0)) as listener:
+        yield listener.getsockname()[1]
+
+
+def addresses(health: int = 0, metrics: int = 0, webhook: int = 0) -> dict[str, Any]:
+    return {
+        "health": {"bindAddress": f"{LOOPBACK}:{health}"},
+        "metrics": {"bindAddress": f"{LOOPBACK}:{metrics}"},
+        "webhook": {"server": {"host": LOOPBACK, "port": webhook}},
+    }
+
+
+@pytest.mark.parametrize("server", ["health", "metrics", "webhook"])
+async def test_an_occupied_port_is_told_before_anything_starts(
+    server: str, control_plane: ControlPlane, tmp_path: Path
+) -> None:
+    with occupied_port() as port:
+        ended = await run_sharder(tmp_path, addresses(**{server: port}), control_plane.admin_kubeconfig)
+    assert ended.code == 2
+    (line,) = ended.errors
+    assert str(port) in line
+    assert "another process" in line or "already in use" in line
+
+
+async def test_an_unreadable_kubeconfig_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "kubeconfig"
+    path.write_text("clusters: [")
+    ended = await run_sharder(tmp_path, addresses(), path)
+    assert ended.code == 2
+    (line,) = ended.errors
+    assert str(path) in line
+
+
+async def test_every_problem_of_a_bad_configuration_is_told_at_once(
+    control_plane: ControlPlane, tmp_path: Path
+) -> None:
+    bad = {"gracefulShutDown": 15, "leaderElection": {"renewDeadline": "20s"}, "extra": True}
+    ended = await run_sharder(tmp_path, bad, control_plane.admin_kubeconfig)
+    assert ended.code == 2
+    assert len(ended.errors) == 3
+    for path in ("gracefulShutDown", "leaderElection", "extra"):
+        assert any(path in line for line in ended.errors)
+
+
+# -- /metrics ---------------------------------------------------------------------
+
+
+async def test_metrics_have_the_names_that_dashboards_read_and_all_others(
+    installation: Installation, admin: AdminClient, namespace: str
+) -> None:
+    selector = {"matchLabels": {"kubernetes.io/metadata.name": namespace}}
+    spec = {"resources": [{"resource": "secrets"}], "namespaceSelector": selector}
+    await installation.ring(namespace, spec)
+    replica = await installation.start_sharder("sharder-a")
+    holder = {"holderIdentity": "s", "leaseDurationSeconds": 600}
+    lease = {"metadata": {"name": "s", "labels": {"alpha.sharding.timebertt.dev/clusterring": namespace}}}
+    await admin.create(LEASES, lease | {"spec": holder}, namespace)
+    try:
+        await admin.create("v1/secrets", {"metadata": {"name": "a"}}, namespace)
+        await admin.eventually("v1/secrets", lambda found: all(each["metadata"].get("labels") for each in found))
+
+        counted = f'ringKind="clusterring",ringName="{namespace}",ringNamespace=""'
+        ring, resource = f'ringName="{namespace}"', f'group="",resource="secrets",ringName="{namespace}"'
+        wanted = [
+            f'controller_sharding_ring_calculations_total{{kind="clusterring",name="{namespace}",namespace=""}}',
+            f'controller_sharding_resync_duration_seconds_count{{{ring}}}',
+            f'controller_sharding_resync_objects{{{ring}}}',
+            f'controller_sharding_unassigned_objects{{{resource}}} 0.0',
+            f'controller_sharding_stranded_objects{{{resource}}} 0.0',
+            f'controller_sharding_draining_objects{{{resource}}} 0.0',
+            f'controller_sharding_oldest_drain_age_seconds{{{ring}}} 0.0',
+            f'controller_sharding_shards{{{ring},state="ready"}} 1.0',
+            'controller_sharding_webhook_requests_total{outcome=',
+            'controller_sharding_webhook_duration_seconds_bucket',
+            'controller_sharding_api_requests_total{code="200",verb="watch"}',
+            'controller_sharding_api_request_duration_seconds_bucket{le="0.005",verb="patch"}',
+            f'controller_sharding_lease_takeovers_total{{{ring}}}',
+            f'controller_sharding_placement_latency_seconds_count{{decision="assign",{ring}}}',
+            'controller_sharding_event_loop_lag_seconds_bucket',
+            'controller_sharding_webhook_certificate_expiry_timestamp_seconds',
+            'leader_election_master_status{name="sharder"} 1.0',
+            'process_resident_memory_bytes',
+        ]  # fmt: skip
+        wanted += [f"controller_sharding_{family}_total" for family in ("assignments", "movements", "drains")]
+
+        async def complete() -> bool:
+            shown = await installation.metrics(replica)
+            missing[:] = [each for each in wanted if not any(line.startswith(each) for line in shown.splitlines())]
+            return not missing
+
+        missing: list[str] = []
+        try:
+            await eventually(complete)
+        except TimeoutError:
+            pytest.fail(f"{missing} in\n{await installation.metrics(replica)}")
+        shown = await installation.metrics(replica)
+        assert any(line.startswith("controller_sharding_") and counted in line for line in shown.splitlines())
+    finally:
+        await admin.delete(RINGS, namespace)
+
+
+# -- certificates from files --------------------------------------------------------
+
+
+async def test_certificates_from_files_are_waited_for_and_reloaded_and_no_ca_is_injected(
+    control_plane: ControlPlane, admin: AdminClient, namespace: str, tmp_path: Path
+) -> None:
+    (tmp_path / "tls.crt").write_text("not a certificate")
+    async with Installation(control_plane, TIMINGS) as installation:
+        selector = {"matchLabels": {"kubernetes.io/metadata.name": namespace}}
+        await installation.ring(namespace, {"resources": [{"resource": "secrets"}], "namespaceSelector": selector})
+        try:
+            url = f"https://{LOOPBACK}:{installation.forwarder.port}"
+            server = {"host": LOOPBACK, "certDir": str(tmp_path)}
+            await _reload_story(installation, admin, namespace, tmp_path, server, url)
+        finally:
+            await admin.delete(RINGS, namespace)
+
+
+async def _reload_story(
+    installation: Installation, admin: AdminClient, ring: str, folder: Path, server: dict[str, Any], url: str
+) -> None:
+    with ExitStack() as stack:
+        port = stack.enter_context(occupied_port())
+    installation.config = {"webhook": {"server": server | {"port": port}, "config": {"clientConfig": {"url": url}}}}
+    replica = await installation.start_sharder("sharder-a", wait=False)
+    await says(replica, f"{folder}/tls.crt")
+    write_pair(folder)
+
+    async def ready() -> bool:
+        return (await readiness(replica))[0] == 200
+
+    await eventually(ready)
+    first = await serving_serial(port)
+    write_pair(folder)
+
+    async def replaced() -> bool:
+        return await serving_serial(port) != first
+
+    await eventually(replaced)
+    (config,) = await admin.eventually(
+        WEBHOOKS, lambda found: [each for each in found if each["metadata"]["name"] == f"clusterring-{ring}"]
+    )
+    assert config["webhooks"][0]["clientConfig"] == {"url": f"{url}/webhooks/sharder/clusterring/{ring}"}
