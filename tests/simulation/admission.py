@@ -1,0 +1,123 @@
+"""Mutating admission as the API server does it: whom it asks, what it sends, and that it never insists.
+
+Asks the real webhook application of some replica, which may be stale, paused
+or dead; whatever goes wrong there, the object passes as it is (failurePolicy
+Ignore).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from base64 import b64decode
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from sharder.controllers.rings import WEBHOOK_CONFIGURATIONS
+from sharder.core.selectors import NAMESPACE_NAME_LABEL, parse_selector
+from shardsdk.kube.store import Key
+from shardsdk.protocol.objects import NAMESPACES, Resource
+from shardsdk.testing.patching import apply_json_patch
+from tests.simulation.storage import Doc, Storage, Version
+
+#: Answers a review posted to a path, within the process of a replica; `None`: no replica can be reached.
+Ask = Callable[[str, bytes], Awaitable[bytes | None]]
+
+#: What the conditions mean that the sharder writes into its webhook configurations.
+_CONDITIONS: Final[Mapping[str, Callable[[Doc, str], bool]]] = {
+    "lacks-the-shard-label": lambda doc, label: label not in _labels(doc),
+    "is-main-or-has-a-controller": lambda doc, label: (
+        doc["kind"] != "Piece" or any(ref.get("controller") for ref in doc["metadata"].get("ownerReferences") or ())
+    ),
+}
+
+
+class Webhooks:
+    """The webhooks that the stored configurations name; `ask` reaches the replicas behind their Service."""
+
+    def __init__(self, storage: Storage, ask: Ask) -> None:
+        self._storage = storage
+        self._ask = ask
+        self._reviews = 0
+
+    def wants(self, resource: Resource, before: Version | None, doc: Doc) -> bool:
+        return next(self._matching(resource, before, doc), None) is not None
+
+    async def admit(self, resource: Resource, before: Version | None, doc: Doc) -> Doc:
+        for webhook in list(self._matching(resource, before, doc)):
+            answer = None
+            try:
+                async with asyncio.timeout(webhook["timeoutSeconds"]):
+                    answer = await self._ask(webhook["clientConfig"]["url"], self._review(resource, before, doc))
+            except TimeoutError:
+                pass
+            doc = _apply(doc, answer)
+        return doc
+
+    def _matching(self, resource: Resource, before: Version | None, doc: Doc) -> Any:
+        operation = "CREATE" if before is None else "UPDATE"
+        for configuration in self._storage.objects(WEBHOOK_CONFIGURATIONS):
+            for webhook in configuration.doc.get("webhooks") or ():
+                if self._matches(webhook, operation, resource, before, doc):
+                    yield webhook
+
+    def _matches(
+        self, webhook: Mapping[str, Any], operation: str, resource: Resource, before: Version | None, doc: Doc
+    ) -> bool:
+        for rule in webhook["rules"]:
+            if (
+                resource.group in rule["apiGroups"]
+                and resource.plural in rule["resources"]
+                and operation in rule["operations"]
+            ):
+                break
+        else:
+            return False
+        label = webhook["objectSelector"]["matchExpressions"][0]["key"]
+        if label in _labels(doc) and (before is None or before.label(label) is not None):
+            return False  # an objectSelector matches if the old or the new object does
+        if not self._in_namespace(webhook["namespaceSelector"], doc["metadata"].get("namespace", "")):
+            return False
+        return all(_CONDITIONS[each["name"]](doc, label) for each in webhook["matchConditions"])
+
+    def _in_namespace(self, raw: Any, namespace: str) -> bool:
+        if not namespace:
+            return True
+        selector, problems = parse_selector(raw, "namespaceSelector")
+        assert not problems, problems
+        found = self._storage.get(NAMESPACES, Key("", namespace))
+        labels = _labels(found.doc) if found is not None else {}
+        return selector.matches({**labels, NAMESPACE_NAME_LABEL: namespace})
+
+    def _review(self, resource: Resource, before: Version | None, doc: Doc) -> bytes:
+        self._reviews += 1
+        meta = doc["metadata"]
+        request = {
+            "uid": f"review-{self._reviews}",
+            "resource": {"group": resource.group, "version": resource.version, "resource": resource.plural},
+            "namespace": meta.get("namespace"),
+            "name": meta.get("name"),
+            "operation": "CREATE" if before is None else "UPDATE",
+            "object": doc,
+            "oldObject": before.doc if before is not None else None,
+            "dryRun": False,
+        }
+        return msgspec.json.encode(
+            {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
+        )
+
+
+def _apply(doc: Doc, answer: bytes | None) -> Doc:
+    if answer is None:
+        return doc
+    response = msgspec.json.decode(answer)["response"]
+    assert response["allowed"] is True, response
+    if "patch" not in response:
+        return doc
+    return apply_json_patch(doc, msgspec.json.decode(b64decode(response["patch"])))
+
+
+def _labels(doc: Doc) -> Mapping[str, str]:
+    labels: Mapping[str, str] = doc["metadata"].get("labels") or {}
+    return labels

@@ -1,0 +1,235 @@
+"""What must never happen, checked at every write and at the beginning of every reconcile.
+
+Safety only; `liveness` looks after what must happen in the end.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from shardsdk.protocol.labels import FENCED_ANNOTATION, LEASE_RING_LABEL, SHARDER_HOLDER, RingLabels
+from shardsdk.protocol.objects import LEASES, Resource
+from tests.simulation.collecting import owner_uid
+from tests.simulation.storage import Commit, Version
+from tests.simulation.vocabulary import PIECES, RING_OF, Doing, Violation
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+#: Violations kept; one is enough, some more show a pattern.
+MAX_VIOLATIONS: Final = 10
+#: After a user tore an object from its shard, its two owners are the user's doing for so long.
+TAINT_SECONDS: Final = 60.0
+#: A child made without label is labelled by placement within a second or so.
+UNLABELLED_SECONDS: Final = 20.0
+
+
+@dataclass(slots=True)
+class Held:
+    """What a lease says since when, and who wrote that."""
+
+    holder: str
+    duration: float
+    fenced: bool
+    at: float
+    author: str
+
+
+@dataclass(slots=True)
+class Checkers:
+    """The safety rules of one run."""
+
+    world: World
+    violations: list[Violation] = field(default_factory=list)
+    _last: dict[str, Doing] = field(default_factory=dict)
+    _running: dict[tuple[str, str], int] = field(default_factory=dict)
+    _tainted: dict[str, float] = field(default_factory=dict)
+    _held: dict[str, Held] = field(default_factory=dict)
+    _torn_leases: dict[str, float] = field(default_factory=dict)
+
+    def violate(self, rule: str, message: str) -> None:
+        """Note that `rule` is broken."""
+        if self.world.over:
+            return
+        violation = Violation(rule, self.world.now, message)
+        self.world.note(f"!!! {violation.rule}: {violation.message}")
+        if len(self.violations) < MAX_VIOLATIONS:
+            self.violations.append(violation)
+
+    # -- what users may break ----------------------------------------------
+
+    def taint(self, uid: str) -> None:
+        """A user tore this object (or its children) from its shard."""
+        self._tainted[uid] = self.world.now + TAINT_SECONDS
+
+    def tore_lease(self, shard: str) -> None:
+        """A user deleted or emptied the lease of `shard` while the sharder held it."""
+        self._torn_leases[shard] = self.world.now + 4 * self.world.timings.lease
+
+    def is_tainted(self, uid: str | None) -> bool:
+        return uid is not None and self._tainted.get(uid, 0.0) > self.world.now
+
+    # -- reconciles ----------------------------------------------------------
+
+    def began(self, resource: Resource, doing: Doing) -> None:
+        """A reconcile begins: its children are here, and from now on nobody else may write."""
+        self._running[doing.process, doing.uid] = self._running.get((doing.process, doing.uid), 0) + 1
+        before = self._last.get(doing.uid)
+        if before is not None and before.process != doing.process:
+            self.world.stats.handovers += 1
+            self.world.note(f"{doing.process} begins {doing.uid} after {before.process}")
+        self._last[doing.uid] = doing
+        ring = RING_OF[resource]
+        for child in self.world.storage.objects(PIECES):
+            if owner_uid(child) == doing.uid:
+                self._check_child(doing, child, ring)
+
+    def ended(self, doing: Doing) -> None:
+        """A reconcile has ended."""
+        self._running[doing.process, doing.uid] -= 1
+
+    def _check_child(self, doing: Doing, child: Version, ring: RingLabels) -> None:
+        label = child.label(ring.shard)
+        if label == doing.shard or self.is_tainted(doing.uid) or self.is_tainted(child.uid):
+            return
+        if label is None and self.world.now - self.world.made_at.get(child.uid, 0.0) < UNLABELLED_SECONDS:
+            return
+        self.violate("children with their owner", f"{doing} begins while its child {child.key} is on {label}")
+
+    # -- writes ----------------------------------------------------------------
+
+    def on_commit(self, commit: Commit) -> None:
+        """A write was accepted."""
+        self.world.stats.commits += 1
+        if commit.resource == LEASES:
+            self._on_lease(commit)
+            return
+        ring = RING_OF.get(commit.resource)
+        if ring is None:
+            return
+        if commit.before is None:
+            self.world.made_at[commit.latest.uid] = self.world.now
+        if isinstance(commit.author.doing, Doing):
+            self._check_owner(commit, commit.author.doing)
+        if commit.resource == PIECES and commit.before is None:
+            self._check_double(commit)
+        if commit.before is not None and commit.after is not None:
+            self._check_taking(commit, ring, commit.before, commit.after)
+
+    def _check_owner(self, commit: Commit, doing: Doing) -> None:
+        last = self._last.get(doing.uid)
+        if last is None or last.process == doing.process or last.number < doing.number:
+            return
+        if self.is_tainted(doing.uid) or (not doing.fenced and self.world.was_troubled(doing.process)):
+            return
+        what = f"{commit.resource.plural} {commit.key}"
+        self.violate("two owners", f"{doing} writes {what} after {last} began")
+
+    def _check_double(self, commit: Commit) -> None:
+        made = commit.latest
+        owner, key = owner_uid(made), made.doc["spec"]["key"]
+        doing = commit.author.doing
+        if owner is None or self.is_tainted(owner):
+            return
+        twins = [
+            other.key
+            for other in self.world.storage.objects(PIECES)
+            if other is not made and owner_uid(other) == owner and other.doc["spec"]["key"] == key
+        ]
+        if not twins:
+            return
+        if isinstance(doing, Doing) and not doing.fenced:
+            self.taint(owner)  # a foreign shard knows neither barrier nor expectations
+            return
+        self.violate("no child twice", f"{doing} makes {made.key} although there is {twins[0]}")
+
+    # -- taking objects away -----------------------------------------------------
+
+    def _check_taking(self, commit: Commit, ring: RingLabels, before: Version, after: Version) -> None:
+        shard = before.label(ring.shard)
+        author = commit.author.name
+        if shard is None and after.label(ring.shard) is not None:
+            self.world.note(f"{author} gives {commit.resource.plural} {commit.key} to {after.label(ring.shard)}")
+        if shard is None or after.label(ring.shard) == shard:
+            return
+        what = f"{commit.resource.plural} {commit.key} ({before.uid}) from {shard} to {after.label(ring.shard)}"
+        self.world.note(f"{author} moves {what}")
+        if author == "user":
+            self.taint(before.uid)
+            if commit.resource == PIECES and (owner := owner_uid(before)) is not None:
+                self.taint(owner)  # its shard does not see this child any more, and makes it again
+            return
+        if author.rpartition("_")[0] == shard:
+            if before.label(ring.drain) is None:
+                self.violate("acknowledges drains only", f"{author} moves {what}")
+            if self._running.get((author, before.uid)):
+                self.violate("acknowledges when done", f"{author} moves {what} while it reconciles it")
+            return
+        if commit.resource == PIECES and self._may_follow(ring, before, shard):
+            return
+        self._check_hold(commit, shard, what)
+
+    def _may_follow(self, ring: RingLabels, child: Version, shard: str) -> bool:
+        """A child may be taken from a living shard once its owner is not there any more."""
+        owners = [owner for owner in self.world.storage.objects(self.world.main_of(ring)) if owner.uid == owner_uid(child)]
+        return not owners or owners[0].label(ring.shard) != shard
+
+    def _check_hold(self, commit: Commit, shard: str, what: str) -> None:
+        held = self._held.get(shard)
+        author = commit.author.name
+        if self._torn_leases.get(shard, 0.0) > self.world.now:
+            return
+        if held is None or held.holder != SHARDER_HOLDER:
+            self.violate("moves under the lease", f"{author} moves {what}; the lease says {held}")
+        elif held.author != author:
+            self.violate("moves under its own hold", f"{author} moves {what}; the lease says {held}")
+        elif self.world.now > held.at + held.duration:
+            self.violate("moves while it holds", f"{author} moves {what}; the lease says {held}")
+
+    # -- leases ----------------------------------------------------------------
+
+    def _on_lease(self, commit: Commit) -> None:
+        version = commit.after
+        if (commit.latest.label(LEASE_RING_LABEL)) is None:
+            return
+        shard = commit.key.name
+        if version is None:
+            held = self._held.pop(shard, None)
+            if commit.author.name == "user" and held is not None:
+                self._tear(shard, held)
+            return
+        if commit.before is not None and commit.before.doc.get("spec") == version.doc.get("spec"):
+            return
+        spec: dict[str, Any] = version.doc.get("spec") or {}
+        holder = spec.get("holderIdentity") or ""
+        annotations = version.doc["metadata"].get("annotations") or {}
+        held = self._held.get(shard)
+        if holder == SHARDER_HOLDER and held is not None and held.holder != SHARDER_HOLDER:
+            self.world.stats.takeovers += 1
+            self.world.note(f"{commit.author.name} takes the lease of {shard} over")
+            self._check_takeover(shard, held)
+        if held is None or held.holder != holder:
+            self.world.note(f"{commit.author.name} makes {holder or 'nobody'!r} the holder of {shard}")
+        duration = float(spec.get("leaseDurationSeconds") or 15)
+        if commit.author.name == "user" and not holder and held is not None:
+            self._tear(shard, held)
+            return
+        self._held[shard] = Held(holder, duration, annotations.get(FENCED_ANNOTATION) == "true", self.world.now,
+                                 commit.author.name)  # fmt: skip
+
+    def _tear(self, shard: str, held: Held) -> None:
+        """A user deleted or emptied a lease: it counts as held until it would have run out."""
+        if held.holder == SHARDER_HOLDER:
+            self.tore_lease(shard)
+        self._held[shard] = Held(held.holder, held.duration, held.fenced, held.at, "user")
+
+    def _check_takeover(self, shard: str, held: Held) -> None:
+        """The shard had its time: once (fenced) or twice, counted while the API server answered."""
+        if held.holder != shard:
+            return
+        since = max(held.at, self.world.answering_since)
+        wanted = held.duration * (1 if held.fenced or held.author == "user" else 2)
+        if self.world.now - since < wanted - 0.001:
+            passed = self.world.now - since
+            self.violate("takes over in time", f"lease of {shard} taken {passed:.3f} s after {held}, not {wanted:g} s")

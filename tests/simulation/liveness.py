@@ -1,0 +1,188 @@
+"""What must happen in the end, and what must not happen although it could: looked at once a second.
+
+Nobody stays unassigned or stranded, no lease stays in the sharder's name, and
+an object that is where it belongs stays there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from sharder.core.hashring import HashRing
+from sharder.core.keys import resource_key
+from shardsdk.protocol.labels import LEASE_RING_LABEL, SHARDER_HOLDER, RingLabels
+from shardsdk.protocol.leases import Lease
+from shardsdk.protocol.objects import CLUSTERRINGS, LEASES
+from tests.simulation.collecting import owner_uid
+from tests.simulation.storage import Commit, Version
+from tests.simulation.vocabulary import MAIN_OF, PIECES, RING_OF, RINGS
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+
+@dataclass(slots=True)
+class Liveness:
+    """The rules about time of one run."""
+
+    world: World
+    #: Since when something is as it must not stay, by a name for it.
+    _bad_since: dict[str, float] = field(default_factory=dict)
+    #: Since when an object is where it belongs.
+    _at_home: dict[str, float] = field(default_factory=dict)
+    _available: dict[str, frozenset[str]] = field(default_factory=dict)
+    _rings: dict[frozenset[str], HashRing] = field(default_factory=dict)
+    _told: set[str] = field(default_factory=set)
+
+    @property
+    def bound(self) -> float:
+        """How long anything may take once nothing hinders it: a failover, a takeover from an unfenced
+        shard, a barred retry after a stall, and a resync."""
+        lease = self.world.timings.lease
+        return 2 * lease + 3 * lease + 5 * lease + 30.0
+
+    @property
+    def grace(self) -> float:
+        """How long the sharder may still act on what it knew before."""
+        return 12.0 * self.world.timings.scale + 5.0
+
+    # -- nothing moves ---------------------------------------------------------
+
+    def on_commit(self, commit: Commit) -> None:
+        """Find out whether something was moved or drained that was where it belonged."""
+        if commit.resource == LEASES:
+            self._follow_leases()
+        ring = RING_OF.get(commit.resource)
+        if ring is None or commit.before is None or commit.after is None:
+            return
+        before, after = commit.before, commit.after
+        uid, author = before.uid, commit.author.name
+        drained = before.label(ring.drain) is None and after.label(ring.drain) is not None
+        moved = before.label(ring.shard) not in (None, after.label(ring.shard))
+        if not (drained or moved):
+            return
+        if drained:
+            self.world.stats.drains += 1
+            self.world.note(f"{author} drains {commit.resource.plural} {commit.key} on {before.label(ring.shard)}")
+        since = self._at_home.pop(uid, None)
+        if author == "user" or self.world.checkers.is_tainted(uid) or self.home_of(ring, before) != before.label(ring.shard):
+            return
+        if since is not None and self.world.now - since > self.grace:
+            what = f"{commit.resource.plural} {commit.key} on {before.label(ring.shard)}"
+            self.world.checkers.violate("nothing moves", f"{author} {'drains' if drained else 'moves'} {what}")
+
+    def disturb(self) -> None:
+        """What belongs where has changed in a way that is not looked at here (a namespace, a ring)."""
+        self._at_home.clear()
+
+    def _follow_leases(self) -> None:
+        for name in RINGS:
+            held = [lease for lease in self._leases(name) if lease.held_by_shard]
+            available = frozenset(lease.metadata.name for lease in held)
+            if available != self._available.get(name):
+                self._available[name] = available
+                self.world.note(f"ring {name}: available {sorted(available)}")
+                self.disturb()
+
+    def _leases(self, ring: str) -> Iterator[Lease]:
+        for version in self.world.storage.objects(LEASES):
+            if version.label(LEASE_RING_LABEL) == ring:
+                yield msgspec.convert(version.doc, Lease)
+
+    def available(self, ring: str) -> frozenset[str]:
+        """Shards that hold their own leases, as the API server knows it."""
+        return self._available.get(ring, frozenset())
+
+    def home_of(self, ring: RingLabels, version: Version) -> str | None:
+        """Where an object belongs; `None`: nowhere, or nobody can say."""
+        if version.doc["kind"] == PIECES.kind:
+            owner = owner_uid(version)
+            for main in self.world.storage.objects(MAIN_OF[ring.ring]):
+                if main.uid == owner and main.label(ring.drain) is None:
+                    label = main.label(ring.shard)
+                    return label if label in self.available(ring.ring) else None
+            return None
+        if not self.world.in_scope(ring, version.key.namespace):
+            return None
+        available = self.available(ring.ring)
+        if available not in self._rings:
+            self._rings[available] = HashRing(available)
+        return self._rings[available].owner(resource_key(MAIN_OF[ring.ring], version.key.namespace, version.key.name))
+
+    # -- once a second -----------------------------------------------------------
+
+    def tick(self) -> None:
+        """Look at everything."""
+        bad: dict[str, str] = {}
+        for resource, ring in RING_OF.items():
+            workers = self.world.working_shards(ring.ring)
+            for version in self.world.storage.objects(resource):
+                self._look_home(ring, version)
+                problem = self._problem(ring, version)
+                if problem and workers:
+                    bad[version.uid] = f"{resource.plural} {version.key} ({version.uid}) {problem}"
+        for name in RINGS:
+            for lease in self._leases(name):
+                if lease.holder == SHARDER_HOLDER and self.world.working_shards(name):
+                    bad[f"lease {lease.metadata.name}"] = f"lease {lease.metadata.name} stays in the sharder's name"
+        self._bad_since = {what: self._bad_since.get(what, self.world.now) for what in bad}
+        for what, since in self._bad_since.items():
+            waited = self.world.now - max(since, self.world.calm_since)
+            if waited > self.bound and what not in self._told:
+                self._told.add(what)
+                self.world.checkers.violate("in bounded time", f"{bad[what]} for {waited:.0f} s")
+
+    def _look_home(self, ring: RingLabels, version: Version) -> None:
+        home = self.home_of(ring, version)
+        if home is not None and version.label(ring.shard) == home and version.label(ring.drain) is None:
+            self._at_home.setdefault(version.uid, self.world.now)
+        else:
+            self._at_home.pop(version.uid, None)
+
+    def _problem(self, ring: RingLabels, version: Version) -> str:
+        """What is wrong with an object's labels; empty: nothing."""
+        label = version.label(ring.shard)
+        if version.doc["kind"] == PIECES.kind and owner_uid(version) is None:
+            return ""
+        in_scope = self.world.in_scope(ring, version.key.namespace)
+        if label is None:
+            return "is unassigned" if in_scope else ""
+        if label not in self.available(ring.ring):
+            return f"is stranded on {label}"
+        if version.label(ring.drain) is not None:
+            return f"is draining on {label}"
+        if not in_scope:
+            return f"is still on {label}, out of the ring's scope"
+        return ""
+
+    # -- in the end ----------------------------------------------------------------
+
+    def settled(self) -> list[str]:
+        """What is not as it has to be once everything has calmed down."""
+        wrong = []
+        for resource, ring in RING_OF.items():
+            for version in self.world.storage.objects(resource):
+                home = self.home_of(ring, version)
+                if home is not None and version.label(ring.shard) != home:
+                    wrong.append(f"{resource.plural} {version.key} is on {version.label(ring.shard)}, not on {home}")
+                if problem := self._problem(ring, version):
+                    wrong.append(f"{resource.plural} {version.key} {problem}")
+        wrong += self._missing_pieces()
+        for version in self.world.storage.objects(CLUSTERRINGS):
+            conditions = {each["type"]: each["status"] for each in version.doc.get("status", {}).get("conditions", [])}
+            if conditions.get("Settled") != "True":
+                wrong.append(f"ring {version.key.name} does not say that it is settled: {conditions}")
+        return wrong
+
+    def _missing_pieces(self) -> Iterator[str]:
+        made = {(owner_uid(each), each.doc["spec"]["key"]) for each in self.world.storage.objects(PIECES)}
+        for main in self.world.storage.objects(MAIN_OF["family"]):
+            if not self.world.in_scope(RINGS["family"], main.key.namespace):
+                continue
+            for key in main.doc["spec"]["keys"]:
+                if (main.uid, key) not in made:
+                    yield f"works {main.key} has no piece {key}"

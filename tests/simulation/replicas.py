@@ -1,0 +1,128 @@
+"""A process of the sharder: the real replica and the real webhook application, on simulated ground."""
+
+from __future__ import annotations
+
+import asyncio
+from random import Random
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from prometheus_client import CollectorRegistry
+
+from sharder.controllers.rings import WebhookSettings
+from sharder.core.takeover import Limits
+from sharder.replica import Replica, ReplicaSettings
+from sharder.telemetry.metrics import Metrics
+from sharder.webhook.app import build_app
+from shardsdk.runtime.election import ElectionTimings
+from shardsdk.testing.processes import Process, ProcessState
+from shardsdk.testing.virtual import SkewedClock
+from tests.simulation.simapi import SimApi
+from tests.simulation.vocabulary import Timings
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+
+class _Mute:
+    """Takes Events and forgets them."""
+
+    def event(self, regarding: Any, event_type: Any, reason: str, message: str) -> None:
+        return None
+
+
+def settings(timings: Timings, identity: str) -> ReplicaSettings:
+    """A sharder as quick as the run's leases."""
+    scale = timings.scale
+    return ReplicaSettings(
+        timings=ElectionTimings(timings.lease, timings.renew, timings.retry),
+        identity=identity,
+        concurrent_moves=8,
+        sync_period_seconds=300.0,
+        staleness_seconds=10.0 * scale,
+        settle_after_seconds=10.0 * scale,
+        takeover=Limits(15.0 * scale, 60.0 * scale, 60.0 * scale, 3.0 * scale),
+    )
+
+
+class ReplicaProcess:
+    """One incarnation of a replica."""
+
+    def __init__(self, world: World, name: str, incarnation: int) -> None:
+        self.name = name
+        self.identity = f"{name}_{incarnation}"
+        self.process = Process(self.identity)
+        self.link = world.link(self.identity)
+        rng = Random(f"{world.seed}/{self.identity}")
+        clock = SkewedClock(
+            world.clock, ahead_seconds=rng.uniform(-3600, 3600), boot_seconds=rng.uniform(0, 1e5)
+        )
+        self._world = world
+        api = SimApi(world.server, self.link, clock)
+        self.replica = Replica(
+            api,
+            settings(world.timings, self.identity),
+            metrics=Metrics.create(CollectorRegistry()),
+            recorder=_Mute(),
+            webhook=WebhookSettings({"url": "https://sharder.simulated"}, {}, lambda: None),
+            clock=clock,
+            rng=rng,
+        )
+        self._app = build_app(self.replica.registry.view, api, clock=clock)
+        self.main = self.process.start(self._run())
+
+    @property
+    def running(self) -> bool:
+        return self.process.state is ProcessState.RUNNING and not self.main.done()
+
+    @property
+    def ready(self) -> bool:
+        """What its /readyz says."""
+        return self.running and self.replica.registry.warm
+
+    async def _run(self) -> None:
+        try:
+            await self.replica.run()
+        except Exception as error:
+            self._world.crashed(self.identity, error)
+
+    async def review(self, url: str, body: bytes) -> bytes | None:
+        """Post a review to this process's webhook, as the API server does."""
+        answer: asyncio.Future[bytes | None] = asyncio.get_running_loop().create_future()
+        task = self.process.start(self._serve(urlsplit(url).path, body, answer))
+        try:
+            return await answer
+        finally:
+            if self.running:
+                task.cancel()
+
+    async def _serve(self, path: str, body: bytes, answer: asyncio.Future[bytes | None]) -> None:
+        sent: list[dict[str, Any]] = []
+
+        async def receive() -> dict[str, Any]:
+            return {"type": "http.request", "body": body, "more_body": False}
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        scope = {
+            "type": "http", "method": "POST", "path": path, "raw_path": path.encode(), "root_path": "",
+            "headers": [], "query_string": b"", "http_version": "1.1", "scheme": "https",
+        }  # fmt: skip
+        await self._app(scope, receive, send)
+        if not answer.done():
+            answer.set_result(sent[1]["body"] if sent[0]["status"] == 200 else None)
+
+    # -- what happens to it --------------------------------------------------
+
+    def kill(self) -> None:
+        """End it between two steps."""
+        self.link.die(self._world.now + 0.3)
+        self._world.bury()
+        self.process.kill()
+
+    async def stop(self) -> None:
+        """SIGTERM: it hands the leadership over."""
+        self.main.cancel()
+        await asyncio.wait([self.main])
+        self.kill()

@@ -1,0 +1,94 @@
+"""Runs plans, and says what came of them."""
+
+from __future__ import annotations
+
+import gc
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from shardsdk.errors import ShardingError
+from shardsdk.testing.virtual import VirtualClock, run_virtual
+from tests.simulation.bugs import Bug, planted
+from tests.simulation.schedule import Plan, draw_plan
+from tests.simulation.vocabulary import Stats, Violation
+from tests.simulation.world import World
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of one run; `story` is what happened, for people."""
+
+    plan: Plan
+    violations: tuple[Violation, ...]
+    stats: Stats
+    story: tuple[str, ...]
+    seconds: float
+
+    def render(self, *, lines: int = 60) -> str:
+        """The violations, the end of the story, and how to see it again."""
+        told = "\n".join(self.story[-lines:])
+        wrong = "\n".join(map(str, self.violations))
+        again = f"make simulate SEED={self.plan.seed} RUNS=1"
+        return f"seed {self.plan.seed} fails:\n{wrong}\n\nreproduce: {again}\nthe last that happened:\n{told}"
+
+
+def run_seed(seed: int, bug: Bug | None = None, *, verbose: bool = False) -> Outcome:
+    """One run of one seed, with a bug planted into the product if one is named."""
+    plan = draw_plan(seed)
+    clock = VirtualClock()
+    with planted(bug) as make_shard:
+        world = World(plan, clock, make_shard)
+        with _listening(world, verbose=verbose), _without_collection():
+            try:
+                run_virtual(lambda _: world.run(), clock=clock, limit_seconds=100 * plan.ends_at)
+            except ShardingError as error:
+                world.checkers.violate("runs to its end", str(error)[:2000])
+    return Outcome(plan, tuple(world.checkers.violations), world.stats, tuple(world.story), clock.monotonic())
+
+
+@contextmanager
+def _listening(world: World, *, verbose: bool) -> Iterator[None]:
+    """Count what the product logs with a traceback as a violation; with `verbose` add all it logs to the story."""
+    handler = _Ear(world)
+    loggers = [logging.getLogger(name) for name in ("sharder", "shardsdk", "tests.simulation", "asyncio")]
+    before = [(logger.level, logger.propagate) for logger in loggers]
+    for logger in loggers:
+        logger.addHandler(handler)
+        logger.setLevel(logging.DEBUG if verbose else logging.ERROR)
+        logger.propagate = False
+    try:
+        yield
+    finally:
+        for logger, (level, propagate) in zip(loggers, before, strict=True):
+            logger.removeHandler(handler)
+            logger.setLevel(level)
+            logger.propagate = propagate
+
+
+@contextmanager
+def _without_collection() -> Iterator[None]:
+    """Collect nothing meanwhile: it costs time, and what it finds depends on what ran before."""
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+class _Ear(logging.Handler):
+    """Listens to the product's log.  Inherited because logging offers nothing else."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__()
+        self._world = world
+
+    def emit(self, record: logging.LogRecord) -> None:
+        known = logging.makeLogRecord({}).__dict__.keys() | {"message", "taskName"}
+        extra = {name: value for name, value in record.__dict__.items() if name not in known}
+        self._world.note(f"    {record.name.rpartition('.')[2]}: {record.getMessage()} {extra or ''}")
+        if record.exc_info and record.exc_info[0] is not None and record.levelno >= logging.ERROR:
+            text = logging.Formatter().formatException(record.exc_info)
+            self._world.checkers.violate("no unexpected error", f"{record.getMessage()}\n{text}")

@@ -1,0 +1,119 @@
+"""What happens in one run: drawn from the seed before anything runs, and nothing else decides it.
+
+Does: draw settings and a list of actions.  Refuses: to look at the world; an
+action that does not fit it when its time comes (nobody is there to be killed)
+is left out by the world.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+from typing import Final
+
+from tests.simulation.vocabulary import NAMESPACE_NAMES, Timings
+
+#: Timings of all leases; the sharder's other durations keep their proportion.
+#: The third is Kubernetes' default.
+TIMINGS: Final = (Timings(4.0, 2.6, 0.5), Timings(6.0, 4.0, 0.8), Timings(15.0, 10.0, 2.0))
+
+#: What may happen, and how often in relation to the others.
+WEIGHTS: Final = {
+    "crash_shard": 5,
+    "lose_node": 2,
+    "pause_shard": 5,
+    "stop_shard": 4,
+    "add_shard": 3,
+    "second_process": 1,
+    "crash_leader": 3,
+    "pause_leader": 3,
+    "stop_leader": 2,
+    "crash_replica": 1,
+    "outage": 3,
+    "trouble_shard": 4,
+    "trouble_leader": 3,
+    "cut_shard": 2,
+    "cut_leader": 2,
+    "break_watches": 3,
+    "compact": 1,
+    "webhook_down": 2,
+    "create_work": 5,
+    "create_plain": 3,
+    "touch_work": 8,
+    "delete_work": 2,
+    "recreate_work": 2,
+    "delete_piece": 3,
+    "remove_label": 3,
+    "remove_both_labels": 2,
+    "remove_piece_label": 1,
+    "drain_by_hand": 1,
+    "delete_lease": 1,
+    "empty_lease": 1,
+    "toggle_namespace": 1,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """Something that happens at a moment; `seed` draws its details (who, how long)."""
+
+    at: float
+    what: str
+    seed: int
+
+    def __str__(self) -> str:
+        return f"{self.at:8.2f} {self.what}"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One run; `shards` per ring, `foreign` of the first ring's follow only the wire contract."""
+
+    seed: int
+    timings: Timings
+    shards: int
+    plain_shards: int
+    foreign: int
+    replicas: int
+    works: int
+    plains: int
+    select_namespaces: bool
+    webhook: bool
+    actions: tuple[Action, ...]
+    ends_at: float
+
+
+def draw_plan(seed: int) -> Plan:
+    """The run of a seed."""
+    rng = Random(f"plan/{seed}")
+    timings = rng.choices(TIMINGS, weights=(5, 4, 1))[0]
+    length = 25.0 * timings.lease
+    actions = []
+    moment = 3.0 * timings.lease
+    pace = rng.choice((0.3, 0.6, 1.2)) * timings.lease
+    # Each run has its own mix: some dwell on crashes, some on users, some on the network.
+    weights = {what: weight * rng.choice((0.0, 0.5, 1.0, 1.0, 3.0)) for what, weight in WEIGHTS.items()}
+    while moment < length and len(actions) < 120:
+        what = rng.choices(list(weights), weights=list(weights.values()))[0]
+        actions.append(Action(moment, what, rng.getrandbits(32)))
+        # Things happen in bursts, with time to settle in between.
+        moment += rng.expovariate(1 / pace) if rng.random() < 0.9 else rng.uniform(2, 5) * timings.lease
+    return Plan(
+        seed=seed,
+        timings=timings,
+        shards=rng.randint(2, 4),
+        plain_shards=rng.randint(1, 2),
+        foreign=rng.choice((0, 0, 1)),
+        replicas=rng.randint(1, 3),
+        works=rng.randint(4, 10),
+        plains=rng.randint(2, 6),
+        select_namespaces=rng.random() < 0.3,
+        webhook=rng.random() < 0.85,
+        actions=tuple(actions),
+        ends_at=length,
+    )
+
+
+def namespace_of(rng: Random) -> str:
+    """One of the namespaces that objects are made in."""
+    return rng.choice(NAMESPACE_NAMES)

@@ -1,0 +1,197 @@
+"""The state of the simulated API server: objects, versions, and everything that ever happened to them.
+
+Linearizable by construction: each method is one step of the event loop.
+Objects are plain data that nobody changes once stored.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Callable, Iterator, Mapping
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from shardsdk.errors import AlreadyExists, Conflict, NotFound
+from shardsdk.kube.store import Key
+from shardsdk.protocol.objects import Resource
+
+Doc = dict[str, Any]
+
+_MISFIT: Final = object()
+
+
+class Version:
+    """One version of an object; what models make of it is decoded once and shared."""
+
+    __slots__ = ("_decoded", "doc", "key", "number")
+
+    def __init__(self, doc: Doc) -> None:
+        meta = doc["metadata"]
+        self.doc = doc
+        self.key = Key(meta.get("namespace", ""), meta["name"])
+        self.number = int(meta["resourceVersion"])
+        self._decoded: dict[Any, Any] = {}
+
+    @property
+    def uid(self) -> str:
+        uid: str = self.doc["metadata"]["uid"]
+        return uid
+
+    def label(self, key: str) -> str | None:
+        return (self.doc["metadata"].get("labels") or {}).get(key)
+
+    def decode(self, model: Any) -> Any:
+        """The object as `model`; `None`: it does not fit, and a client would leave it out."""
+        if model is dict:
+            return deepcopy(self.doc)
+        found = self._decoded.get(model)
+        if found is None:
+            try:
+                found = msgspec.convert(self.doc, model)
+            except msgspec.ValidationError:
+                found = _MISFIT
+            self._decoded[model] = found
+        return None if found is _MISFIT else found
+
+
+@dataclass(frozen=True, slots=True)
+class Author:
+    """Who wrote: a process of the simulation, and what it was doing (a reconcile, or nothing known)."""
+
+    name: str
+    doing: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """One accepted write; `after` is `None` for a deletion, and `before` carries the deletion's version then."""
+
+    number: int
+    resource: Resource
+    key: Key
+    before: Version | None
+    after: Version | None
+    author: Author
+
+    @property
+    def latest(self) -> Version:
+        version = self.after or self.before
+        assert version is not None
+        return version
+
+
+class Storage:
+    """All objects; `on_commit` listeners are told of each write in the step that makes it."""
+
+    def __init__(self, timestamp: Callable[[], str]) -> None:
+        self.number = 1
+        #: Watches that want to go on from before this version are told that it is gone.
+        self.compacted = 0
+        self.on_commit: list[Callable[[Commit], None]] = []
+        self._timestamp = timestamp
+        self._objects: dict[Resource, dict[Key, Version]] = {}
+        self._history: dict[Resource, list[Commit]] = {}
+        self._made = 0
+
+    # -- reading -----------------------------------------------------------
+
+    def get(self, resource: Resource, key: Key) -> Version | None:
+        return self._objects.get(resource, {}).get(key)
+
+    def objects(self, resource: Resource) -> Iterator[Version]:
+        return iter(self._objects.get(resource, {}).values())
+
+    def demand(self, resource: Resource, key: Key) -> Version:
+        """Raises: NotFound."""
+        found = self.get(resource, key)
+        if found is None:
+            raise NotFound(f"{resource.plural} {key} not found", status=404, reason="NotFound")
+        return found
+
+    def since(self, resource: Resource, number: int) -> list[Commit]:
+        """What happened to `resource` after version `number`."""
+        history = self._history.get(resource, [])
+        return history[bisect.bisect_right(history, number, key=lambda commit: commit.number) :]
+
+    # -- writing -----------------------------------------------------------
+
+    def name_for(self, resource: Resource, doc: Doc) -> Doc:
+        """A copy of `doc` with what the API server fills in before admission sees it (the name it does not)."""
+        made = deepcopy(doc)
+        made.setdefault("apiVersion", resource.api_version)
+        made.setdefault("kind", resource.kind)
+        made.setdefault("metadata", {})
+        return made
+
+    def create(self, resource: Resource, doc: Doc, author: Author) -> Version:
+        """Raises: AlreadyExists."""
+        made = deepcopy(doc)
+        meta = made["metadata"]
+        self._made += 1
+        if not meta.get("name"):
+            meta["name"] = f"{meta['generateName']}{self._made:05x}"
+        key = Key(meta.get("namespace", ""), meta["name"])
+        if self.get(resource, key) is not None:
+            raise AlreadyExists(f"{resource.plural} {key} exists", status=409, reason="AlreadyExists")
+        meta["uid"] = f"uid-{self._made:05d}"
+        meta["generation"] = 1
+        meta["creationTimestamp"] = self._timestamp()
+        return self._commit(resource, key, None, made, author)
+
+    def replace(self, resource: Resource, before: Version, doc: Doc, author: Author) -> Version:
+        """Store `doc` instead of `before`; one that says the same is no write.
+
+        Raises: NotFound, Conflict when `before` is no longer what is stored.
+        """
+        current = self.demand(resource, before.key)
+        if current is not before:
+            raise Conflict(f"{resource.plural} {before.key} has changed", status=409, reason="Conflict")
+        meta = doc["metadata"]
+        for fixed in ("uid", "name", "namespace", "creationTimestamp", "generation", "resourceVersion"):
+            if fixed in before.doc["metadata"]:
+                meta[fixed] = before.doc["metadata"][fixed]
+        if not meta.get("labels"):
+            meta.pop("labels", None)
+        if doc == before.doc:
+            return before
+        if meta.get("deletionTimestamp") and not meta.get("finalizers"):
+            return self._remove(resource, before, author)
+        if doc.get("spec") != before.doc.get("spec"):
+            meta["generation"] += 1
+        return self._commit(resource, before.key, before, doc, author)
+
+    def delete(self, resource: Resource, key: Key, author: Author, preconditions: Mapping[str, str | None]) -> None:
+        """Raises: NotFound, Conflict."""
+        current = self.demand(resource, key)
+        meta = current.doc["metadata"]
+        if any(value and meta.get(name) != value for name, value in preconditions.items()):
+            raise Conflict(f"{resource.plural} {key} is another one", status=409, reason="Conflict")
+        if meta.get("finalizers"):
+            doc = deepcopy(current.doc)
+            doc["metadata"].setdefault("deletionTimestamp", self._timestamp())
+            self.replace(resource, current, doc, author)
+        else:
+            self._remove(resource, current, author)
+
+    def _remove(self, resource: Resource, current: Version, author: Author) -> Version:
+        self.number += 1
+        gone = Version({**current.doc, "metadata": {**current.doc["metadata"], "resourceVersion": str(self.number)}})
+        del self._objects[resource][current.key]
+        self._tell(Commit(self.number, resource, current.key, gone, None, author))
+        return gone
+
+    def _commit(self, resource: Resource, key: Key, before: Version | None, doc: Doc, author: Author) -> Version:
+        self.number += 1
+        doc["metadata"]["resourceVersion"] = str(self.number)
+        made = Version(doc)
+        self._objects.setdefault(resource, {})[key] = made
+        self._tell(Commit(self.number, resource, key, before, made, author))
+        return made
+
+    def _tell(self, commit: Commit) -> None:
+        self._history.setdefault(commit.resource, []).append(commit)
+        for listener in self.on_commit:
+            listener(commit)

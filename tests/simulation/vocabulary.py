@@ -1,0 +1,122 @@
+"""What the simulated cluster serves, and the words that its parts share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import msgspec
+
+from shardsdk.protocol.labels import API_GROUP, API_VERSION, parse_ring_name
+from shardsdk.protocol.objects import ObjectMeta, Resource
+
+#: Main objects with children, their children, main objects without any.
+WORKS: Final = Resource("sim.example.dev", "v1", "works", "Work")
+PIECES: Final = Resource("sim.example.dev", "v1", "pieces", "Piece")
+PLAINS: Final = Resource("sim.example.dev", "v1", "plains", "Plain")
+
+#: The ring of works and pieces, and the ring of plains.
+FAMILY: Final = parse_ring_name("family")
+PLAIN: Final = parse_ring_name("plain")
+RINGS: Final = {FAMILY.ring: FAMILY, PLAIN.ring: PLAIN}
+MAIN_OF: Final = {FAMILY.ring: WORKS, PLAIN.ring: PLAINS}
+RING_OF: Final = {WORKS: FAMILY, PIECES: FAMILY, PLAINS: PLAIN}
+
+SHARDS_NAMESPACE: Final = "shards"
+NAMESPACE_NAMES: Final = ("blue", "green")
+#: Label of the namespaces that the ring of works selects.
+IN_RING: Final = "sim.example.dev/in-ring"
+#: Annotation in which a reconcile writes who it was, so that every handover is followed by a write.
+RECONCILED: Final = "sim.example.dev/reconciled"
+
+
+class WorkSpec(msgspec.Struct, frozen=True):
+    """Which children a work wants: one for each key."""
+
+    keys: list[str] = msgspec.field(default_factory=list)
+    serial: int = 0
+
+
+class Work(msgspec.Struct, frozen=True):
+    """A main object."""
+
+    metadata: ObjectMeta
+    spec: WorkSpec = WorkSpec()
+
+
+class PieceSpec(msgspec.Struct, frozen=True):
+    """Which key of its owner a child stands for."""
+
+    key: str = ""
+
+
+class Piece(msgspec.Struct, frozen=True):
+    """A controlled object."""
+
+    metadata: ObjectMeta
+    spec: PieceSpec = PieceSpec()
+
+
+@dataclass(frozen=True, slots=True)
+class Timings:
+    """Durations of every lease in one run, in seconds, and how quick the run's sharder is."""
+
+    lease: float
+    renew: float
+    retry: float
+
+    @property
+    def scale(self) -> float:
+        """How long things take, compared with Kubernetes' defaults."""
+        return self.lease / 15.0
+
+
+@dataclass(frozen=True, slots=True)
+class Doing:
+    """A reconcile: which process of which shard reconciles which object, and as the how manieth of all."""
+
+    shard: str
+    process: str
+    uid: str
+    number: int
+    fenced: bool
+
+
+@dataclass(slots=True)
+class Violation:
+    """Something that must not happen."""
+
+    rule: str
+    at: float
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.at:9.3f}  {self.rule}: {self.message}"
+
+
+@dataclass(slots=True)
+class Stats:
+    """How much a run has exercised."""
+
+    reconciles: int = 0
+    handovers: int = 0
+    takeovers: int = 0
+    drains: int = 0
+    commits: int = 0
+    counts: dict[str, int] = field(default_factory=dict)
+
+
+def ring_object(name: str, *, select_namespaces: bool) -> dict[str, Any]:
+    """A ClusterRing."""
+    resources: list[dict[str, Any]] = [{"group": MAIN_OF[name].group, "resource": MAIN_OF[name].plural}]
+    if name == FAMILY.ring:
+        resources[0]["controlledResources"] = [{"group": PIECES.group, "resource": PIECES.plural}]
+    spec: dict[str, Any] = {"resources": resources}
+    if select_namespaces:
+        spec["namespaceSelector"] = {"matchLabels": {IN_RING: "yes"}}
+    return {
+        "apiVersion": f"{API_GROUP}/{API_VERSION}",
+        "kind": "ClusterRing",
+        "metadata": {"name": name},
+        "spec": spec,
+    }

@@ -1,0 +1,75 @@
+"""What the simulated controllers do: one child per key of a work, and a note on the object that they did it.
+
+Reconciles take their time and write at their end, so that whoever gives an
+object away too early is found out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from shardsdk.kube.api import Api
+from shardsdk.kube.clock import Clock
+from shardsdk.protocol.objects import ObjectMeta, Resource
+from tests.simulation.simapi import DOING
+from tests.simulation.vocabulary import PIECES, RECONCILED, Doing
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+
+class Reconciling:
+    """The reconciles of one process of one shard."""
+
+    def __init__(
+        self, world: World, shard: str, process: str, clock: Clock, rng: Random, *, fenced: bool
+    ) -> None:
+        self.shard = shard
+        self.process = process
+        self._world = world
+        self._clock = clock
+        self._rng = rng
+        self._fenced = fenced
+
+    @contextmanager
+    def begin(self, resource: Resource, meta: ObjectMeta) -> Iterator[None]:
+        """A reconcile of one object begins, and what is written inside is its."""
+        world = self._world
+        world.stats.reconciles += 1
+        doing = Doing(self.shard, self.process, meta.uid, world.stats.reconciles, self._fenced)
+        world.checkers.began(resource, doing)
+        token = DOING.set(doing)
+        try:
+            yield
+        finally:
+            DOING.reset(token)
+            world.checkers.ended(doing)
+
+    async def work(
+        self, api: Api, main: Resource, meta: ObjectMeta, keys: Collection[str], present: Collection[str],
+        reference: dict[str, Any],
+    ) -> list[str]:  # fmt: skip
+        """One child for each of `keys` that is not `present`, then a note on the object; the keys made."""
+        await self._take_time()
+        made = []
+        for key in keys:
+            if key in present:
+                continue
+            metadata = {"generateName": f"{meta.name}-{key}-", "namespace": meta.namespace,
+                        "ownerReferences": [reference]}  # fmt: skip
+            await api.create(PIECES, {"metadata": metadata, "spec": {"key": key}}, meta.namespace)
+            made.append(key)
+            await self._take_time()
+        note = f"{self.process}/{meta.generation}"
+        if (meta.annotations or {}).get(RECONCILED) != note:
+            patch = {"resourceVersion": meta.resource_version, "annotations": {RECONCILED: note}}
+            await api.patch(main, meta.name, meta.namespace, {"metadata": patch})
+        return made
+
+    async def _take_time(self) -> None:
+        scale = self._world.timings.scale
+        longest = 12.0 if self._rng.random() < 0.1 else 1.5
+        await self._clock.sleep(self._rng.random() * longest * scale)

@@ -1,0 +1,250 @@
+"""One simulated cluster: the API server, the sharder's replicas, the shards, their users, and what checks them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from random import Random
+from typing import Any, Final
+
+from shardsdk.kube.store import Key
+from shardsdk.protocol.labels import SHARDER_SERVICE_ACCOUNT, SYSTEM_NAMESPACE, RingLabels
+from shardsdk.protocol.leases import render_micro_time
+from shardsdk.protocol.objects import CLUSTERRINGS, LEASES, NAMESPACES, Resource
+from shardsdk.testing.processes import outside
+from shardsdk.testing.virtual import VirtualClock
+from tests.simulation.admission import Webhooks
+from tests.simulation.checkers import Checkers
+from tests.simulation.collecting import Collector
+from tests.simulation.foreign import ForeignShard
+from tests.simulation.happenings import Happenings
+from tests.simulation.liveness import Liveness
+from tests.simulation.network import Link
+from tests.simulation.replicas import ReplicaProcess
+from tests.simulation.schedule import Plan
+from tests.simulation.server import Service, SimServer
+from tests.simulation.shards import ShardProcess
+from tests.simulation.storage import Author, Storage
+from tests.simulation.vocabulary import (
+    FAMILY,
+    IN_RING,
+    MAIN_OF,
+    NAMESPACE_NAMES,
+    PIECES,
+    PLAIN,
+    PLAINS,
+    RINGS,
+    WORKS,
+    Stats,
+    ring_object,
+)
+
+AnyShard = ShardProcess | ForeignShard
+
+#: Lines of a run's story that are kept.
+STORY_LINES: Final = 4000
+SETUP: Final = Author("setup")
+
+
+class World:
+    """One run of a plan; `run` it on a virtual loop."""
+
+    def __init__(self, plan: Plan, clock: VirtualClock, make_shard: type[ShardProcess] = ShardProcess) -> None:
+        self.plan = plan
+        self.seed = plan.seed
+        self.timings = plan.timings
+        self.clock = clock
+        self.stats = Stats()
+        self.story: deque[str] = deque(maxlen=STORY_LINES)
+        self.made_at: dict[str, float] = {}
+        self.storage = Storage(lambda: render_micro_time(clock.now()))
+        self.webhook_up = plan.webhook
+        self.server = SimServer(self.storage, Random(f"{plan.seed}/server"), Webhooks(self.storage, self._ask))
+        for resource in (WORKS, PIECES, PLAINS):
+            self.server.served[resource.group, resource.plural] = resource
+        self.checkers = Checkers(self)
+        self.liveness = Liveness(self)
+        self.storage.on_commit += [self.liveness.on_commit, self.checkers.on_commit]
+        Collector(self.server, WORKS, (PIECES,), Random(f"{plan.seed}/collector"))
+        self.replicas: list[ReplicaProcess] = []
+        self.shards: list[AnyShard] = []
+        self.foreign_names: set[str] = set()
+        self.over = False
+        self._graves: list[Any] = []
+        self.calm_since = 0.0
+        self.answering_since = 0.0
+        self._make_shard = make_shard
+        self._routes = Random(f"{plan.seed}/routes")
+        self._incarnations: dict[str, int] = {}
+        self._troubled: set[str] = set()
+
+    # -- what everybody asks -------------------------------------------------
+
+    @property
+    def now(self) -> float:
+        return self.clock.monotonic()
+
+    def note(self, line: str) -> None:
+        """Add a line to the story that is told when the run fails."""
+        self.story.append(f"{self.now:9.3f}  {line}")
+
+    def link(self, name: str) -> Link:
+        return Link(name, Random(f"{self.seed}/link/{name}"))
+
+    def main_of(self, ring: RingLabels) -> Resource:
+        return MAIN_OF[ring.ring]
+
+    def in_scope(self, ring: RingLabels, namespace: str) -> bool:
+        """Whether the ring covers a namespace now."""
+        if ring is not FAMILY or not self.plan.select_namespaces:
+            return True
+        found = self.storage.get(NAMESPACES, Key("", namespace))
+        return found is not None and found.label(IN_RING) == "yes"
+
+    def working_shards(self, ring: str) -> list[AnyShard]:
+        """Shards that run and hold their leases."""
+        available = self.liveness.available(ring)
+        return [shard for shard in self.shards if shard.ring.ring == ring and shard.running and shard.name in available]
+
+    @property
+    def leader(self) -> ReplicaProcess | None:
+        """The replica that the leader's lease names, if it runs."""
+        lease = self.storage.get(LEASES, Key(SYSTEM_NAMESPACE, SHARDER_SERVICE_ACCOUNT))
+        holder = lease.doc["spec"].get("holderIdentity") if lease is not None else None
+        return next((replica for replica in self.replicas if replica.identity == holder and replica.running), None)
+
+    def was_troubled(self, process: str) -> bool:
+        """Whether a process was ever paused or cut off: leader election alone gives no more than that."""
+        return process in self._troubled
+
+    def trouble(self, process: str) -> None:
+        """Remember that a process was paused or cut off, or its messages delayed."""
+        self._troubled.add(process)
+
+    def calm_from(self, moment: float) -> None:
+        """Something hinders the sharder until then."""
+        self.calm_since = max(self.calm_since, moment)
+
+    # -- processes ---------------------------------------------------------------
+
+    def start_replica(self, name: str) -> None:
+        self._forget_dead()
+        self.calm_from(self.now)
+        replica = ReplicaProcess(self, name, self._count(name))
+        self.note(f"replica {replica.identity} starts")
+        self.replicas.append(replica)
+
+    def start_shard(self, name: str, ring: RingLabels, instance: str | None = None) -> None:
+        """Start a process of a shard; in a new pod, unless `instance` says in which."""
+        self._forget_dead()
+        self.calm_from(self.now)
+        number = self._count(name)
+        shard: AnyShard
+        if name in self.foreign_names:
+            shard = ForeignShard(self, name, ring, number)
+        else:
+            shard = self._make_shard(self, name, ring, number, instance or f"pod-{name}-{number}")
+        self.note(f"shard {shard.identity} starts")
+        self.shards.append(shard)
+
+    def shard_exited(self, shard: AnyShard, *, lost: bool) -> None:
+        """A shard's process ends by itself; its container is restarted."""
+        self.note(f"shard {shard.identity} exits{', its lease is lost' if lost else ''}")
+        shard.kill()
+        instance = shard.instance if isinstance(shard, ShardProcess) else None
+        pause = Random(f"{self.seed}/restart/{shard.identity}").uniform(0.5, 3.0)
+        self.later(pause, lambda: self.start_shard(shard.name, shard.ring, instance))
+
+    def bury(self) -> None:
+        """A process was killed: keep its tasks, so that collecting them does not run what they never did."""
+        self._graves.append(asyncio.all_tasks())
+
+    def crashed(self, who: str, error: Exception) -> None:
+        """A process ended by an error that nobody meant to raise."""
+        logging.getLogger(__name__).info("crashed", exc_info=error)
+        self.checkers.violate("crash", f"{who}: {error!r}")
+
+    def later(self, seconds: float, action: Any) -> None:
+        """Do something in a while, outside of any process."""
+        asyncio.get_running_loop().call_later(seconds, action)
+        self.calm_from(self.now + seconds)
+
+    def _count(self, name: str) -> int:
+        self._incarnations[name] = self._incarnations.get(name, 0) + 1
+        return self._incarnations[name]
+
+    def _forget_dead(self) -> None:
+        for each in (*self.replicas, *self.shards):
+            if each.main.done() or each.process.state.name == "KILLED":
+                self.server.drop_link(each.link)
+        self.replicas = [each for each in self.replicas if not each.main.done() and each.process.state.name != "KILLED"]
+        self.shards = [each for each in self.shards if not each.main.done() and each.process.state.name != "KILLED"]
+
+    async def _ask(self, url: str, body: bytes) -> bytes | None:
+        """The Service in front of the webhook: some replica that was ready, at random; now and then one that is dead."""
+        ready = [each for each in self.replicas if each.replica.registry.warm]
+        if not self.webhook_up or not ready:
+            return None
+        chosen = self._routes.choice(ready)
+        if chosen.process.state.name == "KILLED" or chosen.main.done() or chosen.link.cut:
+            return None
+        return await chosen.review(url, body)
+
+    # -- running -------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Play the plan, then wait until everything has settled."""
+        self._set_up()
+        happenings = Happenings(self)
+        ticking = outside(self._tick())
+        try:
+            for action in self.plan.actions:
+                await self.clock.sleep(action.at - self.now)
+                if self.checkers.violations:
+                    return
+                happenings.do(action)
+            await self.clock.sleep(self.plan.ends_at - self.now)
+            happenings.heal()
+            await self._settle()
+        finally:
+            self.over = True
+            ticking.cancel()
+
+    def _set_up(self) -> None:
+        plan, rng = self.plan, Random(f"{self.seed}/setup")
+        for name in NAMESPACE_NAMES:
+            body = {"metadata": {"name": name, "labels": {IN_RING: "yes"}}}
+            self.storage.create(NAMESPACES, self.storage.name_for(NAMESPACES, body), SETUP)
+        for name in RINGS:
+            body = ring_object(name, select_namespaces=plan.select_namespaces and name == FAMILY.ring)
+            self.storage.create(CLUSTERRINGS, body, SETUP)
+        names = [(f"fam-{number}", FAMILY) for number in range(plan.shards)]
+        names += [(f"pla-{number}", PLAIN) for number in range(plan.plain_shards)]
+        self.foreign_names = {name for name, ring in names[: plan.foreign] if ring is FAMILY}
+        for number in range(plan.replicas):
+            self.later(rng.uniform(0.0, 2.0), lambda name=f"sharder-{number}": self.start_replica(name))
+        for name, ring in names:
+            self.later(rng.uniform(0.0, 3.0), lambda name=name, ring=ring: self.start_shard(name, ring))
+        happenings = Happenings(self)
+        for _ in range(plan.works):
+            self.later(rng.uniform(0.0, 8.0), lambda seed=rng.getrandbits(32): happenings.create_work(Random(seed)))
+        for _ in range(plan.plains):
+            self.later(rng.uniform(0.0, 8.0), lambda seed=rng.getrandbits(32): happenings.create_plain(Random(seed)))
+
+    async def _tick(self) -> None:
+        while True:
+            await self.clock.sleep(1.0)
+            self.liveness.tick()
+
+    async def _settle(self) -> None:
+        deadline = self.now + self.liveness.bound
+        wrong = ["nothing looked at yet"]
+        while wrong and self.now < deadline and not self.checkers.violations:
+            await self.clock.sleep(1.0)
+            wrong = self.liveness.settled() if self.server.service is Service.UP else ["the API server is away"]
+        if wrong and not self.checkers.violations:
+            self.checkers.violate("settles", "; ".join(wrong))
+        if not wrong:
+            self.note("settled")
+            await self.clock.sleep(self.liveness.grace + 5.0)
