@@ -29,6 +29,7 @@ from shardsdk.errors import FenceClosed, NotFound, Retry, ShardingError
 from shardsdk.kube.api import Fence
 from shardsdk.kube.selectors import Selector, not_in
 from shardsdk.protocol.objects import Resource
+from shardsdk.runtime.objects import is_at_least
 
 if TYPE_CHECKING:
     from sharder.controllers.placer import Placer
@@ -74,6 +75,10 @@ class GroupMover:
         self._sources: dict[str, str] = {}
         #: Targets of groups that were begun; kept while they are available.
         self._targets: dict[str, str] = {}
+        #: Versions that our own writes gave to owners: what a watch shows from before them is old news.
+        self._written: dict[str, str] = {}
+        #: Owners whose last write had no answer: nobody knows whose they are.
+        self._doubtful: set[str] = set()
         self._wake = asyncio.Event()
         self._batches = asyncio.Semaphore(MAX_BATCHES)
 
@@ -92,7 +97,7 @@ class GroupMover:
 
     def submit(self, key: ItemKey, placed: Placed, meta: SeenMeta) -> None:
         """Have an owner moved that is unassigned or stranded; once at a time."""
-        if meta.uid in self._moving:
+        if meta.uid in self._moving or self._is_old(meta):
             return
         shard = meta.label(self._placer.labels.shard)
         since = self._placer.take_first_seen(key)
@@ -105,6 +110,11 @@ class GroupMover:
         waiting = self._waiting.get(meta.uid)
         self._waiting[meta.uid] = Group(key, placed, meta, waiting.since if waiting else since, shard)
         self._wake.set()
+
+    def _is_old(self, meta: SeenMeta) -> bool:
+        """Whether we have written the owner since: a group begun by that would take children from whoever has it now."""
+        written = self._written.get(meta.uid)
+        return written is not None and not is_at_least(meta.resource_version, written)
 
     async def run(self) -> None:
         """Move groups until cancelled."""
@@ -196,6 +206,8 @@ class GroupMover:
 
     async def _let_go(self, batch: list[Group]) -> list[Group]:
         """The groups that nobody works on from here on, whatever comes back."""
+        await self._clear_doubts(batch)
+        batch = [group for group in batch if not group.stale]
         stranded = [group for group in batch if group.shard is not None]
         drained = await asyncio.gather(*(self._try(self._drain, group) for group in stranded))
         gone = {group.shard for group, done in zip(stranded, drained, strict=True) if done and group.shard}
@@ -206,6 +218,15 @@ class GroupMover:
             group.meta.uid for group, done in zip(stranded, drained, strict=True) if done and group.shard in renewed
         }
         return [group for group in batch if group.shard is None or group.meta.uid in let_go]
+
+    async def _clear_doubts(self, batch: list[Group]) -> None:
+        """Have owners looked at again whose last write had no answer, once it can no longer be executed."""
+        doubtful = [group for group in batch if group.meta.uid in self._doubtful]
+        if doubtful:
+            await self._placer.around.api.writes_settled()
+        for group in doubtful:
+            self._doubtful.discard(group.meta.uid)
+            group.stale = True
 
     async def _renew(self, shard: str) -> bool:
         return await self._placer.around.holds.renew(self._placer.name, shard)
@@ -297,11 +318,16 @@ class GroupMover:
         labels = self._placer.labels
         patch = patches.assign(labels, target, group.meta.resource_version, clear_drain=True)
         try:
-            await self._placer.write(group.placed, group.meta, patch, fences)
+            answer = await self._placer.write(group.placed, group.meta, patch, fences)
         except NotFound:
             self._forget(group)
             return True
+        except ShardingError as error:
+            if error.retry is Retry.BACKOFF:
+                self._doubtful.add(group.meta.uid)
+            raise
         self._forget(group)
+        self._remember(answer.metadata)
         decision = Decision.ASSIGN if group.shard is None else Decision.MOVE
         now = self._placer.around.clock.monotonic()
         self._placer.note(group.placed, decision, now - group.since)
@@ -312,6 +338,13 @@ class GroupMover:
     def _forget(self, group: Group) -> None:
         self._sources.pop(group.meta.uid, None)
         self._targets.pop(group.meta.uid, None)
+
+    def _remember(self, meta: SeenMeta) -> None:
+        if len(self._written) >= MAX_SOURCES:
+            # By now the watches have shown the oldest.
+            del self._written[next(iter(self._written))]
+        self._written.pop(meta.uid, None)
+        self._written[meta.uid] = meta.resource_version
 
     async def _move_child(self, group: Group, child: Placed, meta: SeenMeta, target: str) -> bool:
         labels = self._placer.labels
