@@ -112,7 +112,7 @@ class GroupMover:
         self._wake.set()
 
     def _is_old(self, meta: SeenMeta) -> bool:
-        """Whether we have written the owner since: a group begun by that would take children from whoever has it now."""
+        """Whether we have written the owner since; a group begun by that would take children from their new shard."""
         written = self._written.get(meta.uid)
         return written is not None and not is_at_least(meta.resource_version, written)
 
