@@ -144,6 +144,7 @@ class Replica:
         rings = RingController(
             self._api, self.registry, leader=leader, webhook=self._webhook, recorder=self._recorder,
             clock=clock, rng=rng, on_retired=lambda ring: placement.refresh(ring),
+            on_conditions=self._metrics.ring_conditions,
             drain_alarm_seconds=settings.drain_alarm_seconds,
         )  # fmt: skip
 

@@ -21,7 +21,7 @@ from sharder.controllers.registry import Change, Registry, RingEntry
 from sharder.controllers.seen import Placed
 from sharder.controllers.selections import Kind
 from sharder.core.ringspec import ResolvedRing, Role
-from sharder.core.status import Health, MissingRule, Unsettled, changed_conditions, render_status
+from sharder.core.status import Health, MissingRule, Unsettled, changed_conditions, conditions_of, render_status
 from sharder.core.webhookconfig import render_webhook, webhook_name
 from shardsdk.errors import FenceClosed, Forbidden, NotFound, Retry, ShardingError
 from shardsdk.kube.api import Api, Fence, PatchKind
@@ -84,7 +84,8 @@ class RingController:
     """Rings' surroundings and status, under one leadership.
 
     `webhook` None: no webhook configurations; those that are there are removed.
-    `on_retired(ring)`: what `retired_of` answers has changed.
+    `on_retired(ring)`: what `retired_of` answers has changed. `on_conditions(ring,
+    conditions)`: which hold, as written to the ring's status (`None`: unknown).
     """
 
     def __init__(
@@ -98,6 +99,7 @@ class RingController:
         clock: Clock,
         rng: Random,
         on_retired: Callable[[str], None],
+        on_conditions: Callable[[str, Mapping[str, bool | None]], None] = lambda ring, conditions: None,
         drain_alarm_seconds: float = DRAIN_ALARM_SECONDS,
     ) -> None:
         self._api = api
@@ -107,6 +109,7 @@ class RingController:
         self._recorder = recorder
         self._clock = clock
         self._on_retired = on_retired
+        self._on_conditions = on_conditions
         self._drain_alarm_seconds = drain_alarm_seconds
         self._known: dict[str, _Known] = {}
         self._queue: WorkQueue[str] = WorkQueue(clock, name="rings", rate_limit=RateLimit(0.1, 30.0, None))
@@ -314,7 +317,9 @@ class RingController:
         if entry.obj is None or (entry.resolved is None and entry.invalid is None):
             return
         before = entry.obj.status_dict
-        status = render_status(self._health(entry, known), before, self._clock.now())
+        health = self._health(entry, known)
+        self._on_conditions(entry.name, {each.type.value: each.status for each in conditions_of(health)})
+        status = render_status(health, before, self._clock.now())
         summary = known.summary
         status["unassigned"] = summary.count(Kind.UNASSIGNED)
         status["stranded"] = summary.count(Kind.STRANDED)

@@ -97,6 +97,7 @@ class Metrics:
     resync_duration: Histogram
     resync_objects: Gauge
     shards: Gauge
+    ring_condition: Gauge
     lease_takeovers: Counter
     webhook_requests: Counter
     webhook_duration: Histogram
@@ -143,6 +144,10 @@ class Metrics:
             resync_duration=seconds("resync_duration", "Duration of a full resync of a ring.", _RESYNC_BUCKETS, *_RING),
             resync_objects=gauge("resync_objects", "Objects that the last full resync looked at.", *_RING),
             shards=gauge("shards", "Shards of a ring by state.", "ringName", "state"),
+            ring_condition=gauge(
+                "ring_condition", "1 where a condition of a ring holds, 0 where not; none while unknown.",
+                *_RING, "type",
+            ),
             lease_takeovers=counter("lease_takeovers_total", "Leases of shards that the sharder acquired.", *_RING),
             webhook_requests=counter("webhook_requests_total", "Admission requests by outcome.", "ringName", "outcome"),
             webhook_duration=seconds("webhook_duration", "Time to answer an admission request.", _WEBHOOK_BUCKETS),
@@ -192,6 +197,14 @@ class Metrics:
             )
         return known
 
+    def ring_conditions(self, name: str, conditions: Mapping[str, bool | None]) -> None:
+        """Say which conditions of a ring hold (`None`: not known)."""
+        for kind, holds in conditions.items():
+            if holds is None:
+                self.ring_condition.remove_by_labels({"ringName": name, "type": kind})
+            else:
+                self.ring_condition.labels(name, kind).set(holds)
+
     def webhook_answered(self, ring: str, outcome: str, seconds: float) -> None:
         """Count an admission request; `ring` is empty when no such ring is known here."""
         child = self._webhook.get((ring, outcome))
@@ -222,6 +235,7 @@ class Metrics:
         self.leader.labels(lease).set(1 if leads else 0)
         if leads:
             return
+        self.ring_condition.clear()
         for ring in self._rings.values():
             ring.oldest_drain_age.set(0)
             ring.set_shards(())
@@ -239,7 +253,7 @@ class Metrics:
         by_ring: tuple[MetricWrapperBase, ...] = (
             self.assignments, self.movements, self.drains, self.placement_latency, self.unassigned, self.stranded,
             self.draining, self.oldest_drain_age, self.resync_duration, self.resync_objects, self.shards,
-            self.lease_takeovers, self.webhook_requests,
+            self.ring_condition, self.lease_takeovers, self.webhook_requests,
         )  # fmt: skip
         for family in by_ring:
             family.remove_by_labels({"ringName": name})

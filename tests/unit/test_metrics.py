@@ -128,6 +128,23 @@ def test_a_replica_that_stops_leading_says_nothing_of_objects_and_shards(
     assert metrics.resource("r", SECRETS).assignments._value.get() == 1
 
 
+def test_a_rings_conditions_are_shown_by_whoever_leads(registry: CollectorRegistry, metrics: Metrics) -> None:
+    def shown(kind: str, ring: str = "r") -> float | None:
+        labels = {"ringName": ring, "type": kind}
+        return registry.get_sample_value("controller_sharding_ring_condition", labels)
+
+    metrics.ring_conditions("r", {"Ready": True, "Settled": False, "DrainsAcknowledged": None})
+    metrics.ring_conditions("gone", {"Ready": False})
+    assert (shown("Ready"), shown("Settled"), shown("DrainsAcknowledged")) == (1, 0, None)
+
+    metrics.ring_conditions("r", {"Ready": True, "Settled": None})
+    metrics.forget_ring("gone")
+    assert (shown("Ready"), shown("Settled"), shown("Ready", "gone")) == (1, None, None)
+
+    metrics.leading("sharder", False)
+    assert shown("Ready") is None, "what another leader finds out since is not known here"
+
+
 def test_two_processes_in_one_test_share_no_counters() -> None:
     one, other = Telemetry.create(), Telemetry.create()
     one.metrics.api_called("get", 200, 0.1)
