@@ -259,3 +259,6 @@ def _find_without_effect(raw: Mapping[Any, Any]) -> Iterator[WithoutEffect]:
     connection = raw.get("clientConnection")
     if isinstance(connection, Mapping) and (connection.get("burst") or 0) > 0 and (connection.get("qps") or 0) <= 0:
         yield WithoutEffect("clientConnection.burst", "it needs clientConnection.qps")
+    election = raw.get("leaderElection")
+    if isinstance(election, Mapping) and election.get("leaderElect") is False:
+        yield WithoutEffect("leaderElection.leaderElect", "a single replica holds the leader's lease as well")

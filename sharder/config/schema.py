@@ -54,7 +54,11 @@ class LeaderElection:
 
     leader_elect: Annotated[
         fields.Switch,
-        Field(alias="leaderElect", description="Elect a leader. Turn it off for a single replica only."),
+        Field(
+            alias="leaderElect",
+            description="No effect when false: the leader's lease is also what proves that the API server takes"
+            " writes, so a single replica holds it as well.",
+        ),
     ] = True
     resource_lock: Annotated[
         str,

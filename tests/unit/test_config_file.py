@@ -344,3 +344,8 @@ def test_whatever_stands_in_a_file_is_accepted_or_explained(values: dict[str, An
     except InvalidConfig as error:
         problems = error.problems or (Problem("", "", ""),)
     assert all(problem.path and problem.message and problem.remedy for problem in problems)
+
+
+def test_a_single_replica_holds_the_leaders_lease_as_well() -> None:
+    loaded = parse(leaderElection={"leaderElect": False})
+    assert [each.path for each in loaded.without_effect] == ["leaderElection.leaderElect"]
