@@ -155,7 +155,9 @@ class Placer:
             elif kind is Kind.UNASSIGNED and not selection.running:
                 selection.renew(tasks, select_unassigned(self.labels, excluded if namespaced else ()))
         self.resync.membership_changed(
-            arrived=bool(new.available - old.available), ready_again=bool(new.ready - old.ready)
+            arrived=bool(new.available - old.available),
+            ready_again=bool(new.ready - old.ready),
+            moved=new.available != old.available,
         )
         self.offer_all(Kind.UNASSIGNED, Kind.STRANDED)
 
@@ -262,7 +264,8 @@ class Placer:
                 self.resync.emptied()
             return
         self._swept.set()
-        self.resync.unsettled()
+        if kind is Kind.STRANDED:
+            self.resync.moving()
         if shard is not None and self.around.holds.hold(self.name, shard) is None:
             self.around.holds.look_at(self.name, shard)
         self.offer(index, obj)
@@ -275,7 +278,7 @@ class Placer:
             self.resync.emptied()
             return
         self.drains_since.setdefault(since, self.around.clock.monotonic())
-        self.resync.unsettled()
+        self.resync.moving()
         self.groups.saw_draining(meta)
 
     def _on_synced(self) -> None:

@@ -3,22 +3,24 @@
 Does: stream the labelled objects of a ring's resources when a shard arrives,
 when one is ready again, when namespaces change, on the sync period, and once
 more after the last membership change has had time to reach every replica.  When
-that last pass finds nothing and nothing waits, the ring is settled.
+that last pass finds nothing, the ring is settled as long as nothing waits.
 
 Refuses: to keep what need not move.  A pass that a newer membership has
-overtaken ends and begins anew.
+overtaken ends and begins anew, but not for ever: a shard that comes and goes
+keeps no pass from reaching its end.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from sharder.controllers.seen import Placed, SeenObject
 from sharder.controllers.selections import Kind
 from sharder.core.ringspec import Role
-from shardsdk.errors import FenceClosed, ShardingError
+from shardsdk.errors import ShardingError
 from shardsdk.kube.selectors import Selector, exists
 
 if TYPE_CHECKING:
@@ -30,63 +32,93 @@ log = logging.getLogger(__name__)
 RETRY_SECONDS: Final = (1.0, 60.0)
 #: Namespaces that are gone through one by one; more, and all are.
 MAX_NAMESPACES: Final = 16
+#: How often in a row a pass ends early because the membership has changed.
+MAX_SUPERSEDED: Final = 2
 
 
 class Superseded(Exception):
     """The membership has changed under a pass."""
 
 
-class Resync:
-    """The passes over one ring's objects.
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """What one pass goes through.
 
-    `settled`: the last deep pass found nothing, and nothing has come up since.
+    `deep`: controlled objects too; without, children are left out, because while
+    owners are on their way nearly all children differ from the ring's answer.
+    `unlabelled`: objects without a shard too.  `namespace` None: all of them.
     """
+
+    deep: bool
+    unlabelled: bool = False
+    namespace: str | None = None
+
+
+class Resync:
+    """The passes over one ring's objects."""
 
     def __init__(self, placer: Placer) -> None:
         self._placer = placer
         self._wake = asyncio.Event()
+        #: A shallow pass, and passes over namespaces, are asked for; not before this moment.
         self._wanted = False
         self._namespaces: set[str] = set()
+        self._not_before = float("-inf")
+        #: When a deep pass is due (`None`: it is not), and whether one is as soon as nothing waits any more.
         self._deep_at: float | None = None
+        self._owed = False
+        #: The last deep pass found nothing, and nothing has moved since.
+        self._clean = False
         self._changed_at = placer.around.clock.monotonic()
         self._generation = 0
+        self._superseded = 0
         self._pause = RETRY_SECONDS[0]
-        self.settled = False
         #: Retired resources of which the last deep pass found no labelled object.
         self.retired_clean: frozenset[Placed] = frozenset()
-        self.on_settled: list[asyncio.Event] = []
+
+    @property
+    def settled(self) -> bool:
+        """Whether every object is where it should be."""
+        return self._clean and self._nothing_waits()
 
     # -- asking for passes -------------------------------------------------
 
-    def membership_changed(self, *, arrived: bool, ready_again: bool) -> None:
-        """Pass again: at once when a shard can take objects that it could not take before."""
+    def membership_changed(self, *, arrived: bool, ready_again: bool, moved: bool = True) -> None:
+        """Pass again: at once when a shard can take objects that it could not take before.
+
+        `moved` False: the ring gives the same answers, a pass under way stays good.
+        """
         now = self._placer.around.clock.monotonic()
-        self._generation += 1
+        if moved:
+            self._generation += 1
         self._changed_at = now
         self._deep_at = now + self._placer.around.settle_after_seconds
         self._pause = RETRY_SECONDS[0]
-        self.settled = False
+        self._clean = False
         self._wanted = self._wanted or arrived or ready_again
+        self._not_before = float("-inf")
         self._wake.set()
 
     def namespace_changed(self, namespace: str) -> None:
         """A namespace came into the ring's scope or left it."""
-        self.unsettled()
+        self._clean = False
         self._namespaces.add(namespace)
-        self._wake.set()
+        self._deep_soon()
 
-    def unsettled(self) -> None:
-        """Something waits to be placed."""
-        if self.settled:
-            self.settled = False
-            self._deep_at = self._placer.around.clock.monotonic() + self._pause
-            self._wake.set()
+    def moving(self) -> None:
+        """Objects change hands: what was made meanwhile may be with the shard that they were on."""
+        self._clean = False
+        self._owed = True
 
     def emptied(self) -> None:
         """Nothing may be waiting any more."""
-        if not self.settled and self._deep_at is None and self._nothing_waits():
-            self._deep_at = self._placer.around.clock.monotonic()
-            self._wake.set()
+        if self._owed and self._nothing_waits():
+            self._deep_soon()
+
+    def _deep_soon(self) -> None:
+        if self._deep_at is None:
+            self._deep_at = self._placer.around.clock.monotonic() + self._pause
+        self._wake.set()
 
     def _nothing_waits(self) -> bool:
         return not any(self._placer.count(kind) for kind in Kind)
@@ -95,111 +127,146 @@ class Resync:
 
     async def run(self) -> None:
         """Make passes until cancelled."""
-        clock = self._placer.around.clock
-        next_sync = clock.monotonic() + self._placer.around.sync_period_seconds
+        clock, around = self._placer.around.clock, self._placer.around
+        next_sync = clock.monotonic() + around.sync_period_seconds
         while True:
-            due = min(next_sync, self._deep_at if self._deep_at is not None else next_sync)
-            await self._wait_until(due)
+            await self._wait(next_sync)
             now = clock.monotonic()
             if now >= next_sync:
                 self._deep_at = now
-                next_sync = now + self._placer.around.sync_period_seconds
+                next_sync = now + around.sync_period_seconds
             if not self._placer.membership.available:
                 self._wanted, self._deep_at = False, None
                 self._namespaces.clear()
                 continue
-            deep = self._deep_at is not None and now >= self._deep_at
-            namespaces, self._namespaces = self._namespaces, set()
-            if not (deep or self._wanted or namespaces):
-                continue
-            await self._pass_guarded(deep, namespaces)
+            await self._go_through_guarded(deep=self._deep_at is not None and now >= self._deep_at)
 
-    async def _wait_until(self, moment: float) -> None:
+    async def _wait(self, next_sync: float) -> None:
         clock = self._placer.around.clock
-        if not (self._wanted or self._namespaces):
+        while (due := self._due(next_sync)) > (now := clock.monotonic()):
             self._wake.clear()
             try:
-                async with asyncio.timeout(max(0.0, moment - clock.monotonic())):
+                async with asyncio.timeout(due - now):
                     await self._wake.wait()
             except TimeoutError:
                 pass
 
-    async def _pass_guarded(self, deep: bool, namespaces: set[str]) -> None:
+    def _due(self, next_sync: float) -> float:
+        due = next_sync if self._deep_at is None else min(next_sync, self._deep_at)
+        return min(due, self._not_before) if self._wanted or self._namespaces else due
+
+    async def _go_through_guarded(self, *, deep: bool) -> None:
         wanted, self._wanted = self._wanted, False
-        generation = self._generation
+        namespaces, self._namespaces = self._namespaces, set()
+        generation, began = self._generation, self._placer.around.clock.monotonic()
         if deep:
-            self._deep_at = None
-        everywhere = deep or wanted or len(namespaces) > MAX_NAMESPACES
+            self._deep_at, self._owed = None, False
         try:
-            if everywhere:
-                found = await self._pass(generation, deep, None)
-            else:
-                found = sum([await self._pass(generation, True, name) for name in sorted(namespaces)])
+            found = await self._go_through(deep, wanted, namespaces)
         except Superseded:
+            self._superseded += 1
             self._wanted = self._wanted or wanted
-            return
-        except (ShardingError, FenceClosed) as error:
-            log.warning("resync failed, will retry", extra={"ring": self._placer.name, "error": str(error)})
             self._namespaces |= namespaces
-            self._later(deep=True)
-            if wanted:
-                await self._placer.around.clock.sleep(RETRY_SECONDS[0])
-                self._wanted = True
             return
+        except ShardingError as error:
+            log.warning("resync failed, will retry", extra={"ring": self._placer.name, "error": str(error)})
+            self._failed(wanted, namespaces)
+            return
+        except Exception:
+            log.exception("resync failed, will retry", extra={"ring": self._placer.name})
+            self._failed(wanted, namespaces)
+            return
+        self._superseded = 0
         if deep and generation == self._generation:
-            self._conclude(found)
+            self._conclude(found, began)
 
-    def _conclude(self, found: int) -> None:
-        now = self._placer.around.clock.monotonic()
-        if found or not self._nothing_waits():
-            self._later(deep=True)
-        elif now - self._changed_at >= self._placer.around.settle_after_seconds:
+    def _failed(self, wanted: bool, namespaces: set[str]) -> None:
+        self._wanted = self._wanted or wanted
+        self._namespaces |= namespaces
+        self._not_before = self._placer.around.clock.monotonic() + self._pause
+        self._later()
+
+    def _conclude(self, found: int, began: float) -> None:
+        """After a deep pass that began at `began`: is the ring settled, or when to pass again?"""
+        settle_after = self._placer.around.settle_after_seconds
+        if found:
+            self._later()
+        elif began - self._changed_at < settle_after:
+            self._deep_at = self._changed_at + settle_after
+        elif self._owed:
+            self.emptied()
+        elif self._nothing_waits():
             self._pause = RETRY_SECONDS[0]
-            if not self.settled:
-                self.settled = True
+            if not self._clean:
+                self._clean = True
                 log.info("ring settled", extra={"ring": self._placer.name})
+        else:
+            self._owed = True
 
-    def _later(self, *, deep: bool) -> None:
-        if deep:
-            self._deep_at = self._placer.around.clock.monotonic() + self._pause
-            self._pause = min(2 * self._pause, RETRY_SECONDS[1])
+    def _later(self) -> None:
+        later = self._placer.around.clock.monotonic() + self._pause
+        self._deep_at = later if self._deep_at is None else min(self._deep_at, later)
+        self._pause = min(2 * self._pause, RETRY_SECONDS[1])
 
-    # -- one pass ----------------------------------------------------------
+    # -- passes --------------------------------------------------------------
 
-    async def _pass(self, generation: int, deep: bool, namespace: str | None) -> int:
-        """Go through everything, or one namespace; returns how many objects were found misplaced.
-
-        Children move with their owners, so a shallow pass leaves them out: while
-        owners are on their way, nearly all children differ from the ring's answer.
-        """
-        clock = self._placer.around.clock
-        started = clock.monotonic()
-        seen = found = 0
-        clean = set()
-        for index, placed in enumerate(self._placer.placed):
-            if not deep and placed.subject.role is Role.CONTROLLED:
-                continue
-            if namespace is not None and not placed.subject.resource.namespaced:
-                continue
-            before = seen
-            unlabelled = namespace is not None or (deep and self._placer.unwatched(index) and not placed.retired)
-            selector = Selector() if unlabelled else Selector(labels=exists(self._placer.labels.shard))
-            async for batch in self._placer.around.api.stream(
-                placed.subject.resource, namespace, selector=selector, model=SeenObject, metadata_only=True
-            ):
-                if generation != self._generation:
-                    raise Superseded
-                seen += len(batch)
-                for obj in batch:
-                    if self._differs(placed, obj):
-                        found += 1
-                        await self._placer.offer_misplaced(index, obj)
-            if placed.retired and deep and namespace is None and seen == before:
-                clean.add(placed)
-        if deep and namespace is None:
-            self.retired_clean = frozenset(clean)
-        self._placer.around.counters.resynced(self._placer.name, seen, found, clock.monotonic() - started)
+    async def _go_through(self, deep: bool, wanted: bool, namespaces: set[str]) -> int:
+        """What is asked for; returns how many objects were found misplaced."""
+        if len(namespaces) > MAX_NAMESPACES:
+            return await self._pass(Pass(deep=True, unlabelled=True))
+        found = await self._pass(Pass(deep)) if deep or wanted else 0
+        for name in sorted(namespaces):
+            found += await self._pass(Pass(deep=True, unlabelled=True, namespace=name))
         return found
+
+    async def _pass(self, which: Pass) -> int:
+        """Go through every resource, also when one of them cannot be read.
+
+        Raises: the first error, once all others have been gone through.
+        """
+        around, started = self._placer.around, self._placer.around.clock.monotonic()
+        objects = misplaced = 0
+        clean: set[Placed] = set()
+        errors: list[ShardingError] = []
+        for index, placed in enumerate(self._placer.placed):
+            if not which.deep and placed.subject.role is Role.CONTROLLED:
+                continue
+            if which.namespace is not None and not placed.subject.resource.namespaced:
+                continue
+            try:
+                seen, found = await self._pass_resource(index, placed, which)
+            except ShardingError as error:
+                errors.append(error)
+                continue
+            objects, misplaced = objects + seen, misplaced + found
+            if placed.retired and not seen:
+                clean.add(placed)
+        if which.deep and which.namespace is None and started - self._changed_at >= around.settle_after_seconds:
+            self.retired_clean = frozenset(clean)
+        if errors:
+            raise errors[0]
+        if which.namespace is None:
+            around.counters.resynced(self._placer.name, objects, misplaced, around.clock.monotonic() - started)
+        return misplaced
+
+    async def _pass_resource(self, index: int, placed: Placed, which: Pass) -> tuple[int, int]:
+        """Offer what is misplaced; returns how many objects there are, and how many of them are misplaced."""
+        unwatched = which.deep and self._placer.unwatched(index)
+        everything = (which.unlabelled or unwatched) and not placed.retired
+        selector = Selector() if everything else Selector(labels=exists(self._placer.labels.shard))
+        generation = self._generation
+        seen = found = 0
+        async for batch in self._placer.around.api.stream(
+            placed.subject.resource, which.namespace, selector=selector, model=SeenObject, metadata_only=True
+        ):
+            if generation != self._generation and self._superseded < MAX_SUPERSEDED:
+                raise Superseded
+            seen += len(batch)
+            for obj in batch:
+                if self._differs(placed, obj):
+                    found += 1
+                    await self._placer.offer_misplaced(index, obj)
+        return seen, found
 
     def _differs(self, placed: Placed, obj: SeenObject) -> bool:
         """Whether a worker has to look at the object: by the ring's answer alone, no look-ups."""
@@ -207,14 +274,13 @@ class Resync:
         label = meta.label(placer.labels.shard)
         if placed.retired:
             return label is not None and meta.label(placer.labels.drain) is None
-        in_scope = placer.around.scope.covers(placer.ring, meta.namespace)
+        in_scope, key = placer.around.scope.covers(placer.ring, meta.namespace), placer.key_of(placed, meta)
+        if key is None:
+            return False
         if label is None:
-            return in_scope and placer.key_of(placed, meta) is not None
+            return in_scope
         if placed.subject.role is Role.MAIN and meta.label(placer.labels.drain) is not None:
             return False
         if not in_scope:
             return True
-        key = placer.key_of(placed, meta)
-        if key is None or label not in placer.membership.available:
-            return False
-        return placer.membership.target(key) != label
+        return label in placer.membership.available and placer.membership.target(key) != label

@@ -12,10 +12,10 @@ from typing import Any, Final
 
 import pytest
 
-from sharder.controllers import leases
 from sharder.controllers.holds import CommitProof
 from sharder.controllers.leases import CustodyKey, LeaseController
 from sharder.controllers.registry import Registry
+from sharder.core import takeover
 from shardsdk.errors import Forbidden
 from shardsdk.protocol.objects import CLUSTERRINGS, LEASES, NAMESPACES, Resource
 from shardsdk.runtime.queue import RateLimit, WorkQueue
@@ -132,13 +132,13 @@ async def test_a_move_on_its_way_is_waited_for_before_the_lease_is_given_back(cl
 
 def test_a_renewal_is_one_look_at_one_lease(monkeypatch: pytest.MonkeyPatch) -> None:
     looks: list[Any] = []
-    decide = leases.decide_custody
+    decide = takeover.decide_custody
 
     def count(*arguments: Any) -> Any:
         looks.append(arguments)
         return decide(*arguments)
 
-    monkeypatch.setattr(leases, "decide_custody", count)
+    monkeypatch.setattr("sharder.controllers.leases.decide_custody", count)
 
     @in_virtual_time
     async def at_rest(clock: VirtualClock) -> None:
