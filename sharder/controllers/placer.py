@@ -21,7 +21,7 @@ from sharder.controllers.seen import ItemKey, Placed, SeenMeta, SeenObject, seen
 from sharder.controllers.selections import (
     Kind,
     Selection,
-    make_reflector,
+    Source,
     select_draining,
     select_stranded,
     select_unassigned,
@@ -32,7 +32,7 @@ from sharder.core.decisions import Decision
 from sharder.core.keys import controlled_key, resource_key
 from sharder.core.membership import Membership
 from sharder.core.ringspec import ResolvedRing, Role
-from shardsdk.errors import Forbidden, ShardingError
+from shardsdk.errors import ShardingError
 from shardsdk.kube.api import Fence
 from shardsdk.kube.reflector import Delta, EventKind
 from shardsdk.kube.selectors import Selector, equals
@@ -78,6 +78,10 @@ class Placer:
 
     def _make_selections(self, index: int) -> None:
         placed = self.placed[index]
+        around = self.around
+        source = Source(
+            around.api, placed.subject.resource, around.clock, around.rng, around.sync_period_seconds
+        )  # fmt: skip
         kinds = [Kind.STRANDED, Kind.DRAINING]
         watch_controlled = self.ring.spec.watch_unassigned_controlled
         if not placed.retired and (placed.subject.role is Role.MAIN or watch_controlled):
@@ -92,11 +96,7 @@ class Placer:
                 return placed.retired or self.key_of(placed, obj.metadata) is not None
 
             self._selections[index, kind] = Selection(
-                make_reflector(
-                    self.around.api, placed.subject.resource, self.around.clock, self.around.rng,
-                    f"{self.name}/{placed.subject.resource.plural}/{kind}", wanted,
-                ),
-                kind,
+                source, kind, wanted, name=f"{self.name}/{placed.subject.resource.plural}/{kind}",
                 on_event=lambda kind, delta, index=index: self._on_event(index, kind, delta),  # type: ignore[misc]
                 on_synced=self._on_synced,
             )  # fmt: skip

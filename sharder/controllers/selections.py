@@ -7,10 +7,12 @@ rest all three are empty.  Refuses: to watch objects at large.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from dataclasses import dataclass
 from enum import StrEnum
 from random import Random
 
+from sharder.controllers.polling import Poll
 from sharder.controllers.seen import SeenObject
 from sharder.core.membership import Membership
 from shardsdk.errors import ShardingError
@@ -21,6 +23,8 @@ from shardsdk.kube.selectors import Selector, absent, differs, exists, join, not
 from shardsdk.protocol.labels import RingLabels
 from shardsdk.protocol.objects import Resource
 
+Wanted = Callable[[SeenObject], bool]
+
 
 class Kind(StrEnum):
     """Which objects a selection shows."""
@@ -30,31 +34,66 @@ class Kind(StrEnum):
     DRAINING = "draining"
 
 
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where the selections of one resource come from; `wanted` says which objects they hold."""
+
+    api: Api
+    resource: Resource
+    clock: Clock
+    rng: Random
+    sync_period_seconds: float
+
+    def watch(
+        self, selector: Selector, wanted: Wanted, handler: Callable[[Delta[SeenObject]], None], name: str
+    ) -> Reflector[SeenObject]:
+        """What keeps a selection current."""
+        return Reflector(
+            self.api, self.resource, selector=selector, model=SeenObject, metadata_only=True,
+            keep=wanted, handler=handler, name=name, clock=self.clock, rng=self.rng,
+        )  # fmt: skip
+
+    def poll(self, reflector: Reflector[SeenObject], selector: Selector, wanted: Wanted) -> Poll:
+        """What does so where `reflector` may not watch."""
+
+        def pages() -> AsyncIterator[list[SeenObject]]:
+            return self.api.pages(self.resource, selector=selector, model=SeenObject, metadata_only=True)
+
+        return Poll(reflector, pages, wanted, clock=self.clock, sync_period_seconds=self.sync_period_seconds)
+
+
 class Selection:
     """One watch of one resource; renewed as a whole when what it selects changes.
 
-    `make(selector, handler)` makes its reflector.  `on_event(kind, delta)` is told
-    of every event, `on_synced()` of each first complete list.
+    `on_event(kind, delta)` is told of every event, `on_synced()` of each first
+    complete list.  Without the right to watch, lists at intervals do instead.
     """
 
     def __init__(
         self,
-        make: Callable[[Selector, Callable[[Delta[SeenObject]], None]], Reflector[SeenObject]],
+        source: Source,
         kind: Kind,
+        wanted: Wanted,
         *,
+        name: str,
         on_event: Callable[[Kind, Delta[SeenObject]], None],
         on_synced: Callable[[], None],
     ) -> None:
         self.kind = kind
-        self._make = make
+        self._source = source
+        self._wanted = wanted
+        self._name = name
         self._on_event = on_event
         self._on_synced = on_synced
         self._reflector: Reflector[SeenObject] | None = None
+        self._poll: Poll | None = None
         self._task: asyncio.Task[None] | None = None
 
     @property
     def synced(self) -> bool:
         """Whether the present selection has been listed completely; a stopped one never is."""
+        if self._poll is not None and self._poll.needed():
+            return self._poll.objects is not None
         return self._reflector is not None and self._reflector.synced.is_set()
 
     @property
@@ -69,49 +108,46 @@ class Selection:
 
     def get(self, namespace: str, name: str) -> SeenObject | None:
         """The object as last seen, if the selection holds it."""
+        if (polled := self._polled()) is not None:
+            return polled.get((namespace, name))
         return self._reflector.store.get(namespace, name) if self._reflector is not None else None
 
     def values(self) -> Iterator[SeenObject]:
         """The objects that it holds."""
+        if (polled := self._polled()) is not None:
+            return iter(list(polled.values()))
         return iter(list(self._reflector.store) if self._reflector is not None else ())
 
     def __len__(self) -> int:
+        if (polled := self._polled()) is not None:
+            return len(polled)
         return len(self._reflector.store) if self._reflector is not None else 0
+
+    def _polled(self) -> Mapping[tuple[str, str], SeenObject] | None:
+        return self._poll.objects if self._poll is not None and self._poll.needed() else None
 
     def renew(self, tasks: asyncio.TaskGroup, selector: Selector) -> None:
         """Begin anew with `selector`; its initial events are exactly what matches now."""
         self.stop()
-        self._reflector = self._make(selector, self._handle)
-        self._task = tasks.create_task(self._watch(self._reflector))
+        self._reflector = self._source.watch(selector, self._wanted, self._handle, self._name)
+        self._poll = self._source.poll(self._reflector, selector, self._wanted)
+        self._task = tasks.create_task(self._watch(self._reflector, self._poll))
 
     def stop(self) -> None:
         """Watch nothing and hold nothing."""
         if self._task is not None:
             self._task.cancel()
-        self._reflector = self._task = None
+        self._reflector = self._poll = self._task = None
 
-    async def _watch(self, reflector: Reflector[SeenObject]) -> None:
+    async def _watch(self, reflector: Reflector[SeenObject], poll: Poll) -> None:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(reflector.run())
+            tasks.create_task(poll.run(self._handle, self._on_synced))
             await reflector.synced.wait()
             self._on_synced()
 
     def _handle(self, delta: Delta[SeenObject]) -> None:
         self._on_event(self.kind, delta)
-
-
-def make_reflector(
-    api: Api, resource: Resource, clock: Clock, rng: Random, name: str, wanted: Callable[[SeenObject], bool]
-) -> Callable[[Selector, Callable[[Delta[SeenObject]], None]], Reflector[SeenObject]]:
-    """A factory of reflectors over `resource` that differ in selector and handler only."""
-
-    def make(selector: Selector, handler: Callable[[Delta[SeenObject]], None]) -> Reflector[SeenObject]:
-        return Reflector(
-            api, resource, selector=selector, model=SeenObject, metadata_only=True,
-            keep=wanted, handler=handler, name=name, clock=clock, rng=rng,
-        )  # fmt: skip
-
-    return make
 
 
 def select_unassigned(labels: RingLabels, excluded_namespaces: tuple[str, ...]) -> Selector:
