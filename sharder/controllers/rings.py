@@ -131,6 +131,9 @@ class RingController:
         if _rounded(known.summary, self._drain_alarm_seconds) != _rounded(summary, self._drain_alarm_seconds):
             self._queue.add(ring)
         known.summary = summary
+        if any(isinstance(error, NotFound) for _, _, error in summary.failures):
+            # A type that was served once is so no longer, or in another version.
+            self._registry.resolve_again(ring)
 
     def refresh_all(self) -> None:
         """Look at every ring again: the serving certificate's CA has changed."""
