@@ -260,10 +260,17 @@ class Stage:
         return made
 
     async def shard(
-        self, ring: Ring, name: str, *, start: bool = True, namespace: str | None = None, script: Script | None = None
+        self,
+        ring: Ring,
+        name: str,
+        *,
+        start: bool = True,
+        namespace: str | None = None,
+        mains: Sequence[str] | None = None,
+        script: Script | None = None,
     ) -> ScriptedShard:
-        """A shard of `ring`, by default in the test's namespace."""
-        mains = [family.main for family in ring.families]
+        """A shard of `ring`, by default in the test's namespace and for all of the ring's main resources."""
+        mains = mains or [family.main for family in ring.families]
         client = await self._client_of_shards()
         made = ScriptedShard(client, ring.name, ring.labels, namespace or self.namespace, name, mains, script)
         self.shards.append(made)
