@@ -179,8 +179,7 @@ class Placer:
 
     def unwatched(self, index: int) -> bool:
         """Whether unassigned objects of this resource show in a resync only."""
-        selection = self._selections.get((index, Kind.UNASSIGNED))
-        return selection is None or isinstance(selection.failure, Forbidden)
+        return (index, Kind.UNASSIGNED) not in self._selections
 
     def work_left(self, shard: str) -> bool | None:
         """Whether objects are seen that carry the label of `shard`, which is not available."""
