@@ -24,7 +24,7 @@ from typing import Any, Final
 from shardsdk.errors import ShardingError, StreamInterrupted
 from shardsdk.kube.backoff import Backoff
 from shardsdk.kube.clock import Clock
-from shardsdk.kube.reflector import Delta, EventKind
+from shardsdk.kube.reflector import Delta
 from shardsdk.protocol.objects import GroupResource
 from shardsdk.runtime.cache import Cache
 from shardsdk.runtime.objects import Request, is_at_least, metadata_of, request_of
@@ -189,28 +189,18 @@ class _CatchUp:
 
     def __init__(self) -> None:
         self._missing: dict[tuple[GroupResource, Request], str] = {}
-        #: Versions at which children were deleted since the list began.
-        self._deleted: dict[tuple[GroupResource, Request], str] = {}
         self._complete = asyncio.Event()
 
     def expect(self, cache: Cache[Any], request: Request, version: str) -> None:
         """`request` was listed at `version`."""
-        child = (cache.resource.group_resource, request)
-        thing = cache.peek(request)
-        if thing is not None and is_at_least(metadata_of(thing).resource_version, version):
-            return
-        if child in self._deleted and is_at_least(self._deleted[child], version):
-            return
-        self._missing[child] = version
+        if not cache.has_seen(request, version):
+            self._missing[cache.resource.group_resource, request] = version
 
     def observe(self, cache: Cache[Any], delta: Delta[Any]) -> None:
         """The cache shows a change."""
         child = (cache.resource.group_resource, request_of(delta.object))
-        version = metadata_of(delta.object).resource_version
-        if delta.kind is EventKind.DELETED:
-            self._deleted[child] = version
         wanted = self._missing.get(child)
-        if wanted is not None and is_at_least(version, wanted):
+        if wanted is not None and is_at_least(metadata_of(delta.object).resource_version, wanted):
             del self._missing[child]
             if not self._missing:
                 self._complete.set()

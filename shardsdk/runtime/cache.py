@@ -11,6 +11,7 @@ not miss something asks the API server (`stream_metadata`).
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable
 from random import Random
 from typing import Final, Generic, TypeVar
@@ -18,15 +19,18 @@ from typing import Final, Generic, TypeVar
 from shardsdk.errors import ShardingError
 from shardsdk.kube.api import PARTIAL, SILENCE_SECONDS, Api
 from shardsdk.kube.clock import Clock
-from shardsdk.kube.reflector import Delta, Reflector
+from shardsdk.kube.reflector import Delta, EventKind, Reflector
 from shardsdk.kube.selectors import Selector
 from shardsdk.protocol.objects import PartialObject, Resource
-from shardsdk.runtime.objects import Request, drop_managed_fields, metadata_of, private_copy, request_of
+from shardsdk.runtime.objects import Request, drop_managed_fields, is_at_least, metadata_of, private_copy, request_of
 
 T = TypeVar("T")
 
 EVERYTHING: Final = Selector()
 _BY_CONTROLLER: Final = "controller"
+#: So many deletions are remembered by their version.  Who asks whether a
+#: version was seen asks within moments; a forgotten one only costs a wait.
+MAX_REMEMBERED_DELETIONS: Final = 10_000
 
 
 class Cache(Generic[T]):
@@ -57,6 +61,7 @@ class Cache(Generic[T]):
         self.model = model
         self._api = api
         self._listeners: list[Callable[[Delta[T]], None]] = []
+        self._deletions: OrderedDict[Request, str] = OrderedDict()
         self._reflector: Reflector[T] = Reflector(
             api,
             resource,
@@ -111,6 +116,12 @@ class Cache(Generic[T]):
         """One object itself, for code that promises not to change it."""
         return self._reflector.store.get(request.namespace, request.name)
 
+    def has_seen(self, request: Request, version: str) -> bool:
+        """Whether the cache shows an object at `version` or later, or has seen it end at such a version."""
+        thing = self.peek(request)
+        known = self._deletions.get(request) if thing is None else metadata_of(thing).resource_version
+        return known is not None and is_at_least(known, version)
+
     def requests(self) -> list[Request]:
         """The names of all objects."""
         return list(self._reflector.store.view)
@@ -128,6 +139,12 @@ class Cache(Generic[T]):
     # -- inside -----------------------------------------------------------
 
     def _on_delta(self, delta: Delta[T]) -> None:
+        request = request_of(delta.object)
+        self._deletions.pop(request, None)
+        if delta.kind is EventKind.DELETED:
+            self._deletions[request] = metadata_of(delta.object).resource_version
+            if len(self._deletions) > MAX_REMEMBERED_DELETIONS:
+                self._deletions.popitem(last=False)
         for listener in self._listeners:
             listener(delta)
 

@@ -72,8 +72,8 @@ class Expectations:
 
     def expect(self, owner: Request, cache: Cache[Any], request: Request, version: str) -> None:
         """`owner` waits until `cache` shows `request` at `version` or later, or its deletion."""
-        if _shows(cache, request, version):
-            return
+        if cache.has_seen(request, version):
+            return  # the news were faster than the answer
         written = _Written(cache.resource.group_resource, request)
         mine = self._expected.setdefault(owner, {})
         mine[written] = _Expected(version, self._clock.monotonic() + self._seconds)
@@ -126,8 +126,3 @@ class Expectations:
             del self._expected[owner]
         if not owners:
             del self._owners[written]
-
-
-def _shows(cache: Cache[Any], request: Request, version: str) -> bool:
-    thing = cache.peek(request)
-    return thing is not None and is_at_least(metadata_of(thing).resource_version, version)

@@ -78,6 +78,26 @@ async def test_a_write_that_is_never_seen_is_given_up(clock: VirtualClock) -> No
 
 
 @in_virtual_time
+async def test_news_that_come_before_the_answer_count(clock: VirtualClock) -> None:
+    """The child is made and deleted again, both seen, before its creation is answered."""
+    rig = Rig(clock)
+    rig.secret("owner")
+
+    async def slow_answer(context: Ctx) -> None:
+        rig.api.delay = lambda: 1.0
+        await make_child_if_missing(context)
+        rig.api.delay = lambda: 0.001
+
+    async with rig.shard(slow_answer):
+        while not rig.server.select(CONFIGMAPS):
+            await clock.sleep(0.1)
+        rig.server.delete(CONFIGMAPS, rig.server.select(CONFIGMAPS)[0]["metadata"]["name"], "default")
+        await clock.sleep(5)
+        assert len(rig.server.select(CONFIGMAPS)) == 1
+    assert rig.counter("expectations_expired_total") == 0
+
+
+@in_virtual_time
 async def test_the_deletion_of_an_earlier_object_of_that_name_proves_nothing(clock: VirtualClock) -> None:
     woken: list[Request] = []
     expectations = Expectations(clock, wake=woken.append, wake_after=lambda owner, seconds: None)
