@@ -52,6 +52,7 @@ class World:
     `source` is how the lease's keeper reaches the API server, `connect` opens
     the fenced client that the controllers use.  `threaded` gives the keeper and
     the health server threads of their own.  `die` must end the process.
+    `instance` is `ShardLease`'s (`None`: the pod's).
     """
 
     source: Access | Connect
@@ -62,6 +63,7 @@ class World:
     serve: bool = True
     signals: bool = True
     die: Callable[[int, str], None] = die
+    instance: str | None = None
 
 
 class Manager:
@@ -162,6 +164,7 @@ class Manager:
             self._namespace,
             timings=self._timings,
             fenced=self._fenced,
+            instance=world.instance,
             restart_grace_seconds=self._restart_grace_seconds,
             threaded=world.threaded,
             clock=world.clock,
