@@ -34,6 +34,9 @@ MESSAGE_MAX_CHARACTERS: Final = 1_000
 #: a backup, or behind another one).  Source: apimachinery, meta/v1.CauseTypeResourceVersionTooLarge.
 _VERSION_TOO_LARGE: Final = "ResourceVersionTooLarge"
 
+#: What a group that is served says of a type that is not.  Source: apimachinery, NewGenericServerResponse.
+_NO_SUCH_TYPE: Final = "could not find the requested resource"
+
 _BY_STATUS: Final[Mapping[int, type[ApiError]]] = {
     400: BadRequest,
     401: Unauthorized,
@@ -125,7 +128,14 @@ def explain_status(target: Target, status: Status, *, retry_after_seconds: float
     leaf = _leaf(status)
     if leaf is Forbidden and target.resource and f"cannot {target.verb} resource" in status.message:
         message += f" — {target.missing_rule}"
+    elif leaf is NotFound and target.group and _is_unserved(status):
+        message += " — the API server does not serve this type; install its CustomResourceDefinition"
     return leaf(message, status=status.code, reason=status.reason, retry_after_seconds=pause)
+
+
+def _is_unserved(status: Status) -> bool:
+    """Whether the type is unknown: an absent object's answer has the reason, and names it."""
+    return not status.reason or _NO_SUCH_TYPE in status.message
 
 
 def _leaf(status: Status) -> type[ApiError]:

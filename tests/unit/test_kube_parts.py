@@ -157,6 +157,20 @@ def test_an_answer_that_is_no_status_is_quoted_and_cut() -> None:
     assert len(str(error)) < MESSAGE_MAX_CHARACTERS + 100
 
 
+@pytest.mark.parametrize(
+    ("body", "unserved"),
+    [
+        (b"404 page not found\n", True),
+        (b'{"reason": "NotFound", "message": "the server could not find the requested resource"}', True),
+        (b'{"reason": "NotFound", "message": "clusterrings.sharding.timebertt.dev \\"x\\" not found"}', False),
+    ],
+)
+def test_a_type_that_is_not_served_is_told_from_an_object_that_is_not_there(body: bytes, unserved: bool) -> None:
+    error = explain(Target("watch", "sharding.timebertt.dev", "clusterrings"), Refusal(404, body))
+    assert isinstance(error, errors.NotFound)
+    assert ("install its CustomResourceDefinition" in str(error)) is unserved
+
+
 def test_the_pause_that_is_asked_for_is_read_from_header_and_body() -> None:
     body = b'{"kind":"Status","message":"slow","details":{"retryAfterSeconds":4}}'
     target = Target("list", "", "pods")
