@@ -37,17 +37,29 @@ async def readiness(replica: Sharder) -> tuple[int, str]:
         return 0, ""
 
 
-async def says(replica: Sharder, text: str) -> None:
-    """Wait until /readyz says `text` while the replica is not ready, and is alive."""
+async def says(replica: Sharder, text: str) -> str:
+    """Wait until /readyz says `text` while the replica is not ready, and is alive; returns all that it says."""
+    said = ""
 
     async def told() -> bool:
+        nonlocal said
         if not replica.process.running:
             raise replica.process.failure("has ended")
         status, said = await readiness(replica)
         assert status != 200, said
         return text in said
 
-    await eventually(told)
+    try:
+        await eventually(told)
+    except TimeoutError:
+        raise TimeoutError(f"{replica.process.name} never said {text!r}, but {said!r}") from None
+    return said
+
+
+async def alive(replica: Sharder) -> None:
+    """A process that waits for something must not be restarted for it."""
+    async with aiohttp.ClientSession() as session, session.get(f"{replica.health_url}/healthz") as answer:
+        assert answer.status == 200
 
 
 @dataclass(frozen=True)

@@ -88,9 +88,13 @@ class ScriptedShard:
 
     # -- what a test does with it --------------------------------------------
 
-    async def start(self) -> None:
-        """Acquire the lease, however long that takes, and begin to work."""
-        self.instance = f"{self.name}-{next(_instances)}"
+    async def start(self, *, same_pod: bool = False) -> None:
+        """Acquire the lease, however long that takes, and begin to work.
+
+        `same_pod`: as a container that was restarted, which has the instance that it had.
+        """
+        if not (same_pod and self.instance):
+            self.instance = f"{self.name}-{next(_instances)}"
         self.lost.clear()
         self._going.set()
         await self._acquire()
