@@ -191,7 +191,8 @@ class RingController:
     async def _reconcile(self, ring: str) -> None:
         entry = self._registry.entry(ring)
         if entry is None:
-            self._known.pop(ring, None)
+            # Garbage collection would do, but it may take half a minute to know of a new CRD's objects.
+            await self._remove_webhook(ring, self._known.pop(ring, _Known()))
             self._on_retired(ring)
             return
         known = self._known.setdefault(ring, _Known())
@@ -279,11 +280,12 @@ class RingController:
 
     async def _remove_webhook(self, ring: str, known: _Known) -> None:
         known.applied = None
-        name = webhook_name(ring)
-        if self.configurations.store.get("", name) is None:
+        seen = self.configurations.store.get("", webhook_name(ring))
+        if seen is None:
             return
+        meta = seen.metadata
         try:
-            await self._api.delete(WEBHOOK_CONFIGURATIONS, name, fences=(self._leader,))
+            await self._api.delete(WEBHOOK_CONFIGURATIONS, meta.name, uid=meta.uid, fences=(self._leader,))
             log.info("webhook configuration removed", extra={"ring": ring})
         except NotFound:
             pass
