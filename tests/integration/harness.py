@@ -88,7 +88,10 @@ class Plug:
 
 
 class Sharder:
-    """One replica in this process; its webhook can be switched off and on."""
+    """One replica in this process; its webhook can be switched off and on.
+
+    `port`: where the webhook is served; set before the start, it takes another's place.
+    """
 
     def __init__(self, kubeconfig: Path, settings: ReplicaSettings, *, webhook: bool, clock: Clock, seed: int) -> None:
         self.settings = settings
@@ -102,7 +105,7 @@ class Sharder:
         self._plug = Plug()
         self._closing = contextlib.AsyncExitStack()
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._port = 0
+        self.port = 0
 
     async def start(self) -> None:
         """Start, and return when the caches are in; who leads shows later."""
@@ -152,10 +155,10 @@ class Sharder:
             on_assigned=lambda ring, resource: self.telemetry.metrics.resource(ring, resource).assignments.inc(),
         )  # fmt: skip
         server = WebhookServer(
-            app, TlsSwitch(self.certificates.published), clock=self._clock, address=BindAddress(LOOPBACK, self._port)
+            app, TlsSwitch(self.certificates.published), clock=self._clock, address=BindAddress(LOOPBACK, self.port)
         )
         server.bind()
-        self._port = server.port
+        self.port = server.port
         self._run("webhook", server.run())
 
     def metric(self, name: str, **labels: str) -> float:
@@ -179,13 +182,15 @@ class Sharder:
         await self.certificates.refresh()
         self._reserve_port()
         published = self.certificates.published
-        client_config = {"url": f"https://{LOOPBACK}:{self._port}"}
+        client_config = {"url": f"https://{LOOPBACK}:{self.port}"}
         return WebhookSettings(client_config=client_config, annotations={}, ca_bundle=lambda: published.ca_bundle)
 
     def _reserve_port(self) -> None:
+        if self.port:
+            return
         port = reserve_port()
         self._closing.callback(port.release)
-        self._port = port.number
+        self.port = port.number
 
     def _count(self, ring: str, outcome: str, seconds: float) -> None:
         self.outcomes.append((ring, outcome))

@@ -139,7 +139,6 @@ async def test_rings_that_an_older_crd_lets_in_are_refused_with_all_reasons_and_
             assert event["type"] == "Warning"
             assert await admin.find(WEBHOOKS, f"clusterring-{name}") is None
         broken = rings["twice"]
-        await stage.shard(broken, "other", start=False)
         await broken.update({"resources": [SECRETS.render()]})
         await broken.condition("Ready")
         await broken.update({"resources": [SECRETS.render(), SECRETS.render()]})
