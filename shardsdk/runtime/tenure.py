@@ -188,7 +188,7 @@ class Tenure:
             async with asyncio.timeout(request.timeout_seconds):
                 lease = await self._send(api, request)
         except TimeoutError:
-            self._keeper.failed(self._moment(), f"no answer within {request.timeout_seconds:.1f} s")
+            self._fail(f"no answer within {request.timeout_seconds:.1f} s")
         except ShardingError as error:
             self._take_error(request, error)
         else:
@@ -239,7 +239,19 @@ class Tenure:
         if hopeless and self._keeper.phase is Phase.SEEKING:
             raise error
         retry_after = error.retry_after_seconds if isinstance(error, ApiError) else None
-        self._keeper.failed(at, str(error), retry_after_seconds=retry_after or 0.0)
+        self._fail(str(error), retry_after or 0.0)
+
+    def _fail(self, why: str, retry_after_seconds: float = 0.0) -> None:
+        if self._keeper.phase is Phase.HOLDING:
+            left = max(self.hold.ends_at - self._clock.monotonic(), 0.0)
+            log.warning(
+                "Could not renew the %s, which is held for %.1f s more: %s",
+                self._claim,
+                left,
+                why,
+                extra=self._fields(),
+            )
+        self._keeper.failed(self._moment(), why, retry_after_seconds=retry_after_seconds)
 
     async def _wait_for_end_of_work(self, loss: Loss) -> None:
         """Wait for the owner, who is told now, and told once more when the hold ends."""
@@ -263,9 +275,9 @@ class Tenure:
         await self._drive(api, _LEFT)
         left = self._keeper.next(self._moment())
         clean = isinstance(left, Left) and left.clean
-        if clean:
+        if clean and self._keeper.deadlines is not None:
             log.info("Left the %s", self._claim, extra=self._fields())
-        else:
+        if not clean:
             log.warning("Could not release the %s; it will run out", self._claim, extra=self._fields())
         return clean
 
