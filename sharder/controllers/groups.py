@@ -16,20 +16,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from sharder.controllers.children import read_children, select_children
+from sharder.controllers.past import Past
 from sharder.controllers.seen import ItemKey, Placed, SeenMeta, SeenObject, seen
 from sharder.core import patches
 from sharder.core.decisions import Decision, Target, desire_main
 from sharder.core.keys import resource_key
-from sharder.core.ringspec import Role
 from shardsdk.errors import FenceClosed, NotFound, Retry, ShardingError
 from shardsdk.kube.api import Fence
-from shardsdk.kube.selectors import Selector, not_in
-from shardsdk.protocol.objects import Resource
-from shardsdk.runtime.objects import is_at_least
 
 if TYPE_CHECKING:
     from sharder.controllers.placer import Placer
@@ -40,12 +38,12 @@ log = logging.getLogger(__name__)
 MAX_BATCH: Final = 1000
 #: Batches under way at once: one reads while another patches.
 MAX_BATCHES: Final = 2
-#: Children are read by namespace while a batch spans no more than this many.
-MAX_NAMESPACES: Final = 3
 #: Conflicts on one child, or on one owner, that are answered by reading it again.
 MAX_CONFLICTS: Final = 5
-#: Sources remembered before those are dropped whose objects are no longer draining.
-MAX_SOURCES: Final = 10_000
+#: How long a group waits that could not be moved, at first and at most; doubles.
+RETRY_SECONDS: Final = (0.05, 10.0)
+#: Groups that could not be moved and are remembered; the oldest may be tried again too soon.
+MAX_HELD_UP: Final = 10_000
 
 
 @dataclass(slots=True)
@@ -64,6 +62,16 @@ class Group:
     stale: bool = False
 
 
+@dataclass(slots=True)
+class HeldUp:
+    """An owner that could not be moved in this version, and how often in a row; not again before `until`."""
+
+    key: ItemKey
+    version: str
+    times: int
+    until: float
+
+
 class GroupMover:
     """The groups of one ring."""
 
@@ -71,50 +79,56 @@ class GroupMover:
         self._placer = placer
         self._waiting: dict[str, Group] = {}
         self._moving: set[str] = set()
-        #: Owners seen draining by this leader, with the shard that their children are on.
-        self._sources: dict[str, str] = {}
-        #: Targets of groups that were begun; kept while they are available.
-        self._targets: dict[str, str] = {}
-        #: Versions that our own writes gave to owners: what a watch shows from before them is old news.
-        self._written: dict[str, str] = {}
-        #: Owners whose last write had no answer: nobody knows whose they are.
-        self._doubtful: set[str] = set()
+        self._held_up: dict[str, HeldUp] = {}
+        self._past = Past()
         self._wake = asyncio.Event()
         self._batches = asyncio.Semaphore(MAX_BATCHES)
 
-    def saw_draining(self, meta: SeenMeta) -> None:
-        """An owner is asked to go, or about to be: its children are where it is.
-
-        Only said while its shard is available, so before anything of it moved.
-        """
+    def drained(self, meta: SeenMeta) -> None:
+        """Our own write has asked an owner to go that was not draining: nothing of it has moved yet."""
         shard = meta.label(self._placer.labels.shard)
-        if shard is None or shard not in self._placer.membership.available or meta.uid in self._moving:
-            return
-        if len(self._sources) >= MAX_SOURCES:
-            draining = {uid for _, uid in self._placer.drains_since}
-            self._sources = {uid: where for uid, where in self._sources.items() if uid in draining}
-        self._sources[meta.uid] = shard
+        # Its shard may have been faster than the answer, and the group on its way.
+        begun = meta.uid in self._moving or self._past.target(meta.uid) is not None
+        if shard is not None and not begun:
+            self._past.drained(meta.uid, shard)
+
+    def stays(self, meta: SeenMeta) -> None:
+        """An owner has a shard and does not drain; whatever was begun with it has ended."""
+        if meta.uid not in self._moving and meta.uid not in self._waiting:
+            self._past.ended(meta.uid)
 
     def submit(self, key: ItemKey, placed: Placed, meta: SeenMeta) -> None:
         """Have an owner moved that is unassigned or stranded; once at a time."""
-        if meta.uid in self._moving or self._is_old(meta):
+        if meta.uid in self._moving or self._past.is_old(meta) or self._is_held_up(meta):
             return
         shard = meta.label(self._placer.labels.shard)
         since = self._placer.take_first_seen(key)
-        if len(self._targets) >= MAX_SOURCES:
-            begun = self._waiting.keys() | self._moving
-            for uid in self._targets.keys() - begun:
-                # Forgotten halfway: its past is unknown from here on, so all children will be read.
-                del self._targets[uid]
-                self._sources.pop(uid, None)
         waiting = self._waiting.get(meta.uid)
         self._waiting[meta.uid] = Group(key, placed, meta, waiting.since if waiting else since, shard)
         self._wake.set()
 
-    def _is_old(self, meta: SeenMeta) -> bool:
-        """Whether we have written the owner since; a group begun by that would take children from their new shard."""
-        written = self._written.get(meta.uid)
-        return written is not None and not is_at_least(meta.resource_version, written)
+    def retry(self) -> None:
+        """Shards came, or one more may be taken from: try at once what was held up."""
+        for held_up in self._held_up.values():
+            held_up.until = 0.0
+            self._placer.queue.add(held_up.key)
+
+    def _is_held_up(self, meta: SeenMeta) -> bool:
+        held_up = self._held_up.get(meta.uid)
+        if held_up is None or held_up.version != meta.resource_version:
+            return False
+        return self._placer.around.clock.monotonic() < held_up.until
+
+    def _hold_up(self, group: Group) -> None:
+        """Try again later, the longer the more often it has failed."""
+        before = self._held_up.pop(group.meta.uid, None)
+        times = before.times + 1 if before is not None else 0
+        seconds = min(RETRY_SECONDS[0] * 2.0**times, RETRY_SECONDS[1])
+        until = self._placer.around.clock.monotonic() + seconds
+        if len(self._held_up) >= MAX_HELD_UP:
+            del self._held_up[next(iter(self._held_up))]
+        self._held_up[group.meta.uid] = HeldUp(group.key, group.meta.resource_version, times, until)
+        self._placer.again(group.key, seconds)
 
     async def run(self) -> None:
         """Move groups until cancelled."""
@@ -130,11 +144,14 @@ class GroupMover:
 
     def _take_batch(self) -> list[Group]:
         batch: list[Group] = []
-        for uid, group in list(self._waiting.items()):
-            if len(batch) == MAX_BATCH or (batch and group.placed != batch[0].placed):
-                continue
-            batch.append(self._waiting.pop(uid))
-            self._moving.add(uid)
+        for group in self._waiting.values():
+            if not batch or group.placed == batch[0].placed:
+                batch.append(group)
+            if len(batch) == MAX_BATCH:
+                break
+        for group in batch:
+            del self._waiting[group.meta.uid]
+            self._moving.add(group.meta.uid)
         if not self._waiting:
             self._wake.clear()
         return batch
@@ -146,6 +163,7 @@ class GroupMover:
             for _ in range(MAX_CONFLICTS):
                 for group in await self._try_batch(trying):
                     del left[group.meta.uid]
+                    self._held_up.pop(group.meta.uid, None)
                 stale = [group for group in left.values() if group.stale]
                 same = await asyncio.gather(*map(self._look_again, stale))
                 trying = [group for group, unchanged in zip(stale, same, strict=True) if unchanged]
@@ -155,11 +173,13 @@ class GroupMover:
             log.info("groups not moved: the leadership or the hold has run out", extra={"ring": self._placer.name})
         except ShardingError as error:
             log.warning("groups not moved, will retry", extra={"ring": self._placer.name, "error": str(error)})
+        except Exception:
+            log.exception("groups not moved, will retry", extra={"ring": self._placer.name})
         finally:
             self._moving.difference_update(group.meta.uid for group in batch)
             self._batches.release()
         for group in left.values():
-            self._placer.again(group.key, after_failure=True)
+            self._hold_up(group)
 
     async def _try_batch(self, batch: list[Group]) -> list[Group]:
         """Go through every step once; the groups that have moved."""
@@ -191,16 +211,15 @@ class GroupMover:
         except ShardingError as error:
             group.stale = error.retry is Retry.REFRESH
             if not group.stale:
-                log.warning(
-                    "group not moved, will retry",
-                    extra={
-                        "ring": self._placer.name,
-                        "namespace": group.meta.namespace,
-                        "object": group.meta.name,
-                        "error": str(error),
-                    },
-                )
+                log.warning("group not moved, will retry", extra=self._extra(group, error))
             return False
+        except Exception as error:
+            log.exception("group not moved, will retry", extra=self._extra(group, error))
+            return False
+
+    def _extra(self, group: Group, error: Exception) -> dict[str, str]:
+        meta = group.meta
+        return {"ring": self._placer.name, "namespace": meta.namespace, "object": meta.name, "error": str(error)}
 
     # -- letting go ------------------------------------------------------
 
@@ -221,12 +240,11 @@ class GroupMover:
 
     async def _clear_doubts(self, batch: list[Group]) -> None:
         """Have owners looked at again whose last write had no answer, once it can no longer be executed."""
-        doubtful = [group for group in batch if group.meta.uid in self._doubtful]
+        doubtful = [group for group in batch if self._past.take_doubt(group.meta.uid)]
+        for group in doubtful:
+            group.stale = True
         if doubtful:
             await self._placer.around.api.writes_settled()
-        for group in doubtful:
-            self._doubtful.discard(group.meta.uid)
-            group.stale = True
 
     async def _renew(self, shard: str) -> bool:
         return await self._placer.around.holds.renew(self._placer.name, shard)
@@ -242,13 +260,14 @@ class GroupMover:
         fences = self._fences(group.shard)
         if fences is None or not fences:
             return False
-        if group.meta.label(self._placer.labels.drain) is not None:
-            return True
+        began = group.meta.label(self._placer.labels.drain) is None
+        # Also one that drains already: the answer proves that it still does, in this version.
         patch = patches.drain(self._placer.labels, group.meta.resource_version)
         answer = await self._placer.write(group.placed, group.meta, patch, fences)
         group.meta = answer.metadata
-        assert group.shard is not None
-        self._sources[group.meta.uid] = group.shard
+        if began and group.shard is not None:
+            self._past.ended(group.meta.uid)
+            self._past.drained(group.meta.uid, group.shard)
         return True
 
     # -- children --------------------------------------------------------
@@ -256,50 +275,23 @@ class GroupMover:
     async def _read_children(self, batch: list[Group]) -> None:
         if not batch:
             return
+        placer = self._placer
         owners = {group.meta.uid: group for group in batch}
-        known = {uid: self._sources.get(uid) for uid in owners}
-        selector = self._select_children(known.values())
+        sources = [self._past.source(uid) for uid in owners]
+        selector = select_children(placer.labels, sources, placer.membership.available)
         main = batch[0].placed.subject.main
-        for child in self._placer.placed:
-            subject = child.subject
-            if child.retired or subject.role is not Role.CONTROLLED or subject.main.resource != main.resource:
-                continue
-            for namespace in self._namespaces(batch, subject.resource):
-                async for objects in self._placer.around.api.stream(
-                    subject.resource, namespace, selector=selector, model=SeenObject, metadata_only=True
-                ):
-                    for obj in objects:
-                        reference = obj.metadata.controller
-                        if reference is not None and (group := owners.get(reference.uid)) is not None:
-                            group.children.append((child, obj.metadata))
-
-    def _select_children(self, sources: Iterable[str | None]) -> Selector:
-        """Children on one of `sources`, or on no available shard, or without one.
-
-        An owner whose past this leader has not seen (`None`) may have been moved
-        halfway by another: then every child is read.  What another owner's
-        children cost is decoding them.
-        """
-        listed = list(sources)
-        if None in listed:
-            return Selector()
-        others = self._placer.membership.available - set(listed)
-        return Selector(labels=not_in(self._placer.labels.shard, others)) if others else Selector()
-
-    def _namespaces(self, batch: list[Group], resource: Resource) -> list[str | None]:
-        if not resource.namespaced:
-            return [None]
-        names = {group.meta.namespace for group in batch}
-        if len(names) > MAX_NAMESPACES or "" in names:
-            return [None]
-        return sorted(names)  # type: ignore[return-value]
+        namespaces = (group.meta.namespace for group in batch)
+        async for child, meta in read_children(placer.around.api, placer.placed, main, selector, namespaces):
+            reference = meta.controller
+            if reference is not None and (group := owners.get(reference.uid)) is not None:
+                group.children.append((child, meta))
 
     # -- moving ----------------------------------------------------------
 
     def _target(self, group: Group) -> str | None:
         """Where the group goes: where it began to go, or else the ring's answer."""
         membership = self._placer.membership
-        kept = self._targets.get(group.meta.uid)
+        kept = self._past.target(group.meta.uid)
         if kept is not None and kept in membership.available:
             return kept
         main = group.placed.subject.resource
@@ -311,7 +303,10 @@ class GroupMover:
         fences = self._fences(group.shard)
         if target is None or fences is None or (group.shard is not None and not fences):
             return False
-        self._targets[group.meta.uid] = target
+        begun = self._past.target(group.meta.uid)
+        self._past.began(group.meta.uid, target)
+        if begun is not None and begun != target:
+            return False  # some children may be where the read did not look
         for child, meta in group.children:
             if not await self._move_child(group, child, meta, target):
                 return False
@@ -320,31 +315,20 @@ class GroupMover:
         try:
             answer = await self._placer.write(group.placed, group.meta, patch, fences)
         except NotFound:
-            self._forget(group)
+            self._past.ended(group.meta.uid)
             return True
         except ShardingError as error:
             if error.retry is Retry.BACKOFF:
-                self._doubtful.add(group.meta.uid)
+                self._past.doubt(group.meta.uid)
             raise
-        self._forget(group)
-        self._remember(answer.metadata)
+        self._past.ended(group.meta.uid)
+        self._past.wrote(answer.metadata)
         decision = Decision.ASSIGN if group.shard is None else Decision.MOVE
         now = self._placer.around.clock.monotonic()
         self._placer.note(group.placed, decision, now - group.since)
         if group.shard is not None:
             self._placer.around.holds.moved(self._placer.name, group.shard)
         return True
-
-    def _forget(self, group: Group) -> None:
-        self._sources.pop(group.meta.uid, None)
-        self._targets.pop(group.meta.uid, None)
-
-    def _remember(self, meta: SeenMeta) -> None:
-        if len(self._written) >= MAX_SOURCES:
-            # By now the watches have shown the oldest.
-            del self._written[next(iter(self._written))]
-        self._written.pop(meta.uid, None)
-        self._written[meta.uid] = meta.resource_version
 
     async def _move_child(self, group: Group, child: Placed, meta: SeenMeta, target: str) -> bool:
         labels = self._placer.labels
@@ -356,6 +340,8 @@ class GroupMover:
                 return True
             fences = self._fences(shard)
             if fences is None:
+                assert shard is not None
+                self._placer.around.holds.look_at(self._placer.name, shard)
                 return False
             patch = patches.assign(labels, target, current.resource_version)
             try:

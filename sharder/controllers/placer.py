@@ -160,6 +160,7 @@ class Placer:
             moved=new.available != old.available,
         )
         self.offer_all(Kind.UNASSIGNED, Kind.STRANDED)
+        self.groups.retry()
 
     # -- what others ask -------------------------------------------------
 
@@ -223,6 +224,7 @@ class Placer:
                 for obj in selection.values():
                     if obj.metadata.label(self.labels.shard) == shard:
                         self.offer(index, obj)
+        self.groups.retry()
 
     # -- feeding ---------------------------------------------------------
 
@@ -278,7 +280,6 @@ class Placer:
             return
         self.drains_since.setdefault(since, self.around.clock.monotonic())
         self.resync.moving()
-        self.groups.saw_draining(meta)
 
     def _on_synced(self) -> None:
         # The leases' side waits to hear which shards have objects, and which have none.
@@ -333,12 +334,9 @@ class Placer:
             self._room.set()
         return self.held(key) or found
 
-    def again(self, key: ItemKey, *, after_failure: bool) -> None:
-        """Have an object looked at again, later if something failed."""
-        if after_failure:
-            self.queue.add_rate_limited(key, Priority.BULK)
-        else:
-            self.queue.add(key)
+    def again(self, key: ItemKey, seconds: float) -> None:
+        """Have an object looked at again, later."""
+        self.queue.add_rate_limited(key, Priority.BULK, at_least_seconds=seconds)
 
     async def read_again(self, placed: Placed, key: ItemKey) -> SeenObject | None:
         """The object as a consistent read shows it; `None`: it is gone."""

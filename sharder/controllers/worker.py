@@ -62,21 +62,19 @@ class Worker:
                     queue.forget(key)
                 else:
                     queue.add_rate_limited(key, Priority.BULK)
+            except Exception:
+                log.exception("object not placed, will retry", extra=self._extra(key))
+                queue.add_rate_limited(key, Priority.BULK)
             finally:
                 queue.done(key)
 
     def _report(self, key: ItemKey, error: ShardingError) -> None:
-        resource = self._placer.placed[key.resource].subject.resource
-        log.warning(
-            "object not placed, will retry" if error.retry is not Retry.NEVER else "object not placed",
-            extra={
-                "ring": self._placer.name,
-                "resource": str(resource.group_resource),
-                "namespace": key.namespace,
-                "object": key.name,
-                "error": str(error),
-            },
-        )
+        message = "object not placed, will retry" if error.retry is not Retry.NEVER else "object not placed"
+        log.warning(message, extra={**self._extra(key), "error": str(error)})
+
+    def _extra(self, key: ItemKey) -> dict[str, str]:
+        resource = str(self._placer.placed[key.resource].subject.resource.group_resource)
+        return {"ring": self._placer.name, "resource": resource, "namespace": key.namespace, "object": key.name}
 
     async def _place(self, key: ItemKey) -> None:
         placer = self._placer
@@ -104,11 +102,17 @@ class Worker:
         match outcome.decision:
             case Decision.IGNORE | Decision.KEEP | Decision.AWAIT:
                 self._placer.take_first_seen(key)
+                if outcome.decision is Decision.KEEP and placed.grouped:
+                    self._placer.groups.stays(meta)
             case Decision.DEFER:
                 if not self._placer.held(key):
                     self._placer.take_first_seen(key)
             case Decision.DRAIN:
+                if placed.grouped:
+                    self._placer.groups.stays(meta)
                 await self._placer.write(placed, meta, patches.drain(self._placer.labels, meta.resource_version), ())
+                if placed.grouped:
+                    self._placer.groups.drained(meta)
                 self._note(key, placed, Decision.DRAIN)
             case Decision.ASSIGN | Decision.MOVE if placed.grouped:
                 self._placer.groups.submit(key, placed, meta)

@@ -1,0 +1,58 @@
+"""Reading the children of owners that are about to change hands.
+
+Does: one consistent read per controlled resource for a whole batch of owners,
+narrowed by label and namespace as far as what is known allows.  Refuses: to
+narrow by what is not known; then every child is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable
+from typing import Final
+
+from sharder.controllers.seen import Placed, SeenMeta, SeenObject
+from sharder.core.ringspec import ResolvedMain, Role
+from shardsdk.kube.api import Api
+from shardsdk.kube.selectors import Selector, not_in
+from shardsdk.protocol.labels import RingLabels
+from shardsdk.protocol.objects import Resource
+
+#: Children are read by namespace while a batch spans no more than this many.
+MAX_NAMESPACES: Final = 3
+
+
+async def read_children(
+    api: Api, placed: Iterable[Placed], main: ResolvedMain, selector: Selector, namespaces: Iterable[str]
+) -> AsyncIterator[tuple[Placed, SeenMeta]]:
+    """Every object of the resources that `main` controls; `namespaces` are those of the owners."""
+    wanted = set(namespaces)
+    for child in placed:
+        subject = child.subject
+        if child.retired or subject.role is not Role.CONTROLLED or subject.main.resource != main.resource:
+            continue
+        for namespace in _narrow(wanted, subject.resource):
+            async for objects in api.stream(
+                subject.resource, namespace, selector=selector, model=SeenObject, metadata_only=True
+            ):
+                for obj in objects:
+                    yield child, obj.metadata
+
+
+def select_children(labels: RingLabels, sources: Iterable[str | None], available: frozenset[str]) -> Selector:
+    """Children on one of `sources`, or on no available shard, or without one.
+
+    An owner whose past is not known (`None`) may have been moved halfway by
+    another leader: then every child is read.  What another owner's children cost
+    is decoding them.
+    """
+    listed = set(sources)
+    if None in listed:
+        return Selector()
+    others = available - listed
+    return Selector(labels=not_in(labels.shard, others)) if others else Selector()
+
+
+def _narrow(names: set[str], resource: Resource) -> list[str | None]:
+    if not resource.namespaced or len(names) > MAX_NAMESPACES or "" in names:
+        return [None]
+    return [*sorted(names)]

@@ -1,0 +1,127 @@
+"""Owners and what they control: what a leader does not know, and groups that cannot move."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shardsdk.errors import Invalid
+from shardsdk.protocol.objects import CLUSTERRINGS
+from shardsdk.testing.memory import Change
+from shardsdk.testing.memoryapi import MemoryApi
+from shardsdk.testing.virtual import VirtualClock, in_virtual_time
+from tests.unit.controllers.stage import CHILDREN, LABELS, OWNERS, Stage, leading, make_stage, names_on, ring, thing
+
+
+class Refusing(MemoryApi):
+    """Some objects cannot be written, some are more than anybody expected."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.refused: set[str] = set()
+        self.bewildering: set[str] = set()
+
+    async def patch(self, resource: Any, name: str, namespace: str | None, body: Any, **more: Any) -> Any:
+        if name in self.bewildering:
+            raise KeyError(name)
+        if name in self.refused:
+            raise Invalid(f"patch {name}: an admission policy refuses it", status=422)
+        return await super().patch(resource, name, namespace, body, **more)
+
+
+def split_families(stage: Stage) -> list[str]:
+    """Owners that got a shard while one of their children was with another; filled as it happens."""
+    split: list[str] = []
+
+    def look(change: Change) -> None:
+        if change.resource != OWNERS.group_resource or change.new is None:
+            return
+        shard = change.new["metadata"].get("labels", {}).get(LABELS.shard)
+        before = (change.old or change.new)["metadata"].get("labels", {}).get(LABELS.shard)
+        if shard is None or shard == before:
+            return
+        for child in stage.server.select(CHILDREN):
+            reference = child["metadata"]["ownerReferences"][0]
+            if reference["uid"] == change.new["metadata"]["uid"] and child["metadata"]["labels"] != {
+                LABELS.shard: shard
+            }:
+                split.append(change.new["metadata"]["name"])
+
+    stage.server.listeners.append(look)
+    return split
+
+
+def create_family(
+    stage: Stage, name: str, *, shard: str | None, children: tuple[str | None, ...], draining: bool = False
+) -> None:
+    owner = stage.create(OWNERS, thing(name, shard=shard, draining=draining))
+    for number, where in enumerate(children):
+        stage.create(CHILDREN, thing(f"{name}-{number}", shard=where, owner=owner))
+
+
+@in_virtual_time
+async def test_what_an_earlier_leader_moved_halfway_is_gathered(clock: VirtualClock) -> None:
+    """Its shard died, half of the children moved, the shard came back and acknowledges to a new leader."""
+    stage = make_stage(clock)
+    split = split_families(stage)
+    stage.create(CLUSTERRINGS, ring(), None)
+    for shard in ("one", "two", "three"):
+        stage.start(shard)
+    [name] = names_on("three", "one", "two", "three")
+    create_family(stage, name, shard="one", children=("two", "one", "three"), draining=True)
+    async with leading(stage):
+        await stage.pass_time(1)
+        stage.acknowledge(name)
+        await stage.until(lambda: stage.label(OWNERS, name) == "three", seconds=10)
+    assert not split
+
+
+@in_virtual_time
+async def test_a_group_that_cannot_move_is_tried_less_and_less_often(clock: VirtualClock) -> None:
+    stage = make_stage(clock, api=Refusing)
+    assert isinstance(stage.api, Refusing)
+    stage.create(CLUSTERRINGS, ring(), None)
+    for shard in ("one", "two"):
+        stage.start(shard)
+    async with leading(stage):
+        await stage.until(lambda: stage.condition("Settled") == "True")
+        create_family(stage, "stuck", shard=None, children=("one",))
+        stage.api.refused.add("stuck-0")
+        before = stage.api.lists.count(CHILDREN.plural)
+        await stage.pass_time(60)
+        assert 5 < stage.api.lists.count(CHILDREN.plural) - before < 30
+        create_family(stage, "fine", shard=None, children=("one", "two"))
+        await stage.until(lambda: stage.label(OWNERS, "fine") is not None, seconds=2)
+        stage.api.refused.clear()
+        await stage.until(lambda: stage.label(OWNERS, "stuck") is not None, seconds=12)
+
+
+@in_virtual_time
+async def test_a_group_goes_on_as_soon_as_its_childrens_shard_can_be_taken_from(clock: VirtualClock) -> None:
+    stage = make_stage(clock)
+    stage.create(CLUSTERRINGS, ring(), None)
+    for shard in ("one", "two", "three"):
+        stage.start(shard)
+    async with leading(stage):
+        await stage.until(lambda: stage.condition("Settled") == "True")
+        create_family(stage, "family", shard=None, children=("gone",))
+        # A lease that nobody has ever seen counts as held for 15 s.
+        took = await stage.until(lambda: stage.label(OWNERS, "family") is not None, seconds=60)
+    assert took < 17
+
+
+@in_virtual_time
+async def test_an_error_that_nobody_expected_stays_with_its_object(clock: VirtualClock) -> None:
+    stage = make_stage(clock, api=Refusing)
+    assert isinstance(stage.api, Refusing)
+    stage.create(CLUSTERRINGS, ring(), None)
+    stage.start("one")
+    stage.api.bewildering.update({"strange", "family-0"})
+    async with leading(stage):
+        create_family(stage, "strange", shard=None, children=())
+        create_family(stage, "family", shard=None, children=(None,))
+        create_family(stage, "fine", shard=None, children=(None,))
+        await stage.until(lambda: stage.label(OWNERS, "fine") == "one", seconds=5)
+        await stage.pass_time(10)
+        stage.api.bewildering.clear()
+        await stage.until(lambda: stage.label(OWNERS, "strange") == "one", seconds=12)
+        await stage.until(lambda: stage.label(OWNERS, "family") == "one", seconds=12)
