@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from shardsdk.runtime.cache import Cache
     from shardsdk.runtime.context import Context
     from shardsdk.runtime.controller import Controller, Done, Requeue, RequeueAfter
+    from shardsdk.runtime.events import EventType
     from shardsdk.runtime.identity import ShardIdentity
     from shardsdk.runtime.manager import Manager
     from shardsdk.runtime.objects import Request
@@ -62,6 +63,7 @@ __all__ = [
     "Context",
     "Controller",
     "Done",
+    "EventType",
     "ExitCode",
     "FenceClosed",
     "LeaseLost",
@@ -106,6 +108,7 @@ _HOMES: Final = {
     "shardsdk.runtime.cache": ("Cache",),
     "shardsdk.runtime.context": ("Context",),
     "shardsdk.runtime.controller": ("Controller", "Done", "Requeue", "RequeueAfter"),
+    "shardsdk.runtime.events": ("EventType",),
     "shardsdk.runtime.identity": ("ShardIdentity",),
     "shardsdk.runtime.manager": ("Manager",),
     "shardsdk.runtime.objects": ("Request",),

@@ -12,6 +12,7 @@ from shardsdk.errors import LeaseLost
 from shardsdk.kube.api import Api
 from shardsdk.protocol.objects import GroupResource, ObjectMeta, Resource
 from shardsdk.runtime.cache import Cache
+from shardsdk.runtime.events import EventRecorder, EventType, Regarding
 from shardsdk.runtime.objects import Request, controller_reference, request_of
 
 T = TypeVar("T")
@@ -24,9 +25,21 @@ class Context(Generic[T]):
     `object` is a copy of the freshest version in the cache, yours to change;
     `metadata` its metadata; `request` its name; `api` the client to write with.
     In a plain function (which runs in a thread) wrap calls of `api` in `run`.
+    `event` tells people, who see it under `kubectl describe`.
     """
 
-    __slots__ = ("_caches", "_cancelled", "_loop", "_thread", "api", "main", "metadata", "object", "request")
+    __slots__ = (
+        "_caches",
+        "_cancelled",
+        "_loop",
+        "_recorder",
+        "_thread",
+        "api",
+        "main",
+        "metadata",
+        "object",
+        "request",
+    )
 
     def __init__(
         self,
@@ -36,6 +49,7 @@ class Context(Generic[T]):
         main: Resource,
         api: Api,
         caches: Mapping[GroupResource, Cache[Any]],
+        recorder: EventRecorder | None = None,
     ) -> None:
         self.request = request
         self.object = thing
@@ -43,6 +57,7 @@ class Context(Generic[T]):
         self.main = main
         self.api = api
         self._caches = caches
+        self._recorder = recorder
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
         self._cancelled = threading.Event()
@@ -66,6 +81,17 @@ class Context(Generic[T]):
     def controller_reference(self) -> dict[str, Any]:
         """The entry of a child's `ownerReferences` that makes this object its controller."""
         return controller_reference(self.main, self.metadata)
+
+    def event(self, event_type: EventType, reason: str, message: str) -> None:
+        """Record an Event about this object: `reason` a constant in CamelCase, `message` a sentence.
+
+        It is written later, counted together with its repeats, and dropped
+        when there are too many.
+        """
+        recorder = self._recorder
+        if recorder is not None:
+            regarding = Regarding.of(self.main, self.metadata)
+            self._on_loop(lambda: recorder.event(regarding, event_type, reason, message))
 
     @property
     def cancelled(self) -> bool:

@@ -30,6 +30,7 @@ from shardsdk.runtime.cache import Cache
 from shardsdk.runtime.context import Context
 from shardsdk.runtime.controller import Controller, Outcome, Waiting
 from shardsdk.runtime.drains import Drains
+from shardsdk.runtime.events import EventRecorder
 from shardsdk.runtime.expectations import Expectations
 from shardsdk.runtime.identity import ShardIdentity
 from shardsdk.runtime.inflight import InFlight
@@ -107,6 +108,7 @@ class ShardedReconciler(Generic[T]):
         clock: Clock,
         rng: Random,
         metrics: Metrics | None = None,
+        recorder: EventRecorder | None = None,
     ) -> None:
         self.name = name
         self.queue: WorkQueue[Request] = WorkQueue(clock, name=name, rate_limit=rate_limit)
@@ -116,6 +118,7 @@ class ShardedReconciler(Generic[T]):
         self._reconcile = reconcile
         self._fence = fence
         self._predicate = predicate
+        self._recorder = recorder
         self._children: dict[GroupResource, Cache[Any]] = {
             cache.resource.group_resource: cache for cache, _ in children
         }
@@ -189,10 +192,9 @@ class ShardedReconciler(Generic[T]):
         metadata = metadata_of(thing)
         notes = _Notes(self, request, metadata)
         api = OwnApi(self._resource.api, self._identity, self._cache.resource, metadata, self._controlled, notes)
+        main, mine = self._cache.resource, private_copy(thing)
         with self._resource.inflight.hold(request):
-            return await self._reconcile(
-                Context(request, private_copy(thing), metadata, self._cache.resource, api, self._children)
-            )
+            return await self._reconcile(Context(request, mine, metadata, main, api, self._children, self._recorder))
 
     def _admit(self, request: Request) -> T | Waiting | None:
         """The guard: the freshest cached object, if it may be reconciled now; `None`: not by us."""

@@ -14,6 +14,7 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from enum import Enum
 from random import Random
 from typing import Any, Final
@@ -25,6 +26,7 @@ from shardsdk.protocol.objects import GroupResource
 from shardsdk.runtime.cache import Cache
 from shardsdk.runtime.context import Context
 from shardsdk.runtime.controller import Outcome
+from shardsdk.runtime.events import EventRecorder
 from shardsdk.runtime.identity import ShardIdentity
 from shardsdk.runtime.metrics import Metrics
 from shardsdk.runtime.sharded import ShardedReconciler, ShardedResource
@@ -35,6 +37,8 @@ log = logging.getLogger(__name__)
 
 #: How long a reconcile that was cancelled because the time for stopping is over may take to end.
 CANCEL_SECONDS: Final = 2.0
+#: How long writing the last Events may take; they are hints, and the lease waits.
+FLUSH_SECONDS: Final = 1.0
 
 
 class Ended(Enum):
@@ -67,6 +71,7 @@ class Workload:
         self._clock = clock
         self._rng = rng
         self._metrics = metrics
+        self._recorder = EventRecorder(api, identity.ring.ring, clock, rng)
         self._threads: Threads | None = None
         self._caches: dict[GroupResource, Cache[Any]] = {}
         self._resources: dict[GroupResource, ShardedResource[Any]] = {}
@@ -81,6 +86,7 @@ class Workload:
         background: list[asyncio.Task[Any]] = [
             *(asyncio.create_task(cache.run(), name=f"cache/{name}") for name, cache in self._caches.items()),
             *(asyncio.create_task(each.drains.run(), name="drains") for each in self._resources.values()),
+            asyncio.create_task(self._recorder.run(), name="events"),
         ]
         working = [asyncio.create_task(each.run(), name=each.name) for each in self._reconcilers]
         stopping = asyncio.create_task(stop.wait())
@@ -95,6 +101,7 @@ class Workload:
             for task in working:
                 task.cancel()
             _, running = await asyncio.wait(working, timeout=CANCEL_SECONDS)
+            await self._flush_events()
             return Ended.STUCK if running else ended
         except asyncio.CancelledError:
             await self._stop_feeding()
@@ -129,6 +136,11 @@ class Workload:
         for resource in self._resources.values():
             await resource.drains.stop()
 
+    async def _flush_events(self) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(FLUSH_SECONDS):
+                await self._recorder.flush()
+
     # -- building -----------------------------------------------------------
 
     def _make_reconciler(self, spec: ControllerSpec[Any]) -> ShardedReconciler[Any]:
@@ -146,6 +158,7 @@ class Workload:
             clock=self._clock,
             rng=self._rng,
             metrics=self._metrics,
+            recorder=self._recorder,
         )
 
     def _resource(self, spec: ControllerSpec[Any]) -> ShardedResource[Any]:

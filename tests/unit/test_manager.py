@@ -17,6 +17,7 @@ from shardsdk.kube.api import Api
 from shardsdk.protocol.objects import LEASES, PartialObject
 from shardsdk.runtime.context import Context
 from shardsdk.runtime.controller import Controller
+from shardsdk.runtime.events import EVENTS, EventType
 from shardsdk.runtime.manager import Manager, World
 from shardsdk.runtime.process import ExitCode
 from shardsdk.runtime.shardlease import ShardLease
@@ -162,6 +163,24 @@ async def test_stopping_cancels_what_takes_too_long_and_then_releases(clock: Vir
     assert await process is ExitCode.OK
     assert ended == pytest.approx([13])
     assert stage.holder() == ""
+
+
+@in_virtual_time
+async def test_events_of_the_last_reconcile_are_written_before_the_lease_is_released(clock: VirtualClock) -> None:
+    stage = Stage(clock)
+
+    async def tell(context: Ctx) -> None:
+        await clock.sleep(20)
+        context.event(EventType.NORMAL, "Checked", "everything is as it should be")
+
+    stage.secret("mine")
+    process = stage.start(manager := stage.manager(tell))
+    await clock.sleep(5)
+    manager.stopping.set()
+    assert await process is ExitCode.OK
+    (event,) = stage.server.select(EVENTS)
+    assert (event["involvedObject"]["name"], event["reason"]) == ("mine", "Checked")
+    assert int(event["metadata"]["resourceVersion"]) < int(stage.lease()["metadata"]["resourceVersion"])
 
 
 @in_virtual_time

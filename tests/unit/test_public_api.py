@@ -21,6 +21,7 @@ PUBLIC = [
     "Context",
     "Controller",
     "Done",
+    "EventType",
     "ExitCode",
     "FenceClosed",
     "LeaseLost",
