@@ -350,18 +350,14 @@ class Keeper:
         return Read(self._timeout(at))
 
     def _timeout(self, at: Moment) -> float:
-        return min(self._timings.request_timeout, self._limit - at.monotonic)
-
-    @property
-    def _limit(self) -> float:
-        """When the current phase must be over."""
+        """How long a request may take: while holding, no more than leaves time for another one."""
         match self.phase:
             case Phase.HOLDING:
-                return self._deadlines.step_down_at
+                return self._timings.renewal_timeout(self._deadlines.step_down_at - at.monotonic)
             case Phase.LEAVING:
-                return self._leave_until
+                return min(self._timings.request_timeout, self._leave_until - at.monotonic)
             case Phase.SEEKING | Phase.LOST | Phase.LEFT:
-                return math.inf
+                return self._timings.request_timeout
             case unknown:
                 assert_never(unknown)
 

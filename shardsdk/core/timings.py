@@ -64,11 +64,19 @@ class LeaseTimings:
 
     @property
     def request_timeout(self) -> float:
-        """How long one request may take: half the deadline, so that one hung request leaves time for another.
+        """How long one request may take while nothing depends on it.
 
-        Source: client-go resourcelock.NewFromKubeconfig.
+        Source: client-go resourcelock.NewFromKubeconfig, half the deadline.
         """
         return self.renew_deadline / 2
+
+    def renewal_timeout(self, left: float) -> float:
+        """How long a request may take when the deadline is `left` seconds away.
+
+        Half of that, so that a hung one leaves time for others and a slow API
+        server still gets its time; at last all of it, not ever smaller pieces.
+        """
+        return max(left / 2, min(left, self.renew_deadline / 4))
 
     def after(self, sent: float) -> Deadlines:
         """The deadlines of a renewal whose sending began at `sent`."""
