@@ -277,3 +277,10 @@ async def test_a_cancelled_server_frees_its_port() -> None:
         port = server.port
     with bind(BindAddress("127.0.0.1", port)) as again:
         assert again.getsockname()[1] == port
+
+
+def test_answers_are_sent_without_waiting_for_receipts() -> None:
+    with bind(BindAddress("127.0.0.1", 0)) as listener, socket.create_connection(listener.getsockname()):
+        connection, _ = listener.accept()
+        with connection:
+            assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
