@@ -437,10 +437,10 @@ def test_timings_are_validated_with_a_sentence() -> None:
         ElectionTimings(renew_deadline=20)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(4))
 @in_virtual_time
 async def test_whatever_happens_no_two_may_write_and_somebody_leads_again(clock: VirtualClock, seed: int) -> None:
-    """Five candidates, an hour of faults, pauses and crashes."""
+    """Five candidates, half an hour of faults and pauses."""
     rng = random.Random(seed)
     world = Candidates(clock)
     holds: dict[str, Hold] = {}
@@ -473,7 +473,7 @@ async def test_whatever_happens_no_two_may_write_and_somebody_leads_again(clock:
         process.start(candidate(process.name, api))
         apis.append(api)
         processes.append(process)
-    for _ in range(7200):
+    for _ in range(4000):
         await asyncio.sleep(0.5)
         check()
         match rng.randrange(40):

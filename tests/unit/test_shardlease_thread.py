@@ -71,7 +71,7 @@ async def test_while_the_loop_is_blocked_the_fence_closes_and_the_deadline_is_to
     async def work() -> None:
         async with lease:
             api.fault = Fault.REFUSED
-            block(2.5)
+            block(3)
             assert len(told) == 1
             assert told[0] <= 0
             assert lease.fence.remaining() <= 0
