@@ -88,11 +88,11 @@ async def run_sharder(folder: Path, config: dict[str, Any], kubeconfig: Path, **
     return Ended(process.returncode, [line for line in errors.decode().splitlines() if line.startswith("sharder: ")])
 
 
-def write_pair(folder: Path) -> Issued:
+def write_pair(folder: Path, certificate: str = "tls.crt", key: str = "tls.key") -> Issued:
     """A serving certificate for the loopback interface as cert-manager would mount it; returns the CA."""
     now = datetime.now(UTC)
     authority = make_authority(now, timedelta(days=1))
     served = issue(authority, ServingNames.of([LOOPBACK]), now, timedelta(days=1))
-    (folder / "tls.key").write_bytes(served.key)
-    (folder / "tls.crt").write_bytes(served.certificate.pem)
+    (folder / key).write_bytes(served.key)
+    (folder / certificate).write_bytes(served.certificate.pem)
     return authority

@@ -29,9 +29,18 @@ def tenures(versions: Sequence[Version]) -> list[tuple[int, float]]:
 
 
 def taken_under_hold(seen: Chronicle, shard: str) -> list[Version]:
-    """What was taken away from `shard` other than by itself; all of it while its lease was the sharder's."""
-    held = tenures(seen.lease(shard))
-    taken = [after for before, after in seen.steps() if before.shard == shard and after.shard != shard and after.shard]
+    """What was taken away from `shard` other than by itself; all of it while its lease was the sharder's.
+
+    A child on an available shard is not taken away: it follows an owner that its shard has let go.
+    """
+    leases = seen.lease(shard)
+    held = tenures(leases)
+    taken = [
+        after
+        for before, after in seen.steps()
+        if before.shard == shard and after.shard not in (None, shard)
+        if after.resource == SECRETS or [each.holder for each in leases if each.at < after.at][-1:] != [shard]
+    ]
     for each in taken:
         assert any(begin < each.at < end for begin, end in held), f"{each.name} at {each.at}, held {held}"
     return taken
