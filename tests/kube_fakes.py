@@ -144,6 +144,9 @@ class ScriptedApi:
         self.clock = clock
         self.scripts = [list(script) for script in scripts]
         self.asked: list[Asked] = []
+        #: Watches that were asked for while another one was still open.
+        self.overlaps = 0
+        self.page_size = 2
         self.idle = asyncio.Event()
 
     @property
@@ -159,6 +162,7 @@ class ScriptedApi:
         resource_version: str | None = None,
         **_: Any,
     ) -> AsyncIterator[WatchEvent]:
+        self.overlaps += any(not each.closed for each in self.asked)
         asked = Asked("watch", resource_version, selector)
         self.asked.append(asked)
         try:
@@ -176,12 +180,23 @@ class ScriptedApi:
         on_version: Callable[[str], None],
         **_: Any,
     ) -> AsyncIterator[list[PartialObject]]:
-        self.asked.append(Asked("list", None, selector))
-        async for event in self._play():
-            if event.initial_end:
-                on_version(event.resource_version)
-            elif event.object is not None:
-                yield [event.object]
+        self.asked.append(Asked("list", None, selector, closed=True))
+        page: list[PartialObject] = []
+        try:
+            async for event in self._play():
+                if event.initial_end:
+                    on_version(event.resource_version)
+                elif event.object is not None:
+                    page.append(event.object)
+                if len(page) == self.page_size:
+                    yield page
+                    page = []
+        except ShardingError:
+            if page:
+                yield page
+            raise
+        if page:
+            yield page
 
     async def _play(self) -> AsyncIterator[WatchEvent]:
         script: list[Step] = self.scripts.pop(0) if self.scripts else [Hold()]

@@ -34,6 +34,10 @@ PAGE_AT_ONCE_BYTES: Final = 512 * 1024
 STREAM_FAILURES_MAX: Final = 2
 #: A stream of initial events that says nothing for so long is taken for dead.
 STREAM_SILENCE_SECONDS: Final = 30.0
+#: An API server answers a watch as soon as it has accepted it, events or none.
+#: One that does not answer hangs, and another try may reach another one: nobody
+#: should stay blind for as long as an accepted watch may be silent.
+OPEN_SECONDS: Final = 15.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +145,7 @@ class Reader:
             timeout_seconds=since.timeout_seconds,
             metadata_only=what.metadata_only,
         )
-        response = await self._transport.open(call, answer_seconds=since.silence_seconds)
+        response = await self._transport.open(call, answer_seconds=min(since.silence_seconds, OPEN_SECONDS))
         events = read_events(response.content, codec_of(what.model), call.target, silence_seconds=since.silence_seconds)
         try:
             if since.resource_version is not None:

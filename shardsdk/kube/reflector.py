@@ -342,8 +342,6 @@ class Reflector(Generic[T]):
         if self._transform is not None:
             thing = self._transform(thing)
         if gone:
-            if listing is not None:
-                listing.seen.discard(key)
             self._remove(key, thing, initial=listing is not None)
             return
         if listing is not None:

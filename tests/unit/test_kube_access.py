@@ -475,3 +475,18 @@ async def test_a_short_lived_token_is_renewed_at_a_fifth_of_its_life() -> None:
     await asyncio.sleep(0)
     assert asked == [False, False]
     assert await credentials.header() == "t2"
+
+
+async def test_threads_share_one_access_and_one_renewal(tmp_path: Path) -> None:
+    """A shard's keeper has a thread, an event loop and a client of its own."""
+    clock = InstantClock()
+    access = await load(tmp_path, kubeconfig(tmp_path, plugin(tmp_path, {"token": "COUNT"})), clock=clock)
+    clock.at += RENEWAL_PAUSE_SECONDS
+
+    async def use() -> tuple[bool, str | None]:
+        return await access.credentials.renew("Bearer 1"), await authorization(access)
+
+    results = await asyncio.gather(*(asyncio.to_thread(asyncio.run, use()) for _ in range(4)))
+    assert (True, "Bearer 2") in results
+    assert {header for _, header in results} <= {"Bearer 1", "Bearer 2"}
+    assert runs(tmp_path) == 2

@@ -363,6 +363,55 @@ async def test_a_restart_asked_for_by_the_handler_is_obeyed() -> None:
     running.cancel()
 
 
+async def test_a_restart_asked_for_while_a_list_completes_is_not_answered_by_that_list() -> None:
+    second = Hold()
+    first: list[Step] = [added("a", 1), listed(5), Gone("410")]
+    api = ScriptedApi(InstantClock(), first, [listed(7)], [second, listed(9)])
+    waiting: list[asyncio.Future[None]] = []
+
+    def handler(delta: Delta[PartialObject]) -> None:
+        if delta.kind is EventKind.DELETED:  # told while the second list completes
+            waiting.append(asyncio.ensure_future(reflector.listed(reflector.restart())))
+
+    reflector, _ = reflect(api, handler=handler)
+    running = asyncio.ensure_future(reflector.run())
+    await api.idle.wait()
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert not waiting[0].done()
+    second.gate.set()
+    await waiting[0]
+    running.cancel()
+
+
+async def test_a_restart_closes_the_old_connection_before_it_opens_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shardsdk.kube.reflector.TURN_EVENTS", 1)
+    api = ScriptedApi(InstantClock(), [listed(5), *[added(f"o{number}", number + 6) for number in range(50)], Hold()])
+    api.scripts.append([listed(99)])
+    reflector, _ = reflect(
+        api, handler=lambda delta: reflector.restart() if delta.object.metadata.name == "o9" else None
+    )
+    running = asyncio.ensure_future(reflector.run())
+    await api.idle.wait()
+    assert [each.version for each in api.asked[:2]] == [None, None]
+    assert api.overlaps == 0
+    running.cancel()
+
+
+async def test_a_restart_makes_pauses_short_again() -> None:
+    api = ScriptedApi(InstantClock(), *[[ConnectionFailed("refused")] for _ in range(6)], [Hold()])
+    api.scripts.append([ConnectionFailed("refused")])
+    reflector, _ = reflect(api)
+    running = asyncio.ensure_future(reflector.run())
+    await api.idle.wait()
+    reflector.restart()
+    while len(api.clock.pauses) < 7:
+        await asyncio.sleep(0)
+    assert api.clock.pauses[5] > 3.0
+    assert api.clock.pauses[6] <= 0.2
+    running.cancel()
+
+
 async def test_a_restart_ends_a_pause() -> None:
     class Stuck(InstantClock):
         async def sleep(self, seconds: float) -> None:
@@ -426,9 +475,11 @@ async def test_the_same_failure_is_a_warning_only_once(caplog: pytest.LogCapture
         assert levels == [logging.WARNING, *[logging.DEBUG] * 4]
 
 
-async def test_a_flood_of_events_leaves_room_for_other_tasks() -> None:
+@pytest.mark.parametrize("before", [[], [[Invalid("no initial events here")]]], ids=["stream", "pages"])
+async def test_a_flood_leaves_room_for_other_tasks(before: list[list[Step]]) -> None:
     many: list[Step] = [added(f"o{number}", number + 1) for number in range(5_000)]
-    api = ScriptedApi(InstantClock(), [*many, listed(6_000)])
+    api = ScriptedApi(InstantClock(), *before, [*many, listed(6_000)])
+    api.page_size = 5_000
     reflector, _ = reflect(api)
     running = asyncio.ensure_future(reflector.run())
     turns = 0
