@@ -28,6 +28,8 @@ log = logging.getLogger(__name__)
 
 #: How often the sums are looked at that people see.
 SUMMARY_SECONDS: Final = 1.0
+#: Pause before a placer is begun anew that ended with an error.
+RESTART_SECONDS: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +69,8 @@ class PlacementController:
     """The placers of all rings.
 
     `retired_of(ring)` names resources that the ring listed once and whose
-    objects may still be labelled, each with whether it was controlled.
+    objects may still be labelled, each with whether it was controlled; `None`
+    while what the ring lists now has not been written down.
     """
 
     def __init__(
@@ -128,7 +131,10 @@ class PlacementController:
                     self._wake.clear()
                     dirty, self._dirty = self._dirty, set()
                     for ring in sorted(dirty):
-                        self._follow(tasks, ring)
+                        try:
+                            self._follow(tasks, ring)
+                        except Exception:
+                            log.exception("ring not placed", extra={"ring": ring})
         finally:
             unsubscribe()
 
@@ -152,60 +158,87 @@ class PlacementController:
             if excluded_by_name(ring) is not None:
                 continue
             if self._namespaces.covered(ring, before) != self._namespaces.covered(ring, after):
-                running.placer.resync.namespace_changed(name)
+                running.placer.namespace_changed(name)
 
     def _follow(self, tasks: asyncio.TaskGroup, ring: str) -> None:
         entry = self._registry.entry(ring)
         running = self._running.get(ring)
         resolved = entry.resolved if entry is not None else None
-        retired = self._retired_of(ring) if resolved is not None else ()
-        if resolved is None or retired is None:
+        if entry is None or resolved is None:
             self._stop(ring)
+            return
+        retired = self._retired_of(ring)
+        same = running is not None and running.placer.ring.spec.uid == resolved.spec.uid
+        if retired is None:
+            if not same:
+                self._stop(ring)
             return
         if running is not None and running.placer.ring == resolved and running.retired == retired:
             return
-        self._stop(ring)
+        before = self._stop(ring)
         placer = Placer(self._make_surroundings(), resolved, retired)
-        assert entry is not None
         placer.set_membership(entry.membership)
-        self._running[ring] = _Running(placer, tasks.create_task(placer.run()), retired)
+        self._running[ring] = _Running(placer, tasks.create_task(self._run_placer(ring, placer, before)), retired)
 
-    def _stop(self, ring: str) -> None:
+    async def _run_placer(self, ring: str, placer: Placer, before: asyncio.Task[None] | None) -> None:
+        """Run a placer once nothing of the one before it can be executed any more."""
+        if before is not None:
+            await asyncio.wait([before])
+        await placer.around.api.writes_settled()
+        try:
+            await placer.run()
+        except Exception:
+            log.exception("placement of a ring failed, begins anew", extra={"ring": ring})
+        if (running := self._running.get(ring)) is not None and running.placer is placer:
+            del self._running[ring]
+            await self._clock.sleep(RESTART_SECONDS)
+            self.refresh(ring)
+
+    def _stop(self, ring: str) -> asyncio.Task[None] | None:
+        """End the ring's placer; returns its task, which may need a moment."""
         running = self._running.pop(ring, None)
-        if running is not None:
-            running.task.cancel()
-            self._on_summary(ring, Summary())
+        if running is None:
+            return None
+        running.task.cancel()
+        self._on_summary(ring, Summary())
+        return running.task
 
     # -- for people --------------------------------------------------------
 
     async def _summarize(self) -> None:
         while True:
             for ring, running in self._running.items():
-                self._on_summary(ring, summarize(running.placer))
+                try:
+                    self._on_summary(ring, summarize(running.placer))
+                except Exception:
+                    log.exception("state of a ring not summed up", extra={"ring": ring})
             await self._clock.sleep(SUMMARY_SECONDS)
 
 
 def summarize(placer: Placer) -> Summary:
     """What the placer's ring waits for."""
     counts: dict[tuple[Kind, GroupResource], int] = {}
-    oldest: OldestDrain | None = None
-    now = placer.around.clock.monotonic()
     for index, placed in enumerate(placer.placed):
         group_resource = placed.subject.resource.group_resource
         for kind in Kind:
             selection = placer.selection(index, kind)
             if selection is not None:
                 counts[kind, group_resource] = len(selection)
-        draining = placer.selection(index, Kind.DRAINING)
-        for obj in draining.values() if draining is not None else ():
-            meta = obj.metadata
-            seconds = now - placer.drains_since.get((index, meta.uid), now)
-            if oldest is None or seconds > oldest.seconds:
-                shard = meta.label(placer.labels.shard) or ""
-                oldest = OldestDrain(group_resource, meta.namespace, meta.name, shard, seconds)
     failures = tuple((placed.subject.resource.group_resource, kind, error) for placed, kind, error in placer.failures())
     clean = frozenset(placed.subject.resource.group_resource for placed in placer.resync.retired_clean)
-    return Summary(placer.resync.settled, counts, oldest, failures, clean)
+    return Summary(placer.resync.settled, counts, _oldest_drain(placer), failures, clean)
+
+
+def _oldest_drain(placer: Placer) -> OldestDrain | None:
+    for key, since in placer.drains_since.items():
+        selection = placer.selection(key.resource, Kind.DRAINING)
+        obj = selection.get(key.namespace, key.name) if selection is not None else None
+        if obj is None:
+            continue
+        shard = obj.metadata.label(placer.labels.shard) or ""
+        resource = placer.placed[key.resource].subject.resource.group_resource
+        return OldestDrain(resource, key.namespace, key.name, shard, placer.around.clock.monotonic() - since)
+    return None
 
 
 def retire(resource: Resource, *, controlled: bool) -> Placed:

@@ -57,7 +57,8 @@ class Placer:
         self.membership = Membership()
         self.placed = tuple(Placed(subject) for subject in ring.subjects()) + retired
         self.slots = asyncio.Semaphore(around.concurrent_moves)
-        self.drains_since: dict[tuple[int, str], float] = {}
+        #: Since when objects drain, those that have been draining longest first.
+        self.drains_since: dict[ItemKey, float] = {}
         self._first_seen: dict[ItemKey, float] = {}
         self._misplaced: dict[ItemKey, SeenObject] = {}
         self._room = asyncio.Event()
@@ -80,7 +81,7 @@ class Placer:
         placed = self.placed[index]
         around = self.around
         source = Source(
-            around.api, placed.subject.resource, around.clock, around.rng, around.sync_period_seconds
+            around.api, placed.subject.resource, self.labels, around.clock, around.rng, around.sync_period_seconds
         )  # fmt: skip
         kinds = [Kind.STRANDED, Kind.DRAINING]
         watch_controlled = self.ring.spec.watch_unassigned_controlled
@@ -162,6 +163,14 @@ class Placer:
         self.offer_all(Kind.UNASSIGNED, Kind.STRANDED)
         self.groups.retry()
 
+    def namespace_changed(self, namespace: str) -> None:
+        """A namespace came into the ring's scope or left it."""
+        if not self.around.scope.covers(self.ring, namespace):
+            for (index, kind), selection in self._selections.items():
+                for obj in selection.leave(namespace) if kind is Kind.UNASSIGNED else ():
+                    self._first_seen.pop(ItemKey(index, namespace, obj.metadata.name), None)
+        self.resync.namespace_changed(namespace)
+
     # -- what others ask -------------------------------------------------
 
     def selection(self, index: int, kind: Kind) -> Selection | None:
@@ -188,7 +197,7 @@ class Placer:
         for (_, kind), selection in self._selections.items():
             if kind is not Kind.STRANDED:
                 continue
-            if any(obj.metadata.label(self.labels.shard) == shard for obj in selection.values()):
+            if shard in selection.shards():
                 return True
             known &= selection.synced
         followed = shard not in self.membership.available and self.membership == self._membership_wanted
@@ -209,21 +218,15 @@ class Placer:
 
     def stranded_shards(self) -> set[str]:
         """The shards that are not available and have objects."""
-        return {
-            shard
-            for (_, kind), selection in self._selections.items()
-            if kind is Kind.STRANDED
-            for obj in selection.values()
-            if (shard := obj.metadata.label(self.labels.shard)) is not None
-        }
+        stranded = (selection for (_, kind), selection in self._selections.items() if kind is Kind.STRANDED)
+        return {shard for selection in stranded for shard in selection.shards()}
 
     def hold_acquired(self, shard: str) -> None:
         """Objects may be taken away from `shard` from now on."""
         for (index, kind), selection in self._selections.items():
             if kind is Kind.STRANDED:
-                for obj in selection.values():
-                    if obj.metadata.label(self.labels.shard) == shard:
-                        self.offer(index, obj)
+                for obj in selection.of_shard(shard):
+                    self.offer(index, obj)
         self.groups.retry()
 
     # -- feeding ---------------------------------------------------------
@@ -273,12 +276,12 @@ class Placer:
 
     def _on_draining(self, index: int, delta: Delta[SeenObject]) -> None:
         meta = delta.object.metadata
-        since = (index, meta.uid)
+        key = ItemKey(index, meta.namespace, meta.name)
         if delta.kind is EventKind.DELETED:
-            self.drains_since.pop(since, None)
+            self.drains_since.pop(key, None)
             self.resync.emptied()
             return
-        self.drains_since.setdefault(since, self.around.clock.monotonic())
+        self.drains_since.setdefault(key, self.around.clock.monotonic())
         self.resync.moving()
 
     def _on_synced(self) -> None:

@@ -11,17 +11,24 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Final, Protocol
 
 from sharder.controllers.placement import Summary, retire
 from sharder.controllers.registry import Change, Registry, RingEntry
+from sharder.controllers.ringstatus import health_of, only_settling, placed_resources, was, worth_a_look
 from sharder.controllers.seen import Placed
 from sharder.controllers.selections import Kind
 from sharder.core.ringspec import ResolvedRing, Role
-from sharder.core.status import Health, MissingRule, Unsettled, changed_conditions, conditions_of, render_status
+from sharder.core.status import (
+    ConditionType,
+    MissingRule,
+    changed_conditions,
+    conditions_of,
+    render_status,
+)
 from sharder.core.webhookconfig import render_webhook, webhook_name
 from shardsdk.errors import FenceClosed, Forbidden, NotFound, Retry, ShardingError
 from shardsdk.kube.api import Api, Fence, PatchKind
@@ -29,7 +36,7 @@ from shardsdk.kube.clock import Clock
 from shardsdk.kube.reflector import Delta, Reflector
 from shardsdk.kube.selectors import Selector, exists
 from shardsdk.protocol.labels import LEASE_RING_LABEL
-from shardsdk.protocol.objects import CLUSTERRINGS, GroupResource, PartialObject, Resource
+from shardsdk.protocol.objects import CLUSTERRINGS, PartialObject, Resource
 from shardsdk.runtime.events import EventType, Regarding
 from shardsdk.runtime.queue import Priority, RateLimit, WorkQueue
 
@@ -46,6 +53,10 @@ GRANTED_SECONDS: Final = 60.0
 DENIED_SECONDS: Final = 3.0
 #: A drain that waits longer than this shows as a condition and an Event.
 DRAIN_ALARM_SECONDS: Final = 60.0
+#: How long somebody else's change of a webhook configuration stays.
+REPAIR_SECONDS: Final = 0.5
+#: Between two writes of a status that differ in numbers only: while much moves, they always do.
+STATUS_SECONDS: Final = 3.0
 #: Rings worked on side by side.
 WORKERS: Final = 2
 FIELD_MANAGER: Final = "sharder"
@@ -76,7 +87,10 @@ class _Known:
     asked_for: ResolvedRing | None = None
     summary: Summary = field(default_factory=Summary)
     applied: dict[str, Any] | None = None
-    retired: tuple[Placed, ...] | None = None
+    applied_version: str = ""
+    shown_at: float = float("-inf")
+    retired: tuple[Placed, ...] = ()
+    noted: ResolvedRing | None = None
     failure: str | None = None
 
 
@@ -121,14 +135,19 @@ class RingController:
     # -- what others ask ---------------------------------------------------
 
     def retired_of(self, ring: str) -> tuple[Placed, ...] | None:
-        """Resources taken off the ring's list whose objects may be labelled still; `None`: not known yet."""
-        known = self._known.get(ring)
-        return known.retired if known is not None else None
+        """Resources taken off the ring's list whose objects may be labelled still.
+
+        `None`: not known yet, or what the ring lists now is not written down yet.
+        """
+        known, entry = self._known.get(ring), self._registry.entry(ring)
+        return known.retired if known is not None and entry is not None and known.noted == entry.resolved else None
 
     def on_summary(self, ring: str, summary: Summary) -> None:
         """Take over what placement found."""
-        known = self._known.setdefault(ring, _Known())
-        if _rounded(known.summary, self._drain_alarm_seconds) != _rounded(summary, self._drain_alarm_seconds):
+        known = self._known.get(ring)
+        if known is None:
+            return
+        if worth_a_look(known.summary, self._drain_alarm_seconds) != worth_a_look(summary, self._drain_alarm_seconds):
             self._queue.add(ring)
         known.summary = summary
         if any(isinstance(error, NotFound) for _, _, error in summary.failures):
@@ -148,7 +167,6 @@ class RingController:
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self.configurations.run())
-                await self.configurations.synced.wait()
                 self.refresh_all()
                 for _ in range(WORKERS):
                     tasks.create_task(self._worker())
@@ -168,9 +186,11 @@ class RingController:
         ring = delta.object.metadata.label(LEASE_RING_LABEL)
         if ring and delta.object.metadata.name == webhook_name(ring):
             known = self._known.get(ring)
-            if known is not None and not delta.initial:
-                known.applied = None
-            self._queue.add(ring)
+            if known is None or delta.initial or delta.object.metadata.resource_version == known.applied_version:
+                return
+            known.applied = None
+            # Not at once: somebody who changes it back each time would keep both of us busy.
+            self._queue.add_after(ring, REPAIR_SECONDS)
 
     async def _worker(self) -> None:
         while (ring := await self._queue.get()) is not None:
@@ -185,6 +205,9 @@ class RingController:
                     self._queue.add_rate_limited(ring)
                 else:
                     self._queue.add_after(ring, DENIED_SECONDS, Priority.BULK)
+            except Exception:
+                log.exception("ring not reconciled, will retry", extra={"ring": ring})
+                self._queue.add_rate_limited(ring)
             finally:
                 self._queue.done(ring)
 
@@ -200,9 +223,9 @@ class RingController:
         known.failure = None
         if resolved is not None and not entry.invalid:
             try:
-                await self._check_permissions(ring, known, resolved)
                 await self._note_placed(entry, known, resolved)
                 await self._apply_webhook(known, resolved)
+                await self._check_permissions(ring, known, resolved)
             except FenceClosed:
                 raise
             except ShardingError as error:
@@ -233,7 +256,7 @@ class RingController:
     async def _note_placed(self, entry: RingEntry, known: _Known, resolved: ResolvedRing) -> None:
         """Write down every resource that may carry the ring's labels, before any object gets one."""
         assert entry.obj is not None
-        before = dict(_placed_resources(entry.obj.status_dict))
+        before = dict(placed_resources(entry.obj.status_dict))
         listed = {each.resource.group_resource: each.role is Role.CONTROLLED for each in resolved.subjects()}
         unserved = set(entry.unserved)
         gone = {
@@ -250,11 +273,18 @@ class RingController:
             await self._patch_status(entry.name, {"placedResources": rendered})
         retired = []
         for name, controlled in sorted(gone.items()):
-            resource = await self._api.discover(name.group, name.resource)
+            try:
+                resource = await self._api.discover(name.group, name.resource)
+            except ShardingError as error:
+                # What is no longer listed must not keep the rest from being placed.
+                extra = {"ring": entry.name, "resource": str(name), "error": str(error)}
+                log.warning("resource that was taken off the ring not looked up, will retry", extra=extra)
+                self._queue.add_after(entry.name, GRANTED_SECONDS, Priority.BULK)
+                continue
             if resource is not None:
                 retired.append(retire(resource, controlled=controlled))
-        if known.retired != tuple(retired):
-            known.retired = tuple(retired)
+        if known.retired != tuple(retired) or known.noted != resolved:
+            known.retired, known.noted = tuple(retired), resolved
             self._on_retired(entry.name)
 
     # -- webhook configuration ---------------------------------------------
@@ -271,11 +301,11 @@ class RingController:
         )
         if wanted == known.applied:
             return
-        await self._api.patch(
+        made = await self._api.patch(
             WEBHOOK_CONFIGURATIONS, wanted["metadata"]["name"], None, wanted, kind=PatchKind.APPLY,
             field_manager=FIELD_MANAGER, force=True, fences=(self._leader,),
         )  # fmt: skip
-        known.applied = wanted
+        known.applied, known.applied_version = wanted, made.metadata.resource_version
         log.info("webhook configuration applied", extra={"ring": resolved.spec.name})
 
     async def _remove_webhook(self, ring: str, known: _Known) -> None:
@@ -292,37 +322,11 @@ class RingController:
 
     # -- status ------------------------------------------------------------
 
-    def _health(self, entry: RingEntry, known: _Known) -> Health:
-        summary = known.summary
-        counts = Unsettled(
-            unassigned=summary.count(Kind.UNASSIGNED),
-            stranded=summary.count(Kind.STRANDED),
-            draining=summary.count(Kind.DRAINING),
-        )
-        oldest = summary.oldest_drain
-        stuck = oldest is not None and oldest.seconds >= self._drain_alarm_seconds
-        assert entry.obj is not None
-        return Health(
-            generation=entry.obj.metadata.generation,
-            problems=entry.invalid.problems if entry.invalid is not None else (),
-            failure=known.failure,
-            shards=len(entry.leases),
-            available=len(entry.membership.available),
-            ambiguous=entry.membership.ambiguous,
-            unusable=entry.membership.unusable,
-            missing=entry.unserved,
-            denied=known.denied,
-            unsettled=counts if counts or summary.settled else None,
-            stuck_drains=(f"{oldest.resource} {oldest.namespace}/{oldest.name} on shard {oldest.shard}",)
-            if oldest is not None and stuck
-            else (),
-        )
-
     async def _show(self, entry: RingEntry, known: _Known) -> None:
         if entry.obj is None or (entry.resolved is None and entry.invalid is None):
             return
         before = entry.obj.status_dict
-        health = self._health(entry, known)
+        health = health_of(entry, known.summary, known.failure, known.denied, self._drain_alarm_seconds)
         self._on_conditions(entry.name, {each.type.value: each.status for each in conditions_of(health)})
         status = render_status(health, before, self._clock.now())
         summary = known.summary
@@ -331,13 +335,19 @@ class RingController:
         status["draining"] = summary.count(Kind.DRAINING)
         if all(before.get(name) == value for name, value in status.items()):
             return
+        changed = [each for each in changed_conditions(before, status) if not only_settling(before, each)]
+        early = known.shown_at + STATUS_SECONDS - self._clock.monotonic()
+        if early > 0 and not changed and before.get("observedGeneration") == status["observedGeneration"]:
+            self._queue.add_after(entry.name, early, Priority.BULK)
+            return
         await self._patch_status(entry.name, status)
+        known.shown_at = self._clock.monotonic()
         regarding = Regarding.of(CLUSTERRINGS, entry.obj.metadata)
-        for condition in changed_conditions(before, status):
+        for condition in changed:
             good = condition["status"] == "True"
-            if condition["status"] == "Unknown" or condition["type"] == "Settled":
+            if condition["status"] == "Unknown" or condition["type"] == ConditionType.SETTLED:
                 continue
-            if good and not _was_bad(before, condition["type"]):
+            if good and not was(before, condition["type"], "False"):
                 continue
             kind = EventType.NORMAL if good else EventType.WARNING
             self._recorder.event(regarding, kind, condition["reason"], condition["message"])
@@ -346,26 +356,3 @@ class RingController:
         await self._api.patch(
             CLUSTERRINGS, ring, None, {"status": status}, subresource="status", fences=(self._leader,)
         )
-
-
-def _placed_resources(status: Mapping[str, Any]) -> Iterator[tuple[GroupResource, bool]]:
-    listed = status.get("placedResources")
-    for each in listed if isinstance(listed, list) else ():
-        if isinstance(each, Mapping) and isinstance(each.get("resource"), str):
-            yield GroupResource(str(each.get("group") or ""), each["resource"]), bool(each.get("controlled"))
-
-
-def _was_bad(status: Mapping[str, Any], condition: str) -> bool:
-    conditions = status.get("conditions")
-    return any(
-        isinstance(each, Mapping) and each.get("type") == condition and each.get("status") == "False"
-        for each in (conditions if isinstance(conditions, list) else ())
-    )
-
-
-def _rounded(summary: Summary, alarm_seconds: float) -> tuple[Any, ...]:
-    """What of a summary is worth a look at the status."""
-    oldest = summary.oldest_drain
-    stuck = (oldest.namespace, oldest.name) if oldest is not None and oldest.seconds >= alarm_seconds else None
-    failures = tuple((resource, kind, type(error)) for resource, kind, error in summary.failures)
-    return summary.settled, summary.counts, stuck, failures, summary.retired_clean

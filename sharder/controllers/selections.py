@@ -20,10 +20,13 @@ from shardsdk.kube.api import Api
 from shardsdk.kube.clock import Clock
 from shardsdk.kube.reflector import Delta, Reflector
 from shardsdk.kube.selectors import Selector, absent, differs, exists, join, not_in
+from shardsdk.kube.store import Key
 from shardsdk.protocol.labels import RingLabels
 from shardsdk.protocol.objects import Resource
 
 Wanted = Callable[[SeenObject], bool]
+
+_BY_SHARD = "shard"
 
 
 class Kind(StrEnum):
@@ -40,6 +43,7 @@ class Source:
 
     api: Api
     resource: Resource
+    labels: RingLabels
     clock: Clock
     rng: Random
     sync_period_seconds: float
@@ -51,7 +55,13 @@ class Source:
         return Reflector(
             self.api, self.resource, selector=selector, model=SeenObject, metadata_only=True,
             keep=wanted, handler=handler, name=name, clock=self.clock, rng=self.rng,
+            indexes={_BY_SHARD: self.shards_of},
         )  # fmt: skip
+
+    def shards_of(self, obj: SeenObject) -> tuple[str, ...]:
+        """The shard that an object is labelled with, if it is."""
+        shard = obj.metadata.label(self.labels.shard)
+        return (shard,) if shard is not None else ()
 
     def poll(self, reflector: Reflector[SeenObject], selector: Selector, wanted: Wanted) -> Poll:
         """What does so where `reflector` may not watch."""
@@ -117,6 +127,28 @@ class Selection:
         if (polled := self._polled()) is not None:
             return iter(list(polled.values()))
         return iter(list(self._reflector.store) if self._reflector is not None else ())
+
+    def shards(self) -> set[str]:
+        """The shards that the objects are labelled with."""
+        if (polled := self._polled()) is not None:
+            return {shard for obj in polled.values() for shard in self._source.shards_of(obj)}
+        return set(self._reflector.store.index_values(_BY_SHARD)) if self._reflector is not None else set()
+
+    def of_shard(self, shard: str) -> list[SeenObject]:
+        """The objects labelled with `shard`."""
+        if (polled := self._polled()) is not None:
+            return [obj for obj in polled.values() if shard in self._source.shards_of(obj)]
+        return self._reflector.store.by_index(_BY_SHARD, shard) if self._reflector is not None else []
+
+    def leave(self, namespace: str) -> list[SeenObject]:
+        """Hold the objects of a namespace no longer, which has left the scope; they are told of as they change."""
+        left = [obj for obj in self.values() if obj.metadata.namespace == namespace]
+        for obj in left:
+            if self._poll is not None and self._poll.objects is not None:
+                self._poll.objects.pop((namespace, obj.metadata.name), None)
+            if self._reflector is not None:
+                self._reflector.store.drop(Key(namespace, obj.metadata.name))
+        return left
 
     def __len__(self) -> int:
         if (polled := self._polled()) is not None:

@@ -6,10 +6,10 @@ from typing import Any
 
 from shardsdk.errors import Invalid
 from shardsdk.protocol.objects import CLUSTERRINGS
-from shardsdk.testing.memory import Change
 from shardsdk.testing.memoryapi import MemoryApi
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
-from tests.unit.controllers.stage import CHILDREN, LABELS, OWNERS, Stage, leading, make_stage, names_on, ring, thing
+from tests.unit.controllers.families import create_family, split_families
+from tests.unit.controllers.stage import CHILDREN, OWNERS, leading, make_stage, names_on, ring
 
 
 class Refusing(MemoryApi):
@@ -26,36 +26,6 @@ class Refusing(MemoryApi):
         if name in self.refused:
             raise Invalid(f"patch {name}: an admission policy refuses it", status=422)
         return await super().patch(resource, name, namespace, body, **more)
-
-
-def split_families(stage: Stage) -> list[str]:
-    """Owners that got a shard while one of their children was with another; filled as it happens."""
-    split: list[str] = []
-
-    def look(change: Change) -> None:
-        if change.resource != OWNERS.group_resource or change.new is None:
-            return
-        shard = change.new["metadata"].get("labels", {}).get(LABELS.shard)
-        before = (change.old or change.new)["metadata"].get("labels", {}).get(LABELS.shard)
-        if shard is None or shard == before:
-            return
-        for child in stage.server.select(CHILDREN):
-            reference = child["metadata"]["ownerReferences"][0]
-            if reference["uid"] == change.new["metadata"]["uid"] and child["metadata"]["labels"] != {
-                LABELS.shard: shard
-            }:
-                split.append(change.new["metadata"]["name"])
-
-    stage.server.listeners.append(look)
-    return split
-
-
-def create_family(
-    stage: Stage, name: str, *, shard: str | None, children: tuple[str | None, ...], draining: bool = False
-) -> None:
-    owner = stage.create(OWNERS, thing(name, shard=shard, draining=draining))
-    for number, where in enumerate(children):
-        stage.create(CHILDREN, thing(f"{name}-{number}", shard=where, owner=owner))
 
 
 @in_virtual_time

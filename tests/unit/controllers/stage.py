@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from prometheus_client import CollectorRegistry
 
+from sharder.controllers.rings import WebhookSettings
 from sharder.core.hashring import HashRing
 from sharder.core.keys import resource_key
 from sharder.replica import Replica, ReplicaSettings
@@ -205,9 +206,11 @@ def make_stage(clock: VirtualClock, *, api: type[MemoryApi] = MemoryApi) -> Stag
 
 
 @asynccontextmanager
-async def leading(stage: Stage, settings: ReplicaSettings = SETTINGS) -> AsyncIterator[Replica]:
+async def leading(
+    stage: Stage, settings: ReplicaSettings = SETTINGS, webhook: WebhookSettings | None = None
+) -> AsyncIterator[Replica]:
     """A replica that leads, until the block is left."""
-    replica = make_replica(stage, settings)
+    replica = make_replica(stage, settings, webhook)
     task = asyncio.create_task(replica.run())
     try:
         await stage.until(lambda: replica.elector.is_leader or task.done())
@@ -222,10 +225,10 @@ async def leading(stage: Stage, settings: ReplicaSettings = SETTINGS) -> AsyncIt
             shard.cancel()
 
 
-def make_replica(stage: Stage, settings: ReplicaSettings = SETTINGS) -> Replica:
+def make_replica(stage: Stage, settings: ReplicaSettings = SETTINGS, webhook: WebhookSettings | None = None) -> Replica:
     """A replica with this stage's connection, not started."""
     return Replica(
-        stage.api, settings, metrics=Metrics.create(CollectorRegistry()), recorder=Mute(), webhook=None,
+        stage.api, settings, metrics=Metrics.create(CollectorRegistry()), recorder=Mute(), webhook=webhook,
         clock=stage.clock, rng=Random(7),
     )  # fmt: skip
 

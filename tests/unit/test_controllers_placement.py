@@ -1,0 +1,114 @@
+"""One placer per ring: what happens to it harms no other ring, and two of them never overlap."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from sharder.controllers.placer import Placer
+from shardsdk.protocol.labels import parse_ring_name
+from shardsdk.protocol.objects import CLUSTERRINGS, LEASES, GroupResource
+from shardsdk.testing.memory import Change
+from shardsdk.testing.virtual import VirtualClock, in_virtual_time
+from tests.unit.controllers.families import create_family, split_families
+from tests.unit.controllers.stage import (
+    CHILDREN,
+    LABELS,
+    OWNERS,
+    RING,
+    SlowApi,
+    leading,
+    lease,
+    make_stage,
+    names_on,
+    ring,
+    thing,
+)
+
+
+@in_virtual_time
+async def test_a_changed_ring_places_nothing_before_what_is_on_its_way_has_arrived(clock: VirtualClock) -> None:
+    stage = make_stage(clock, api=SlowApi)
+    assert isinstance(stage.api, SlowApi)
+    split = split_families(stage)
+    stage.create(CLUSTERRINGS, ring(), None)
+    for shard in ("one", "two"):
+        stage.start(shard)
+    with_three = set(names_on("three", "one", "two", "three", count=100))
+    name = next(each for each in names_on("two", "one", "two", count=100) if each in with_three)
+    async with leading(stage):
+        await stage.until(lambda: stage.condition("Settled") == "True")
+        stage.api.slow[OWNERS.plural] = 5.0
+        create_family(stage, name, shard=None, children=(None, None))
+        await stage.until(lambda: ("patch", OWNERS.plural, name) in stage.api.writes)
+        stage.start("three")
+        stage.server.patch(CLUSTERRINGS, RING, None, {"spec": {"namespaceSelector": {"matchLabels": {}}}})
+        await stage.until(lambda: stage.label(OWNERS, name) is not None, seconds=30)
+        await stage.pass_time(10)
+    assert not split
+
+
+def test_a_placer_that_fails_is_begun_anew_and_harms_no_other_ring(monkeypatch: pytest.MonkeyPatch) -> None:
+    sweep, failures = Placer._sweep, ["ring"]
+
+    async def fail_once(placer: Placer) -> None:
+        if placer.name in failures:
+            failures.remove(placer.name)
+            await asyncio.sleep(1)
+            raise KeyError("nobody expected this")
+        await sweep(placer)
+
+    monkeypatch.setattr(Placer, "_sweep", fail_once)
+
+    @in_virtual_time
+    async def scenario(clock: VirtualClock) -> None:
+        stage = make_stage(clock)
+        stage.create(CLUSTERRINGS, ring(), None)
+        stage.create(CLUSTERRINGS, ring({"resource": CHILDREN.plural}, name="other"), None)
+        stage.start("one")
+        other = lease(clock, "two")
+        other["metadata"]["labels"] = {"alpha.sharding.timebertt.dev/clusterring": "other"}
+        async with leading(stage):
+            stage.create(LEASES, other, "shards")
+            await stage.until(lambda: not failures)
+            await stage.pass_time(2)
+            stage.create(CHILDREN, thing("others"))
+            label = parse_ring_name("other").shard
+            await stage.until(
+                lambda: label in stage.server.get(CHILDREN, "others", "default")["metadata"]["labels"], seconds=2
+            )
+            stage.create(OWNERS, thing("mine"))
+            await stage.until(lambda: stage.label(OWNERS, "mine") == "one", seconds=10)
+
+    scenario()
+
+
+@in_virtual_time
+async def test_a_resource_is_written_down_before_any_of_its_objects_gets_a_label(clock: VirtualClock) -> None:
+    stage = make_stage(clock, api=SlowApi)
+    assert isinstance(stage.api, SlowApi)
+    early: list[Any] = []
+
+    def look(change: Change) -> None:
+        if change.resource == CHILDREN.group_resource and change.new is not None:
+            listed = stage.server.get(CLUSTERRINGS, RING, None).get("status", {}).get("placedResources", [])
+            known = [GroupResource(each["group"], each["resource"]) for each in listed]
+            if LABELS.shard in change.new["metadata"]["labels"] and CHILDREN.group_resource not in known:
+                early.append(change)
+
+    stage.server.listeners.append(look)
+    stage.create(CLUSTERRINGS, ring({"group": OWNERS.group, "resource": OWNERS.plural}), None)
+    stage.start("one")
+    stage.create(CHILDREN, thing("child"))
+    async with leading(stage):
+        await stage.until(lambda: stage.condition("Settled") == "True")
+        stage.api.slow[CLUSTERRINGS.plural] = 2.0
+        both = [{"group": OWNERS.group, "resource": OWNERS.plural}, {"resource": CHILDREN.plural}]
+        stage.server.patch(CLUSTERRINGS, RING, None, {"spec": {"resources": both}})
+        await stage.pass_time(1)
+        stage.create(OWNERS, thing("meanwhile"))
+        await stage.until(lambda: stage.label(OWNERS, "meanwhile") == "one", seconds=1)
+        await stage.until(lambda: stage.label(CHILDREN, "child") == "one", seconds=10)
+    assert not early

@@ -1,0 +1,98 @@
+"""What surrounds a ring: status and webhook configuration, written when they differ and not more often."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from sharder.controllers.rings import WEBHOOK_CONFIGURATIONS, WebhookSettings
+from shardsdk.errors import Forbidden, ServerError
+from shardsdk.protocol.objects import CLUSTERRINGS, GroupResource, Resource
+from shardsdk.testing.memoryapi import MemoryApi
+from shardsdk.testing.virtual import VirtualClock, in_virtual_time
+from tests.unit.controllers.stage import CHILDREN, OWNERS, RING, leading, make_stage, ring, thing
+
+WEBHOOK = WebhookSettings({"url": "https://sharder.example"}, {}, lambda: None)
+
+
+class Forbidding(MemoryApi):
+    """Permissions cannot be asked for, some resources cannot be looked up."""
+
+    hides: frozenset[str] = frozenset()
+
+    async def allowed(self, verb: str, resource: GroupResource, **_: Any) -> bool:
+        raise Forbidden("create selfsubjectaccessreviews.authorization.k8s.io", status=403)
+
+    async def discover(self, group: str, plural: str) -> Resource | None:
+        if plural in self.hides:
+            raise ServerError("the aggregated API server is away", status=503)
+        return await super().discover(group, plural)
+
+
+@in_virtual_time
+async def test_objects_are_placed_although_permissions_cannot_be_asked_for(clock: VirtualClock) -> None:
+    stage = make_stage(clock, api=Forbidding)
+    stage.create(CLUSTERRINGS, ring(), None)
+    stage.start("one")
+    stage.create(OWNERS, thing("it"))
+    async with leading(stage):
+        await stage.until(lambda: stage.label(OWNERS, "it") == "one", seconds=5)
+
+
+@in_virtual_time
+async def test_a_resource_that_was_taken_off_and_cannot_be_looked_up_holds_up_nothing(clock: VirtualClock) -> None:
+    stage = make_stage(clock, api=Forbidding)
+    assert isinstance(stage.api, Forbidding)
+    stage.api.hides = frozenset({CHILDREN.plural})
+    stage.create(CLUSTERRINGS, ring({"group": OWNERS.group, "resource": OWNERS.plural}), None)
+    listed = [{"group": "", "resource": CHILDREN.plural, "controlled": False}]
+    stage.server.patch(CLUSTERRINGS, RING, None, {"status": {"placedResources": listed}})
+    stage.start("one")
+    stage.create(OWNERS, thing("it"))
+    async with leading(stage):
+        await stage.until(lambda: stage.label(OWNERS, "it") == "one", seconds=5)
+        status = stage.server.get(CLUSTERRINGS, RING, None)["status"]
+        assert {"group": "", "resource": CHILDREN.plural, "controlled": False} in status["placedResources"]
+
+
+@in_virtual_time
+async def test_a_steady_stream_of_new_objects_is_no_steady_stream_of_status_writes(clock: VirtualClock) -> None:
+    stage = make_stage(clock)
+    stage.create(CLUSTERRINGS, ring(), None)
+    stage.start("one")
+    stage.api.lag = lambda: 0.1
+    async with leading(stage):
+        await stage.until(lambda: stage.condition("Settled") == "True")
+        before = stage.patches(CLUSTERRINGS)
+        for number in range(120):
+            stage.create(OWNERS, thing(f"generated-{number}"))
+            await stage.pass_time(0.5)
+        assert stage.patches(CLUSTERRINGS) - before <= 2 * 60 / 3 + 2
+        await stage.until(lambda: stage.condition("Settled") == "True", seconds=10)
+
+
+@in_virtual_time
+async def test_a_webhook_configuration_that_somebody_keeps_changing_is_repaired_at_a_calm_pace(
+    clock: VirtualClock,
+) -> None:
+    stage = make_stage(clock)
+    stage.create(CLUSTERRINGS, ring(), None)
+    name = f"clusterring-{RING}"
+
+    async def meddle() -> None:
+        while True:
+            if stage.server.get(WEBHOOK_CONFIGURATIONS, name, None)["webhooks"]:
+                stage.server.patch(WEBHOOK_CONFIGURATIONS, name, None, {"webhooks": []})
+            await stage.pass_time(0.01)
+
+    async with leading(stage, webhook=WEBHOOK):
+        await stage.until(lambda: stage.server.find(WEBHOOK_CONFIGURATIONS, name) is not None)
+        await stage.pass_time(5)
+        assert stage.patches(WEBHOOK_CONFIGURATIONS) <= 2
+        stage.server.patch(WEBHOOK_CONFIGURATIONS, name, None, {"webhooks": []})
+        await stage.until(lambda: bool(stage.server.get(WEBHOOK_CONFIGURATIONS, name, None)["webhooks"]), seconds=2)
+        before = stage.patches(WEBHOOK_CONFIGURATIONS)
+        meddling = asyncio.create_task(meddle())
+        await stage.pass_time(30)
+        meddling.cancel()
+        assert 10 < stage.patches(WEBHOOK_CONFIGURATIONS) - before < 70
