@@ -205,11 +205,17 @@ class _Service:
     async def _stop(self, replica: asyncio.Task[None], webhook: asyncio.Task[None] | None) -> None:
         self._readiness.stopping = True
         limit = self._config.graceful_shutdown_limit
-        if webhook is not None and self._webhook is not None:
-            grace = SERVE_ON_SECONDS if limit is None else min(SERVE_ON_SECONDS, SERVE_ON_SHARE * limit)
-            await self._webhook.stop_gracefully(grace)
-        await _cancel([replica])
-        await self._recorder.flush()
+        try:
+            async with asyncio.timeout(limit):
+                if webhook is not None and self._webhook is not None:
+                    grace = SERVE_ON_SECONDS if limit is None else min(SERVE_ON_SECONDS, SERVE_ON_SHARE * limit)
+                    await self._webhook.stop_gracefully(grace)
+                await _cancel([replica])
+                await self._recorder.flush()
+        except TimeoutError:
+            # The API server is away, most likely: then nobody can lead before the lease has run out anyway.
+            log.warning("not everything could be handed over in time; what is held runs out by itself")
+            return
         log.info("stopped in order")
 
 
