@@ -196,3 +196,16 @@ async def test_a_sharder_that_finds_no_crd_says_so_and_works_once_it_is_installe
         async with breakable.admin() as admin:
             await admin.eventually(RINGS, lambda rings: all(each.get("status") for each in rings) and rings)
             await admin.delete(RINGS, "made-later")
+
+
+async def test_a_sharder_that_is_asked_to_stop_in_an_outage_ends_in_time(breakable: ControlPlane) -> None:
+    async with Installation(breakable, PROCESS_TIMINGS, webhook=False) as installation:
+        replica = await installation.start_sharder("stops")
+        await installation.leader()
+        breakable.apiserver.pause()
+        try:
+            began = asyncio.get_running_loop().time()
+            assert await replica.process.stop() == 0
+            assert asyncio.get_running_loop().time() - began < PROCESS_TIMINGS.graceful_shutdown + 1
+        finally:
+            breakable.apiserver.resume()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import os
 import signal
@@ -134,6 +135,57 @@ async def test_a_stop_is_orderly_requests_are_answered_and_the_leadership_is_han
     assert "stopped in order" in replica.process.log.read_text()
 
 
+async def test_while_one_of_two_replicas_stops_every_object_still_comes_back_labelled(
+    installation: Installation, admin: AdminClient, namespace: str
+) -> None:
+    selector = {"matchLabels": {"kubernetes.io/metadata.name": namespace}}
+    await installation.ring(namespace, {"resources": [{"resource": "secrets"}], "namespaceSelector": selector})
+    renewing = asyncio.create_task(_renew_shard(admin, namespace))
+    try:
+        first, _ = await installation.start_sharder("sharder-a"), await installation.start_sharder("sharder-b")
+        await eventually(lambda: _comes_back_labelled(admin, namespace))
+        stopped = asyncio.Event()
+
+        async def create() -> tuple[int, int]:
+            labelled = missed = 0
+            while not stopped.is_set():
+                good = await _comes_back_labelled(admin, namespace)
+                labelled, missed = labelled + good, missed + (not good)
+            return labelled, missed
+
+        creating = [asyncio.create_task(create()) for _ in range(4)]
+        assert await first.process.stop() == 0
+        stopped.set()
+        answers = await asyncio.gather(*creating)
+        assert sum(missed for _, missed in answers) == 0
+        assert sum(labelled for labelled, _ in answers) > 20
+    finally:
+        renewing.cancel()
+        await admin.delete(RINGS, namespace)
+
+
+async def _comes_back_labelled(admin: AdminClient, namespace: str) -> bool:
+    # A dry run is seen by the webhook and by nothing else.
+    path = f"/api/v1/namespaces/{namespace}/secrets"
+    made = await admin.request("POST", path, body={"metadata": {"name": "probe"}}, query={"dryRun": "All"})
+    return bool(made["metadata"].get("labels"))
+
+
+async def _put_shard(admin: AdminClient, ring: str) -> None:
+    """A shard that holds its lease for longer than any test takes."""
+    metadata = {"name": "s", "labels": {"alpha.sharding.timebertt.dev/clusterring": ring}}
+    held = {"holderIdentity": "s", "leaseDurationSeconds": 600}
+    await admin.create(LEASES, {"metadata": metadata, "spec": held}, ring)
+
+
+async def _renew_shard(admin: AdminClient, ring: str) -> None:
+    """A replica that hears of no lease at all knows that it is behind, so one shard has to renew."""
+    await _put_shard(admin, ring)
+    for number in itertools.count(2):
+        await asyncio.sleep(0.5)
+        await admin.patch(LEASES, "s", {"spec": {"leaseTransitions": number}}, ring)
+
+
 async def test_a_second_signal_ends_it_at_once(installation: Installation) -> None:
     replica = await installation.start_sharder("sharder-a")
     async with calling(replica.webhook_port) as running:
@@ -205,9 +257,7 @@ async def test_metrics_have_the_names_that_dashboards_read_and_all_others(
     spec = {"resources": [{"resource": "secrets"}], "namespaceSelector": selector}
     await installation.ring(namespace, spec)
     replica = await installation.start_sharder("sharder-a")
-    holder = {"holderIdentity": "s", "leaseDurationSeconds": 600}
-    lease = {"metadata": {"name": "s", "labels": {"alpha.sharding.timebertt.dev/clusterring": namespace}}}
-    await admin.create(LEASES, lease | {"spec": holder}, namespace)
+    await _put_shard(admin, namespace)
     try:
         await admin.create("v1/secrets", {"metadata": {"name": "a"}}, namespace)
         await admin.eventually("v1/secrets", lambda found: all(each["metadata"].get("labels") for each in found))
