@@ -30,7 +30,7 @@ from sharder.core.decisions import Decision
 from sharder.core.selectors import LabelSelector
 from sharder.core.takeover import Limits
 from sharder.telemetry import Metrics
-from shardsdk.errors import LeaseLost
+from shardsdk.errors import LeaseLost, ShardingError
 from shardsdk.kube.api import Api, Fence
 from shardsdk.kube.clock import Clock
 from shardsdk.protocol.labels import SHARDER_SERVICE_ACCOUNT, SYSTEM_NAMESPACE
@@ -119,6 +119,12 @@ class Replica:
                 await self.elector.run(self._lead)
             except LeaseLost as error:
                 log.warning("leadership lost; standing by", extra={"error": str(error)})
+            except ShardingError:
+                raise
+            except Exception:
+                # The webhook goes on answering, and another replica may lead.
+                log.exception("controllers failed; standing by")
+                await self._clock.sleep(self._settings.timings.retry_period)
             finally:
                 self._metrics.leading(self._settings.lease_name, False)
 

@@ -152,6 +152,7 @@ class LeaseController:
                     tasks.create_task(self._worker())
         finally:
             unsubscribe()
+            await self._queue.shut_down()
 
     def _on_change(self, ring: str, what: int) -> None:
         if what & (Change.RING | Change.MEMBERSHIP):

@@ -11,7 +11,7 @@ in the version that it writes against.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
 from sharder.controllers.groups import GroupMover
@@ -42,6 +42,8 @@ from shardsdk.runtime.queue import Priority, RateLimit, WorkQueue
 SWEEP_SECONDS: Final = (1.0, 8.0)
 #: How long an object waits after a failure, at first and at most.
 RETRY_SECONDS: Final = (0.05, 10.0)
+#: Objects offered before other tasks get a turn.
+TURN_OBJECTS: Final = 500
 #: Misplaced objects held at most while they wait for a worker; the resync pauses at that.
 MAX_MISPLACED: Final = 10_000
 
@@ -67,6 +69,7 @@ class Placer:
             around.clock, name=f"placement/{self.name}", rate_limit=RateLimit(*RETRY_SECONDS, per_second=None)
         )
         self._selections: dict[tuple[int, Kind], Selection] = {}
+        self._acquired: set[str] = set()
         self._changed = asyncio.Event()
         self._swept = asyncio.Event()
         self._membership_wanted = Membership()
@@ -125,20 +128,33 @@ class Placer:
 
     async def run(self) -> None:
         """Place until cancelled."""
-        async with asyncio.TaskGroup() as tasks:
-            worker = Worker(self)
-            for _ in range(self.around.concurrent_moves):
-                tasks.create_task(worker.run())
-            tasks.create_task(self.groups.run())
-            tasks.create_task(self.resync.run())
-            tasks.create_task(self._sweep())
-            for index, _ in enumerate(self.placed):
-                if (draining := self._selections.get((index, Kind.DRAINING))) is not None:
-                    draining.renew(tasks, select_draining(self.labels))
-            while True:
-                await self._changed.wait()
-                self._changed.clear()
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                worker = Worker(self)
+                for _ in range(self.around.concurrent_moves):
+                    tasks.create_task(worker.run())
+                tasks.create_task(self.groups.run())
+                tasks.create_task(self.resync.run())
+                tasks.create_task(self._sweep())
+                for index, _ in enumerate(self.placed):
+                    if (draining := self._selections.get((index, Kind.DRAINING))) is not None:
+                        draining.renew(tasks, select_draining(self.labels))
+                await self._follow_changes(tasks)
+        finally:
+            await self.queue.shut_down()
+
+    async def _follow_changes(self, tasks: asyncio.TaskGroup) -> None:
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            if self._membership_wanted != self.membership:
                 self._follow(tasks, self._membership_wanted)
+                await self.offer_all(Kind.UNASSIGNED, Kind.STRANDED)
+                self.groups.retry()
+            acquired, self._acquired = self._acquired, set()
+            for shard in sorted(acquired):
+                await self._offer(Kind.STRANDED, lambda selection, shard=shard: selection.of_shard(shard))  # type: ignore[misc]
+                self.groups.retry()
 
     def _follow(self, tasks: asyncio.TaskGroup, new: Membership) -> None:
         old, self.membership = self.membership, new
@@ -160,8 +176,6 @@ class Placer:
             ready_again=bool(new.ready - old.ready),
             moved=new.available != old.available,
         )
-        self.offer_all(Kind.UNASSIGNED, Kind.STRANDED)
-        self.groups.retry()
 
     def namespace_changed(self, namespace: str) -> None:
         """A namespace came into the ring's scope or left it."""
@@ -223,11 +237,8 @@ class Placer:
 
     def hold_acquired(self, shard: str) -> None:
         """Objects may be taken away from `shard` from now on."""
-        for (index, kind), selection in self._selections.items():
-            if kind is Kind.STRANDED:
-                for obj in selection.of_shard(shard):
-                    self.offer(index, obj)
-        self.groups.retry()
+        self._acquired.add(shard)
+        self._changed.set()
 
     # -- feeding ---------------------------------------------------------
 
@@ -247,12 +258,19 @@ class Placer:
         self._first_seen.setdefault(key, self.around.clock.monotonic())
         self.queue.add(key, Priority.BULK)
 
-    def offer_all(self, *kinds: Kind) -> None:
+    async def offer_all(self, *kinds: Kind) -> None:
         """Have everything looked at again that the selections of these kinds hold."""
-        for (index, kind), selection in self._selections.items():
-            if kind in kinds:
-                for obj in selection.values():
-                    self.offer(index, obj, Priority.BULK)
+        for kind in kinds:
+            await self._offer(kind, Selection.values, Priority.BULK)
+
+    async def _offer(
+        self, kind: Kind, objects: Callable[[Selection], Iterable[SeenObject]], priority: Priority = Priority.FRESH
+    ) -> None:
+        for (index, each), selection in self._selections.items():
+            for count, obj in enumerate(objects(selection) if each is kind else (), start=1):
+                self.offer(index, obj, priority)
+                if count % TURN_OBJECTS == 0:
+                    await asyncio.sleep(0)
 
     def _on_event(self, index: int, kind: Kind, delta: Delta[SeenObject]) -> None:
         obj = delta.object
@@ -301,7 +319,13 @@ class Placer:
             self._swept.clear()
             pause = SWEEP_SECONDS[0] if fresh else min(2 * pause, SWEEP_SECONDS[1])
             if not len(self.queue):
-                self.offer_all(Kind.UNASSIGNED, Kind.STRANDED)
+                await self.offer_all(Kind.UNASSIGNED, Kind.STRANDED)
+                self._forget_unseen()
+
+    def _forget_unseen(self) -> None:
+        # A selection that begins anew tells of no object that it no longer holds.
+        if len(self._first_seen) > sum(map(len, self._selections.values())):
+            self._first_seen = {key: since for key, since in self._first_seen.items() if self.held(key) is not None}
 
     # -- what workers and groups use --------------------------------------
 

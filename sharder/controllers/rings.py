@@ -172,6 +172,7 @@ class RingController:
                     tasks.create_task(self._worker())
         finally:
             unsubscribe()
+            await self._queue.shut_down()
 
     def _on_change(self, ring: str, what: int) -> None:
         if what & (Change.RING | Change.MEMBERSHIP):

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from sharder.controllers.placement import PlacementController
 from sharder.controllers.placer import Placer
 from shardsdk.protocol.labels import parse_ring_name
 from shardsdk.protocol.objects import CLUSTERRINGS, LEASES, GroupResource
@@ -112,3 +113,29 @@ async def test_a_resource_is_written_down_before_any_of_its_objects_gets_a_label
         await stage.until(lambda: stage.label(OWNERS, "meanwhile") == "one", seconds=1)
         await stage.until(lambda: stage.label(CHILDREN, "child") == "one", seconds=10)
     assert not early
+
+
+def test_controllers_that_fail_leave_caches_and_webhook_alone_and_lead_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    run, failures = PlacementController.run, [1]
+
+    async def fail_once(placement: PlacementController) -> None:
+        if failures:
+            failures.clear()
+            await asyncio.sleep(5)
+            raise KeyError("nobody expected this")
+        await run(placement)
+
+    monkeypatch.setattr(PlacementController, "run", fail_once)
+
+    @in_virtual_time
+    async def scenario(clock: VirtualClock) -> None:
+        stage = make_stage(clock)
+        stage.create(CLUSTERRINGS, ring(), None)
+        stage.start("one")
+        async with leading(stage) as replica:
+            await stage.until(lambda: not replica.elector.is_leader, seconds=10)
+            assert replica.registry.view(RING) is not None
+            stage.create(OWNERS, thing("it"))
+            await stage.until(lambda: stage.label(OWNERS, "it") == "one", seconds=10)
+
+    scenario()
