@@ -388,9 +388,12 @@ async def test_a_restart_closes_the_old_connection_before_it_opens_another(monke
     monkeypatch.setattr("shardsdk.kube.reflector.TURN_EVENTS", 1)
     api = ScriptedApi(InstantClock(), [listed(5), *[added(f"o{number}", number + 6) for number in range(50)], Hold()])
     api.scripts.append([listed(99)])
-    reflector, _ = reflect(
-        api, handler=lambda delta: reflector.restart() if delta.object.metadata.name == "o9" else None
-    )
+
+    def handler(delta: Delta[PartialObject]) -> None:
+        if delta.object.metadata.name == "o9":
+            reflector.restart()
+
+    reflector, _ = reflect(api, handler=handler)
     running = asyncio.ensure_future(reflector.run())
     await api.idle.wait()
     assert [each.version for each in api.asked[:2]] == [None, None]
