@@ -50,6 +50,7 @@ MAX_HELD_UP: Final = 10_000
 class Group:
     """An owner on its way; `shard` is the one that is gone (`None`: nobody has the owner).
 
+    `let_go`: nobody works on it from here on, as long as its labels stay.
     `stale`: a write met a newer version than `meta`.
     """
 
@@ -59,6 +60,7 @@ class Group:
     since: float
     shard: str | None
     children: list[tuple[Placed, SeenMeta]] = field(default_factory=list)
+    let_go: bool = False
     stale: bool = False
 
 
@@ -227,16 +229,16 @@ class GroupMover:
         """The groups that nobody works on from here on, whatever comes back."""
         await self._clear_doubts(batch)
         batch = [group for group in batch if not group.stale]
-        stranded = [group for group in batch if group.shard is not None]
+        # One that starts over after a conflict has been let go: its labels are what they were then.
+        stranded = [group for group in batch if group.shard is not None and not group.let_go]
         drained = await asyncio.gather(*(self._try(self._drain, group) for group in stranded))
         gone = {group.shard for group, done in zip(stranded, drained, strict=True) if done and group.shard}
         # The renewal begins after the last drain was answered: had the shard come
         # back before one of them, the lease would no longer be ours to renew.
         renewed = {shard for shard in gone if await self._renew(shard)}
-        let_go = {
-            group.meta.uid for group, done in zip(stranded, drained, strict=True) if done and group.shard in renewed
-        }
-        return [group for group in batch if group.shard is None or group.meta.uid in let_go]
+        for group, done in zip(stranded, drained, strict=True):
+            group.let_go = done and group.shard in renewed
+        return [group for group in batch if group.shard is None or group.let_go]
 
     async def _clear_doubts(self, batch: list[Group]) -> None:
         """Have owners looked at again whose last write had no answer, once it can no longer be executed."""
