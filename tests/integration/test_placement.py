@@ -14,6 +14,8 @@ from tests.integration.world import LONE_SECRETS, NOBODY, WEBHOOKS, Ring
 
 #: "Within about a second" on a machine that runs a control plane and the tests at once.
 SOON_SECONDS = 3.0
+#: Between two writes of one object: faster than a group moves, not faster than its owner is read and written.
+STORM_SECONDS = 0.1
 
 
 async def set_up(
@@ -180,7 +182,7 @@ async def test_objects_that_are_written_all_the_time_change_hands_too(stage: Sta
         while not stopped.is_set():
             count += 1
             await ring.patch(name, {"metadata": {"annotations": {"count": str(count)}}}, resource)
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(STORM_SECONDS)
 
     async with asyncio.TaskGroup() as writers:
         for resource in ring.resources:
