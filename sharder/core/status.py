@@ -63,7 +63,7 @@ class Health:
 
     `problems`: why it cannot be used; then nothing else is looked at.
     `failure`: what keeps failing, in words (None: nothing). `unsettled` None: no
-    resync has ended yet. `stuck_drains` names objects whose drain is overdue.
+    resync has ended yet. `stuck_drains` names the objects whose drain is overdue most.
     """
 
     generation: int
@@ -196,7 +196,7 @@ def _drains_acknowledged(health: Health) -> Condition:
     if not health.stuck_drains:
         return Condition(kind, True, "Acknowledged", "shards acknowledge drains in time")
     message = (
-        f"{len(health.stuck_drains)} drains wait for their shard: {_list(health.stuck_drains)}; look into the"
+        f"drains wait for their shard, the longest: {_list(health.stuck_drains)}; look into the"
         " shard's log, or stop the shard: its objects then move without it"
     )
     return Condition(kind, False, "Overdue", message)
