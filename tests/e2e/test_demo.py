@@ -16,12 +16,6 @@ ROOT = Path(__file__).parents[2]
 #: `make demo` has to end within 120 s once everything is built; a busy machine gets more here.
 SECONDS = 240
 STEPS = ("Three shards", "A fourth shard joins", "leaves gracefully", "is killed", "The leading sharder is killed")
-    "Three shards share",
-    "A fourth shard joins",
-    "leaves gracefully",
-    "is killed",
-    "The leading sharder is killed",
-)
 
 
 @pytest.mark.slow
