@@ -1,19 +1,136 @@
-"""Faults planted into the product, to prove that the simulation finds them."""
+"""Faults planted into the product, to prove that the simulation finds them.
+
+Each replaces one method by a wrong one, for the time of one run.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from enum import Enum
+from typing import Any
+from unittest.mock import patch
 
-from tests.simulation.shards import ShardProcess
+from sharder.controllers import leases
+from sharder.controllers.groups import Group, GroupMover
+from sharder.controllers.holds import CommitProof, ShardHold, join
+from sharder.controllers.leases import LeaseController
+from sharder.core.shards import LeaseFacts, Standing, classify
+from shardsdk.kube.fencing import Guard
+from shardsdk.protocol.labels import SHARDER_HOLDER
+from shardsdk.runtime import manager
+from shardsdk.runtime.barrier import Barrier
+from shardsdk.runtime.identity import ShardIdentity
+from shardsdk.runtime.inflight import InFlight
+from shardsdk.runtime.manager import Manager
+from shardsdk.runtime.process import ExitCode
+from shardsdk.runtime.shardlease import ShardLease
+from shardsdk.runtime.workload import Workload
 
 
 class Bug(Enum):
-    """A planted fault."""
+    """A planted fault; the value says what is wrong then."""
+
+    ACKNOWLEDGE_EARLY = "a drain is acknowledged before the reconcile has ended"
+    TAKE_OVER_UNPROVEN = "time counts against leases although nobody could renew them"
+    TAKE_OVER_UNFENCED_EARLY = "a shard without fence is given one lease duration, not two"
+    MOVE_WITHOUT_HOLD = "objects are taken from a shard whose lease the sharder does not hold"
+    CHILDREN_LAST = "children are patched after their owner"
+    TRUST_FOUND_HOLD = "a lease found in the sharder's name counts as held after a failover"
+    WARM_CACHES = "a shard reconciles what its caches held before it had its lease"
+    NO_FENCE = "a shard writes although its lease has run out"
+    NO_BARRIER = "a shard reconciles an owner before it knows its children"
+
+
+async def _hold_warm(shard: Manager, world: manager.World, lease: ShardLease) -> ExitCode:
+    async with world.connect(lease) as api:
+        lease.settle_first(api.writes_settled)
+        workload = Workload(
+            shard._specs, ShardIdentity(lease.ring, lease.name), api, lease.fence,
+            namespace=None, clock=world.clock, rng=world.rng, metrics=shard.metrics,
+        )  # fmt: skip
+        running = [asyncio.ensure_future(cache.run()) for cache in workload._caches.values()]
+        for cache in workload._caches.values():
+            cache.run = asyncio.Event().wait  # type: ignore[method-assign, assignment]
+        try:
+            async with lease:
+                shard._workload = workload
+                await workload.run(shard.stopping, shard._grace_seconds)
+        finally:
+            for task in running:
+                task.cancel()
+        return ExitCode.OK
+
+
+def _busy(inflight: InFlight, request: Any) -> bool:
+    return False
+
+
+def _proven_until(proof: CommitProof) -> float:
+    proof.since = 0.0
+    return proof.clock.monotonic()
+
+
+def _classify(facts: LeaseFacts, *others: Any) -> Standing:
+    return classify(replace(facts, fenced=True), *others)
+
+
+def _hold(controller: LeaseController, ring: str, shard: str) -> Any:
+    return join(shard, (ShardHold(shard, controller._clock, float("inf")),))
+
+
+async def _renew(controller: LeaseController, ring: str, shard: str) -> bool:
+    return True
+
+
+async def _owner_first(mover: GroupMover, group: Group, right: Callable[..., Any] = GroupMover._move) -> bool:
+    children, group.children = group.children, []
+    target = mover._target(group)
+    moved: bool = await right(mover, group)
+    for child, meta in children:
+        if moved and target is not None:
+            moved = await mover._move_child(group, child, meta, target)
+    return moved
+
+
+def _announce(controller: LeaseController, key: Any, record: Any, right: Any = LeaseController._announce) -> None:
+    ring, namespace, shard = key
+    entry = controller._registry.entry(ring)
+    seen = entry.leases.get((namespace, shard)) if entry is not None else None
+    if seen is not None and seen.lease.holder == SHARDER_HOLDER and not record.held:
+        record.held, record.hold_length = True, float(seen.lease.spec.lease_duration_seconds or 15)
+        record.hold.until = controller._clock.monotonic() + record.hold_length
+        record.progress_at = controller._clock.monotonic()
+    right(controller, key, record)
+
+
+def _remaining(guard: Guard) -> float:
+    return max(guard._until - guard._clock.monotonic(), 0.0)
+
+
+def _passes(barrier: Barrier, owner: Any, uid: str) -> bool:
+    return True
+
+
+_WRONG: dict[Bug, tuple[tuple[Any, str, Any], ...]] = {
+    Bug.ACKNOWLEDGE_EARLY: ((InFlight, "busy", _busy),),
+    Bug.TAKE_OVER_UNPROVEN: ((CommitProof, "proven_until", _proven_until),),
+    Bug.TAKE_OVER_UNFENCED_EARLY: ((leases, "classify", _classify),),
+    Bug.MOVE_WITHOUT_HOLD: ((LeaseController, "hold", _hold), (LeaseController, "renew", _renew)),
+    Bug.CHILDREN_LAST: ((GroupMover, "_move", _owner_first),),
+    Bug.TRUST_FOUND_HOLD: ((LeaseController, "_announce", _announce),),
+    Bug.WARM_CACHES: ((Manager, "_hold", _hold_warm),),
+    Bug.NO_FENCE: ((Guard, "remaining", _remaining),),
+    Bug.NO_BARRIER: ((Barrier, "passes", _passes),),
+}
 
 
 @contextmanager
-def planted(bug: Bug | None) -> Iterator[type[ShardProcess]]:
-    """Have the product behave wrongly within this context; gives the shard process to use."""
-    yield ShardProcess
+def planted(bug: Bug | None) -> Iterator[None]:
+    """Have the product behave wrongly within this context."""
+    with ExitStack() as stack:
+        for owner, name, wrong in _WRONG[bug] if bug is not None else ():
+            stack.enter_context(patch.object(owner, name, wrong))
+        yield

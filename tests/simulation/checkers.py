@@ -46,6 +46,9 @@ class Checkers:
     _running: dict[tuple[str, str], int] = field(default_factory=dict)
     _tainted: dict[str, float] = field(default_factory=dict)
     _held: dict[str, Held] = field(default_factory=dict)
+    #: When an object was last taken from a shard that has not got it back, and when a process acquired its lease.
+    _taken: dict[tuple[str, str], float] = field(default_factory=dict)
+    _acquired: dict[str, float] = field(default_factory=dict)
     _torn_leases: dict[str, float] = field(default_factory=dict)
 
     def violate(self, rule: str, message: str) -> None:
@@ -81,6 +84,7 @@ class Checkers:
             self.world.note(f"{doing.process} begins {doing.uid} after {before.process}")
         self._last[doing.uid] = doing
         ring = RING_OF[resource]
+        self._check_read(doing)
         for child in self.world.storage.objects(PIECES):
             if owner_uid(child) == doing.uid:
                 self._check_child(doing, child, ring)
@@ -88,6 +92,12 @@ class Checkers:
     def ended(self, doing: Doing) -> None:
         """A reconcile has ended."""
         self._running[doing.process, doing.uid] -= 1
+
+    def _check_read(self, doing: Doing) -> None:
+        """What a shard works on it has read since it acquired its lease."""
+        taken, acquired = self._taken.get((doing.shard, doing.uid)), self._acquired.get(doing.process)
+        if doing.fenced and taken is not None and acquired is not None and taken < acquired:
+            self.violate("reads after the lease", f"{doing} begins; taken away at {taken:.3f}, lease at {acquired:.3f}")
 
     def _check_child(self, doing: Doing, child: Version, ring: RingLabels) -> None:
         label = child.label(ring.shard)
@@ -149,6 +159,9 @@ class Checkers:
     def _check_taking(self, commit: Commit, ring: RingLabels, before: Version, after: Version) -> None:
         shard = before.label(ring.shard)
         author = commit.author.name
+        if shard != after.label(ring.shard):
+            self._taken[shard or "", before.uid] = self.world.now
+            self._taken.pop((after.label(ring.shard) or "", before.uid), None)
         if shard is None and after.label(ring.shard) is not None:
             self.world.note(f"{author} gives {commit.resource.plural} {commit.key} to {after.label(ring.shard)}")
         if shard is None or after.label(ring.shard) == shard:
@@ -209,6 +222,9 @@ class Checkers:
             self.world.stats.takeovers += 1
             self.world.note(f"{commit.author.name} takes the lease of {shard} over")
             self._check_takeover(shard, held)
+            self.world.spring_traps(shard)
+        if held is None or held.holder != holder or held.author != commit.author.name:
+            self._acquired[commit.author.name] = self.world.now
         if held is None or held.holder != holder:
             self.world.note(f"{commit.author.name} makes {holder or 'nobody'!r} the holder of {shard}")
         duration = float(spec.get("leaseDurationSeconds") or 15)

@@ -106,7 +106,7 @@ class ForeignShard:
             except TimeoutError:
                 pass
             if self._clock.monotonic() >= renewed_at + timings.renew:
-                self._world.shard_exited(self, lost=True)
+                self._world.shard_exited(self)
                 return
         await self._leave(tasks)
 
@@ -202,14 +202,15 @@ class ForeignShard:
         meta, resource = work.metadata, MAIN_OF[self.ring.ring]
         recent = self._clock.monotonic() - MEMORY_SECONDS
         made = {key: at for key, at in self._made.get(meta.uid, {}).items() if at > recent}
-        present = {piece.spec.key for piece in self._pieces.store if _owned_by(piece, meta.uid)} | made.keys()
+        present = [piece for piece in self._pieces.store if _owned_by(piece, meta.uid)]
         reference = {"apiVersion": resource.api_version, "kind": resource.kind, "name": meta.name,
                      "uid": meta.uid, "controller": True}  # fmt: skip
         keys = work.spec.keys if resource == WORKS else []
         with self._work.begin(resource, meta):
             try:
                 now = self._clock.monotonic()
-                made |= dict.fromkeys(await self._work.work(self._api, resource, meta, keys, present, reference), now)
+                work_done = self._work.work(self._api, resource, meta, keys, present, reference, made)
+                made |= dict.fromkeys(await work_done, now)
             except (AlreadyExists, Conflict, NotFound):
                 self._queue.add_after(Key(meta.namespace, meta.name), 0.2)
         self._made[meta.uid] = made

@@ -121,6 +121,37 @@ class Happenings:
     def pause_leader(self, rng: Random) -> None:
         self._pause(self.world.leader, rng)
 
+    def crash_leader_in_takeover(self, rng: Random) -> None:
+        """The next leader that takes a lease over does not live to see the end of it."""
+
+        def spring(shard: str) -> None:
+            leader = self.world.leader
+            self._later(rng.choice((0.0, 0.03, 0.1)), lambda: self._crash_replica(leader, rng))
+
+        self.world.traps.append(spring)
+
+    def pause_leader_in_takeover(self, rng: Random) -> None:
+        def spring(shard: str) -> None:
+            leader = self.world.leader
+            self._later(rng.choice((0.0, 0.03, 0.1)), lambda: self._pause(leader, rng))
+
+        self.world.traps.append(spring)
+
+    def restart_in_takeover(self, rng: Random) -> None:
+        """The next shard whose lease is taken over comes back while its objects are being moved."""
+
+        def spring(name: str) -> None:
+            self._later(rng.uniform(0.0, 0.3), lambda: come_back(name))
+
+        def come_back(name: str) -> None:
+            if any(shard.name == name for shard in self.world.shards) or len(self.world.shards) >= MAX_SHARDS:
+                return
+            shard = self.world.start_shard(name, FAMILY if name.startswith("fam") else PLAIN)
+            shard.link.trouble = Trouble(watch_lag_seconds=rng.choice((0.0, 1.0, 4.0)))
+            self._later(2 * self.world.timings.lease, lambda: self._calm(shard.link))
+
+        self.world.traps.append(spring)
+
     def stop_leader(self, rng: Random) -> None:
         leader = self.world.leader
         if leader is not None:

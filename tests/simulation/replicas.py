@@ -41,7 +41,7 @@ def settings(timings: Timings, identity: str) -> ReplicaSettings:
         sync_period_seconds=300.0,
         staleness_seconds=10.0 * scale,
         settle_after_seconds=10.0 * scale,
-        takeover=Limits(15.0 * scale, 60.0 * scale, 60.0 * scale, 3.0 * scale),
+        takeover=Limits(15.0 * scale, 60.0 * scale, 60.0 * scale, 3.0 * scale, 60.0 * scale),
     )
 
 

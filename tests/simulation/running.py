@@ -38,8 +38,8 @@ def run_seed(seed: int, bug: Bug | None = None, *, verbose: bool = False) -> Out
     """One run of one seed, with a bug planted into the product if one is named."""
     plan = draw_plan(seed)
     clock = VirtualClock()
-    with planted(bug) as make_shard:
-        world = World(plan, clock, make_shard)
+    with planted(bug):
+        world = World(plan, clock)
         with _listening(world, verbose=verbose), _without_collection():
             try:
                 run_virtual(lambda _: world.run(), clock=clock, limit_seconds=100 * plan.ends_at)

@@ -1,24 +1,23 @@
-"""A process of a shard: the SDK's own lease, caches, drains and reconcilers, on simulated ground."""
+"""A process of a shard: the SDK's own manager with a controller, on simulated ground."""
 
 from __future__ import annotations
 
 import asyncio
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from shardsdk.core.timings import LeaseTimings
-from shardsdk.errors import LeaseLost
 from shardsdk.protocol.labels import RingLabels
-from shardsdk.runtime.cache import Cache
+from shardsdk.runtime import manager
 from shardsdk.runtime.context import Context
-from shardsdk.runtime.identity import ShardIdentity
-from shardsdk.runtime.predicates import always
-from shardsdk.runtime.sharded import ShardedReconciler, ShardedResource
+from shardsdk.runtime.controller import Controller
+from shardsdk.runtime.manager import Manager
+from shardsdk.runtime.process import ExitCode
 from shardsdk.runtime.shardlease import ShardLease
 from shardsdk.testing.processes import Process, ProcessState
 from shardsdk.testing.virtual import SkewedClock
 from tests.simulation.simapi import SimApi
-from tests.simulation.vocabulary import MAIN_OF, PIECES, SHARDS_NAMESPACE, WORKS, Piece, Work
+from tests.simulation.vocabulary import FAMILY, MAIN_OF, PIECES, SHARDS_NAMESPACE, Piece, Work
 from tests.simulation.workload import Reconciling
 
 if TYPE_CHECKING:
@@ -39,14 +38,24 @@ class ShardProcess:
         self.identity = f"{name}_{incarnation}"
         self.process = Process(self.identity)
         self.link = world.link(self.identity)
-        self.rng = Random(f"{world.seed}/{self.identity}")
-        self.clock = SkewedClock(
-            world.clock, ahead_seconds=self.rng.uniform(-3600, 3600), boot_seconds=self.rng.uniform(0, 1e5)
+        self._rng = rng = Random(f"{world.seed}/{self.identity}")
+        self._clock = SkewedClock(
+            world.clock, ahead_seconds=rng.uniform(-3600, 3600), boot_seconds=rng.uniform(0, 1e5)
         )
-        self.world = world
-        self.grace_seconds = int(world.timings.lease) if self.rng.random() < 0.2 else 0
-        self.reconciling = Reconciling(world, name, self.identity, self.clock, self.rng, fenced=True)
-        self._stopping = asyncio.Event()
+        self._world = world
+        self._reconciling = Reconciling(world, name, self.identity, self._clock, rng, fenced=True)
+        timings = world.timings
+        self._manager = Manager(
+            ring.ring, shard=name, namespace=SHARDS_NAMESPACE,
+            timings=LeaseTimings(timings.lease, timings.renew, timings.retry), fenced=True,
+            restart_grace_seconds=int(timings.lease) if rng.random() < 0.2 else 0,
+            grace_seconds=rng.uniform(0.2, 2.0) * timings.lease,
+            health_address="0", metrics_address="0",
+        )  # fmt: skip
+        spec = Controller.for_(MAIN_OF[ring.ring], Work)
+        if ring is FAMILY:
+            spec = spec.owns(PIECES, Piece)
+        self._manager.add(spec.reconcile(self._reconcile).options(concurrency=CONCURRENCY))
         self.main = self.process.start(self._run())
 
     @property
@@ -56,74 +65,52 @@ class ShardProcess:
     def kill(self, *, closes_connections: bool = True) -> None:
         """End it between two steps; with its node gone, nobody closes its connections."""
         if closes_connections:
-            self.link.die(self.world.now + 0.3)
-        self.world.bury()
+            self.link.die(self._world.now + 0.3)
+        self._world.bury()
         self.process.kill()
 
     async def stop(self) -> None:
         """SIGTERM: finish what runs, release the lease (or leave it for a while), exit."""
-        self._stopping.set()
+        self._manager.stopping.set()
         await asyncio.wait([self.main])
 
     # -- life ----------------------------------------------------------------
 
-    def connect(self) -> SimApi:
-        """The keeper's connection, without fence."""
-        return SimApi(self.world.server, self.link, self.clock)
-
     async def _run(self) -> None:
-        timings = self.world.timings
+        world = manager.World(
+            source=lambda: SimApi(self._world.server, self.link, self._clock),
+            connect=self._connect,
+            clock=self._clock,
+            rng=self._rng,
+            threaded=False,
+            serve=False,
+            signals=False,
+            die=self._die,
+            instance=self.instance,
+        )
         try:
-            async with ShardLease(
-                self.connect, self.ring.ring, self.name, SHARDS_NAMESPACE,
-                timings=LeaseTimings(timings.lease, timings.renew, timings.retry),
-                fenced=True, instance=self.instance, restart_grace_seconds=self.grace_seconds,
-                threaded=False, clock=self.clock, rng=self.rng,
-            ) as lease:  # fmt: skip
-                api = SimApi(self.world.server, self.link, self.clock, fence=lease.fence)
-                lease.settle_first(api.writes_settled)
-                await self._work(api, lease)
-        except LeaseLost:
-            self.world.shard_exited(self, lost=True)
+            code = await self._manager.run_async(world)
         except Exception as error:
-            self.world.crashed(self.identity, error)
+            self._world.crashed(self.identity, error)
+            return
+        match code:
+            case ExitCode.OK:
+                pass
+            case ExitCode.LEASE_LOST | ExitCode.STUCK:
+                self._world.shard_exited(self)
+            case ExitCode.FAILED | ExitCode.CONFIGURATION:
+                self._world.crashed(self.identity, RuntimeError(code.name))
 
-    async def _work(self, api: SimApi, lease: ShardLease) -> None:
-        identity = ShardIdentity(self.ring, self.name)
-        caches = self.make_caches(api, identity)
-        main, *children = caches
-        resource: ShardedResource[Any] = ShardedResource(identity, main, api, clock=self.clock)
-        reconciler: ShardedReconciler[Any] = ShardedReconciler(
-            "work", resource, self._reconcile, lease.fence, children=[(child, always) for child in children],
-            concurrency=CONCURRENCY, clock=self.clock, rng=self.rng,
-        )  # fmt: skip
-        async with asyncio.TaskGroup() as tasks:
-            running = [tasks.create_task(cache.run()) for cache in caches]
-            running.append(tasks.create_task(resource.drains.run()))
-            reconciling = tasks.create_task(reconciler.run())
-            await self._stopping.wait()
-            await reconciler.stop()
-            await asyncio.wait([reconciling])
-            await resource.drains.stop()
-            for task in (*running, reconciling):
-                task.cancel()
+    def _connect(self, lease: ShardLease) -> SimApi:
+        return SimApi(self._world.server, self.link, self._clock, fence=lease.fence)
 
-    def make_caches(self, api: SimApi, identity: ShardIdentity) -> list[Cache[Any]]:
-        """The main object's cache, then its children's."""
-        what: list[tuple[Any, Any]] = [(MAIN_OF[self.ring.ring], Work)]
-        if self.ring.ring == "family":
-            what.append((PIECES, Piece))
-        return [
-            Cache(api, resource, clock=self.clock, rng=self.rng, selector=identity.selector(), model=model)
-            for resource, model in what
-        ]
+    def _die(self, code: int, why: str) -> None:
+        self._world.note(f"{self.identity} ends at once: {why}")
+        self._world.shard_exited(self)
 
     async def _reconcile(self, context: Context[Work]) -> None:
         main = MAIN_OF[self.ring.ring]
-        with self.reconciling.begin(main, context.metadata):
-            keys, present = [], []
-            if main == WORKS:
-                keys = context.object.spec.keys
-                present = [piece.spec.key for piece in context.children(PIECES)]
-            reference = context.controller_reference()
-            await self.reconciling.work(context.api, main, context.metadata, keys, present, reference)
+        with self._reconciling.begin(main, context.metadata):
+            present: list[Piece] = context.children(PIECES) if self.ring is FAMILY else []
+            keys, reference = context.object.spec.keys, context.controller_reference()
+            await self._reconciling.work(context.api, main, context.metadata, keys, present, reference)

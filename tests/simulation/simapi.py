@@ -18,6 +18,7 @@ from shardsdk.errors import ApiError, ConnectionFailed, ShardingError
 from shardsdk.kube.api import PARTIAL, SILENCE_SECONDS, Body, Fence, PatchKind, T, WatchEvent, WatchKind
 from shardsdk.kube.clock import Clock
 from shardsdk.kube.fencing import Guard, Ledger
+from shardsdk.kube.reading import OPEN_SECONDS
 from shardsdk.kube.selectors import Selector, equals
 from shardsdk.kube.store import Key
 from shardsdk.kube.transport import REQUEST_SECONDS
@@ -128,7 +129,7 @@ class SimApi:
         timeout_seconds: int | None = None,
     ) -> AsyncGenerator[WatchEvent[T], None]:
         since = None if initial_events else resource_version or ""
-        await self._fetch(f"watch {resource.plural}", lambda: None, timeout_seconds=silence_seconds)
+        await self._fetch(f"watch {resource.plural}", lambda: None, timeout_seconds=min(silence_seconds, OPEN_SECONDS))
         if self._server.service is Service.DOWN:
             raise ConnectionFailed("connection refused")
         watch = self._server.open_watch(self.link, resource, namespace, selector, since, timeout_seconds)

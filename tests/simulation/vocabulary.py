@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
@@ -103,7 +103,7 @@ class Stats:
     takeovers: int = 0
     drains: int = 0
     commits: int = 0
-    counts: dict[str, int] = field(default_factory=dict)
+    settled_after: float = 0.0
 
 
 def ring_object(name: str, *, select_namespaces: bool) -> dict[str, Any]:

@@ -6,7 +6,7 @@ object away too early is found out.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,7 @@ from shardsdk.kube.api import Api
 from shardsdk.kube.clock import Clock
 from shardsdk.protocol.objects import ObjectMeta, Resource
 from tests.simulation.simapi import DOING
-from tests.simulation.vocabulary import PIECES, RECONCILED, Doing
+from tests.simulation.vocabulary import PIECES, RECONCILED, Doing, Piece
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -49,27 +49,36 @@ class Reconciling:
             world.checkers.ended(doing)
 
     async def work(
-        self, api: Api, main: Resource, meta: ObjectMeta, keys: Collection[str], present: Collection[str],
-        reference: dict[str, Any],
+        self, api: Api, main: Resource, meta: ObjectMeta, keys: Collection[str], present: Sequence[Piece],
+        reference: dict[str, Any], known: Collection[str] = (),
     ) -> list[str]:  # fmt: skip
-        """One child for each of `keys` that is not `present`, then a note on the object; the keys made."""
+        """One child for each of `keys`, then a note on children and object; gives the keys made.
+
+        `present` are the children that the cache shows, `known` the keys of others.
+        """
+        note = f"{self.process}/{meta.generation}"
         await self._take_time()
         made = []
         for key in keys:
-            if key in present:
+            if key in known or any(piece.spec.key == key for piece in present):
                 continue
             metadata = {"generateName": f"{meta.name}-{key}-", "namespace": meta.namespace,
-                        "ownerReferences": [reference]}  # fmt: skip
+                        "ownerReferences": [reference], "annotations": {RECONCILED: note}}  # fmt: skip
             await api.create(PIECES, {"metadata": metadata, "spec": {"key": key}}, meta.namespace)
             made.append(key)
             await self._take_time()
-        note = f"{self.process}/{meta.generation}"
+        for piece in present:
+            if (piece.metadata.annotations or {}).get(RECONCILED) != note:
+                # Unconditional, as server-side apply would be: only lease and fence guard it.
+                patch = {"metadata": {"annotations": {RECONCILED: note}}}
+                await api.patch(PIECES, piece.metadata.name, piece.metadata.namespace, patch)
+                await self._take_time()
         if (meta.annotations or {}).get(RECONCILED) != note:
-            patch = {"resourceVersion": meta.resource_version, "annotations": {RECONCILED: note}}
-            await api.patch(main, meta.name, meta.namespace, {"metadata": patch})
+            conditional = {"resourceVersion": meta.resource_version, "annotations": {RECONCILED: note}}
+            await api.patch(main, meta.name, meta.namespace, {"metadata": conditional})
         return made
 
     async def _take_time(self) -> None:
         scale = self._world.timings.scale
-        longest = 12.0 if self._rng.random() < 0.1 else 1.5
+        longest = 15.0 if self._rng.random() < 0.15 else 1.5
         await self._clock.sleep(self._rng.random() * longest * scale)

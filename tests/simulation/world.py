@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
+from collections.abc import Callable
 from random import Random
 from typing import Any, Final
 
@@ -12,7 +13,7 @@ from shardsdk.kube.store import Key
 from shardsdk.protocol.labels import SHARDER_SERVICE_ACCOUNT, SYSTEM_NAMESPACE, RingLabels
 from shardsdk.protocol.leases import render_micro_time
 from shardsdk.protocol.objects import CLUSTERRINGS, LEASES, NAMESPACES, Resource
-from shardsdk.testing.processes import outside
+from shardsdk.testing.processes import ProcessState, outside
 from shardsdk.testing.virtual import VirtualClock
 from tests.simulation.admission import Webhooks
 from tests.simulation.checkers import Checkers
@@ -50,7 +51,7 @@ SETUP: Final = Author("setup")
 class World:
     """One run of a plan; `run` it on a virtual loop."""
 
-    def __init__(self, plan: Plan, clock: VirtualClock, make_shard: type[ShardProcess] = ShardProcess) -> None:
+    def __init__(self, plan: Plan, clock: VirtualClock) -> None:
         self.plan = plan
         self.seed = plan.seed
         self.timings = plan.timings
@@ -71,10 +72,11 @@ class World:
         self.shards: list[AnyShard] = []
         self.foreign_names: set[str] = set()
         self.over = False
+        #: What waits for the next takeover of a shard's lease.
+        self.traps: list[Callable[[str], None]] = []
         self._graves: list[Any] = []
         self.calm_since = 0.0
         self.answering_since = 0.0
-        self._make_shard = make_shard
         self._routes = Random(f"{plan.seed}/routes")
         self._incarnations: dict[str, int] = {}
         self._troubled: set[str] = set()
@@ -135,7 +137,7 @@ class World:
         self.note(f"replica {replica.identity} starts")
         self.replicas.append(replica)
 
-    def start_shard(self, name: str, ring: RingLabels, instance: str | None = None) -> None:
+    def start_shard(self, name: str, ring: RingLabels, instance: str | None = None) -> AnyShard:
         """Start a process of a shard; in a new pod, unless `instance` says in which."""
         self._forget_dead()
         self.calm_from(self.now)
@@ -144,13 +146,22 @@ class World:
         if name in self.foreign_names:
             shard = ForeignShard(self, name, ring, number)
         else:
-            shard = self._make_shard(self, name, ring, number, instance or f"pod-{name}-{number}")
+            shard = ShardProcess(self, name, ring, number, instance or f"pod-{name}-{number}")
         self.note(f"shard {shard.identity} starts")
         self.shards.append(shard)
+        return shard
 
-    def shard_exited(self, shard: AnyShard, *, lost: bool) -> None:
+    def spring_traps(self, shard: str) -> None:
+        """The lease of `shard` was just taken over."""
+        traps, self.traps = self.traps, []
+        for trap in traps:
+            trap(shard)
+
+    def shard_exited(self, shard: AnyShard) -> None:
         """A shard's process ends by itself; its container is restarted."""
-        self.note(f"shard {shard.identity} exits{', its lease is lost' if lost else ''}")
+        if shard.process.state is ProcessState.KILLED:
+            return
+        self.note(f"shard {shard.identity} exits")
         shard.kill()
         instance = shard.instance if isinstance(shard, ShardProcess) else None
         pause = Random(f"{self.seed}/restart/{shard.identity}").uniform(0.5, 3.0)
@@ -176,10 +187,10 @@ class World:
 
     def _forget_dead(self) -> None:
         for each in (*self.replicas, *self.shards):
-            if each.main.done() or each.process.state.name == "KILLED":
+            if each.main.done() or each.process.state is ProcessState.KILLED:
                 self.server.drop_link(each.link)
-        self.replicas = [each for each in self.replicas if not each.main.done() and each.process.state.name != "KILLED"]
-        self.shards = [each for each in self.shards if not each.main.done() and each.process.state.name != "KILLED"]
+        self.replicas = [each for each in self.replicas if not each.main.done() and each.process.state is not ProcessState.KILLED]
+        self.shards = [each for each in self.shards if not each.main.done() and each.process.state is not ProcessState.KILLED]
 
     async def _ask(self, url: str, body: bytes) -> bytes | None:
         """The Service in front of the webhook: some replica that was ready, at random; now and then one that is dead."""
@@ -187,7 +198,7 @@ class World:
         if not self.webhook_up or not ready:
             return None
         chosen = self._routes.choice(ready)
-        if chosen.process.state.name == "KILLED" or chosen.main.done() or chosen.link.cut:
+        if chosen.process.state is ProcessState.KILLED or chosen.main.done() or chosen.link.cut:
             return None
         return await chosen.review(url, body)
 
@@ -238,7 +249,8 @@ class World:
             self.liveness.tick()
 
     async def _settle(self) -> None:
-        deadline = self.now + self.liveness.bound
+        began = self.now
+        deadline = began + self.liveness.bound
         wrong = ["nothing looked at yet"]
         while wrong and self.now < deadline and not self.checkers.violations:
             await self.clock.sleep(1.0)
@@ -247,4 +259,5 @@ class World:
             self.checkers.violate("settles", "; ".join(wrong))
         if not wrong:
             self.note("settled")
+            self.stats.settled_after = self.now - began
             await self.clock.sleep(self.liveness.grace + 5.0)
