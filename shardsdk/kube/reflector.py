@@ -235,11 +235,16 @@ class Reflector(Generic[T]):
         return self._opened_at is not None and self._clock.monotonic() - self._opened_at >= needed
 
     def _fail(self, error: ShardingError) -> None:
-        """Remember and say what went wrong, and decide whether the position is still good."""
+        """Remember and say what went wrong, and decide whether the position is still good.
+
+        A stream that ends after a good beginning is everyday life; an attempt
+        that does not begin is worth a warning, the first time.
+        """
         again = type(error) is type(self.failure) and str(error) == str(self.failure)
+        level = logging.DEBUG if again else logging.INFO if self._opened_at is not None else logging.WARNING
         self.failure = error
         extra = {"reflector": self.name, "error": str(error)}
-        log.log(logging.DEBUG if again else logging.WARNING, "Reflector interrupted, it will try again", extra=extra)
+        log.log(level, "Reflector interrupted, it will try again", extra=extra)
         if not self._may_resume(error):
             self._version = None
 

@@ -478,6 +478,13 @@ async def test_the_same_failure_is_a_warning_only_once(caplog: pytest.LogCapture
         assert levels == [logging.WARNING, *[logging.DEBUG] * 4]
 
 
+async def test_a_stream_that_ends_after_a_good_beginning_is_no_warning(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    async with playing([listed(5), StreamInterrupted("broke")], [ConnectionFailed("refused")]) as (_, _mine, _told):
+        levels = [record.levelno for record in caplog.records if record.name == "shardsdk.kube.reflector"]
+        assert levels == [logging.INFO, logging.WARNING]
+
+
 @pytest.mark.parametrize("before", [[], [[Invalid("no initial events here")]]], ids=["stream", "pages"])
 async def test_a_flood_leaves_room_for_other_tasks(before: list[list[Step]]) -> None:
     many: list[Step] = [added(f"o{number}", number + 1) for number in range(5_000)]
