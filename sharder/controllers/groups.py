@@ -232,7 +232,7 @@ class GroupMover:
         # One that starts over after a conflict has been let go: its labels are what they were then.
         stranded = [group for group in batch if group.shard is not None and not group.let_go]
         drained = await asyncio.gather(*(self._try(self._drain, group) for group in stranded))
-        gone = {group.shard for group, done in zip(stranded, drained, strict=True) if done and group.shard}
+        gone = {group.shard for group, done in zip(stranded, drained, strict=True) if done and group.shard is not None}
         # The renewal begins after the last drain was answered: had the shard come
         # back before one of them, the lease would no longer be ours to renew.
         renewed = {shard for shard in gone if await self._renew(shard)}
