@@ -137,9 +137,11 @@ def _free(custody: Custody, standing: Standing, now: float) -> Step:
         return Step(Act.WAIT, "not known yet whether objects carry the shard's label", standing.look_again_at)
     if custody.work_left:
         return _take(custody, now, Act.ACQUIRE)
-    if standing.state is State.ORPHANED and now >= custody.presumed_until:
-        return Step(Act.DELETE, "no object carries the shard's label any more")
-    return Step(Act.WAIT, "nobody holds it and nothing is left to move", standing.look_again_at)
+    if standing.state is not State.ORPHANED:
+        return Step(Act.WAIT, "nobody holds it and nothing is left to move", standing.look_again_at)
+    if now < custody.presumed_until:
+        return Step(Act.WAIT, "counts as held until it would have run out", custody.presumed_until)
+    return Step(Act.DELETE, "no object carries the shard's label any more")
 
 
 def _take(custody: Custody, now: float, act: Act) -> Step:
