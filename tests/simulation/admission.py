@@ -103,9 +103,7 @@ class Webhooks:
             "oldObject": before.doc if before is not None else None,
             "dryRun": False,
         }
-        return msgspec.json.encode(
-            {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
-        )
+        return msgspec.json.encode({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request})
 
 
 def _apply(doc: Doc, answer: bytes | None) -> Doc:

@@ -185,7 +185,9 @@ class Checkers:
 
     def _may_follow(self, ring: RingLabels, child: Version, shard: str) -> bool:
         """A child may be taken from a living shard once its owner is not there any more."""
-        owners = [owner for owner in self.world.storage.objects(self.world.main_of(ring)) if owner.uid == owner_uid(child)]
+        owners = [
+            owner for owner in self.world.storage.objects(self.world.main_of(ring)) if owner.uid == owner_uid(child)
+        ]
         return not owners or owners[0].label(ring.shard) != shard
 
     def _check_hold(self, commit: Commit, shard: str, what: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from contextvars import Context
 from random import Random
 
@@ -33,9 +34,8 @@ class Collector:
                 for child in self._server.storage.objects(resource):
                     if owner_uid(child) == commit.latest.uid:
                         self._collect_later(resource, child)
-        elif commit.resource in self._children and commit.before is None and commit.after is not None:
-            if not self._owner_lives(commit.after):
-                self._collect_later(commit.resource, commit.after)
+        elif commit.resource in self._children and commit.before is None and not self._owner_lives(commit.latest):
+            self._collect_later(commit.resource, commit.latest)
 
     def _owner_lives(self, child: Version) -> bool:
         uid = owner_uid(child)
@@ -49,10 +49,8 @@ class Collector:
         if self._server.service is not Service.UP:
             self._collect_later(resource, child)
             return
-        try:
+        with suppress(ShardingError):
             self._server.storage.delete(resource, child.key, COLLECTOR, {"uid": child.uid})
-        except ShardingError:
-            pass
 
 
 def owner_uid(child: Version) -> str | None:

@@ -7,6 +7,8 @@ not know of barriers and expectations; what it does twice, it does twice.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -110,14 +112,12 @@ class ForeignShard:
                 return
         await self._leave(tasks)
 
-    async def _leave(self, tasks: list[asyncio.Future[None]]) -> None:
+    async def _leave(self, tasks: Sequence[asyncio.Future[None]]) -> None:
         await self._queue.shut_down()
         while self._running:
             await self._clock.sleep(0.1)
-        try:
+        with suppress(ShardingError):
             await self._write({"holderIdentity": "", "leaseDurationSeconds": 1})
-        except ShardingError:
-            pass
         for task in tasks:
             task.cancel()
 
@@ -140,6 +140,7 @@ class ForeignShard:
             body = {"metadata": metadata, "spec": {**spec, "acquireTime": now, "renewTime": now, "leaseTransitions": 0}}
             self._lease = await self._api.create(LEASES, body, SHARDS_NAMESPACE, model=dict)
             return True
+        assert self._lease is not None
         found = self._lease["spec"]
         if self._observed[0] != found:
             self._observed = (found, self._clock.monotonic())
@@ -189,10 +190,8 @@ class ForeignShard:
             case Verdict.ACKNOWLEDGE:
                 labels = {self.ring.shard: None, self.ring.drain: None}
                 patch = {"metadata": {"resourceVersion": meta.resource_version, "labels": labels}}
-                try:
+                with suppress(NotFound):
                     await self._api.patch(resource, meta.name, meta.namespace, patch)
-                except NotFound:
-                    pass
             case Verdict.RECONCILE:
                 await self._work_on(work)
             case Verdict.IGNORE:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from contextlib import suppress
 from random import Random
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -363,17 +364,15 @@ class Happenings:
             self.world.note(f"user deletes {resource.plural} {found.key}")
             self._try(self._user.delete(resource, found.key.name, found.key.namespace or None))
 
-    def _later(self, seconds: float, action: Callable[[], None]) -> None:
+    def _later(self, seconds: float, action: Callable[[], object]) -> None:
         self.world.later(seconds, action)
 
     def _try(self, attempt: Awaitable[object]) -> None:
         self.world.calm_from(self.world.now)
 
         async def run() -> None:
-            try:
+            with suppress(ShardingError):
                 await attempt
-            except ShardingError:
-                pass
 
         body: Coroutine[Any, Any, None] = run()
         task = outside(body)

@@ -69,7 +69,11 @@ class Liveness:
             self.world.stats.drains += 1
             self.world.note(f"{author} drains {commit.resource.plural} {commit.key} on {before.label(ring.shard)}")
         since = self._at_home.pop(uid, None)
-        if author == "user" or self.world.checkers.is_tainted(uid) or self.home_of(ring, before) != before.label(ring.shard):
+        if (
+            author == "user"
+            or self.world.checkers.is_tainted(uid)
+            or self.home_of(ring, before) != before.label(ring.shard)
+        ):
             return
         if since is not None and self.world.now - since > self.grace:
             what = f"{commit.resource.plural} {commit.key} on {before.label(ring.shard)}"

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import gc
 import logging
-from collections.abc import Iterator
+import multiprocessing
+import os
+from collections import deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -46,6 +50,35 @@ def run_seed(seed: int, bug: Bug | None = None, *, verbose: bool = False) -> Out
             except ShardingError as error:
                 world.checkers.violate("runs to its end", str(error)[:2000])
     return Outcome(plan, tuple(world.checkers.violations), world.stats, tuple(world.story), clock.monotonic())
+
+
+def run_seeds(
+    seeds: Iterable[int], bug: Bug | None = None, *, jobs: int = 2, verbose: bool = False
+) -> Iterator[Outcome]:
+    """The outcomes of many seeds, in their order; `jobs` run at once, each in a process of its own.
+
+    Strings hash alike in all of those, so that a seed plays the same in each.
+    """
+    before = os.environ.get("PYTHONHASHSEED")
+    os.environ["PYTHONHASHSEED"] = "0"
+    try:
+        with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
+            waiting: deque[Future[Outcome]] = deque()
+            try:
+                for seed in seeds:
+                    waiting.append(pool.submit(run_seed, seed, bug, verbose=verbose))
+                    if len(waiting) > 2 * jobs:
+                        yield waiting.popleft().result()
+                while waiting:
+                    yield waiting.popleft().result()
+            finally:
+                for outcome in waiting:
+                    outcome.cancel()
+    finally:
+        if before is None:
+            del os.environ["PYTHONHASHSEED"]
+        else:
+            os.environ["PYTHONHASHSEED"] = before
 
 
 @contextmanager

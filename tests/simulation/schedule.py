@@ -91,7 +91,7 @@ def draw_plan(seed: int) -> Plan:
     rng = Random(f"plan/{seed}")
     timings = rng.choices(TIMINGS, weights=(5, 4, 1))[0]
     length = 25.0 * timings.lease
-    actions = []
+    actions: list[Action] = []
     moment = 3.0 * timings.lease
     pace = rng.choice((0.3, 0.6, 1.2)) * timings.lease
     # Each run has its own mix: some dwell on crashes, some on users, some on the network.

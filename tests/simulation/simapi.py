@@ -227,9 +227,7 @@ class SimApi:
     async def _write(
         self, what: str, change: Change, model: type[T], fences: Sequence[Fence], timeout_seconds: float | None = None
     ) -> T:
-        version = await self._send(
-            what, lambda deadline: self._server.write(change, deadline), fences, timeout_seconds
-        )
+        version = await self._send(what, lambda deadline: self._server.write(change, deadline), fences, timeout_seconds)
         return self._decode(version, model)
 
     # -- the rest ----------------------------------------------------------
@@ -304,9 +302,7 @@ class SimApi:
                     raise guard.refused or ConnectionFailed(what)
                 deadline = loop.time() + granted
                 answer: asyncio.Future[Any] = loop.create_future()
-                self._server.receive(
-                    self.link, lambda: execute(deadline), answer, writes=True, granted=granted
-                )
+                self._server.receive(self.link, lambda: execute(deadline), answer, writes=True, granted=granted)
                 result = await answer
         except TimeoutError as error:
             raise ConnectionFailed(f"{what}: no answer within {limit:.1f} s") from error

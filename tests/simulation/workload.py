@@ -24,9 +24,7 @@ if TYPE_CHECKING:
 class Reconciling:
     """The reconciles of one process of one shard."""
 
-    def __init__(
-        self, world: World, shard: str, process: str, clock: Clock, rng: Random, *, fenced: bool
-    ) -> None:
+    def __init__(self, world: World, shard: str, process: str, clock: Clock, rng: Random, *, fenced: bool) -> None:
         self.shard = shard
         self.process = process
         self._world = world

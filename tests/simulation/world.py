@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from random import Random
 from typing import Any, Final
 
@@ -189,11 +190,15 @@ class World:
         for each in (*self.replicas, *self.shards):
             if each.main.done() or each.process.state is ProcessState.KILLED:
                 self.server.drop_link(each.link)
-        self.replicas = [each for each in self.replicas if not each.main.done() and each.process.state is not ProcessState.KILLED]
-        self.shards = [each for each in self.shards if not each.main.done() and each.process.state is not ProcessState.KILLED]
+        self.replicas = [
+            each for each in self.replicas if not each.main.done() and each.process.state is not ProcessState.KILLED
+        ]
+        self.shards = [
+            each for each in self.shards if not each.main.done() and each.process.state is not ProcessState.KILLED
+        ]
 
     async def _ask(self, url: str, body: bytes) -> bytes | None:
-        """The Service in front of the webhook: some replica that was ready, at random; now and then one that is dead."""
+        """The Service in front of the webhook: some replica that was ready, at random, dead or alive."""
         ready = [each for each in self.replicas if each.replica.registry.warm]
         if not self.webhook_up or not ready:
             return None
@@ -234,14 +239,13 @@ class World:
         names += [(f"pla-{number}", PLAIN) for number in range(plan.plain_shards)]
         self.foreign_names = {name for name, ring in names[: plan.foreign] if ring is FAMILY}
         for number in range(plan.replicas):
-            self.later(rng.uniform(0.0, 2.0), lambda name=f"sharder-{number}": self.start_replica(name))
+            self.later(rng.uniform(0.0, 2.0), partial(self.start_replica, f"sharder-{number}"))
         for name, ring in names:
-            self.later(rng.uniform(0.0, 3.0), lambda name=name, ring=ring: self.start_shard(name, ring))
+            self.later(rng.uniform(0.0, 3.0), partial(self.start_shard, name, ring))
         happenings = Happenings(self)
-        for _ in range(plan.works):
-            self.later(rng.uniform(0.0, 8.0), lambda seed=rng.getrandbits(32): happenings.create_work(Random(seed)))
-        for _ in range(plan.plains):
-            self.later(rng.uniform(0.0, 8.0), lambda seed=rng.getrandbits(32): happenings.create_plain(Random(seed)))
+        for create, number in ((happenings.create_work, plan.works), (happenings.create_plain, plan.plains)):
+            for _ in range(number):
+                self.later(rng.uniform(0.0, 8.0), partial(create, Random(rng.getrandbits(32))))
 
     async def _tick(self) -> None:
         while True:
