@@ -16,10 +16,12 @@ from shardsdk.protocol.leases import parse_micro_time
 from tests.integration.chronicle import LEASES, Chronicle, Version
 from tests.integration.harness import Stage
 from tests.integration.scripted import INSTANCE, RING_LABEL, Object, Script
-from tests.integration.world import LONE_SECRETS, Ring
+from tests.integration.world import LONE_SECRETS, Family, Ring
 
 SECRETS: Final = "v1/secrets"
 CONFIGMAPS: Final = "v1/configmaps"
+#: What no other test lets the sharder patch.
+QUOTAS: Final = Family("v1/resourcequotas", "ResourceQuota")
 #: Orphans are deleted after a second instead of a minute.
 LIMITS: Final = Limits(
     min_hold_seconds=3.0,
@@ -361,12 +363,12 @@ async def test_a_label_of_a_shard_that_never_had_a_lease_is_waited_out_and_then_
 
 
 async def test_an_orphans_lease_is_never_deleted_while_an_object_carries_its_label(stage: Stage) -> None:
-    ring = await stage.ring(LONE_SECRETS, grant=False)
+    ring = await stage.ring(QUOTAS, grant=False)
     await stage.grant(ring.name, ring.resources, verbs=["list", "watch"])
     await stage.shard(ring, "stays")
     released = {"holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": moment()}
     await put_lease(stage, ring.name, "gone", released)
-    await ring.create(SECRETS, name="left-behind", labels={ring.labels[0]: "gone"})
+    await ring.create(QUOTAS.main, name="left-behind", labels={ring.labels[0]: "gone"})
     limits = Limits(
         min_hold_seconds=1.0,
         stall_seconds=0.5,
@@ -379,7 +381,7 @@ async def test_an_orphans_lease_is_never_deleted_while_an_object_carries_its_lab
         # Taken, given back because nothing moves, and taken again: past any moment to delete it in between.
         await seen.until(lambda: _times_taken(seen.lease("gone")) == 2)
         assert states(seen.lease("gone")) == ["dead"]
-        await stage.admin.delete(SECRETS, "left-behind", stage.namespace)
+        await stage.admin.delete(QUOTAS.main, "left-behind", stage.namespace)
         await seen.until(lambda: seen.lease("gone")[-1].deleted)
 
 

@@ -10,7 +10,7 @@ import signal
 import socket
 import ssl
 from collections.abc import AsyncIterator, Iterator
-from contextlib import ExitStack, asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ import pytest_asyncio
 from localcluster import AdminClient, ControlPlane
 from localcluster.installation import Installation
 from localcluster.ports import LOOPBACK
+from sharder.rbac import ring_role_name
 from tests.integration.processes import TIMINGS, eventually, readiness, run_sharder, says, write_pair
 
 RINGS = "sharding.timebertt.dev/v1alpha1/clusterrings"
@@ -47,6 +48,18 @@ REVIEW = json.dumps(
 async def installation(control_plane: ControlPlane) -> AsyncIterator[Installation]:
     async with Installation(control_plane, TIMINGS) as installation:
         yield installation
+
+
+@pytest_asyncio.fixture
+async def ring(installation: Installation, admin: AdminClient, namespace: str) -> AsyncIterator[str]:
+    """A ring over the secrets of the test's namespace, called like it; its role goes with the test."""
+    selector = {"matchLabels": {"kubernetes.io/metadata.name": namespace}}
+    await installation.ring(namespace, {"resources": [{"resource": "secrets"}], "namespaceSelector": selector})
+    yield namespace
+    await admin.delete(RINGS, namespace)
+    await admin.delete(WEBHOOKS, f"clusterring-{namespace}")
+    for kind in ("clusterrolebindings", "clusterroles"):
+        await admin.delete(f"rbac.authorization.k8s.io/v1/{kind}", ring_role_name(namespace))
 
 
 # -- the webhook's side of a connection ---------------------------------------
@@ -136,20 +149,18 @@ async def test_a_stop_is_orderly_requests_are_answered_and_the_leadership_is_han
 
 
 async def test_while_one_of_two_replicas_stops_every_object_still_comes_back_labelled(
-    installation: Installation, admin: AdminClient, namespace: str
+    installation: Installation, admin: AdminClient, ring: str
 ) -> None:
-    selector = {"matchLabels": {"kubernetes.io/metadata.name": namespace}}
-    await installation.ring(namespace, {"resources": [{"resource": "secrets"}], "namespaceSelector": selector})
-    renewing = asyncio.create_task(_renew_shard(admin, namespace))
+    renewing = asyncio.create_task(_renew_shard(admin, ring))
     try:
         first, _ = await installation.start_sharder("sharder-a"), await installation.start_sharder("sharder-b")
-        await eventually(lambda: _comes_back_labelled(admin, namespace))
+        await eventually(lambda: _comes_back_labelled(admin, ring))
         stopped = asyncio.Event()
 
         async def create() -> tuple[int, int]:
             labelled = missed = 0
             while not stopped.is_set():
-                good = await _comes_back_labelled(admin, namespace)
+                good = await _comes_back_labelled(admin, ring)
                 labelled, missed = labelled + good, missed + (not good)
             return labelled, missed
 
@@ -161,7 +172,6 @@ async def test_while_one_of_two_replicas_stops_every_object_still_comes_back_lab
         assert sum(labelled for labelled, _ in answers) > 20
     finally:
         renewing.cancel()
-        await admin.delete(RINGS, namespace)
 
 
 async def _comes_back_labelled(admin: AdminClient, namespace: str) -> bool:
@@ -251,91 +261,80 @@ async def test_every_problem_of_a_bad_configuration_is_told_at_once(
 
 
 async def test_metrics_have_the_names_that_dashboards_read_and_all_others(
-    installation: Installation, admin: AdminClient, namespace: str
+    installation: Installation, admin: AdminClient, ring: str
 ) -> None:
-    selector = {"matchLabels": {"kubernetes.io/metadata.name": namespace}}
-    spec = {"resources": [{"resource": "secrets"}], "namespaceSelector": selector}
-    await installation.ring(namespace, spec)
     replica = await installation.start_sharder("sharder-a")
-    await _put_shard(admin, namespace)
+    await _put_shard(admin, ring)
+    await admin.create("v1/secrets", {"metadata": {"name": "a"}}, ring)
+    await admin.eventually("v1/secrets", lambda found: all(each["metadata"].get("labels") for each in found), ring)
+    wanted = _families(ring)
+    missing = wanted
+
+    async def complete() -> bool:
+        nonlocal missing
+        shown = (await installation.metrics(replica)).splitlines()
+        missing = [each for each in wanted if not any(line.startswith(each) for line in shown)]
+        return not missing
+
     try:
-        await admin.create("v1/secrets", {"metadata": {"name": "a"}}, namespace)
-        await admin.eventually("v1/secrets", lambda found: all(each["metadata"].get("labels") for each in found))
+        await eventually(complete)
+    except TimeoutError:
+        pytest.fail(f"{missing} in\n{await installation.metrics(replica)}")
+    counted = f'ringKind="clusterring",ringName="{ring}",ringNamespace=""'
+    shown = (await installation.metrics(replica)).splitlines()
+    assert any(line.startswith("controller_sharding_") and counted in line for line in shown)
 
-        counted = f'ringKind="clusterring",ringName="{namespace}",ringNamespace=""'
-        ring, resource = f'ringName="{namespace}"', f'group="",resource="secrets",ringName="{namespace}"'
-        wanted = [
-            f'controller_sharding_ring_calculations_total{{kind="clusterring",name="{namespace}",namespace=""}}',
-            f'controller_sharding_resync_duration_seconds_count{{{ring}}}',
-            f'controller_sharding_resync_objects{{{ring}}}',
-            f'controller_sharding_unassigned_objects{{{resource}}} 0.0',
-            f'controller_sharding_stranded_objects{{{resource}}} 0.0',
-            f'controller_sharding_draining_objects{{{resource}}} 0.0',
-            f'controller_sharding_oldest_drain_age_seconds{{{ring}}} 0.0',
-            f'controller_sharding_shards{{{ring},state="ready"}} 1.0',
-            'controller_sharding_webhook_requests_total{outcome=',
-            'controller_sharding_webhook_duration_seconds_bucket',
-            'controller_sharding_api_requests_total{code="200",verb="watch"}',
-            'controller_sharding_api_request_duration_seconds_bucket{le="0.005",verb="patch"}',
-            f'controller_sharding_lease_takeovers_total{{{ring}}}',
-            f'controller_sharding_placement_latency_seconds_count{{decision="assign",{ring}}}',
-            'controller_sharding_event_loop_lag_seconds_bucket',
-            'controller_sharding_webhook_certificate_expiry_timestamp_seconds',
-            'leader_election_master_status{name="sharder"} 1.0',
-            'process_resident_memory_bytes',
-        ]  # fmt: skip
-        wanted += [f"controller_sharding_{family}_total" for family in ("assignments", "movements", "drains")]
 
-        async def complete() -> bool:
-            shown = await installation.metrics(replica)
-            missing[:] = [each for each in wanted if not any(line.startswith(each) for line in shown.splitlines())]
-            return not missing
-
-        missing: list[str] = []
-        try:
-            await eventually(complete)
-        except TimeoutError:
-            pytest.fail(f"{missing} in\n{await installation.metrics(replica)}")
-        shown = await installation.metrics(replica)
-        assert any(line.startswith("controller_sharding_") and counted in line for line in shown.splitlines())
-    finally:
-        await admin.delete(RINGS, namespace)
+def _families(name: str) -> list[str]:
+    """How the lines begin that must be there."""
+    ring, resource = f'ringName="{name}"', f'group="",resource="secrets",ringName="{name}"'
+    own = [
+        f'ring_calculations_total{{kind="clusterring",name="{name}",namespace=""}}',
+        f"resync_duration_seconds_count{{{ring}}}",
+        f"resync_objects{{{ring}}}",
+        f"unassigned_objects{{{resource}}} 0.0",
+        f"stranded_objects{{{resource}}} 0.0",
+        f"draining_objects{{{resource}}} 0.0",
+        f"oldest_drain_age_seconds{{{ring}}} 0.0",
+        f'shards{{{ring},state="ready"}} 1.0',
+        f"lease_takeovers_total{{{ring}}}",
+        f'placement_latency_seconds_count{{decision="assign",{ring}}}',
+        "assignments_total",
+        "movements_total",
+        "drains_total",
+        "webhook_requests_total{outcome=",
+        "webhook_duration_seconds_bucket",
+        "webhook_certificate_expiry_timestamp_seconds",
+        'api_requests_total{code="200",verb="watch"}',
+        'api_request_duration_seconds_bucket{le="0.005",verb="patch"}',
+        "event_loop_lag_seconds_bucket",
+    ]
+    others = ['leader_election_master_status{name="sharder"} 1.0', "process_resident_memory_bytes"]
+    return [f"controller_sharding_{each}" for each in own] + others
 
 
 # -- certificates from files --------------------------------------------------------
 
 
 async def test_certificates_from_files_are_waited_for_and_reloaded_and_no_ca_is_injected(
-    control_plane: ControlPlane, admin: AdminClient, namespace: str, tmp_path: Path
+    installation: Installation, admin: AdminClient, ring: str, tmp_path: Path
 ) -> None:
     (tmp_path / "tls.crt").write_text("not a certificate")
-    async with Installation(control_plane, TIMINGS) as installation:
-        selector = {"matchLabels": {"kubernetes.io/metadata.name": namespace}}
-        await installation.ring(namespace, {"resources": [{"resource": "secrets"}], "namespaceSelector": selector})
-        try:
-            url = f"https://{LOOPBACK}:{installation.forwarder.port}"
-            server = {"host": LOOPBACK, "certDir": str(tmp_path)}
-            await _reload_story(installation, admin, namespace, tmp_path, server, url)
-        finally:
-            await admin.delete(RINGS, namespace)
-
-
-async def _reload_story(
-    installation: Installation, admin: AdminClient, ring: str, folder: Path, server: dict[str, Any], url: str
-) -> None:
-    with ExitStack() as stack:
-        port = stack.enter_context(occupied_port())
-    installation.config = {"webhook": {"server": server | {"port": port}, "config": {"clientConfig": {"url": url}}}}
+    url = f"https://{LOOPBACK}:{installation.forwarder.port}"
+    with occupied_port() as port:
+        pass
+    server = {"host": LOOPBACK, "port": port, "certDir": str(tmp_path)}
+    installation.config = {"webhook": {"server": server, "config": {"clientConfig": {"url": url}}}}
     replica = await installation.start_sharder("sharder-a", wait=False)
-    await says(replica, f"{folder}/tls.crt")
-    write_pair(folder)
+    await says(replica, f"{tmp_path}/tls.crt")
+    write_pair(tmp_path)
 
     async def ready() -> bool:
         return (await readiness(replica))[0] == 200
 
     await eventually(ready)
     first = await serving_serial(port)
-    write_pair(folder)
+    write_pair(tmp_path)
 
     async def replaced() -> bool:
         return await serving_serial(port) != first

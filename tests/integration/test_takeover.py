@@ -10,8 +10,8 @@ from sharder.core.takeover import Limits
 from tests.integration.chronicle import Chronicle, Version
 from tests.integration.harness import Stage
 from tests.integration.scripted import Script
-from tests.integration.test_leases import LIMITS, chronicle, put_lease, states
-from tests.integration.world import LONE_SECRETS, Ring
+from tests.integration.test_leases import LIMITS, QUOTAS, chronicle, put_lease, states
+from tests.integration.world import Ring
 
 SECRETS: Final = "v1/secrets"
 CONFIGMAPS: Final = "v1/configmaps"
@@ -131,12 +131,12 @@ def _on(seen: Chronicle, shard: str, at: int) -> set[str]:
 
 
 async def test_a_lease_under_which_nothing_moves_is_given_back_and_taken_again_later(stage: Stage) -> None:
-    ring = await stage.ring(LONE_SECRETS, grant=False)
+    ring = await stage.ring(QUOTAS, grant=False)
     await stage.grant(ring.name, ring.resources, verbs=["list", "watch"])
     await stage.shard(ring, "stays")
     spec = {"holderIdentity": "", "leaseDurationSeconds": 1}
     await put_lease(stage, ring.name, "gone", spec)
-    await ring.create(SECRETS, name="stuck", labels={ring.labels[0]: "gone"})
+    await ring.create(QUOTAS.main, name="stuck", labels={ring.labels[0]: "gone"})
     limits = Limits(
         min_hold_seconds=1.0, stall_seconds=1.0, retry_after_stall_seconds=1.0, return_after_seconds=0.2
     )  # fmt: skip
@@ -144,22 +144,21 @@ async def test_a_lease_under_which_nothing_moves_is_given_back_and_taken_again_l
         await stage.sharder(webhook=False, takeover=limits)
         await seen.until(lambda: any(each.ours for each in seen.lease("gone")))
         await seen.until(lambda: not seen.lease("gone")[-1].ours)
-        assert seen.of(SECRETS, "stuck")[-1].shard == "gone"
+        assert seen.of(QUOTAS.main, "stuck")[-1].shard == "gone"
         await stage.grant(ring.name, ring.resources)
-        await ring.until_on("stuck", "stays")
+        await ring.until_on("stuck", "stays", QUOTAS.main)
         await seen.caught_up()
         assert len(tenures(seen.lease("gone"))) >= 2
         taken_under_hold(seen, "gone")
 
 
 async def test_a_lease_is_given_back_when_no_other_shard_is_left_to_take_the_objects(stage: Stage) -> None:
-    ring = await stage.ring(grant=False)
+    ring = await stage.ring(QUOTAS, grant=False)
     # Without the right to patch the sharder holds the lease and gets nowhere.
     await stage.grant(ring.name, ring.resources, verbs=["list", "watch"])
     other = await stage.shard(ring, "other")
     await put_lease(stage, ring.name, "gone", {"holderIdentity": "", "leaseDurationSeconds": 1})
-    owner = await ring.create(SECRETS, name="owner", labels={ring.labels[0]: "gone"})
-    await ring.create_child(owner, name="child", labels={ring.labels[0]: "gone"})
+    await ring.create(QUOTAS.main, name="stuck", labels={ring.labels[0]: "gone"})
     long = Limits(min_hold_seconds=60.0, stall_seconds=60.0)
     async with chronicle(stage, ring) as seen:
         await stage.sharder(webhook=False, takeover=long)
