@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
@@ -238,3 +240,19 @@ def reflect(api: ScriptedApi, **options: Any) -> tuple[Reflector[PartialObject],
     options.setdefault("handler", recorder)
     reflector = Reflector(api.api, CONFIGMAPS, clock=api.clock, rng=random.Random(1), **options)
     return reflector, recorder
+
+
+Playing = tuple[ScriptedApi, Reflector[PartialObject], Recorder]
+
+
+@asynccontextmanager
+async def playing(*scripts: list[Step], **options: Any) -> AsyncIterator[Playing]:
+    """Run a reflector through `scripts` until the API server has nothing more to say."""
+    api = ScriptedApi(InstantClock(), *scripts)
+    reflector, recorder = reflect(api, **options)
+    running = asyncio.ensure_future(reflector.run())
+    await api.idle.wait()
+    yield api, reflector, recorder
+    running.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await running

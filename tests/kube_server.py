@@ -12,6 +12,9 @@ from urllib.parse import parse_qsl
 
 from aiohttp import web
 
+from shardsdk.kube.access import direct_access
+from shardsdk.kube.client import Client
+
 Answer = web.StreamResponse
 Handler = Callable[[web.Request], Awaitable[Answer]]
 
@@ -152,3 +155,10 @@ def page(names: Iterable[str], *, version: int = 10, token: str = "", empty_is_n
         items = None
     meta = {"resourceVersion": str(version), **({"continue": token} if token else {})}
     return {"kind": "ConfigMapList", "apiVersion": "v1", "metadata": meta, "items": items}
+
+
+@asynccontextmanager
+async def talking(*answers: Handler, **options: Any) -> AsyncIterator[tuple[Client, Server]]:
+    """A client of such a server, with a token."""
+    async with serving(*answers) as server, Client(direct_access(server.url, token="secret"), **options) as client:
+        yield client, server

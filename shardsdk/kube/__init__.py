@@ -11,14 +11,14 @@ Guarantees, each with its proof in tests/:
   half-way is an error, never a short answer (unit/test_kube_client.py).
 - A reflector's store converges to what is there through restarts, pauses,
   compaction, throttling and missing permissions, and what vanished meanwhile
-  gets its DELETED (unit/test_kube_reflector.py, properties/test_reflector.py,
-  integration/test_reflector.py, integration/test_reflector_outages.py).
+  gets its DELETED (unit/test_kube_reflector.py, unit/test_kube_reflector_attempts.py,
+  properties/test_reflector.py, integration/test_reflector.py, integration/test_reflector_outages.py).
 - A process that was stopped for longer than its hold writes nothing when it
   wakes up (integration/test_client_fence.py).
 - Tokens that rotate in files, come from exec plugins or OIDC are renewed
-  (unit/test_kube_access.py, integration/test_reflector.py).
+  (unit/test_kube_identities.py, integration/test_reflector.py).
 - Decoding holds the event loop up for some milliseconds at most, however much
-  comes (unit/test_kube_client.py, integration/test_client.py).
+  comes (unit/test_kube_watch.py, integration/test_client.py).
 
 Does not guarantee: that a write whose connection broke was or was not executed
 (`resourceVersion` guards against that); that an open watch means the API server

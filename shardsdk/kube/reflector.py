@@ -7,7 +7,7 @@ What vanished while nobody was looking gets its DELETED.  Refuses: to give up,
 to list at resourceVersion 0, and to let a failing handler stop the others' news.
 
 The story of one attempt: `run` → `_attempt` → (`_list_in_pages`) → `_follow` →
-`_apply` for each event → `_complete` once everything that existed has been seen.
+`Mirror.apply` for each event → `_complete` once everything that existed has been seen.
 """
 
 from __future__ import annotations
@@ -17,8 +17,6 @@ import logging
 import random
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
-from enum import Enum
 from typing import Final, Generic, TypeVar
 
 from shardsdk.errors import (
@@ -34,10 +32,13 @@ from shardsdk.errors import (
 from shardsdk.kube.api import PARTIAL, SILENCE_SECONDS, Api, WatchEvent, WatchKind
 from shardsdk.kube.backoff import Backoff
 from shardsdk.kube.clock import Clock
-from shardsdk.kube.decoding import Identity, identify
+from shardsdk.kube.decoding import identify
+from shardsdk.kube.mirror import Delta, EventKind, Listing, Mirror, contain
 from shardsdk.kube.selectors import Selector
-from shardsdk.kube.store import Index, Key, Store
+from shardsdk.kube.store import Index, Store
 from shardsdk.protocol.objects import Resource
+
+__all__ = ["HEALTHY_SECONDS", "PAUSE_MAX_SECONDS", "STREAM_FAILURES_MAX", "Delta", "EventKind", "Reflector"]
 
 log = logging.getLogger(__name__)
 
@@ -57,39 +58,6 @@ TURN_EVENTS: Final = 128
 STREAM_FAILURES_MAX: Final = 2
 
 _EVERYTHING: Final = Selector()
-
-
-class EventKind(Enum):
-    """What happened to an object, as the store saw it."""
-
-    ADDED = "added"
-    MODIFIED = "modified"
-    DELETED = "deleted"
-
-
-@dataclass(frozen=True, slots=True)
-class Delta(Generic[T]):
-    """One change of the store.
-
-    `object` is what the store holds now; for DELETED it is the object as it was
-    deleted (or as it left the selection), or as it was last known.  `old` is
-    what the store held before.  `initial`: it comes from a list, not from news.
-    """
-
-    kind: EventKind
-    object: T
-    old: T | None
-    initial: bool
-
-
-class _Listing:
-    """A list under way: which objects it has shown, and for which `restart` it is made."""
-
-    __slots__ = ("epoch", "seen")
-
-    def __init__(self, epoch: int) -> None:
-        self.epoch = epoch
-        self.seen: set[Key] = set()
 
 
 class Reflector(Generic[T]):
@@ -130,7 +98,9 @@ class Reflector(Generic[T]):
         self.resource = resource
         self.namespace = namespace
         self.name = name or str(resource.group_resource)
-        self.store: Store[T] = Store(indexes)
+        self._mirror = Mirror(self.name, Store(indexes), keep=keep, transform=transform, handler=handler)
+        #: What is there, as far as it has been told.
+        self.store: Store[T] = self._mirror.store
         #: Set once the first complete, consistent list is in; never cleared.
         self.synced = asyncio.Event()
         #: Monotonic time of the last event, bookmark or complete list.
@@ -141,9 +111,6 @@ class Reflector(Generic[T]):
         self._selector = selector
         self._model = model
         self._metadata_only = metadata_only
-        self._keep = keep
-        self._transform = transform
-        self._handler = handler
         self._on_synced = on_synced
         self._clock = clock
         self._rng = rng
@@ -268,7 +235,7 @@ class Reflector(Generic[T]):
     async def _list_in_pages(self) -> None:
         """The list for API servers without initial events; the watch goes on from its version."""
         self._selected = self._ask_selector()
-        listing = _Listing(self._epoch)
+        listing = Listing(self._epoch)
         versions: list[str] = []
         pages = self._api.pages(
             self.resource,
@@ -281,7 +248,7 @@ class Reflector(Generic[T]):
         async with _closing(pages):
             async for page in pages:
                 for count, thing in enumerate(page, start=1):
-                    self._apply(WatchEvent(WatchKind.ADDED, thing, identify(thing).resource_version), listing)
+                    self._mirror.apply(WatchEvent(WatchKind.ADDED, thing, identify(thing).resource_version), listing)
                     if count % TURN_EVENTS == 0:
                         await asyncio.sleep(0)
         if not versions or not versions[0]:
@@ -290,7 +257,7 @@ class Reflector(Generic[T]):
 
     async def _follow(self) -> None:
         """Watch until the API server ends it, beginning with everything that exists if there is no position."""
-        listing = _Listing(self._epoch) if self._version is None else None
+        listing = Listing(self._epoch) if self._version is None else None
         if listing is not None:
             self._selected = self._ask_selector()
         events = self._api.watch(
@@ -325,59 +292,21 @@ class Reflector(Generic[T]):
             self._stream_failures += 1
             raise StreamInterrupted(f"{self.name}: the stream ended before its initial events were complete")
 
-    def _take(self, event: WatchEvent[T], listing: _Listing | None) -> None:
+    def _take(self, event: WatchEvent[T], listing: Listing | None) -> None:
         now = self._clock.monotonic()
         if self._opened_at is None:
             self._opened_at = now
         self.fresh_at = now
         if event.kind is not WatchKind.BOOKMARK:
-            self._apply(event, listing)
+            self._mirror.apply(event, listing)
         if listing is None:
             self.failure = None
             self._version = event.resource_version or self._version
 
-    def _apply(self, event: WatchEvent[T], listing: _Listing | None) -> None:
-        """Bring the store up to one event and tell the handler."""
-        thing = event.object
-        if thing is None:
-            return
-        who = identify(thing)
-        key = Key(who.namespace, who.name)
-        gone = event.kind is WatchKind.DELETED or (self._keep is not None and not self._keep(thing))
-        if self._transform is not None:
-            thing = self._transform(thing)
-        if gone:
-            self._remove(key, thing, initial=listing is not None)
-            return
-        if listing is not None:
-            listing.seen.add(key)
-        self._put(key, who, thing, initial=listing is not None)
-
-    def _put(self, key: Key, who: Identity, thing: T, *, initial: bool) -> None:
-        old = self.store.get(*key)
-        if old is not None:
-            known = identify(old)
-            if known.resource_version == who.resource_version and known.uid == who.uid and who.resource_version:
-                return
-            if known.uid != who.uid:  # deleted and made again while nobody was looking
-                self._remove(key, old, initial=initial)
-                old = None
-        self.store.put(key, thing)
-        kind = EventKind.ADDED if old is None else EventKind.MODIFIED
-        self._tell(Delta(kind, thing, old, initial))
-
-    def _remove(self, key: Key, thing: T, *, initial: bool) -> None:
-        old = self.store.drop(key)
-        if old is not None:
-            self._tell(Delta(EventKind.DELETED, thing, old, initial))
-
-    async def _complete(self, listing: _Listing, version: str) -> None:
+    async def _complete(self, listing: Listing, version: str) -> None:
         """Everything that exists has been seen: what was not has vanished."""
-        vanished = [key for key in self.store.view if key not in listing.seen]
-        for count, key in enumerate(vanished, start=1):
-            known = self.store.get(*key)
-            if known is not None:
-                self._remove(key, known, initial=True)
+        for count, key in enumerate(self._mirror.unseen(listing), start=1):
+            self._mirror.forget(key)
             if count % TURN_EVENTS == 0:
                 await asyncio.sleep(0)
         self._version = version
@@ -390,23 +319,10 @@ class Reflector(Generic[T]):
             if number <= listing.epoch and not waiter.done():
                 waiter.set_result(None)
         if self._on_synced is not None:
-            self._call(self._on_synced)
+            contain(self._on_synced, self.name)
 
     def _ask_selector(self) -> Selector:
         return self._selector if isinstance(self._selector, Selector) else self._selector()
-
-    def _tell(self, delta: Delta[T]) -> None:
-        if self._handler is not None:
-            handler = self._handler
-            self._call(lambda: handler(delta))
-
-    def _call(self, function: Callable[[], None]) -> None:
-        try:
-            function()
-        except Exception:
-            log.exception(
-                "A reflector's handler failed, it goes on with the next event", extra={"reflector": self.name}
-            )
 
 
 @asynccontextmanager

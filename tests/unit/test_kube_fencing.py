@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import aiohttp
@@ -18,7 +17,7 @@ from shardsdk.kube.client import Client
 from shardsdk.kube.fencing import SLACK_SHARE, GuardedRequest
 from shardsdk.protocol.objects import GroupResource
 from tests.kube_fakes import CONFIGMAPS, FakeFence, ManualClock
-from tests.kube_server import Handler, Server, breaks_off, config_map, hangs, page, refuses, says, serving
+from tests.kube_server import Handler, Server, breaks_off, config_map, hangs, page, refuses, says, talking
 
 BODY = {"metadata": {"name": "a", "namespace": "default"}}
 
@@ -33,12 +32,6 @@ WRITES: dict[str, Write] = {
     "raw": lambda client: client.raw("POST", "/anything"),
     "raw delete": lambda client: client.raw("delete", "/anything"),
 }
-
-
-@asynccontextmanager
-async def talking(*answers: Handler, **options: Any) -> AsyncIterator[tuple[Client, Server]]:
-    async with serving(*answers) as server, Client(direct_access(server.url), **options) as client:
-        yield client, server
 
 
 def milliseconds(server: Server) -> list[int]:
