@@ -15,6 +15,12 @@ from tests.integration.world import Family, Ring
 CHILDREN = "v1/configmaps"
 
 
+@pytest.fixture(autouse=True)
+def _asks_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Missing rights are asked for again every few seconds; tests need not wait that long."""
+    monkeypatch.setattr(rings, "DENIED_SECONDS", 0.5)
+
+
 async def set_up(stage: Stage, verbs: Sequence[str] | None, **settings: Any) -> tuple[Ring, Family]:
     """A ring over a type that the sharder may do no more with than `verbs`."""
     ships = await stage.install_type("Ship")
