@@ -30,10 +30,11 @@ pytestmark = pytest.mark.timeout(120)
 
 SECRETS: Final = "v1/secrets"
 RINGS: Final = "sharding.timebertt.dev/v1alpha1/clusterrings"
-SECONDS: Final = 2
+SECONDS: Final = 3
 TIMINGS: Final = ElectionTimings(lease_duration=2, renew_deadline=1.4, retry_period=0.3)
 FENCED: Final = Script(lease_seconds=SECONDS, renew_seconds=0.3)
 UNFENCED: Final = Script(lease_seconds=SECONDS, renew_seconds=0.3, go_like=True)
+_POD_START_SECONDS: Final = 0.5
 Break = Callable[[ControlPlane], Coroutine[Any, Any, None]]
 
 
@@ -82,19 +83,20 @@ async def longer_than_every_lease() -> None:
 
 
 @asynccontextmanager
-async def kept_running(*shards: ScriptedShard) -> AsyncIterator[None]:
-    """What a kubelet does for its pods."""
+async def kept_running(sharder: Sharder, *shards: ScriptedShard) -> AsyncIterator[None]:
+    """What a kubelet does for its pods, a moment later than the sharder is back: it must wait for them."""
 
     async def keep(shard: ScriptedShard) -> None:
         while True:
             await shard.lost.wait()
             await shard.crash()
             while shard.lost.is_set():
+                await leads(sharder)
+                await asyncio.sleep(_POD_START_SECONDS)
                 try:
                     await shard.start(same_pod=True)
                 except (AdminError, aiohttp.ClientError, OSError):
                     shard.lost.set()
-                    await asyncio.sleep(shard.script.retry_seconds)
 
     keepers = [asyncio.create_task(keep(shard)) for shard in shards]
     try:
@@ -138,7 +140,7 @@ async def test_in_an_outage_nothing_moves_and_no_lease_is_taken_and_afterwards_a
     sharder = await stage.sharder(webhook=False, takeover=LIMITS, timings=TIMINGS)
     await ring.create_families(4, list(scripts))
     await ring.in_place()
-    async with kept_running(*shards):
+    async with kept_running(sharder, *shards):
         versions, before = await ring.versions(), await leases_of(stage)
         breaking = asyncio.create_task(outage(breakable))
         await leads(sharder, yes=False)

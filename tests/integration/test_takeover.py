@@ -6,12 +6,15 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
+import pytest
+
 from sharder.core.takeover import Limits
 from tests.integration.chronicle import Chronicle, Version
 from tests.integration.harness import Stage
 from tests.integration.scripted import Script
 from tests.integration.test_leases import LIMITS, QUOTAS, chronicle, put_lease, states
-from tests.integration.world import Ring
+from tests.integration.world import LONE_SECRETS, Family, Ring
+from tests.integration.world import SECRETS as FAMILIES
 
 SECRETS: Final = "v1/secrets"
 CONFIGMAPS: Final = "v1/configmaps"
@@ -53,8 +56,11 @@ async def settled_on(stage: Stage, ring: Ring, *names: str, each: int = 4) -> No
     await ring.create_families(each, names)
 
 
-async def test_a_released_lease_is_acquired_before_anything_moves_and_given_back_after(stage: Stage) -> None:
-    ring = await stage.ring()
+@pytest.mark.parametrize("family", [LONE_SECRETS, FAMILIES], ids=["alone", "with children"])
+async def test_a_released_lease_is_acquired_before_anything_moves_and_given_back_after(
+    stage: Stage, family: Family
+) -> None:
+    ring = await stage.ring(family)
     await settled_on(stage, ring, "stays", "leaves")
     leaves = stage.shards[1]
     await stage.sharder(webhook=False, takeover=LIMITS)
@@ -63,7 +69,7 @@ async def test_a_released_lease_is_acquired_before_anything_moves_and_given_back
         await leaves.release()
         await ring.in_place()
         await seen.until(lambda: seen.lease("leaves")[-1].deleted)
-        assert len(taken_under_hold(seen, "leaves")) == 8, "four objects with a child each"
+        assert len(taken_under_hold(seen, "leaves")) == 4 * len(ring.resources)
         first = next(each for each in seen.lease("leaves") if each.ours)
         assert first.body["spec"]["leaseDurationSeconds"] == LIMITS.min_hold_seconds, "a released lease says 1 s"
         given_back = next(each for each in seen.lease("leaves") if each.at > first.at and not each.ours)
