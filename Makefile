@@ -5,10 +5,12 @@ VENV   := .venv
 RUN    := $(VENV)/bin/python -m
 READY  := $(VENV)/.ready
 ARGS   ?=
+VERSION = $(shell sed -n 's/^VERSION.*"\(.*\)"$$/\1/p' shardsdk/version.py)
+BUILDER ?= docker
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup controlplane helm demo test unit check fmt lock bench simulate cluster-up cluster-down cluster-status clean distclean
+.PHONY: help setup controlplane helm image demo test unit check fmt lock bench simulate cluster-up cluster-down cluster-status clean distclean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -24,6 +26,9 @@ controlplane: $(READY) ## find or build etcd, kube-apiserver, kube-controller-ma
 
 helm: $(READY) ## find or build Helm
 	@$(RUN) localcluster helm
+
+image: ## build the container image (BUILDER=podman or buildah; ARGS= for it)
+	@$(BUILDER) build --build-arg VERSION=$(VERSION) --build-arg REVISION=$$(git rev-parse HEAD) --tag controller-sharding:$(VERSION) $(ARGS) .
 
 demo: $(READY) ## watch shards share, hand over and lose their objects (KEEP=1 leaves it running)
 	@$(RUN) examples.demo $(if $(KEEP),--keep)
@@ -44,6 +49,8 @@ fmt: $(READY) ## format the code and mend what can be mended
 lock: $(READY) ## lock the newest dependencies that pyproject.toml allows
 	@$(RUN) uv pip compile pyproject.toml --extra sharder --group dev --universal --python-version 3.11 --generate-hashes \
 	  --no-emit-index-url --custom-compile-command "make lock" --upgrade --quiet --output-file requirements-dev.txt
+	@$(RUN) uv pip compile pyproject.toml --extra sharder --constraint requirements-dev.txt --universal --python-version 3.11 \
+	  --generate-hashes --no-emit-index-url --no-annotate --custom-compile-command "make lock" --quiet --output-file requirements.txt
 
 bench: $(READY) controlplane ## measure rates, latencies, CPU and memory next to the raw API server
 	@$(RUN) bench $(ARGS)

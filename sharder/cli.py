@@ -1,4 +1,4 @@
-"""The command `sharder`: run the service, print a ring's role, print the version.
+"""The command `sharder`: run the service, print what it needs of a cluster, clean up after it.
 
 Does: turn arguments into calls and outcomes into exit codes.  Refuses: to show a
 traceback for anything that a user can mend; each problem is one line on stderr.
@@ -13,12 +13,14 @@ import argparse
 import logging
 import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from enum import IntEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from shardsdk.errors import ConfigurationError, NotFound, ShardingError
+from shardsdk.kube.clock import SystemClock
+from shardsdk.protocol.labels import SHARDER_SERVICE_ACCOUNT, SYSTEM_NAMESPACE
 from shardsdk.version import VERSION
 
 if TYPE_CHECKING:
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from sharder.core.problems import Problem
     from sharder.core.ringspec import RingSpec
     from sharder.telemetry import Telemetry
+    from shardsdk.kube.api import Api
 
 log = logging.getLogger(__name__)
 
@@ -51,6 +54,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 print(f"sharder {VERSION} (Python {sys.version.split()[0]})")
             case "rbac":
                 _print_roles(options)
+            case "crds":
+                _hand_out_crds(options)
+            case "uninstall":
+                _uninstall(options)
             case _:
                 return _run_service(options)
     except BrokenPipeError:
@@ -83,9 +90,48 @@ def _make_parser() -> argparse.ArgumentParser:
     source = rbac.add_mutually_exclusive_group(required=True)
     source.add_argument("ring", nargs="?", metavar="RING", help="name of a ClusterRing in the cluster")
     source.add_argument("-f", "--filename", metavar="FILE", help="manifest with ClusterRings; `-`: standard input")
+    rbac.add_argument(
+        "--service-account",
+        metavar="NAMESPACE/NAME",
+        type=_parse_account,
+        default=(SYSTEM_NAMESPACE, SHARDER_SERVICE_ACCOUNT),
+        help=f"the sharder's identity (default: {SYSTEM_NAMESPACE}/{SHARDER_SERVICE_ACCOUNT})",
+    )
     # A subcommand's own default would overwrite what stood before it.
     _add_kubeconfig(rbac, default=argparse.SUPPRESS)
+    _add_installer(commands)
     return parser
+
+
+def _add_installer(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    crds = commands.add_parser(
+        "crds",
+        help="print this version's CustomResourceDefinitions, or apply them",
+        description="Prints the CustomResourceDefinitions of this version.",
+    )
+    crds.add_argument(
+        "--apply", action="store_true", help="bring the cluster's up to them, and wait until it serves them"
+    )
+    uninstall = commands.add_parser(
+        "uninstall",
+        help="remove what a sharder has made in a cluster",
+        description="Removes the webhook configurations, the lease and the Secret of a sharder that is gone; waits"
+        " until none leads. Objects keep their labels, and shards go on with them.",
+    )
+    uninstall.add_argument("-n", "--namespace", default=SYSTEM_NAMESPACE, help="where it was (default: %(default)s)")
+    uninstall.add_argument(
+        "--lease", metavar="NAME", default=SHARDER_SERVICE_ACCOUNT, help="its leader's lease (default: %(default)s)"
+    )
+    uninstall.add_argument("--crds", action="store_true", help="also the CustomResourceDefinitions, with every ring")
+    for command in (crds, uninstall):
+        _add_kubeconfig(command, default=argparse.SUPPRESS)
+
+
+def _parse_account(text: str) -> tuple[str, str]:
+    namespace, _, name = text.partition("/")
+    if not namespace or not name or "/" in name:
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAMESPACE/NAME, as in {SYSTEM_NAMESPACE}/sharder")
+    return namespace, name
 
 
 def _add_kubeconfig(parser: argparse.ArgumentParser, default: str | None) -> None:
@@ -137,7 +183,12 @@ def _print_roles(options: argparse.Namespace) -> None:
         import asyncio
 
         rings = [asyncio.run(_fetch_ring(options.ring, options.kubeconfig))]
-    documents = [document for ring in rings for document in ring_role(ring.name, ring_resources(ring))]
+    namespace, account = options.service_account
+    documents = [
+        document
+        for ring in rings
+        for document in ring_role(ring.name, ring_resources(ring), namespace=namespace, service_account=account)
+    ]
     sys.stdout.write(yaml.safe_dump_all(documents, sort_keys=False))
     sys.stdout.flush()
 
@@ -192,6 +243,48 @@ async def _fetch_ring(name: str, kubeconfig: str | None) -> RingSpec:
                 " its manifest with -f"
             ) from error
     return parse_ring(ring)
+
+
+# -- sharder crds, sharder uninstall ---------------------------------------
+
+
+def _hand_out_crds(options: argparse.Namespace) -> None:
+    from sharder.install import apply_crds, crd_files
+
+    texts = [path.read_text(encoding="utf-8") for path in crd_files()]
+    if not options.apply:
+        sys.stdout.write("---\n".join(texts))
+        sys.stdout.flush()
+        return
+    import yaml
+
+    documents = [yaml.safe_load(text) for text in texts]
+    _call(options, lambda api: apply_crds(api, documents, SystemClock()))
+
+
+def _uninstall(options: argparse.Namespace) -> None:
+    from sharder.install import Leftovers, remove_leftovers
+
+    leftovers = Leftovers(options.namespace, options.lease, options.crds)
+    _call(options, lambda api: remove_leftovers(api, leftovers, SystemClock()))
+
+
+def _call(options: argparse.Namespace, act: Callable[[Api], Awaitable[None]]) -> None:
+    """Connect, act and tell in the log what was done."""
+    import asyncio
+
+    from sharder.telemetry import LogFormat, LogLevel, setup_logging
+    from shardsdk.kube.access import load_access
+    from shardsdk.kube.client import Client
+
+    setup_logging(LogLevel(options.log_level), LogFormat(options.log_format))
+
+    async def run() -> None:
+        access = await load_access(options.kubeconfig)
+        async with Client(access, user_agent=f"sharder-{options.command}/{VERSION}") as api:
+            await act(api)
+
+    asyncio.run(run())
 
 
 # -- errors ----------------------------------------------------------------

@@ -127,6 +127,17 @@ _WRONG: dict[Bug, tuple[tuple[Any, str, Any], ...]] = {
 }
 
 
+#: Where each shows best; weights of actions, next to those of any run.
+FOCUS: dict[Bug, dict[str, float]] = {
+    Bug.TAKE_OVER_UNPROVEN: {"outage": 15.0, "cut_leader": 5.0},
+    Bug.TAKE_OVER_UNFENCED_EARLY: {"crash_shard": 20.0, "pause_shard": 20.0},
+    Bug.MOVE_WITHOUT_HOLD: {"delete_lease": 10.0, "empty_lease": 10.0, "stop_shard": 10.0},
+    Bug.TRUST_FOUND_HOLD: {"crash_leader_in_takeover": 20.0, "crash_shard": 20.0, "stop_shard": 20.0},
+    Bug.WARM_CACHES: {"restart_in_takeover": 30.0, "crash_shard": 20.0, "stop_shard": 20.0},
+    Bug.NO_FENCE: {"pause_shard": 40.0, "touch_work": 40.0},
+}
+
+
 @contextmanager
 def planted(bug: Bug | None) -> Iterator[None]:
     """Have the product behave wrongly within this context."""

@@ -56,11 +56,11 @@ class Happenings:
             self._calm(each.link)
         world.webhook_up = world.plan.webhook
         self._serve()
-        rings = {shard.ring.ring for shard in world.shards}
+        rings = {shard.ring.ring for shard in world.shards if shard.running}
         for name, ring in (("fam-0", FAMILY), ("pla-0", PLAIN)):
             if ring.ring not in rings:
                 world.start_shard(name, ring)
-        if not world.replicas:
+        if not any(replica.running for replica in world.replicas):
             world.start_replica("sharder-0")
         world.calm_from(world.now)
 
@@ -148,7 +148,7 @@ class Happenings:
             if any(shard.name == name for shard in self.world.shards) or len(self.world.shards) >= MAX_SHARDS:
                 return
             shard = self.world.start_shard(name, FAMILY if name.startswith("fam") else PLAIN)
-            shard.link.trouble = Trouble(watch_lag_seconds=rng.choice((0.0, 1.0, 4.0)))
+            shard.link.trouble = Trouble(watch_lag_seconds=rng.choice((0.0, 3.0, 6.0)))
             self._later(2 * self.world.timings.lease, lambda: self._calm(shard.link))
 
         self.world.traps.append(spring)

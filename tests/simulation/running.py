@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from shardsdk.errors import ShardingError
 from shardsdk.testing.virtual import VirtualClock, run_virtual
-from tests.simulation.bugs import Bug, planted
+from tests.simulation.bugs import FOCUS, Bug, planted
 from tests.simulation.schedule import Plan, draw_plan
 from tests.simulation.vocabulary import Stats, Violation
 from tests.simulation.world import World
@@ -40,7 +40,7 @@ class Outcome:
 
 def run_seed(seed: int, bug: Bug | None = None, *, verbose: bool = False) -> Outcome:
     """One run of one seed, with a bug planted into the product if one is named."""
-    plan = draw_plan(seed)
+    plan = draw_plan(seed, FOCUS.get(bug) if bug is not None else None)
     clock = VirtualClock()
     with planted(bug):
         world = World(plan, clock)

@@ -7,6 +7,7 @@ is left out by the world.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from random import Random
 from typing import Final
@@ -86,16 +87,17 @@ class Plan:
     ends_at: float
 
 
-def draw_plan(seed: int) -> Plan:
-    """The run of a seed."""
+def draw_plan(seed: int, focus: Mapping[str, float] | None = None) -> Plan:
+    """The run of a seed; `focus` has some actions happen that much more often."""
     rng = Random(f"plan/{seed}")
     timings = rng.choices(TIMINGS, weights=(5, 4, 1))[0]
     length = 25.0 * timings.lease
     actions: list[Action] = []
     moment = 3.0 * timings.lease
-    pace = rng.choice((0.3, 0.6, 1.2)) * timings.lease
+    pace = rng.choice((0.15, 0.3, 0.6)) * timings.lease
     # Each run has its own mix: some dwell on crashes, some on users, some on the network.
     weights = {what: weight * rng.choice((0.0, 0.5, 1.0, 1.0, 3.0)) for what, weight in WEIGHTS.items()}
+    weights |= focus or {}
     while moment < length and len(actions) < 120:
         what = rng.choices(list(weights), weights=list(weights.values()))[0]
         actions.append(Action(moment, what, rng.getrandbits(32)))

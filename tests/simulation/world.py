@@ -74,7 +74,7 @@ class World:
         self.foreign_names: set[str] = set()
         self.over = False
         #: What waits for the next takeover of a shard's lease.
-        self.traps: list[Callable[[str], None]] = []
+        self.traps: deque[Callable[[str], None]] = deque()
         self._graves: list[Any] = []
         self.calm_since = 0.0
         self.answering_since = 0.0
@@ -153,10 +153,9 @@ class World:
         return shard
 
     def spring_traps(self, shard: str) -> None:
-        """The lease of `shard` was just taken over."""
-        traps, self.traps = self.traps, []
-        for trap in traps:
-            trap(shard)
+        """The lease of `shard` was just taken over: the oldest trap springs."""
+        if self.traps:
+            self.traps.popleft()(shard)
 
     def shard_exited(self, shard: AnyShard) -> None:
         """A shard's process ends by itself; its container is restarted."""
