@@ -1,0 +1,143 @@
+"""What an installer needs besides manifests: the CRDs, and what a sharder leaves behind.
+
+Does: hand out the CustomResourceDefinitions that this version was built with,
+bring a cluster's up to them, and remove what the sharder itself has made in a
+cluster: webhook configurations, its lease, its Secret.
+
+Refuses: to remove anything while a sharder leads (it would make it again), and
+to touch objects, their labels or shards' leases: shards go on with what they own.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from sharder.controllers.rings import WEBHOOK_CONFIGURATIONS
+from sharder.webhook.secretstore import SECRET_NAME, SECRETS
+from shardsdk.errors import NotFound, ShardingError
+from shardsdk.kube.api import Api, PatchKind
+from shardsdk.kube.clock import Clock
+from shardsdk.kube.selectors import Selector, exists
+from shardsdk.protocol.labels import API_GROUP, LEASE_RING_LABEL, RING_PLURAL
+from shardsdk.protocol.leases import Lease
+from shardsdk.protocol.objects import LEASES, Resource
+
+log = logging.getLogger(__name__)
+
+CRDS: Final = Resource(
+    "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False
+)
+#: The definitions of this project; nothing else is ever deleted.
+CRD_NAMES: Final = (f"{RING_PLURAL}.{API_GROUP}",)
+FIELD_MANAGER: Final = "sharder-install"
+#: A definition is served a moment after it was written.
+ESTABLISHED_SECONDS: Final = 60.0
+POLL_SECONDS: Final = 0.2
+#: A lease that nobody renews runs out; one that is renewed for this long has a living sharder behind it.
+LEADER_SECONDS: Final = 120.0
+
+
+class NotInstalled(ShardingError):
+    """The API server did not do in time what it was told; the message says what to look at."""
+
+
+class StillLeading(ShardingError):
+    """A sharder holds its lease; what it has made would come back."""
+
+
+def crds_folder() -> Path:
+    """Where the definitions are: in the package, or next to it in a checkout."""
+    packaged = Path(__file__).with_name("crds")
+    return packaged if packaged.is_dir() else Path(__file__).parent.parent / "crds"
+
+
+def crd_files() -> list[Path]:
+    """One file per definition."""
+    return sorted(crds_folder().glob("*.yaml"))
+
+
+async def apply_crds(api: Api, documents: Sequence[dict[str, Any]], clock: Clock) -> None:
+    """Bring the cluster's definitions up to `documents`, and return once they are served.
+
+    Raises: NotInstalled when they are not after a minute.
+    """
+    for document in documents:
+        name = document["metadata"]["name"]
+        await api.patch(CRDS, name, None, document, kind=PatchKind.APPLY, field_manager=FIELD_MANAGER, force=True)
+        await _wait_established(api, name, clock)
+        log.info("custom resource definition applied", extra={"object": name})
+
+
+async def _wait_established(api: Api, name: str, clock: Clock) -> None:
+    end = clock.monotonic() + ESTABLISHED_SECONDS
+    while True:
+        crd: dict[str, Any] = await api.get(CRDS, name, model=dict)
+        conditions = {each["type"]: each for each in (crd.get("status") or {}).get("conditions") or ()}
+        if conditions.get("Established", {}).get("status") == "True":
+            return
+        if clock.monotonic() > end:
+            said = conditions.get("NamesAccepted", {}).get("message") or "no condition says why"
+            raise NotInstalled(f"{name} is not served after {ESTABLISHED_SECONDS:.0f} s ({said}); look at its status")
+        await clock.sleep(POLL_SECONDS)
+
+
+@dataclass(frozen=True, slots=True)
+class Leftovers:
+    """Where the sharder that is gone kept its lease and its Secret; `crds`: whether rings shall go as well."""
+
+    namespace: str
+    lease: str
+    crds: bool = False
+
+
+async def remove_leftovers(api: Api, leftovers: Leftovers, clock: Clock) -> None:
+    """Remove what the sharder has made; done twice it does nothing.
+
+    Raises: StillLeading.
+    """
+    await _wait_for_no_leader(api, leftovers, clock)
+    async for page in api.pages(WEBHOOK_CONFIGURATIONS, selector=Selector(labels=exists(LEASE_RING_LABEL))):
+        for configuration in page:
+            await _delete(api, WEBHOOK_CONFIGURATIONS, configuration.metadata.name)
+    await _delete(api, SECRETS, SECRET_NAME, leftovers.namespace)
+    await _delete(api, LEASES, leftovers.lease, leftovers.namespace)
+    for name in CRD_NAMES if leftovers.crds else ():
+        await _delete(api, CRDS, name)
+
+
+async def _wait_for_no_leader(api: Api, leftovers: Leftovers, clock: Clock) -> None:
+    """Return once the lease is released, absent or, by our own clock, run out.
+
+    A sharder whose permissions went first cannot release it, so it may have to run out.
+    """
+    began = seen_at = clock.monotonic()
+    seen = ""
+    while True:
+        try:
+            lease = await api.get(LEASES, leftovers.lease, leftovers.namespace, model=Lease)
+        except NotFound:
+            return
+        now = clock.monotonic()
+        if lease.metadata.resource_version != seen:
+            seen, seen_at = lease.metadata.resource_version, now
+            if now - began > LEADER_SECONDS:
+                raise StillLeading(
+                    f"{lease.holder} renews the lease {leftovers.namespace}/{leftovers.lease}: a sharder is running;"
+                    " stop it (scale its Deployment to 0), then try again"
+                )
+        left = seen_at + (lease.spec.lease_duration_seconds or 0) - now
+        if not lease.holder or left <= 0:
+            return
+        await clock.sleep(min(left, 1.0))
+
+
+async def _delete(api: Api, resource: Resource, name: str, namespace: str | None = None) -> None:
+    try:
+        await api.delete(resource, name, namespace)
+        log.info("removed", extra={"resource": str(resource.group_resource), "object": name})
+    except NotFound:
+        pass

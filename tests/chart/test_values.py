@@ -1,0 +1,216 @@
+"""Values: every one documented, typos and contradictions refused with a word about the remedy."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from sharder.config.reference import entries
+from sharder.config.schema import SharderConfig
+from tests.chart.helm import CONTROLLER, SHARDER, Helm, HelmFailed, merge, set_in
+from tests.chart.options import OPTIONS, RING
+
+EXAMPLE = CONTROLLER / "examples" / "checksum.yaml"
+#: What Kubernetes itself describes: the schema lets it pass as it is.
+CHARTS = [SHARDER, CONTROLLER]
+
+
+def schema_of(chart: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((chart / "values.schema.json").read_text())
+    return found
+
+
+def paths(schema: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every named value of a schema, with what it says of it."""
+    for name, node in schema.get("properties", {}).items():
+        yield prefix + name, node
+        yield from paths(node, f"{prefix}{name}.")
+
+
+def values_of(chart: Path) -> set[str]:
+    """Every value that values.yaml shows, down to what the schema leaves open."""
+    schema = dict(paths(schema_of(chart)))
+
+    def walk(values: dict[str, Any], prefix: str) -> Iterator[str]:
+        for name, value in values.items():
+            yield prefix + name
+            if isinstance(value, dict) and "properties" in schema[prefix + name]:
+                yield from walk(value, f"{prefix}{name}.")
+
+    return set(walk(yaml.safe_load((chart / "values.yaml").read_text()), ""))
+
+
+# -- documented -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("chart", CHARTS, ids=lambda chart: chart.name)
+def test_every_value_is_shown_with_its_default_and_described(chart: Path) -> None:
+    #: Filled in from elsewhere: the configuration's reference, the ring's own documentation, Helm, cert-manager.
+    elsewhere = ("config.", "ring.namespaceSelector.", "global", "certificates.certManager.issuerRef.")
+    described = {path: node for path, node in paths(schema_of(chart)) if not path.startswith(elsewhere)}
+
+    assert values_of(chart) == set(described)
+    assert not [path for path, node in described.items() if not node.get("description")]
+
+
+@pytest.mark.parametrize("chart", CHARTS, ids=lambda chart: chart.name)
+def test_values_yaml_says_what_every_section_is_for(chart: Path) -> None:
+    text = (chart / "values.yaml").read_text().splitlines()
+    comments = sum(line.lstrip().startswith("# ") for line in text)
+
+    assert comments >= len(yaml.safe_load("\n".join(text)))
+
+
+def test_the_configurations_schema_has_the_fields_of_the_code() -> None:
+    def fields(section: type[Any], prefix: str = "") -> Iterator[str]:
+        for name, entry in entries(section).items():
+            yield prefix + name
+            if entry.section is not None:
+                yield from fields(entry.section, f"{prefix}{name}.")
+
+    schema = {path for path, _ in paths(schema_of(SHARDER)["properties"]["config"])}
+
+    assert {path for path in schema if "namespaceSelector." not in path} == set(fields(SharderConfig))
+
+
+def test_a_rings_schema_is_that_of_the_crd() -> None:
+    crd = yaml.safe_load(Path("crds/clusterrings.yaml").read_text())
+    spec = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    ring = schema_of(SHARDER)["properties"]["rings"]["additionalProperties"]
+
+    assert plain(ring) == plain(spec)
+    own = schema_of(CONTROLLER)["properties"]["ring"]["properties"]
+    assert plain({key: own[key] for key in spec["properties"]}) == plain(spec["properties"])
+
+
+def plain(node: Any) -> Any:
+    """A schema without what JSON Schema has no word for, and without what is said about unknown fields."""
+    if isinstance(node, dict):
+        dropped = ("default", "additionalProperties") if "properties" in node else ("default",)
+        return {
+            key: plain(value)
+            for key, value in node.items()
+            if not key.startswith("x-kubernetes") and key not in dropped
+        }
+    return [plain(each) for each in node] if isinstance(node, list) else node
+
+
+# -- linted -----------------------------------------------------------------------
+
+
+def test_the_chart_lints_with_every_option_on(helm: Helm) -> None:
+    helm.lint(SHARDER)
+    helm.lint(SHARDER, merge(*(OPTIONS[name] for name in ("monitoring", "network policy", "admission policy", "pods"))))
+    helm.lint(SHARDER, OPTIONS["certManager"])
+
+
+def test_the_controllers_chart_lints_with_its_example_and_without_values(helm: Helm) -> None:
+    helm.lint(CONTROLLER, yaml.safe_load(EXAMPLE.read_text()))
+    helm.lint(CONTROLLER)
+
+
+# -- refused ----------------------------------------------------------------------
+
+
+def refused(helm: Helm, values: dict[str, Any], chart: Path = SHARDER) -> str:
+    with pytest.raises(HelmFailed) as failed:
+        helm.render(values, chart=chart)
+    return str(failed.value)
+
+
+def test_all_that_a_schema_can_see_is_told_at_once(helm: Helm) -> None:
+    said = refused(
+        helm,
+        {
+            "replcas": 3,
+            "image": {"digest": "abc", "pullPolicy": "Sometimes"},
+            "config": {"gracefulShutDown": 15, "webhok": {}, "health": {"bindAddress": "8081"}},
+            "rings": {"a": {"resources": [{"resource": "Secrets"}, {"resource": "pods", "contolledResources": []}]}},
+            "certificates": {"source": "vault"},
+        },
+    )
+
+    for word in (
+        "'replcas' not allowed",
+        "/image/digest",
+        "/image/pullPolicy",
+        "/config/gracefulShutDown': got number, want string",
+        "'webhok' not allowed",
+        "/config/health/bindAddress",
+        "'Secrets' does not match pattern",
+        "'contolledResources' not allowed",
+        "'selfManaged', 'certManager', 'secret'",
+    ):
+        assert word in said
+
+
+def test_all_that_contradicts_is_told_at_once_with_its_remedy(helm: Helm) -> None:
+    said = refused(
+        helm,
+        {
+            "config": {
+                "leaderElection": {"resourceNamespace": "kube-system"},
+                "health": {"bindAddress": "127.0.0.1:8081"},
+                "metrics": {"bindAddress": "0"},
+                "webhook": {"server": {"certDir": "/certs"}},
+            },
+            "certificates": {"source": "secret"},
+            "metrics": {"serviceMonitor": {"enabled": True}},
+            "admissionPolicy": {"enabled": True},
+        },
+    )
+
+    for word in (
+        "resourceNamespace is kube-system: the sharder's lease and Secret belong into the release's namespace",
+        "bindAddress is 127.0.0.1:8081, where no probe reaches it: use one such as :8081",
+        "config.metrics.bindAddress turns metrics off: change one of them",
+        "config.webhook.server.certDir is set, but certificates.source is secret, which mounts its own: leave certDir",
+        "say which one in certificates.secret.name",
+        "give its CA in certificates.secret.caBundle",
+        "there is nothing to protect: declare rings, or list admissionPolicy.resources",
+    ):
+        assert word in said
+    assert said.count("\n* ") == 7
+
+
+@pytest.mark.parametrize("address", ["0", "localhost:8081", "[::1]:8081", "127.1.2.3:80"])
+def test_probes_must_be_able_to_reach_the_health_server(helm: Helm, address: str) -> None:
+    assert "where no probe reaches it" in refused(helm, set_in("config.health.bindAddress", address))
+
+
+@pytest.mark.parametrize("name", ["a" * 41 + ".b", "a" * 41 + "-b"])
+def test_a_ring_name_that_makes_no_label_is_refused(helm: Helm, name: str) -> None:
+    said = refused(helm, {"rings": {name: RING["rings"]["checksum"]}})
+
+    assert f"rings.{name}: the name's first 42 characters end in a dot or dash" in said
+
+
+@pytest.mark.parametrize("name", ["A", "a" * 64, "-a", "a_b"])
+def test_a_ring_name_that_is_none_is_refused(helm: Helm, name: str) -> None:
+    assert "invalid propertyName" in refused(helm, {"rings": {name: RING["rings"]["checksum"]}})
+
+
+def test_an_older_kubernetes_is_refused(helm: Helm) -> None:
+    with pytest.raises(HelmFailed, match=r"requires kubeVersion: >=1\.30"):
+        helm.run("template", "sharder", str(SHARDER), "--kube-version", "1.29.5")
+
+
+def test_a_controller_without_its_essentials_is_told_what_is_missing(helm: Helm) -> None:
+    said = refused(helm, {}, CONTROLLER)
+
+    assert "image.repository is missing" in said
+    assert "image.tag is missing" in said
+    assert "ring.resources is empty" in said
+
+
+def test_a_controllers_bad_names_are_refused(helm: Helm) -> None:
+    good = yaml.safe_load(EXAMPLE.read_text())
+
+    assert "too long for shards to be named after it" in refused(helm, good | {"name": "a" * 53}, CONTROLLER)
+    assert "set ring.name" in refused(helm, merge(good, set_in("ring.name", "a" * 41 + "-b")), CONTROLLER)
+    assert "got string, want array" in refused(helm, good | {"args": "examples.checksum"}, CONTROLLER)
