@@ -91,10 +91,10 @@ def draw_plan(seed: int, focus: Mapping[str, float] | None = None) -> Plan:
     """The run of a seed; `focus` has some actions happen that much more often."""
     rng = Random(f"plan/{seed}")
     timings = rng.choices(TIMINGS, weights=(5, 4, 1))[0]
-    length = 25.0 * timings.lease
+    length = 18.0 * timings.lease
     actions: list[Action] = []
-    moment = 3.0 * timings.lease
-    pace = rng.choice((0.15, 0.3, 0.6)) * timings.lease
+    moment = 2.5 * timings.lease
+    pace = rng.choice((0.1, 0.2, 0.4)) * timings.lease
     # Each run has its own mix: some dwell on crashes, some on users, some on the network.
     weights = {what: weight * rng.choice((0.0, 0.5, 1.0, 1.0, 3.0)) for what, weight in WEIGHTS.items()}
     weights |= focus or {}
@@ -102,7 +102,7 @@ def draw_plan(seed: int, focus: Mapping[str, float] | None = None) -> Plan:
         what = rng.choices(list(weights), weights=list(weights.values()))[0]
         actions.append(Action(moment, what, rng.getrandbits(32)))
         # Things happen in bursts, with time to settle in between.
-        moment += rng.expovariate(1 / pace) if rng.random() < 0.9 else rng.uniform(2, 5) * timings.lease
+        moment += rng.expovariate(1 / pace) if rng.random() < 0.9 else rng.uniform(1, 4) * timings.lease
     return Plan(
         seed=seed,
         timings=timings,

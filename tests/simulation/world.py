@@ -263,4 +263,4 @@ class World:
         if not wrong:
             self.note("settled")
             self.stats.settled_after = self.now - began
-            await self.clock.sleep(self.liveness.grace + 5.0)
+            await self.clock.sleep(self.liveness.grace + 2.0)
