@@ -43,6 +43,12 @@ def test_wheel_holds_the_two_packages_and_nothing_else(wheel: zipfile.ZipFile) -
     assert expected <= set(wheel.namelist())
 
 
+def test_wheel_brings_the_crds_for_installers(wheel: zipfile.ZipFile) -> None:
+    brought = {name: wheel.read(name) for name in wheel.namelist() if name.startswith("sharder/crds/")}
+
+    assert brought == {f"sharder/crds/{path.name}": path.read_bytes() for path in Path("crds").iterdir()}
+
+
 def test_wheel_is_typed_and_licensed(wheel: zipfile.ZipFile, metadata: Message) -> None:
     assert {"sharder/py.typed", "shardsdk/py.typed"} <= set(wheel.namelist())
     assert metadata["License-Expression"] == "Apache-2.0"

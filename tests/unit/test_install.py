@@ -1,0 +1,151 @@
+"""CRDs brought up, leftovers removed: in memory and virtual time; tests/chart has it on a real cluster."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from sharder.cli import main
+from sharder.controllers.rings import WEBHOOK_CONFIGURATIONS
+from sharder.install import (
+    CRD_NAMES,
+    CRDS,
+    ESTABLISHED_SECONDS,
+    LEADER_SECONDS,
+    Leftovers,
+    NotInstalled,
+    StillLeading,
+    apply_crds,
+    crd_files,
+    remove_leftovers,
+)
+from sharder.webhook.secretstore import SECRET_NAME, SECRETS
+from shardsdk.kube.api import Api
+from shardsdk.protocol.labels import LEASE_RING_LABEL
+from shardsdk.protocol.objects import LEASES
+from shardsdk.testing.memory import MemoryServer
+from shardsdk.testing.memoryapi import MemoryApi
+from shardsdk.testing.virtual import VirtualClock, in_virtual_time
+
+SPACE = "sharding-system"
+LEFTOVERS = Leftovers(SPACE, "sharder")
+DOCUMENTS = [yaml.safe_load(path.read_text()) for path in crd_files()]
+
+
+def connect(server: MemoryServer, clock: VirtualClock) -> Api:
+    return MemoryApi(server, clock)
+
+
+def lease(holder: str, seconds: int = 15) -> dict[str, Any]:
+    spec = {"holderIdentity": holder, "leaseDurationSeconds": seconds}
+    return {"metadata": {"name": "sharder", "namespace": SPACE}, "spec": spec}
+
+
+def littered(holder: str = "") -> MemoryServer:
+    """What a sharder leaves behind, and what is none of its business."""
+    server = MemoryServer()
+    server.create(LEASES, lease(holder))
+    server.create(LEASES, {"metadata": {"name": "shard-a", "namespace": SPACE, "labels": {LEASE_RING_LABEL: "one"}}})
+    server.create(SECRETS, {"metadata": {"name": SECRET_NAME, "namespace": SPACE}})
+    server.create(SECRETS, {"metadata": {"name": "another", "namespace": SPACE}})
+    server.create(WEBHOOK_CONFIGURATIONS, {"metadata": {"name": "ours", "labels": {LEASE_RING_LABEL: "one"}}})
+    server.create(WEBHOOK_CONFIGURATIONS, {"metadata": {"name": "theirs"}})
+    server.create(CRDS, {"metadata": {"name": CRD_NAMES[0]}})
+    return server
+
+
+def left(server: MemoryServer) -> set[str]:
+    return {name for objects in server.objects.values() for _, name in objects}
+
+
+OTHERS = {"shard-a", "another", "theirs"}
+
+
+@in_virtual_time
+async def test_what_the_sharder_made_is_removed_and_nothing_else(clock: VirtualClock) -> None:
+    server = littered()
+
+    await remove_leftovers(connect(server, clock), LEFTOVERS, clock)
+    assert left(server) == OTHERS | set(CRD_NAMES)
+
+    await remove_leftovers(connect(server, clock), LEFTOVERS, clock)
+    assert left(server) == OTHERS | set(CRD_NAMES), "twice is as good as once"
+
+    await remove_leftovers(connect(server, clock), Leftovers(SPACE, "sharder", crds=True), clock)
+    assert left(server) == OTHERS
+
+
+@in_virtual_time
+async def test_a_lease_that_nobody_renews_runs_out_first(clock: VirtualClock) -> None:
+    server = littered("sharder-a")
+    removing = asyncio.create_task(remove_leftovers(connect(server, clock), LEFTOVERS, clock))
+
+    await clock.sleep(14)
+    assert "ours" in left(server)
+    await removing
+    assert 15 <= clock.monotonic() < 20
+    assert left(server) == OTHERS | set(CRD_NAMES)
+
+
+@in_virtual_time
+async def test_a_sharder_that_leads_on_is_named_and_nothing_is_removed(clock: VirtualClock) -> None:
+    server = littered("sharder-a")
+    api = connect(server, clock)
+
+    async def renew() -> None:
+        while True:
+            await clock.sleep(2)
+            await api.patch(LEASES, "sharder", SPACE, {"metadata": {"annotations": {"at": str(clock.monotonic())}}})
+
+    renewing = asyncio.create_task(renew())
+    try:
+        with pytest.raises(StillLeading, match=r"sharder-a renews .*scale its Deployment to 0"):
+            await remove_leftovers(api, LEFTOVERS, clock)
+    finally:
+        renewing.cancel()
+    assert clock.monotonic() >= LEADER_SECONDS
+    assert {"ours", SECRET_NAME} <= left(server)
+
+
+@in_virtual_time
+async def test_crds_are_awaited_until_they_are_served(clock: VirtualClock) -> None:
+    server = MemoryServer()
+    applying = asyncio.create_task(apply_crds(connect(server, clock), DOCUMENTS, clock))
+
+    await clock.sleep(5)
+    assert not applying.done()
+    established = {"status": {"conditions": [{"type": "Established", "status": "True"}]}}
+    await connect(server, clock).patch(CRDS, CRD_NAMES[0], None, established)
+    await applying
+    assert left(server) == set(CRD_NAMES)
+
+
+@in_virtual_time
+async def test_crds_that_are_never_served_are_told_with_the_reason(clock: VirtualClock) -> None:
+    server = MemoryServer()
+    clash = {"type": "NamesAccepted", "status": "False", "message": "short name ring is taken"}
+    applying = asyncio.create_task(apply_crds(connect(server, clock), DOCUMENTS, clock))
+    await clock.sleep(1)
+    await connect(server, clock).patch(CRDS, CRD_NAMES[0], None, {"status": {"conditions": [clash]}})
+
+    with pytest.raises(NotInstalled, match="short name ring is taken"):
+        await applying
+    assert clock.monotonic() >= ESTABLISHED_SECONDS
+
+
+def test_the_definitions_are_those_of_this_project(capsys: pytest.CaptureFixture[str]) -> None:
+    assert tuple(document["metadata"]["name"] for document in DOCUMENTS) == CRD_NAMES
+    assert main(["crds"]) == 0
+    assert list(yaml.safe_load_all(capsys.readouterr().out)) == DOCUMENTS
+    assert [path.name for path in crd_files()] == [path.name for path in sorted(Path("crds").iterdir())]
+
+
+@pytest.mark.parametrize("account", ["sharder", "a/b/c", "/b", "a/"])
+def test_an_account_needs_its_namespace(account: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["rbac", "--service-account", account, "-f", "-"])
+    assert "is not NAMESPACE/NAME" in capsys.readouterr().err
