@@ -23,7 +23,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -35,7 +35,6 @@ from localcluster import AdminClient, ControlPlane
 from localcluster.ports import reserve_port
 from sharder.controllers.rings import WebhookSettings
 from sharder.core.takeover import Limits
-from sharder.rbac import ring_role, ring_role_name
 from sharder.replica import Replica, ReplicaSettings
 from sharder.telemetry import Telemetry
 from sharder.webhook.app import build_app
@@ -46,18 +45,16 @@ from sharder.webhook.tls import TlsSwitch
 from shardsdk.kube.access import load_access
 from shardsdk.kube.client import Client
 from shardsdk.kube.clock import Clock, SystemClock
-from shardsdk.protocol.objects import GroupResource
 from shardsdk.runtime.election import ElectionTimings
 from shardsdk.runtime.events import EventRecorder
+from tests.integration.rights import SYSTEM as SYSTEM
+from tests.integration.rights import Rights
 from tests.integration.scripted import Object, Script, ScriptedShard
-from tests.integration.world import RINGS, SECRETS, TIMEOUT_SECONDS, WEBHOOKS, Family, Ring, group_and_plural
+from tests.integration.world import RINGS, SECRETS, TIMEOUT_SECONDS, WEBHOOKS, Family, Ring
 
 REPOSITORY: Final = Path(__file__).parents[2]
-SYSTEM: Final = "sharding-system"
 LOOPBACK: Final = "127.0.0.1"
 _TYPES: Final = "apiextensions.k8s.io/v1/customresourcedefinitions"
-_ROLES: Final = "rbac.authorization.k8s.io/v1/clusterroles"
-_BINDINGS: Final = "rbac.authorization.k8s.io/v1/clusterrolebindings"
 _PLUGGED_SECONDS: Final = 3600.0
 
 
@@ -228,8 +225,10 @@ class Stage:
     sharders: list[Sharder] = field(default_factory=list)
     _closing: contextlib.AsyncExitStack = field(default_factory=contextlib.AsyncExitStack)
     _types: list[str] = field(default_factory=list)
-    _granted: set[str] = field(default_factory=set)
     _shard_client: AdminClient | None = None
+
+    def __post_init__(self) -> None:
+        self._rights = Rights(self.admin, self.namespace)
 
     async def ring(
         self, *families: Family, name: str | None = None, grant: bool = True, shards_may: bool = True, **spec: Any
@@ -241,7 +240,7 @@ class Stage:
         if grant:
             await self.grant(ring.name, ring.resources)
         if shards_may:
-            await self._grant_shards(ring.families)
+            await self._rights.grant_shards([family for each in self.rings for family in each.families])
         selector = {"matchLabels": {"kubernetes.io/metadata.name": self.namespace}}
         body = {
             "apiVersion": "sharding.timebertt.dev/v1alpha1",
@@ -299,36 +298,21 @@ class Stage:
 
     async def grant(self, ring: str, resources: Iterable[str], *, verbs: Sequence[str] | None = None) -> None:
         """Let the sharder place `resources`, as `sharder rbac` says (or only with `verbs`); in force on return."""
-        named = [GroupResource(*group_and_plural(resource)) for resource in resources]
-        role, binding = ring_role(ring, named)
-        self._granted.add(ring)
-        if verbs is not None:
-            for rule in role["rules"]:
-                rule["verbs"] = list(verbs)
-        await self._put_role(role, binding)
-        for resource in named:
-            for verb in role["rules"][0]["verbs"]:
-                await self._until_allowed(f"system:serviceaccount:{SYSTEM}:sharder", verb, resource)
+        await self._rights.grant_sharder(ring, resources, verbs)
 
     async def close(self) -> None:
         """Stop everything and take it away; errors of what ran are raised."""
-        try:
-            for shard in self.shards:
-                await shard.crash()
-            for sharder in self.sharders:
-                await sharder.stop()
-        finally:
-            for ring in self.rings:
-                await self.admin.delete(WEBHOOKS, f"clusterring-{ring.name}")
-                await self.admin.delete(RINGS, ring.name)
-            for granted in self._granted:
-                await self._drop_role(ring_role_name(granted))
-            for name in self._types:
-                await self.admin.delete(_TYPES, name)
-            await self._drop_role(f"shards-{self.namespace}")
-            await self._closing.aclose()
-
-    # -- identities ----------------------------------------------------------
+        stops = [*(shard.crash for shard in self.shards), *(sharder.stop for sharder in self.sharders)]
+        errors = [error for stop in stops if (error := await _failure_of(stop))]
+        for ring in self.rings:
+            await self.admin.delete(WEBHOOKS, f"clusterring-{ring.name}")
+            await self.admin.delete(RINGS, ring.name)
+        for name in self._types:
+            await self.admin.delete(_TYPES, name)
+        await self._rights.withdraw()
+        await self._closing.aclose()
+        if errors:
+            raise errors[0]
 
     async def _client_of_shards(self) -> AdminClient:
         """The API server as shards may use it; the class is only named after its usual user."""
@@ -340,50 +324,13 @@ class Stage:
             self._shard_client = await self._closing.enter_async_context(client)
         return self._shard_client
 
-    async def _grant_shards(self, families: Sequence[Family]) -> None:
-        """What rbac/shard.yaml grants to the shards of its example, for the shards of this test."""
-        documents = list(yaml.safe_load_all((REPOSITORY / "rbac" / "shard.yaml").read_text()))
-        leases = next(each for each in documents if each["kind"] == "Role")["rules"]
-        main, controlled = next(each for each in documents if each["kind"] == "ClusterRole")["rules"]
-        rules = list(leases)
-        for ring in self.rings:
-            for family in ring.families:
-                rules.append(_rule(family.main, main["verbs"]))
-                rules += [_rule(resource, controlled["verbs"]) for resource in family.controlled]
-        if await self.admin.find("v1/serviceaccounts", "shard", self.namespace) is None:
-            await self.admin.create("v1/serviceaccounts", {"metadata": {"name": "shard"}}, self.namespace)
-        name = f"shards-{self.namespace}"
-        subject = {"kind": "ServiceAccount", "name": "shard", "namespace": self.namespace}
-        role_ref = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name}
-        await self._put_role(
-            {"metadata": {"name": name}, "rules": rules},
-            {"metadata": {"name": name}, "roleRef": role_ref, "subjects": [subject]},
-        )
-        resource = GroupResource(*group_and_plural(families[0].main))
-        await self._until_allowed(f"system:serviceaccount:{self.namespace}:shard", "patch", resource)
 
-    async def _put_role(self, role: Object, binding: Object) -> None:
-        name = role["metadata"]["name"]
-        if await self.admin.find(_ROLES, name) is not None:
-            await self.admin.patch(_ROLES, name, role)
-            return
-        await self.admin.create(_ROLES, role)
-        await self.admin.create(_BINDINGS, binding)
-
-    async def _drop_role(self, name: str) -> None:
-        await self.admin.delete(_BINDINGS, name)
-        await self.admin.delete(_ROLES, name)
-
-    async def _until_allowed(self, user: str, verb: str, resource: GroupResource) -> None:
-        """Roles take a moment to be in force."""
-        attributes = {"verb": verb, "group": resource.group, "resource": resource.resource}
-        groups = ["system:serviceaccounts", "system:authenticated"]
-        body = {"spec": {"user": user, "groups": groups, "resourceAttributes": attributes}}
-        async with asyncio.timeout(TIMEOUT_SECONDS):
-            while not (await self.admin.create("authorization.k8s.io/v1/subjectaccessreviews", body))["status"][
-                "allowed"
-            ]:
-                await asyncio.sleep(0)
+async def _failure_of(stop: Callable[[], Awaitable[None]]) -> Exception | None:
+    try:
+        await stop()
+    except Exception as error:
+        return error
+    return None
 
 
 def _is_established(types: list[Object], name: str) -> bool:
@@ -392,11 +339,6 @@ def _is_established(types: list[Object], name: str) -> bool:
         for each in types
         for condition in each.get("status", {}).get("conditions") or []
     )
-
-
-def _rule(resource: str, verbs: Sequence[str]) -> Object:
-    group, plural = group_and_plural(resource)
-    return {"apiGroups": [group], "resources": [plural], "verbs": list(verbs)}
 
 
 @contextlib.asynccontextmanager
