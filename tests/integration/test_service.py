@@ -272,6 +272,7 @@ async def test_metrics_have_the_names_that_dashboards_read_and_all_others(
 
     async def complete() -> bool:
         nonlocal missing
+        await _comes_back_labelled(admin, ring)  # calls the webhook, once that is in force
         shown = (await installation.metrics(replica)).splitlines()
         missing = [each for each in wanted if not any(line.startswith(each) for line in shown)]
         return not missing
