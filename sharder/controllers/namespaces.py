@@ -1,7 +1,8 @@
 """Which namespaces are in a ring's scope, as the leader's watch of namespaces tells.
 
-Refuses: to count a namespace that it has not seen yet where a ring selects by
-label; its event comes, and then the namespace is gone through.
+Refuses: to judge a namespace that it has not seen yet where a ring selects by
+label: nothing is placed there, and nothing taken away.  Its event comes, and
+then the namespace is gone through.
 """
 
 from __future__ import annotations
@@ -39,12 +40,12 @@ class Namespaces:
         """Watch until cancelled."""
         await self.reflector.run()
 
-    def covers(self, ring: ResolvedRing, namespace: str) -> bool:
-        """Whether objects of `namespace` (empty: cluster-scoped) are in the ring's scope."""
+    def covers(self, ring: ResolvedRing, namespace: str, *, unseen: bool = False) -> bool:
+        """Whether objects of `namespace` (empty: cluster-scoped) are in the ring's scope; `unseen`: nobody knows."""
         if not namespace or excluded_by_name(ring) is not None:
             return ring.in_scope(namespace)
         known = self.reflector.store.get("", namespace)
-        return known is not None and ring.in_scope(namespace, known.metadata.labels)
+        return unseen if known is None else ring.in_scope(namespace, known.metadata.labels)
 
     def covered(self, ring: ResolvedRing, meta: SeenMeta | None) -> bool:
         """The same for a namespace as it was or is, whatever the cache says now."""

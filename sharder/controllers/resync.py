@@ -274,7 +274,8 @@ class Resync:
         label = meta.label(placer.labels.shard)
         if placed.retired:
             return label is not None and meta.label(placer.labels.drain) is None
-        in_scope, key = placer.around.scope.covers(placer.ring, meta.namespace), placer.key_of(placed, meta)
+        in_scope = placer.around.scope.covers(placer.ring, meta.namespace, unseen=label is not None)
+        key = placer.key_of(placed, meta)
         if key is None:
             return False
         if label is None:

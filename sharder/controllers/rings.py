@@ -33,7 +33,7 @@ from sharder.core.webhookconfig import render_webhook, webhook_name
 from shardsdk.errors import FenceClosed, Forbidden, NotFound, Retry, ShardingError
 from shardsdk.kube.api import Api, Fence, PatchKind
 from shardsdk.kube.clock import Clock
-from shardsdk.kube.reflector import Delta, Reflector
+from shardsdk.kube.reflector import Delta, EventKind, Reflector
 from shardsdk.kube.selectors import Selector, exists
 from shardsdk.protocol.labels import LEASE_RING_LABEL
 from shardsdk.protocol.objects import CLUSTERRINGS, PartialObject, Resource
@@ -187,11 +187,12 @@ class RingController:
         ring = delta.object.metadata.label(LEASE_RING_LABEL)
         if ring and delta.object.metadata.name == webhook_name(ring):
             known = self._known.get(ring)
-            if known is None or delta.initial or delta.object.metadata.resource_version == known.applied_version:
-                return
-            known.applied = None
-            # Not at once: somebody who changes it back each time would keep both of us busy.
-            self._queue.add_after(ring, REPAIR_SECONDS)
+            if known is None:
+                self._queue.add(ring)
+            elif delta.kind is EventKind.DELETED or delta.object.metadata.resource_version != known.applied_version:
+                known.applied = None
+                # Not at once: somebody who changes it back each time would keep both of us busy.
+                self._queue.add_after(ring, REPAIR_SECONDS)
 
     async def _worker(self) -> None:
         while (ring := await self._queue.get()) is not None:

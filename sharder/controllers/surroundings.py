@@ -49,8 +49,8 @@ class Counters(Protocol):
 class Scope(Protocol):
     """Which namespaces belong to a ring."""
 
-    def covers(self, ring: ResolvedRing, namespace: str) -> bool:
-        """Whether objects of `namespace` (empty: cluster-scoped) are in the ring's scope."""
+    def covers(self, ring: ResolvedRing, namespace: str, *, unseen: bool = False) -> bool:
+        """Whether objects of `namespace` (empty: cluster-scoped) are in the ring's scope; `unseen`: nobody knows."""
 
 
 @dataclass(frozen=True, slots=True)

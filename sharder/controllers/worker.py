@@ -140,7 +140,8 @@ class Worker:
 
     async def _decide(self, placed: Placed, meta: SeenMeta) -> Outcome:
         placer = self._placer
-        membership = placer.membership
+        membership, shard = placer.membership, meta.label(placer.labels.shard)
+        in_scope = placer.around.scope.covers(placer.ring, meta.namespace, unseen=shard is not None)
         if placed.retired and placed.subject.role is Role.CONTROLLED:
             desired: Desired = OwnerUnassigned()
         elif placed.subject.role is Role.MAIN:
@@ -150,9 +151,9 @@ class Worker:
         return decide(
             Facts(
                 role=placed.subject.role,
-                shard_label=meta.label(placer.labels.shard),
+                shard_label=shard,
                 draining=self._drains(meta),
-                in_scope=not placed.retired and placer.around.scope.covers(placer.ring, meta.namespace),
+                in_scope=in_scope and not placed.retired,
                 desired=desired,
                 membership=membership,
             )

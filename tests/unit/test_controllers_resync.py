@@ -55,6 +55,18 @@ class Faulty(MemoryApi):
         return await super().patch(resource, name, namespace, body, **more)
 
 
+class Late(MemoryApi):
+    """What happens to namespaces is told half a minute later."""
+
+    async def watch(self, resource: Resource, *args: Any, **more: Any) -> AsyncIterator[Any]:
+        listed = resource != NAMESPACES
+        async for event in super().watch(resource, *args, **more):
+            if resource == NAMESPACES and listed:
+                await asyncio.sleep(30)
+            listed = listed or event.initial_end
+            yield event
+
+
 def label_namespace(stage: Any, name: str, labels: Mapping[str, str | None]) -> None:
     stage.server.patch(NAMESPACES, name, None, {"metadata": {"labels": dict(labels)}})
 
@@ -197,3 +209,20 @@ async def test_what_nothing_in_the_ring_controls_any_more_keeps_no_ring_from_set
     stage.create(CHILDREN, {"metadata": {"name": "orphan", "labels": {LABELS.shard: "one"}}}, "kube-system")
     async with leading(stage):
         await stage.until(lambda: stage.condition("Settled") == "True", seconds=30)
+
+
+@in_virtual_time
+async def test_nothing_is_taken_away_in_a_namespace_that_was_not_seen_yet(clock: VirtualClock) -> None:
+    stage = make_stage(clock, api=Late)
+    stage.create(CLUSTERRINGS, ring(ALONE, namespaceSelector=TEAM), None)
+    stage.start("one")
+    [kept] = names_on("one", "one", "two", namespace="new")
+    async with leading(stage):
+        await stage.until(lambda: stage.condition("Settled") == "True")
+        stage.create(NAMESPACES, {"metadata": {"name": "new", "labels": {"team": "a"}}}, None)
+        stage.create(OWNERS, thing(kept, shard="one"), "new")  # as the webhook does
+        stage.create(OWNERS, thing("missed"), "new")
+        stage.start("two")
+        await stage.pass_time(25)
+        assert not stage.draining(OWNERS, kept, "new")
+        await stage.until(lambda: stage.label(OWNERS, "missed", "new") is not None, seconds=15)

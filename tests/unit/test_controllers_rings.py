@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from typing import Any
 
 from sharder.controllers.rings import WEBHOOK_CONFIGURATIONS, WebhookSettings
 from shardsdk.errors import Forbidden, ServerError
+from shardsdk.protocol.labels import LEASE_RING_LABEL
 from shardsdk.protocol.objects import CLUSTERRINGS, GroupResource, Resource
 from shardsdk.testing.memoryapi import MemoryApi
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
@@ -96,3 +98,35 @@ async def test_a_webhook_configuration_that_somebody_keeps_changing_is_repaired_
         await stage.pass_time(30)
         meddling.cancel()
         assert 10 < stage.patches(WEBHOOK_CONFIGURATIONS) - before < 70
+
+
+class Unlisted(MemoryApi):
+    """Webhook configurations may not be listed."""
+
+    async def watch(self, resource: Resource, *args: Any, **more: Any) -> AsyncIterator[Any]:
+        if resource == WEBHOOK_CONFIGURATIONS:
+            raise Forbidden("watch mutatingwebhookconfigurations", status=403)
+        async for event in super().watch(resource, *args, **more):
+            yield event
+
+
+@in_virtual_time
+async def test_objects_are_placed_although_webhook_configurations_may_not_be_listed(clock: VirtualClock) -> None:
+    stage = make_stage(clock, api=Unlisted)
+    stage.create(CLUSTERRINGS, ring(), None)
+    stage.start("one")
+    stage.create(OWNERS, thing("it"))
+    async with leading(stage):
+        await stage.until(lambda: stage.label(OWNERS, "it") == "one", seconds=15)
+
+
+@in_virtual_time
+async def test_left_over_webhook_configurations_go_when_a_leader_begins(clock: VirtualClock) -> None:
+    stage = make_stage(clock)
+    refused = ring({"group": "Not A Group", "resource": "x"}, name="refused")
+    stage.create(CLUSTERRINGS, refused, None)
+    for name in ("refused", "deleted"):
+        left = {"metadata": {"name": f"clusterring-{name}", "labels": {LEASE_RING_LABEL: name}}, "webhooks": []}
+        stage.create(WEBHOOK_CONFIGURATIONS, left, None)
+    async with leading(stage, webhook=WEBHOOK):
+        await stage.until(lambda: not stage.server.select(WEBHOOK_CONFIGURATIONS), seconds=10)

@@ -86,11 +86,13 @@ def thing(name: str, *, shard: str | None = None, draining: bool = False, owner:
     return {"metadata": metadata}
 
 
-def names_on(shard: str, *shards: str, count: int = 1, resource: Resource = OWNERS) -> list[str]:
+def names_on(
+    shard: str, *shards: str, count: int = 1, resource: Resource = OWNERS, namespace: str = "default"
+) -> list[str]:
     """Names of objects whose place is `shard` while `shards` are the ring."""
     hashes = HashRing(shards)
     names = (f"{resource.kind.lower()}-{number}" for number in itertools.count())
-    mine = (name for name in names if hashes.owner(resource_key(resource, "default", name)) == shard)
+    mine = (name for name in names if hashes.owner(resource_key(resource, namespace, name)) == shard)
     return list(itertools.islice(mine, count))
 
 
