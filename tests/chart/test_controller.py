@@ -139,3 +139,33 @@ def test_without_a_health_port_there_are_no_probes(helm: Helm) -> None:
     [container] = pod_of(render(helm, {"ports": {"health": 0, "metrics": 0}}))["containers"]
 
     assert not {"livenessProbe", "readinessProbe", "startupProbe", "ports"} & container.keys()
+
+
+def test_it_can_be_a_part_of_another_chart(helm: Helm, tmp_path: Path) -> None:
+    """As its README shows it."""
+    readme = (CONTROLLER / "README.md").read_text()
+    blocks = [yaml.safe_load(block.split("```")[0]) for block in readme.split("```yaml\n")[1:]]
+    [dependencies] = [block for block in blocks if "dependencies" in block]
+    [values] = [block for block in blocks if "controller" in block]
+    dependencies["dependencies"][0]["repository"] = f"file://{CONTROLLER.resolve()}"
+    parent = tmp_path / "parent"
+    parent.mkdir()
+    about = {"apiVersion": "v2", "name": "parent", "version": "1.0.0", **dependencies}
+    (parent / "Chart.yaml").write_text(yaml.safe_dump(about))
+    (parent / "values.yaml").write_text(yaml.safe_dump(values))
+    helm.run("dependency", "build", "--skip-refresh", str(parent))
+
+    documents = helm.render(chart=parent, release="any")
+
+    assert workload_of(documents)["metadata"]["name"] == "my-controller"
+    assert find(documents, "ClusterRing")["metadata"]["name"] == "my-controller"
+
+
+def test_the_least_that_its_readme_shows_is_enough(helm: Helm) -> None:
+    readme = (CONTROLLER / "README.md").read_text()
+    least = yaml.safe_load(readme.split("```yaml\n")[1].split("```")[0])
+
+    documents = helm.render(least, chart=CONTROLLER, release="mine")
+
+    assert workload_of(documents)["kind"] == "Deployment"
+    assert find(documents, "ClusterRing")["spec"]["resources"] == least["ring"]["resources"]

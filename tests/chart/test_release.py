@@ -308,6 +308,8 @@ async def test_notes_say_what_to_do_next(cluster: Cluster) -> None:
         dry = ("install", "sharder", str(SHARDER), "--namespace", namespace, "--dry-run=client")
         return (await cluster.run(*dry, values=merge(*values))).partition("NOTES:")[2]
 
+    await cluster.plane.apply(Path("crds"))
+    await foreign_types(cluster)
     first = await notes(namespace="elsewhere")
     assert "sharder rbac --service-account elsewhere/sharder -f my-ring.yaml" in first
     second = await notes(RING, OPTIONS["certManager"])
