@@ -5,7 +5,7 @@ second time.
 
 Does: remember, per object, the versions that a cache must reach, and wake the
 object when it has.  Refuses: to wait for ever; after `EXPECTATION_SECONDS` it
-gives up, says so and counts it.
+gives up and tells, so that a list can find out what the cache has missed.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ class Expectations:
     """What the caches are to show before an object is reconciled again.
 
     An object that was found to be `pending` is woken when it is no more:
-    `wake(owner)`, or `wake_after(owner, seconds)` for when its expectations run out.
+    `wake(owner)`, or `wake_after(owner, seconds)` for when its expectations run
+    out; `on_expired(owner)` is called then, when it is looked at again.
     """
 
     def __init__(
@@ -56,7 +57,7 @@ class Expectations:
         *,
         wake: Callable[[Request], None],
         wake_after: Callable[[Request, float], None],
-        on_expired: Callable[[], None] | None = None,
+        on_expired: Callable[[Request], None] | None = None,
         seconds: float = EXPECTATION_SECONDS,
     ) -> None:
         self._clock = clock
@@ -87,11 +88,11 @@ class Expectations:
         now = self._clock.monotonic()
         for written in [written for written, expected in mine.items() if expected.until <= now]:
             log.warning(
-                "The cache did not show a write in time; going on without it",
+                "The cache did not show a write in time; asking the API server",
                 extra={"object": str(owner), "resource": str(written.resource), "written": str(written.request)},
             )
             if self._on_expired:
-                self._on_expired()
+                self._on_expired(owner)
             self._drop(owner, written)
         if owner not in self._expected:
             self._postponed.discard(owner)

@@ -132,7 +132,7 @@ class ShardedReconciler(Generic[T]):
             on_list=self._count_list,
         )
         self._expectations = Expectations(
-            clock, wake=self.queue.add, wake_after=self.queue.add_after, on_expired=self._count_expired
+            clock, wake=self.queue.add, wake_after=self.queue.add_after, on_expired=self._on_expired
         )
         self._controller: Controller[Request] = Controller(
             name,
@@ -213,7 +213,8 @@ class ShardedReconciler(Generic[T]):
                 pass
         if self._fence.remaining() <= 0:
             raise LeaseLost(f"{self._fence.name} is not held any more: {request} is not reconciled")
-        if not self._barrier.passes(request, metadata_of(thing).uid) or self._expectations.pending(request):
+        # Expectations first: one that ran out sends its object to the barrier.
+        if self._expectations.pending(request) or not self._barrier.passes(request, metadata_of(thing).uid):
             return Waiting()
         return thing
 
@@ -283,9 +284,13 @@ class ShardedReconciler(Generic[T]):
         if self._resource.metrics:
             self._resource.metrics.child_lists.inc()
 
-    def _count_expired(self) -> None:
+    def _on_expired(self, owner: Request) -> None:
+        """The cache did not show a write in time: only a list can tell what it has missed."""
         if self._resource.metrics:
             self._resource.metrics.expectations_expired.inc()
+        thing = self._cache.peek(owner)
+        if thing is not None:
+            self._barrier.arrived(owner, metadata_of(thing).uid)
 
 
 class _Notes:
