@@ -204,6 +204,15 @@ class Happenings:
     def break_watches(self, rng: Random) -> None:
         self.world.server.break_watches(rng.random())
 
+    def stall_watch(self, rng: Random) -> None:
+        them = [each for each in (*self.world.shards, *self.world.replicas) if each.running]
+        seconds = rng.uniform(2.0, 40.0)
+        watch = self.world.server.stall_watch([each.link for each in them], seconds)
+        if watch is not None:
+            self.world.note(f"a watch of {watch.link.name} on {watch.resource.plural} stalls for {seconds:.1f} s")
+            self.world.trouble(watch.link.name)
+            self.world.calm_from(self.world.now + seconds)
+
     def compact(self, rng: Random) -> None:
         self.world.server.compact()
         self.world.server.break_watches(rng.random())

@@ -16,6 +16,7 @@ class Fate(Enum):
     LATE = "executed late, up to the time it was granted"
     ERROR = "answered with an error, not executed"
     ERROR_BUT_EXECUTED = "answered with an error, executed all the same"
+    ERROR_BEFORE_EXECUTION = "answered with an error, executed a moment later"
 
 
 @dataclass(slots=True)
@@ -64,8 +65,9 @@ class Link:
             (Fate.LOST, trouble.lost),
             (Fate.UNANSWERED, trouble.unanswered),
             (Fate.LATE, trouble.late if writes else 0.0),
-            (Fate.ERROR, trouble.error / 2),
-            (Fate.ERROR_BUT_EXECUTED, trouble.error / 2),
+            (Fate.ERROR, trouble.error / 3),
+            (Fate.ERROR_BUT_EXECUTED, trouble.error / 3),
+            (Fate.ERROR_BEFORE_EXECUTION, trouble.error / 3),
         ):
             if draw < share:
                 return fate

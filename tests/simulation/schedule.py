@@ -39,6 +39,7 @@ WEIGHTS: Final = {
     "cut_shard": 2,
     "cut_leader": 2,
     "break_watches": 3,
+    "stall_watch": 2,
     "compact": 1,
     "webhook_down": 2,
     "create_work": 5,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import Context
 from dataclasses import dataclass
 from enum import Enum
@@ -30,6 +30,8 @@ from tests.simulation.watching import Line, Watch
 #: How often a write without a resourceVersion of its own is tried again.
 #: Source: k8s.io/apiserver registry/generic, GuaranteedUpdate.
 WRITE_ATTEMPTS = 5
+#: From a 5xx to the execution of what it was about, if etcd executes it all the same.
+AFTER_ERROR_SECONDS = 3.0
 
 
 class Service(Enum):
@@ -100,6 +102,15 @@ class SimServer:
         for watch in [watch for watch in self._watches if watch.link is link]:
             watch.end(StreamInterrupted(f"watch {watch.resource.plural}: the connection broke"))
             self._watches.pop(watch, None)
+
+    def stall_watch(self, links: Sequence[Link], seconds: float) -> Watch | None:
+        """Hold back whatever one watch of these processes is told for a while, without breaking it."""
+        watches = [watch for watch in self._watches if watch.link in links]
+        if not watches:
+            return None
+        watch = self.rng.choice(watches)
+        watch.stall(seconds)
+        return watch
 
     def compact(self) -> None:
         """Forget all history: watches that want to go on from before are told 410."""
@@ -253,10 +264,17 @@ class _Sent:
                 self._fail(ServerError("the request took too long", status=504, reason="Timeout"))
             case Service.UP if self.fate is Fate.ERROR:
                 self._fail(ServerError("injected", status=500, reason="InternalError"))
+            case Service.UP if self.fate is Fate.ERROR_BEFORE_EXECUTION:
+                # As when etcd has taken a proposal and its answer takes too long.
+                self._fail(ServerError("etcdserver: request timed out", status=500, reason="InternalError"))
+                delay = self.link.rng.uniform(0.0, min(AFTER_ERROR_SECONDS, self.deadline - loop.time()))
+                loop.call_later(delay, self._run, context=Context())
             case Service.UP:
                 self._run()
 
     def _run(self) -> None:
+        if self.server.service is not Service.UP:
+            return
         try:
             result = self.execute()
         except ShardingError as error:

@@ -73,6 +73,10 @@ class Watch:
         self._arrives_at = max(self._arrives_at + 1e-6, self._loop.time() + self.link.line_delay())
         self._loop.call_at(self._arrives_at, self._arrive, line, context=Context())
 
+    def stall(self, seconds: float) -> None:
+        """Whatever is sent from now on takes so long at least."""
+        self._arrives_at = max(self._arrives_at, self._loop.time() + seconds)
+
     def bookmark(self, number: Callable[[], int]) -> None:
         """Say from time to time how far this watch is."""
         if self._over:
