@@ -70,6 +70,7 @@ class Machine:
         self.alive = True
         self.paused_until = -math.inf
         self.leaving = False
+        self.lost = False
         #: What the fence goes by.
         self.hold_ends_at = -math.inf
 
@@ -173,7 +174,13 @@ class World:
                 self.happened["left" if clean else "left behind"] += 1
                 self.end(machine, same_pod=self.rng.random() < 0.3)
         if machine.keeper.phase is Phase.HOLDING:
+            assert not machine.lost, "lost is final"
             assert machine.may_write(self.now), "a keeper that holds has stepped down before its fence closes"
+
+    def watch(self, machine: Machine) -> None:
+        """Notice the deadline although a request is under way."""
+        machine.keeper.check(machine.moment(self.now, 0.0))
+        machine.lost = machine.lost or machine.keeper.phase is Phase.LOST
 
     def leave(self, machine: Machine, grace_seconds: int = 0) -> None:
         """The work has ended; what is under way is abandoned."""
@@ -239,6 +246,10 @@ class World:
             keeper.wrote(request.lease, at)
         if keeper.deadlines is not None:
             machine.hold_ends_at = keeper.deadlines.hold_ends_at
+            self.after(
+                (keeper.deadlines.step_down_at - at.monotonic) / machine.rate,
+                lambda: self.on(machine, lambda: self.watch(machine)),
+            )
         self.happened[keeper.phase.name] += 1
         self.step(machine)
 

@@ -386,10 +386,11 @@ class TestHolding:
         assert tries == pytest.approx([2, 6, 8.5])
 
     def test_lost_is_final_even_if_the_answer_comes_after_all(self) -> None:
-        driver = Driver().acquire().due()
+        driver = Driver().acquire()
+        driver.now += 9.5
         lease = driver.execute(driver.next())
         assert lease is not None
-        driver.now += 20
+        driver.now += 1
         driver.keeper.wrote(lease, driver.at())
         assert driver.keeper.phase is Phase.LOST
         assert driver.keeper.deadlines == LeaseTimings().after(1000)
