@@ -5,6 +5,8 @@ VENV   := .venv
 RUN    := $(VENV)/bin/python -m
 READY  := $(VENV)/.ready
 ARGS   ?=
+# Most tests wait for leases and servers: three at a time keep two cores busy. Each worker has its own control plane.
+WORKERS ?= 3
 VERSION = $(shell sed -n 's/^VERSION.*"\(.*\)"$$/\1/p' shardsdk/version.py)
 BUILDER ?= docker
 
@@ -34,7 +36,7 @@ demo: $(READY) ## watch shards share, hand over and lose their objects (KEEP=1 l
 	@$(RUN) examples.demo $(if $(KEEP),--keep)
 
 test: controlplane helm check ## set everything up, check the code and run every test (ARGS= for pytest)
-	@$(RUN) pytest $(ARGS)
+	@$(RUN) pytest -n $(WORKERS) --dist loadfile $(ARGS)
 
 unit: $(READY) ## run the tests that need no control plane
 	@$(RUN) pytest tests/unit tests/properties tests/scenarios $(ARGS)

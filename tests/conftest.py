@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Generator
 from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -78,6 +79,19 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     if report.failed and report.when != "teardown":
         item.config.stash.setdefault(_FAILED, set()).update(getattr(item, "fixturenames", ()))
     return report
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A worker of several hands over where it kept logs."""
+    if (output := getattr(session.config, "workeroutput", None)) is not None:
+        output["kept_logs"] = [str(path) for path in session.config.stash.get(_KEPT_LOGS, [])]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any, error: object) -> None:
+    """Take over from a worker where it kept logs."""
+    kept = getattr(node, "workeroutput", {}).get("kept_logs", [])
+    node.config.stash.setdefault(_KEPT_LOGS, []).extend(Path(path) for path in kept)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
