@@ -35,7 +35,7 @@ def test_help_lists_every_target() -> None:
 def test_settings_reach_the_commands() -> None:
     assert "examples.demo --keep" in run_make("--dry-run", "--always-make", "demo", "KEEP=1")
     assert "tests.simulation --seed 7 --runs 3" in run_make("--dry-run", "simulate", "SEED=7", "RUNS=3")
-    assert "pytest -k lease" in run_make("--dry-run", "test", "ARGS=-k lease")
+    assert "--dist loadfile -k lease" in run_make("--dry-run", "test", "ARGS=-k lease")
 
 
 def test_set_up_on_an_incomplete_python_says_what_it_lacks(tmp_path: Path) -> None:
