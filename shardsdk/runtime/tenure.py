@@ -4,7 +4,7 @@ Does: carry out what the keeper (shardsdk/core/keeper.py) decides, move the hold
 and tell the owner what happens.  It runs on any event loop, also on one in a
 thread of its own; it knows nothing of the work that the lease covers.
 
-Guarantees (tests/unit/test_tenure.py, in virtual time):
+Guarantees (tests/unit/test_shardlease.py, in virtual time):
 
 - The loss of the lease is told at the deadline, also while a request hangs, and
   within `TICK_SECONDS` of waking up from a suspension.
