@@ -9,9 +9,9 @@ ARG BUILD_BASE=${BASE}
 
 FROM ${BUILD_BASE} AS build
 # Where packages come from and whom to trust there, when it is not PyPI.
-ARG PIP_INDEX_URL
-ARG PIP_FIND_LINKS
-ARG PIP_CERT
+ARG PIP_INDEX_URL=
+ARG PIP_FIND_LINKS=
+ARG PIP_CERT=
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1
 WORKDIR /src
 RUN python3 -m venv --without-pip /opt/sharder

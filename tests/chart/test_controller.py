@@ -57,7 +57,7 @@ def test_a_shard_knows_where_it_is_and_who_it_is(example: Documents) -> None:
     fields = {each["name"]: each["valueFrom"]["fieldRef"]["fieldPath"] for each in container["env"]}
 
     assert fields == {"POD_NAMESPACE": "metadata.namespace", "POD_NAME": "metadata.name", "POD_UID": "metadata.uid"}
-    assert container["args"] == ["examples.checksum"]
+    assert container["args"][:2] == ["examples.checksum", "--ring=checksum"]
 
 
 def test_a_stateful_set_starts_its_shards_side_by_side(example: Documents) -> None:
