@@ -41,6 +41,9 @@ log = logging.getLogger(__name__)
 #: How often the clock is looked at.  The event loop's own timers stand still
 #: while a machine is suspended, the keeper's clock does not.
 TICK_SECONDS: Final = 1.0
+#: How long an owner that leaves waits for a renewal under way: cutting it short
+#: would cost a connection, and a read to find out what became of it.
+_FINISH_SECONDS: Final = 0.5
 #: How long a request that was told to stop may take to do so.
 _CANCEL_SECONDS: Final = 1.0
 _LEFT: Final = frozenset({Phase.LEFT})
@@ -96,6 +99,7 @@ class Tenure:
         self._leaving = asyncio.Event()
         self._goodbye = Goodbye()
         self._told = ""
+        self._requesting = False
 
     @property
     def phase(self) -> Phase:
@@ -119,7 +123,7 @@ class Tenure:
         """
         try:
             await self._drive(api, _NOT_SEEKING)
-            if self._keeper.phase is Phase.HOLDING:
+            if self._keeper.phase is Phase.HOLDING and not self._leaving.is_set():
                 log.info("Acquired the %s", self._claim, extra=self._fields())
                 self._listener.acquired()
                 if (loss := await self._keep(api)) is not None:
@@ -145,6 +149,8 @@ class Tenure:
             others.append(asyncio.create_task(self._watch()))
         try:
             await asyncio.wait((worker, *others), return_when=asyncio.FIRST_COMPLETED)
+            if self._leaving.is_set() and self._requesting:
+                await asyncio.wait((worker,), timeout=_FINISH_SECONDS)
             if worker.done():
                 worker.result()
         finally:
@@ -155,12 +161,16 @@ class Tenure:
                 await asyncio.wait((worker,), timeout=_CANCEL_SECONDS)
 
     async def _work(self, api: Api, until: frozenset[Phase]) -> None:
-        while self._keeper.phase not in until:
+        while self._keeper.phase not in until and not self._leaving.is_set():
             match self._keeper.next(self._moment()):
                 case Wait() as wait:
                     await self._pause(wait)
                 case Read() | Write() as request:
-                    await self._request(api, request)
+                    self._requesting = True
+                    try:
+                        await self._request(api, request)
+                    finally:
+                        self._requesting = False
                 case Stop() | Left():
                     return
                 case unknown:

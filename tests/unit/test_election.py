@@ -4,89 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
 from itertools import pairwise
-from typing import Any
 
 import pytest
 
 from shardsdk.core.timings import LeaseTimings
 from shardsdk.errors import ConfigurationError, Invalid, LeaseLost
-from shardsdk.protocol.leases import Lease
-from shardsdk.runtime.election import ElectionTimings, LeaderElector
-from shardsdk.runtime.events import EventType, Regarding
+from shardsdk.runtime.election import ElectionTimings
+from shardsdk.runtime.events import EventType
 from shardsdk.runtime.hold import Hold
-from shardsdk.testing.leaseserver import Fault, LeaseApi, LeaseStore
+from shardsdk.testing.leaseserver import Fault, LeaseApi
 from shardsdk.testing.processes import Process
 from shardsdk.testing.virtual import SkewedClock, VirtualClock, in_virtual_time
+from tests.election_rig import NAME, Candidates, Recorder, running
 from tests.lease_rig import NAMESPACE
-
-NAME = "my-controller"
-
-
-class Recorder:
-    def __init__(self) -> None:
-        self.events: list[tuple[str, EventType, str, str]] = []
-
-    def event(self, regarding: Regarding, event_type: EventType, reason: str, message: str) -> None:
-        assert regarding.uid
-        self.events.append((f"{regarding.kind} {regarding.namespace}/{regarding.name}", event_type, reason, message))
-
-
-class Candidates:
-    """Candidates for one Lease, and who led when."""
-
-    def __init__(self, clock: VirtualClock) -> None:
-        self.clock = clock
-        self.store = LeaseStore()
-        self.log: list[str] = []
-        self.leading: list[str] = []
-
-    def make(self, identity: str, **options: Any) -> tuple[LeaderElector, LeaseApi]:
-        api = LeaseApi(self.store)
-        return self.elector(api, identity, **options), api
-
-    def elector(self, api: LeaseApi, identity: str | None, **options: Any) -> LeaderElector:
-        given = {"clock": self.clock, "rng": random.Random(len(self.log)), **options}
-        return LeaderElector(api, namespace=NAMESPACE, name=NAME, identity=identity, **given)  # type: ignore[arg-type]
-
-    def lead(self, identity: str, seconds: float = 1e6) -> Callable[[Hold], Awaitable[None]]:
-        async def lead(hold: Hold) -> None:
-            assert hold.remaining() > 0
-            self.log.append(f"{identity} leads")
-            self.leading.append(identity)
-            assert len(self.leading) == 1, "two leaders"
-            try:
-                await asyncio.sleep(seconds)
-            finally:
-                self.leading = [each for each in self.leading if each != identity]
-                self.log.append(f"{identity} stops")
-
-        return lead
-
-    @property
-    def lease(self) -> Lease:
-        lease = self.store.find(NAMESPACE, NAME)
-        assert lease is not None
-        return lease
-
-    async def until(self, condition: Callable[[], bool]) -> float:
-        began = self.clock.monotonic()
-        async with asyncio.timeout(300):
-            while not condition():
-                await asyncio.sleep(0.01)
-        return self.clock.monotonic() - began
-
-
-@asynccontextmanager
-async def running(coroutine: Any) -> AsyncIterator[asyncio.Task[None]]:
-    task = asyncio.create_task(coroutine)
-    try:
-        yield task
-    finally:
-        task.cancel()
-        await asyncio.wait((task,))
 
 
 @in_virtual_time
@@ -435,65 +366,3 @@ def test_timings_are_validated_with_a_sentence() -> None:
     assert ElectionTimings() == LeaseTimings(15, 10, 2)
     with pytest.raises(ConfigurationError, match="renew_deadline is 20 s"):
         ElectionTimings(renew_deadline=20)
-
-
-@pytest.mark.parametrize("seed", range(4))
-@in_virtual_time
-async def test_whatever_happens_no_two_may_write_and_somebody_leads_again(clock: VirtualClock, seed: int) -> None:
-    """Five candidates, half an hour of faults and pauses."""
-    rng = random.Random(seed)
-    world = Candidates(clock)
-    holds: dict[str, Hold] = {}
-    writers: set[str] = set()
-
-    def lead(identity: str) -> Callable[[Hold], Awaitable[None]]:
-        async def lead(hold: Hold) -> None:
-            holds[identity] = hold
-            await asyncio.sleep(rng.uniform(5, 200))
-
-        return lead
-
-    async def candidate(identity: str, api: LeaseApi) -> None:
-        while True:
-            elector = world.elector(api, identity, rng=rng)
-            with suppress(LeaseLost):
-                await elector.run(lead(identity))
-            await asyncio.sleep(rng.uniform(0, 1))
-
-    def check() -> None:
-        open_now = [identity for identity, hold in holds.items() if hold.remaining() > 0]
-        assert len(open_now) <= 1, f"{open_now} may write at once"
-        writers.update(open_now)
-
-    apis: list[LeaseApi] = []
-    processes: list[Process] = []
-    for number in range(5):
-        api = LeaseApi(world.store, delay=lambda: rng.uniform(0, 0.4))
-        process = Process(f"p{number}")
-        process.start(candidate(process.name, api))
-        apis.append(api)
-        processes.append(process)
-    for _ in range(4000):
-        await asyncio.sleep(0.5)
-        check()
-        match rng.randrange(40):
-            case 0:
-                rng.choice(apis).fault = rng.choice(list(Fault))
-            case 1 | 2:
-                rng.choice(apis).fault = Fault.NONE
-            case 3:
-                rng.choice(processes).pause()
-            case 4 | 5:
-                rng.choice(processes).resume()
-            case _:
-                pass
-    for api in apis:
-        api.fault = Fault.NONE
-    for process in processes:
-        process.resume()
-    assert len(writers) == 5
-    began = clock.monotonic()
-    while not any(hold.remaining() > 0 for hold in holds.values()):
-        await asyncio.sleep(0.5)
-        check()
-        assert clock.monotonic() - began < 60
