@@ -160,11 +160,12 @@ async def make_identities(admin: AdminClient) -> dict[str, str]:
 
 async def in_force(admin: AdminClient) -> None:
     """Wait until the API server has taken notice of the policy."""
-    await admin.create(CONFIGMAPS, {"metadata": {"name": "probe", "labels": OWNED}}, SPACE)
     async with asyncio.timeout(30):
-        while not await refusal(admin, "probe", {SHARD: "b"}):
-            await admin.patch(CONFIGMAPS, "probe", {"metadata": {"labels": {SHARD: None}}}, SPACE)
-            await admin.patch(CONFIGMAPS, "probe", {"metadata": {"labels": {SHARD: "shard-a"}}}, SPACE)
+        while True:
+            # A fresh object each time: what undoes an attempt could be the first write that is refused.
+            made = await admin.create(CONFIGMAPS, {"metadata": {"generateName": "probe-", "labels": OWNED}}, SPACE)
+            if await refusal(admin, made["metadata"]["name"], {SHARD: "b"}):
+                return
             await asyncio.sleep(0.1)
 
 
