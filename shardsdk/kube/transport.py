@@ -21,7 +21,7 @@ from urllib.parse import urlencode
 import aiohttp
 from yarl import URL
 
-from shardsdk.errors import ApiError, ConnectionFailed, ShardingError, TooManyRequests, Unauthorized
+from shardsdk.errors import ApiError, ConnectionFailed, ServerError, ShardingError, TooManyRequests, Unauthorized
 from shardsdk.kube.access import Access
 from shardsdk.kube.answers import Refusal, Target, explain
 from shardsdk.kube.api import Fence
@@ -157,7 +157,8 @@ class Transport:
             if 200 <= response.status < 300:
                 return response
             error = await self._refuse(call, response)
-            if guard is not None:
+            # Behind a 5xx etcd may still have the write in hand; all else was refused for good.
+            if guard is not None and not isinstance(error, ServerError):
                 self.ledger.answered(guard)
             if isinstance(error, Unauthorized) and not renewed:
                 renewed = True

@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 from yarl import URL
 
-from shardsdk.errors import ApiError, ConnectionFailed, ShardingError
+from shardsdk.errors import ApiError, ConnectionFailed, ServerError, ShardingError
 from shardsdk.kube.api import PARTIAL, SILENCE_SECONDS, Body, Fence, PatchKind, T, WatchEvent, WatchKind
 from shardsdk.kube.clock import Clock
 from shardsdk.kube.fencing import Guard, Ledger
@@ -306,8 +306,9 @@ class SimApi:
                 result = await answer
         except TimeoutError as error:
             raise ConnectionFailed(f"{what}: no answer within {limit:.1f} s") from error
-        except ApiError:
-            self.ledger.answered(guard)
+        except ApiError as error:
+            if not isinstance(error, ServerError):
+                self.ledger.answered(guard)
             raise
         self.ledger.answered(guard)
         return result
