@@ -13,9 +13,14 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+from hypothesis import HealthCheck, settings
 
 from localcluster import AdminClient, ControlPlane, find_binaries
 from localcluster.binaries import say
+
+# Tests have a time limit of their own; how fast a busy machine draws examples is not what they are about.
+settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("default")
 
 _KEPT_LOGS = pytest.StashKey[list[Path]]()
 _FAILED = pytest.StashKey[set[str]]()
