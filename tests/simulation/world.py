@@ -139,9 +139,15 @@ class World:
         self.replicas.append(replica)
 
     def start_shard(self, name: str, ring: RingLabels, instance: str | None = None) -> AnyShard:
-        """Start a process of a shard; in a new pod, unless `instance` says in which."""
+        """Start a process of a shard; in a new pod, unless `instance` says in which.
+
+        Nothing tells two processes of one foreign shard apart, so there is only one.
+        """
         self._forget_dead()
         self.calm_from(self.now)
+        twin = next((shard for shard in self.shards if shard.name == name), None)
+        if name in self.foreign_names and twin is not None:
+            return twin
         number = self._count(name)
         shard: AnyShard
         if name in self.foreign_names:
