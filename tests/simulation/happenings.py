@@ -106,7 +106,8 @@ class Happenings:
 
     def _start_again(self, shard: AnyShard, rng: Random, instance: str | None) -> None:
         draw = rng.random()
-        if draw < 0.25 and len(self.world.shards) > 2:
+        others = [each for each in self.world.shards if each.ring is shard.ring and each is not shard and each.running]
+        if draw < 0.25 and others:
             return
         seconds = rng.uniform(0.5, 2.0) if draw < 0.7 else rng.uniform(0.5, 4.0) * self.world.timings.lease
         self._later(seconds, lambda: self.world.start_shard(shard.name, shard.ring, instance))
