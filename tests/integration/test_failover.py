@@ -50,7 +50,11 @@ class Replicas:
         return await self.installation.start_sharder(name)
 
     def writes(self, name: str, since: datetime) -> list[str]:
-        """What the replica has asked the API server to write since then; Events, which move nothing, left out."""
+        """What the API server has taken from the replica since then; Events, which move nothing, left out.
+
+        A request whose bytes were on their way when the process was stopped arrives when it goes on; it is
+        conditional on a version that somebody else has replaced, so what counts is whether it was accepted.
+        """
         credential = [f"JTI={self.tokens[name]}"]
         found = []
         for line in (self.folder / "audit.log").read_text().splitlines():
@@ -58,7 +62,9 @@ class Replicas:
             theirs = event["user"].get("extra", {}).get("authentication.kubernetes.io/credential-id") == credential
             received = datetime.fromisoformat(event["requestReceivedTimestamp"])
             target = event.get("objectRef") or {}
-            if theirs and received >= since and event["verb"] in _WRITES and target.get("resource") != "events":
+            accepted = event.get("responseStatus", {}).get("code", 0) < 300
+            writes = accepted and event["verb"] in _WRITES and target.get("resource") != "events"
+            if theirs and received >= since and writes:
                 found.append(f"{event['verb']} {event['requestURI']}")
         return found
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from base64 import b64decode
 from typing import Any
@@ -81,7 +82,8 @@ requests = creations | updates
 @st.composite
 def corrupted(draw: st.DrawFn) -> Any:
     """A request in which one field, however deep, is anything."""
-    request = draw(requests)
+    # Examples share what `sampled_from` gives; to change that would change the next example.
+    request = copy.deepcopy(draw(requests))
     node: Any = request
     while True:
         key = draw(st.sampled_from(sorted(node) if isinstance(node, dict) else range(len(node))))
