@@ -5,8 +5,8 @@ VENV   := .venv
 RUN    := $(VENV)/bin/python -m
 READY  := $(VENV)/.ready
 ARGS   ?=
-# Most tests wait for leases and servers: three at a time keep two cores busy. Each worker has its own control plane.
-WORKERS ?= 3
+# Most tests wait for leases and servers, so they run side by side; each worker has a control plane of its own.
+WORKERS ?= 2
 VERSION = $(shell sed -n 's/^VERSION.*"\(.*\)"$$/\1/p' shardsdk/version.py)
 BUILDER ?= docker
 
