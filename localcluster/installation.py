@@ -230,10 +230,9 @@ class Installation:
         except TimeoutError as error:
             raise replica.process.failure(f"is not ready after {timeout_seconds:.0f} s ({said})") from error
         if self.webhook:
-            ready = sum(1 for each in self.sharders.values() if each.process.running)
-            await self._wait_forwarded(replica, ready)
+            await self._wait_forwarded(replica)
 
-    async def _wait_forwarded(self, replica: Sharder, ready: int) -> None:
+    async def _wait_forwarded(self, replica: Sharder) -> None:
         async with asyncio.timeout(START_SECONDS):
             while replica.backend not in self._forwarder.ready:
                 await asyncio.sleep(POLL_SECONDS)

@@ -7,7 +7,6 @@ object that is to move should cost little, of all others nothing.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
 
 import msgspec
 
@@ -57,20 +56,6 @@ def seen(obj: PartialObject) -> SeenObject:
             owner_references=meta.owner_references,
         )
     )
-
-
-class Described(Protocol):
-    """Anything with the name and namespace that log lines want."""
-
-    @property
-    def name(self) -> str:
-        """Name of the object."""
-        ...
-
-    @property
-    def namespace(self) -> str:
-        """Its namespace; empty for a cluster-scoped object."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

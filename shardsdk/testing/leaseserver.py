@@ -23,6 +23,7 @@ from shardsdk.errors import AlreadyExists, Conflict, ConnectionFailed, NotFound
 from shardsdk.kube.api import PARTIAL, Fence, PatchKind
 from shardsdk.protocol.leases import Lease
 from shardsdk.protocol.objects import Resource
+from shardsdk.testing.patching import merge
 from shardsdk.testing.processes import outside
 
 T = TypeVar("T")
@@ -80,20 +81,6 @@ class LeaseStore:
         self.objects[key] = made
         self.history.append(msgspec.convert(made, Lease))
         return deepcopy(made)
-
-
-def merge(target: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
-    """Apply a JSON merge patch (RFC 7396)."""
-    merged = dict(target)
-    for key, value in patch.items():
-        if value is None:
-            merged.pop(key, None)
-        elif isinstance(value, Mapping):
-            inner = merged.get(key)
-            merged[key] = merge(inner if isinstance(inner, Mapping) else {}, value)
-        else:
-            merged[key] = value
-    return merged
 
 
 class Fault(Enum):
