@@ -24,6 +24,7 @@ from shardsdk.version import VERSION
 if TYPE_CHECKING:
     from shardsdk.core.timings import LeaseTimings
     from shardsdk.errors import (
+        AlreadyOwned,
         ApiError,
         ConfigurationError,
         Conflict,
@@ -38,15 +39,20 @@ if TYPE_CHECKING:
     from shardsdk.kube.client import Client
     from shardsdk.kube.selectors import Selector
     from shardsdk.protocol.objects import ObjectMeta, OwnerReference, PartialObject, Resource
+    from shardsdk.runtime.adoption import Claimed, adopt, claim, release
+    from shardsdk.runtime.applying import server_side_apply
     from shardsdk.runtime.cache import Cache
+    from shardsdk.runtime.conditions import Condition, ConditionStatus, find_condition, set_conditions
     from shardsdk.runtime.context import Context
     from shardsdk.runtime.controller import Controller, Done, Requeue, RequeueAfter
     from shardsdk.runtime.events import EventType
+    from shardsdk.runtime.finalizers import add_finalizer, finalizing, remove_finalizer
     from shardsdk.runtime.identity import ShardIdentity
     from shardsdk.runtime.manager import Manager
     from shardsdk.runtime.objects import Request
     from shardsdk.runtime.process import ExitCode
     from shardsdk.runtime.queue import Priority, RateLimit, WorkQueue
+    from shardsdk.runtime.references import set_controller_reference
     from shardsdk.runtime.sharded import ShardedReconciler, ShardedResource
     from shardsdk.runtime.shardlease import ShardLease
 
@@ -54,10 +60,14 @@ __version__: Final = VERSION
 
 __all__ = [
     "Access",
+    "AlreadyOwned",
     "Api",
     "ApiError",
     "Cache",
+    "Claimed",
     "Client",
+    "Condition",
+    "ConditionStatus",
     "ConfigurationError",
     "Conflict",
     "Context",
@@ -89,15 +99,25 @@ __all__ = [
     "TerminalError",
     "WorkQueue",
     "__version__",
+    "add_finalizer",
+    "adopt",
+    "claim",
     "errors",
+    "finalizing",
+    "find_condition",
     "load_access",
+    "release",
+    "remove_finalizer",
+    "server_side_apply",
+    "set_conditions",
+    "set_controller_reference",
 ]
 
 #: Where each lazy name is defined; tests hold this against `__all__`.
 _HOMES: Final = {
     "shardsdk.core.timings": ("LeaseTimings",),
     "shardsdk.errors": (
-        *("ApiError", "ConfigurationError", "Conflict", "FenceClosed", "LeaseLost", "NotFound"),
+        *("AlreadyOwned", "ApiError", "ConfigurationError", "Conflict", "FenceClosed", "LeaseLost", "NotFound"),
         *("ShardingError", "TerminalError"),
     ),
     "shardsdk.kube.access": ("Access", "load_access"),
@@ -105,6 +125,11 @@ _HOMES: Final = {
     "shardsdk.kube.client": ("Client",),
     "shardsdk.kube.selectors": ("Selector",),
     "shardsdk.protocol.objects": ("ObjectMeta", "OwnerReference", "PartialObject", "Resource"),
+    "shardsdk.runtime.adoption": ("Claimed", "adopt", "claim", "release"),
+    "shardsdk.runtime.applying": ("server_side_apply",),
+    "shardsdk.runtime.conditions": ("Condition", "ConditionStatus", "find_condition", "set_conditions"),
+    "shardsdk.runtime.finalizers": ("add_finalizer", "finalizing", "remove_finalizer"),
+    "shardsdk.runtime.references": ("set_controller_reference",),
     "shardsdk.runtime.cache": ("Cache",),
     "shardsdk.runtime.context": ("Context",),
     "shardsdk.runtime.controller": ("Controller", "Done", "Requeue", "RequeueAfter"),

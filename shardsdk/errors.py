@@ -19,6 +19,7 @@
     │   └── ServerError         5xx                                     BACKOFF
     ├── ConnectionFailed        no answer: refused, reset, timed out    BACKOFF
     ├── StreamInterrupted       a stream ended before it proved enough  BACKOFF
+    ├── AlreadyOwned            an object has another controller        NEVER
     ├── FenceClosed             a write was refused: the lease ran out  NEVER
     ├── LeaseLost               the lease is gone; stop working         NEVER
     └── TerminalError           a reconciler says: do not retry         NEVER
@@ -140,6 +141,10 @@ class StreamInterrupted(ShardingError):
     """A stream of initial events or pages ended before its end was announced."""
 
     retry = Retry.BACKOFF
+
+
+class AlreadyOwned(ShardingError):
+    """An object has another controller; two would undo each other's work."""
 
 
 class FenceClosed(ShardingError):

@@ -19,6 +19,7 @@ class OwnerReference(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     name: str = ""
     uid: str = ""
     controller: bool | None = None
+    block_owner_deletion: bool | None = None
 
     @property
     def group(self) -> str:

@@ -9,6 +9,9 @@ Guarantees, each with the test that proves it:
   the shard's controllers and the shard's writes are settled (tests/unit/test_drains.py).
 - An owner handed over by another shard is reconciled only once the cache holds
   every child that existed then (tests/unit/test_barrier.py).
+- Finalizers, conditions, owner references and adoption are written conditionally,
+  so that nobody else's are lost (tests/unit/test_finalizers.py, test_conditions.py,
+  test_references.py, test_adoption.py; tests/integration/test_reconciler_parts.py).
 - A process that lost its lease ends before the lease can be taken
   (tests/integration/test_shard_runtime.py).
 

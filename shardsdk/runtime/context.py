@@ -10,10 +10,13 @@ from typing import Any, Generic, TypeVar
 
 from shardsdk.errors import LeaseLost
 from shardsdk.kube.api import Api
+from shardsdk.kube.clock import Clock, SystemClock
 from shardsdk.protocol.objects import GroupResource, ObjectMeta, Resource
 from shardsdk.runtime.cache import Cache
 from shardsdk.runtime.events import EventRecorder, EventType, Regarding
+from shardsdk.runtime.identity import ShardIdentity
 from shardsdk.runtime.objects import Request, controller_reference, request_of
+from shardsdk.runtime.ownapi import OwnApi
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -23,9 +26,10 @@ class Context(Generic[T]):
     """One reconcile of one object.
 
     `object` is a copy of the freshest version in the cache, yours to change;
-    `metadata` its metadata; `request` its name; `api` the client to write with.
-    In a plain function (which runs in a thread) wrap calls of `api` in `run`.
-    `event` tells people, who see it under `kubectl describe`.
+    `metadata` its metadata; `request` its name; `api` the client to write with;
+    `controller` the controller's name; `identity` which shard this is (`None`: no
+    sharding).  In a plain function (which runs in a thread) wrap calls of `api`
+    in `run`.  `event` tells people, who see it under `kubectl describe`.
     """
 
     __slots__ = (
@@ -35,6 +39,9 @@ class Context(Generic[T]):
         "_recorder",
         "_thread",
         "api",
+        "clock",
+        "controller",
+        "identity",
         "main",
         "metadata",
         "object",
@@ -50,17 +57,33 @@ class Context(Generic[T]):
         api: Api,
         caches: Mapping[GroupResource, Cache[Any]],
         recorder: EventRecorder | None = None,
+        *,
+        controller: str = "",
+        identity: ShardIdentity | None = None,
+        clock: Clock | None = None,
     ) -> None:
         self.request = request
         self.object = thing
         self.metadata = metadata
         self.main = main
         self.api = api
+        self.controller = controller or str(main.group_resource)
+        self.identity = identity
+        self.clock = clock or SystemClock()
         self._caches = caches
         self._recorder = recorder
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
         self._cancelled = threading.Event()
+
+    @property
+    def version(self) -> str:
+        """The object's resourceVersion as far as this reconcile knows: as read, or as its own last write gave it."""
+        return self.api.version if isinstance(self.api, OwnApi) else self.metadata.resource_version
+
+    def owns(self, resource: Resource) -> bool:
+        """Whether the controller was declared to own objects of `resource`."""
+        return resource.group_resource in self._caches
 
     def children(self, resource: Resource) -> list[Any]:
         """The objects of `resource` that this object controls, as the cache has them.

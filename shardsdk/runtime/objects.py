@@ -120,4 +120,5 @@ def _reference(reference: object) -> OwnerReference:
         name=getattr(reference, "name", None) or "",
         uid=getattr(reference, "uid", None) or "",
         controller=getattr(reference, "controller", None),
+        block_owner_deletion=getattr(reference, "block_owner_deletion", None),
     )

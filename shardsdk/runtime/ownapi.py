@@ -69,6 +69,11 @@ class OwnApi:
         self.writes_settled = api.writes_settled
 
     @property
+    def version(self) -> str:
+        """The reconciled object's resourceVersion: as it was read, or as the last write of this reconcile gave it."""
+        return self._version
+
+    @property
     def inflight_writes(self) -> int:
         """How many writes of the whole client were sent whose outcome is still open."""
         return self._api.inflight_writes

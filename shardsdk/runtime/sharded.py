@@ -117,6 +117,7 @@ class ShardedReconciler(Generic[T]):
         self._identity = resource.identity
         self._reconcile = reconcile
         self._fence = fence
+        self._clock = clock
         self._predicate = predicate
         self._recorder = recorder
         self._children: dict[GroupResource, Cache[Any]] = {
@@ -194,7 +195,11 @@ class ShardedReconciler(Generic[T]):
         api = OwnApi(self._resource.api, self._identity, self._cache.resource, metadata, self._controlled, notes)
         main, mine = self._cache.resource, private_copy(thing)
         with self._resource.inflight.hold(request):
-            return await self._reconcile(Context(request, mine, metadata, main, api, self._children, self._recorder))
+            context = Context(
+                request, mine, metadata, main, api, self._children, self._recorder,
+                controller=self.name, identity=self._identity, clock=self._clock,
+            )  # fmt: skip
+            return await self._reconcile(context)
 
     def _admit(self, request: Request) -> T | Waiting | None:
         """The guard: the freshest cached object, if it may be reconciled now; `None`: not by us."""

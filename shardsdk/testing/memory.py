@@ -120,9 +120,15 @@ class MemoryServer:
         return self._commit(resource, key, None, made)
 
     def patch(
-        self, resource: Resource, name: str, namespace: str | None, body: Body, kind: PatchKind = PatchKind.MERGE
+        self,
+        resource: Resource,
+        name: str,
+        namespace: str | None,
+        body: Body,
+        kind: PatchKind = PatchKind.MERGE,
+        subresource: str = "",
     ) -> Object:
-        """Raises: NotFound, Conflict, Invalid."""
+        """A patch of `status` changes nothing else.  Raises: NotFound, Conflict, Invalid."""
         current = self.find(resource, name, namespace)
         if isinstance(body, Mapping):
             if current is None and kind is PatchKind.APPLY:
@@ -133,6 +139,8 @@ class MemoryServer:
             wanted = apply_json_patch(self.get(resource, name, namespace), body)
         else:
             raise BadRequest(f"a {kind.value} patch is an object", status=400, reason="BadRequest")
+        if subresource == "status":
+            wanted = self._status_only(resource, name, namespace, wanted)
         return self._replace(resource, name, namespace, wanted)
 
     def update(self, resource: Resource, body: Mapping[str, Any]) -> Object:
@@ -180,6 +188,8 @@ class MemoryServer:
         version = current["metadata"]["resourceVersion"]
         if wanted["metadata"].get("resourceVersion") not in (None, "", version):
             raise Conflict(f"{resource.plural} {key} has changed", status=409, reason="Conflict")
+        if wanted["metadata"].get("uid") != current["metadata"]["uid"]:
+            raise Conflict(f"{resource.plural} {key} is another one", status=409, reason="Conflict")
         wanted["metadata"]["resourceVersion"] = version
         wanted = self.admit("UPDATE", resource, copy.deepcopy(current), wanted)
         if wanted == current:
@@ -190,6 +200,13 @@ class MemoryServer:
             self._remove(resource, key)
             return wanted
         return self._commit(resource, key, current, wanted)
+
+    def _status_only(self, resource: Resource, name: str, namespace: str | None, wanted: Object) -> Object:
+        """What is there, with the status of `wanted`."""
+        there = self.get(resource, name, namespace)
+        there["metadata"]["resourceVersion"] = wanted["metadata"].get("resourceVersion")
+        there["status"] = wanted.get("status")
+        return there
 
     def _commit(self, resource: Resource, key: Key, old: Object | None, new: Object) -> Object:
         self.version += 1

@@ -222,7 +222,7 @@ class MemoryApi:
         made = await self._write(
             ("patch", resource.plural, name),
             fences,
-            lambda: self.server.patch(resource, name, namespace, body, kind),
+            lambda: self.server.patch(resource, name, namespace, body, kind, subresource),
             timeout_seconds or REQUEST_SECONDS,
         )
         return _decode(made, model)

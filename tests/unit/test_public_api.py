@@ -12,10 +12,14 @@ import shardsdk
 #: Whoever changes this list changes what users rely on.
 PUBLIC = [
     "Access",
+    "AlreadyOwned",
     "Api",
     "ApiError",
     "Cache",
+    "Claimed",
     "Client",
+    "Condition",
+    "ConditionStatus",
     "ConfigurationError",
     "Conflict",
     "Context",
@@ -47,8 +51,18 @@ PUBLIC = [
     "TerminalError",
     "WorkQueue",
     "__version__",
+    "add_finalizer",
+    "adopt",
+    "claim",
     "errors",
+    "finalizing",
+    "find_condition",
     "load_access",
+    "release",
+    "remove_finalizer",
+    "server_side_apply",
+    "set_conditions",
+    "set_controller_reference",
 ]
 
 
