@@ -28,6 +28,7 @@ from shardsdk.runtime.manager import Manager
 from shardsdk.runtime.process import ExitCode
 from shardsdk.runtime.shardlease import ShardLease
 from shardsdk.runtime.workload import Workload
+from tests.simulation.scenarios import Scenario
 
 
 class Bug(Enum):
@@ -133,9 +134,11 @@ FOCUS: dict[Bug, dict[str, float]] = {
     Bug.TAKE_OVER_UNFENCED_EARLY: {"crash_shard": 20.0, "pause_shard": 20.0},
     Bug.MOVE_WITHOUT_HOLD: {"delete_lease": 10.0, "empty_lease": 10.0, "stop_shard": 10.0},
     Bug.TRUST_FOUND_HOLD: {"crash_leader_in_takeover": 20.0, "crash_shard": 20.0, "stop_shard": 20.0},
-    Bug.WARM_CACHES: {"restart_in_takeover": 30.0, "crash_shard": 20.0, "stop_shard": 20.0},
     Bug.NO_FENCE: {"pause_shard": 40.0, "touch_work": 40.0},
 }
+
+#: Scenarios that bring about what chance is too rarely in the place for.
+SCENARIOS: dict[Bug, Scenario] = {Bug.WARM_CACHES: Scenario.STALE_RETURN}
 
 
 @contextmanager

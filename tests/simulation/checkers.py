@@ -70,6 +70,11 @@ class Checkers:
         """A user deleted or emptied the lease of `shard` while the sharder held it."""
         self._torn_leases[shard] = self.world.now + 4 * self.world.timings.lease
 
+    def holder_of(self, shard: str) -> str | None:
+        """Who holds the lease of `shard`, as the API server knows it; `None`: there is none."""
+        held = self._held.get(shard)
+        return held.holder if held is not None else None
+
     def is_tainted(self, uid: str | None) -> bool:
         return uid is not None and self._tainted.get(uid, 0.0) > self.world.now
 

@@ -2,22 +2,34 @@
 
 from __future__ import annotations
 
+import faulthandler
 import gc
 import logging
 import multiprocessing
 import os
+import resource
+import signal
+import sys
+import time
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Final
 
 from shardsdk.errors import ShardingError
 from shardsdk.testing.virtual import VirtualClock, run_virtual
-from tests.simulation.bugs import FOCUS, Bug, planted
+from tests.simulation.bugs import FOCUS, SCENARIOS, Bug, planted
 from tests.simulation.schedule import Plan, draw_plan
 from tests.simulation.vocabulary import Stats, Violation
 from tests.simulation.world import World
+
+#: What one seed may use; an ordinary one takes some seconds of CPU time and 100 MiB.
+MAX_CPU_SECONDS: Final = 120.0
+MAX_MEMORY_MIB: Final = 1024
+#: How often that is looked at, in CPU time.
+_LOOK_SECONDS: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +52,7 @@ class Outcome:
 
 def run_seed(seed: int, bug: Bug | None = None, *, verbose: bool = False) -> Outcome:
     """One run of one seed, with a bug planted into the product if one is named."""
-    plan = draw_plan(seed, FOCUS.get(bug) if bug is not None else None)
+    plan = draw_plan(seed, FOCUS.get(bug), SCENARIOS.get(bug)) if bug is not None else draw_plan(seed)
     clock = VirtualClock()
     with planted(bug):
         world = World(plan, clock)
@@ -58,6 +70,8 @@ def run_seeds(
     """The outcomes of many seeds, in their order; `jobs` run at once, each in a process of its own.
 
     Strings hash alike in all of those, so that a seed plays the same in each.
+
+    Raises: BrokenProcessPool when a seed uses too much; stderr says which, and where it was.
     """
     before = os.environ.get("PYTHONHASHSEED")
     os.environ["PYTHONHASHSEED"] = "0"
@@ -66,7 +80,7 @@ def run_seeds(
             waiting: deque[Future[Outcome]] = deque()
             try:
                 for seed in seeds:
-                    waiting.append(pool.submit(run_seed, seed, bug, verbose=verbose))
+                    waiting.append(pool.submit(_run_bounded, seed, bug, verbose=verbose))
                     if len(waiting) > 2 * jobs:
                         yield waiting.popleft().result()
                 while waiting:
@@ -79,6 +93,28 @@ def run_seeds(
             del os.environ["PYTHONHASHSEED"]
         else:
             os.environ["PYTHONHASHSEED"] = before
+
+
+def _run_bounded(seed: int, bug: Bug | None, *, verbose: bool) -> Outcome:
+    """`run_seed` in a process of its own, which ends when the seed spins or grows without bound."""
+    began = time.process_time()
+
+    def look(*_: object) -> None:
+        seconds = time.process_time() - began
+        largest = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        memory = largest // (2**20 if sys.platform == "darwin" else 2**10)
+        if seconds > MAX_CPU_SECONDS or memory > MAX_MEMORY_MIB:
+            os.write(2, f"seed {seed} is ended: {seconds:.0f} s of CPU time, {memory} MiB\n".encode())
+            faulthandler.dump_traceback(all_threads=False)
+            os._exit(1)
+
+    before = signal.signal(signal.SIGVTALRM, look)
+    signal.setitimer(signal.ITIMER_VIRTUAL, _LOOK_SECONDS, _LOOK_SECONDS)
+    try:
+        return run_seed(seed, bug, verbose=verbose)
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0.0)
+        signal.signal(signal.SIGVTALRM, before)
 
 
 @contextmanager

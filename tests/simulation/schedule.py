@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final
 
+from tests.simulation.scenarios import Scenario
 from tests.simulation.vocabulary import NAMESPACE_NAMES, Timings
 
 #: Timings of all leases; the sharder's other durations keep their proportion.
@@ -57,6 +58,10 @@ WEIGHTS: Final = {
     "toggle_namespace": 1,
 }
 
+#: How many runs begin with a scenario, and how many lease durations it may take.
+SCENARIO_SHARE: Final = 0.25
+SCENARIO_LEASES: Final = 10.0
+
 
 @dataclass(frozen=True, slots=True)
 class Action:
@@ -72,7 +77,10 @@ class Action:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One run; `shards` per ring, `foreign` of the first ring's follow only the wire contract."""
+    """One run; `shards` per ring, `foreign` of the first ring's follow only the wire contract.
+
+    `scenario` is played first, the random `actions` come from `actions_from` on.
+    """
 
     seed: int
     timings: Timings
@@ -84,17 +92,23 @@ class Plan:
     plains: int
     select_namespaces: bool
     webhook: bool
+    scenario: Scenario | None
+    actions_from: float
     actions: tuple[Action, ...]
     ends_at: float
 
 
-def draw_plan(seed: int, focus: Mapping[str, float] | None = None) -> Plan:
-    """The run of a seed; `focus` has some actions happen that much more often."""
+def draw_plan(seed: int, focus: Mapping[str, float] | None = None, scenario: Scenario | None = None) -> Plan:
+    """The run of a seed; `focus` has some actions happen that much more often, `scenario` is played in any case."""
     rng = Random(f"plan/{seed}")
     timings = rng.choices(TIMINGS, weights=(5, 4, 1))[0]
-    length = 18.0 * timings.lease
     actions: list[Action] = []
-    moment = 2.5 * timings.lease
+    # Random actions begin when the cluster stands, or when the scenario is over.
+    chosen = Random(f"scenario/{seed}")
+    if scenario is None and chosen.random() < SCENARIO_SHARE:
+        scenario = chosen.choice(list(Scenario))
+    begins = moment = (2.5 if scenario is None else 2.5 + SCENARIO_LEASES) * timings.lease
+    length = begins + 15.5 * timings.lease
     pace = rng.choice((0.1, 0.2, 0.4)) * timings.lease
     # Each run has its own mix: some dwell on crashes, some on users, some on the network.
     weights = {what: weight * rng.choice((0.0, 0.5, 1.0, 1.0, 3.0)) for what, weight in WEIGHTS.items()}
@@ -115,6 +129,8 @@ def draw_plan(seed: int, focus: Mapping[str, float] | None = None) -> Plan:
         plains=rng.randint(2, 6),
         select_namespaces=rng.random() < 0.3,
         webhook=rng.random() < 0.85,
+        scenario=scenario,
+        actions_from=begins,
         actions=tuple(actions),
         ends_at=length,
     )

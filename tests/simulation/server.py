@@ -112,6 +112,12 @@ class SimServer:
         watch.stall(seconds)
         return watch
 
+    def stall_link(self, link: Link, seconds: float) -> None:
+        """Hold back whatever the open watches of one process are told for a while, without breaking them."""
+        for watch in self._watches:
+            if watch.link is link:
+                watch.stall(seconds)
+
     def compact(self) -> None:
         """Forget all history: watches that want to go on from before are told 410."""
         self.storage.compacted = self.storage.number

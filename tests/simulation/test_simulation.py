@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 from tests.simulation.bugs import Bug
 from tests.simulation.running import run_seeds
+from tests.simulation.scenarios import Scenario
 
 #: Seeds that every run of the tests plays; `make simulate` plays others.
 DEFAULT_SEEDS = range(12)
-#: Bugs that random schedules are too rarely in the place for; warm caches show in the order of a shard's start,
-#: which tests/unit/test_manager.py holds.
-UNLIKELY = frozenset({Bug.WARM_CACHES})
 #: Within so many seeds each planted bug must show.
 BUG_SEEDS = range(16)
 
 
 @pytest.mark.timeout(180)
 def test_default_seeds_hold() -> None:
+    played = set()
     for outcome in run_seeds(DEFAULT_SEEDS):
         assert not outcome.violations, outcome.render()
+        if outcome.stats.scenarios:
+            played.add(outcome.plan.scenario)
+    assert played == set(Scenario)
 
 
 @pytest.mark.timeout(180)
-@pytest.mark.parametrize("bug", [bug for bug in Bug if bug not in UNLIKELY], ids=lambda bug: bug.name)
+@pytest.mark.parametrize("bug", list(Bug), ids=lambda bug: bug.name)
 def test_planted_bug_is_found(bug: Bug) -> None:
     assert any(outcome.violations for outcome in run_seeds(BUG_SEEDS, bug)), bug.value
 
@@ -31,3 +36,14 @@ def test_planted_bug_is_found(bug: Bug) -> None:
 def test_a_seed_plays_the_same_twice() -> None:
     one, other = run_seeds((7, 7))
     assert one.story == other.story
+
+
+def test_a_seed_that_takes_too_much_ends_its_process_and_says_which_it_was() -> None:
+    script = (
+        "import tests.simulation.running as running\n"
+        "running.MAX_MEMORY_MIB, running._LOOK_SECONDS = 1, 0.01\n"
+        "running._run_bounded(3, None, verbose=False)\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
+    assert ended.returncode == 1
+    assert "seed 3 is ended" in ended.stderr

@@ -103,6 +103,7 @@ class Stats:
     takeovers: int = 0
     drains: int = 0
     commits: int = 0
+    scenarios: int = 0
     settled_after: float = 0.0
 
 

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from random import Random
 from typing import Any, Final
@@ -24,10 +25,11 @@ from tests.simulation.happenings import Happenings
 from tests.simulation.liveness import Liveness
 from tests.simulation.network import Link
 from tests.simulation.replicas import ReplicaProcess
+from tests.simulation.scenarios import play
 from tests.simulation.schedule import Plan
 from tests.simulation.server import Service, SimServer
 from tests.simulation.shards import ShardProcess
-from tests.simulation.storage import Author, Storage
+from tests.simulation.storage import Author, Commit, Storage
 from tests.simulation.vocabulary import (
     FAMILY,
     IN_RING,
@@ -129,6 +131,22 @@ class World:
         """Something hinders the sharder until then."""
         self.calm_since = max(self.calm_since, moment)
 
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Wait until a write makes `condition` true; whoever wrote it has no answer yet."""
+        reached: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def look(commit: Commit) -> None:
+            if not reached.done() and condition():
+                reached.set_result(None)
+
+        if condition():
+            return
+        self.storage.on_commit.append(look)
+        try:
+            await reached
+        finally:
+            self.storage.on_commit.remove(look)
+
     # -- processes ---------------------------------------------------------------
 
     def start_replica(self, name: str) -> None:
@@ -220,6 +238,7 @@ class World:
         happenings = Happenings(self)
         ticking = outside(self._tick())
         try:
+            await self._play_scenario()
             for action in self.plan.actions:
                 await self.clock.sleep(action.at - self.now)
                 if self.checkers.violations:
@@ -231,6 +250,17 @@ class World:
         finally:
             self.over = True
             ticking.cancel()
+
+    async def _play_scenario(self) -> None:
+        """The run's scripted part; random actions begin when it is over, or its time is."""
+        if self.plan.scenario is None:
+            return
+        self.note(f"--- scenario: {self.plan.scenario.value}")
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self.plan.actions_from - self.now):
+                await play(self.plan.scenario, self)
+                self.stats.scenarios += 1
+                self.note("--- scenario played")
 
     def _set_up(self) -> None:
         plan, rng = self.plan, Random(f"{self.seed}/setup")
