@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import time
-
 import aiohttp
 import pytest
 
@@ -68,9 +66,7 @@ async def test_a_server_in_a_thread_answers_while_the_main_loop_is_blocked() -> 
             return str(answer.read().decode())
 
     with serve_in_thread(LOCAL, Endpoints(healthz=Checks({"clock": lambda: None}))) as port:
-        begun = time.monotonic()
-        assert fetch(port) == "ok"  # blocks this loop
-    assert time.monotonic() - begun < 5
+        assert fetch(port) == "ok"  # blocks this loop; a server inside it would never answer
 
 
 @pytest.mark.parametrize(
