@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from shardsdk.kube.access import Access, load_access
+from shardsdk.kube.access import SERVICE_ACCOUNT_VARIABLE, Access, load_access
 from tests.kube_fakes import InstantClock
 
 
@@ -70,7 +70,13 @@ def service_account(folder: Path) -> Path:
     return folder
 
 
-IN_CLUSTER = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "443"}
+def in_cluster(account: Path) -> dict[str, str]:
+    """The environment of a pod whose ServiceAccount is mounted at `account`."""
+    return {
+        "KUBERNETES_SERVICE_HOST": "10.0.0.1",
+        "KUBERNETES_SERVICE_PORT": "443",
+        SERVICE_ACCOUNT_VARIABLE: str(account),
+    }
 
 
 async def load(tmp_path: Path, kubeconfig: str | None = None, **options: Any) -> Access:

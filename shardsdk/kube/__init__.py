@@ -28,6 +28,5 @@ happened is noticed if etcd came back from a backup without raising its revision
 at once.  Full garbage collections hold the loop up too, by tens of milliseconds:
 call `gc.freeze()` once everything is imported.
 
-Reading costs nothing until it is used: `kubernetes` is imported when an access
-is loaded, so `import shardsdk.kube` takes what aiohttp takes.
+The kubernetes package is imported when a kubeconfig is read, and only then.
 """

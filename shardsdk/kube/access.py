@@ -1,9 +1,11 @@
 """How to reach the API server: address, TLS, identity, default namespace.
 
 Does: find the configuration (an explicit kubeconfig, $KUBECONFIG, the pod's
-ServiceAccount, ~/.kube/config, in that order), read it with the kubernetes
-package, and open that package's HTTP sessions.  Refuses: to fall through from a
-configuration that is there but broken; that is an error which says what to change.
+ServiceAccount, ~/.kube/config, in that order), and open HTTP sessions for it.
+Kubeconfig files are read with the kubernetes package; a pod's three files need
+none, so that package (16 MiB of a process, a third of a second) stays out of pods.
+Refuses: to fall through from a configuration that is there but broken; that is
+an error which says what to change.
 
 Like client-go, and unlike Python 3.13's default, it accepts CA certificates that
 lack extensions which RFC 5280 wants; chain and host name are always verified
@@ -12,13 +14,13 @@ unless the kubeconfig says otherwise.
 
 from __future__ import annotations
 
-import copy
 import os
 import ssl
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from ssl import SSLContext
+from typing import Any, Final
 
 import aiohttp
 from aiohttp.helpers import get_env_proxy_for_url
@@ -28,45 +30,47 @@ from shardsdk.errors import ConfigurationError
 from shardsdk.kube.clock import Clock, SystemClock
 from shardsdk.kube.credentials import Credentials, FileCredentials, FixedCredentials
 
-if TYPE_CHECKING:
-    from kubernetes.aio.client.rest import RESTClientObject
-
 #: Where a pod finds its identity.  Source: Kubernetes, "Configure Service Accounts for Pods".
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+#: Names another directory with the same files, for a process that runs outside its pod (a debugger, a bridge).
+SERVICE_ACCOUNT_VARIABLE: Final = "SHARDING_SERVICE_ACCOUNT_DIR"
 
 #: Namespace of a kubeconfig's context that names none.
 DEFAULT_NAMESPACE: Final = "default"
 
 
 @dataclass(frozen=True, slots=True)
+class Server:
+    """An API server as a configuration describes it; certificates are PEM, files or text.
+
+    `client_certificate` is a file with its key's file; `proxy` `None`: whatever the environment says.
+    """
+
+    host: str
+    ca_file: str | None = None
+    ca_text: str | bytes | None = None
+    client_certificate: tuple[str, str | None] | None = None
+    verify: bool = True
+    name: str | None = None
+    proxy: str | None = None
+    proxy_headers: Mapping[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Access:
     """One way to one API server; shared by all clients, event loops and threads of the process.
 
-    `origin` says where it was configured, for messages.
+    `origin` says where it was configured, for messages.  `ssl` is the context of
+    all sessions; `request_options` is what each request must be given besides its
+    own: proxy and TLS server name.
     """
 
     host: str
     namespace: str
     origin: str
     credentials: Credentials
-    rest: RESTClientObject
-
-    @property
-    def ssl(self) -> ssl.SSLContext:
-        """The TLS context that sessions use."""
-        context: ssl.SSLContext = self.rest.ssl_context
-        return context
-
-    @property
-    def request_options(self) -> dict[str, Any]:
-        """What each request must be given besides its own: proxy and TLS server name."""
-        configuration = self.rest.configuration
-        options = {
-            "server_hostname": configuration.tls_server_name,
-            "proxy": configuration.proxy,
-            "proxy_headers": configuration.proxy_headers,
-        }
-        return {name: value for name, value in options.items() if value}
+    ssl: SSLContext
+    request_options: Mapping[str, Any] = field(default_factory=dict)
 
     async def headers(self) -> dict[str, str]:
         """The `Authorization` header, or nothing."""
@@ -74,16 +78,12 @@ class Access:
         return {"Authorization": value} if value else {}
 
     def open_session(self, connector: aiohttp.BaseConnector, **options: Any) -> aiohttp.ClientSession:
-        """An HTTP session of the kubernetes package on the running loop; close the connector with it.
+        """An HTTP session on the running loop; close the connector with it.
 
         `trust_env` is off: it costs a hop to a thread for each request, to look
         for a .netrc.  Proxies of the environment are read once, when loading.
         """
-        rest = copy.copy(self.rest)
-        rest.configuration = copy.copy(rest.configuration)
-        rest.configuration.client_session_kwargs = {"trust_env": False, "connector": connector, **options}
-        session: aiohttp.ClientSession = rest._create_pool_manager()
-        return session
+        return aiohttp.ClientSession(connector=connector, trust_env=False, **options)
 
 
 async def load_access(
@@ -92,7 +92,6 @@ async def load_access(
     *,
     clock: Clock | None = None,
     environ: Mapping[str, str] | None = None,
-    service_account: Path = SERVICE_ACCOUNT,
 ) -> Access:
     """Find and read the configuration.
 
@@ -101,17 +100,15 @@ async def load_access(
 
     Raises: ConfigurationError with what to change.
     """
-    from shardsdk.kube.kubeconfig import load_kubeconfig
-
     clock = clock or SystemClock()
     environ = os.environ if environ is None else environ
     for paths, origin in ((kubeconfig, "kubeconfig"), (environ.get("KUBECONFIG"), "$KUBECONFIG")):
         if paths:
-            return await load_kubeconfig(paths, context, f"{origin} {paths}", clock)
+            return await _load_kubeconfig(paths, context, f"{origin} {paths}", clock)
     if environ.get("KUBERNETES_SERVICE_HOST") and context is None:
-        return _load_in_cluster(environ, service_account, clock)
+        return _load_in_cluster(environ, clock)
     home = _home_kubeconfig(environ)
-    return await load_kubeconfig(home, context, f"kubeconfig {home}", clock)
+    return await _load_kubeconfig(home, context, f"kubeconfig {home}", clock)
 
 
 def direct_access(
@@ -122,34 +119,49 @@ def direct_access(
     >>> direct_access("http://127.0.0.1:8001").host
     'http://127.0.0.1:8001'
     """
-    from kubernetes.aio.client.configuration import Configuration
-
-    configuration = Configuration(host=host, ssl_ca_cert=ca_file)
     fixed = FixedCredentials(f"Bearer {token}" if token else None)
-    return make_access(configuration, namespace=namespace, origin=host, credentials=fixed)
+    return make_access(Server(host, ca_file=ca_file), namespace=namespace, origin=host, credentials=fixed)
 
 
-def make_access(configuration: Any, *, namespace: str, origin: str, credentials: Credentials) -> Access:
-    """An access from a `kubernetes.aio` Configuration.
+def make_access(server: Server, *, namespace: str, origin: str, credentials: Credentials) -> Access:
+    """An access from its parts.
 
     Raises: ConfigurationError for an address that is no URL, or certificates that cannot be loaded.
     """
-    from kubernetes.aio.client.rest import RESTClientObject
-
-    host = str(configuration.host).rstrip("/")
+    host = server.host.rstrip("/")
     if not host.startswith(("http://", "https://")) or not URL(host).host:
         raise ConfigurationError(f"{origin}: server {host!r} is no address; write it as https://HOST:PORT")
-    configuration.disable_strict_ssl_verification = True
-    if configuration.proxy is None:
-        configuration.proxy = _proxy_of_environment(URL(host))
     try:
-        rest = RESTClientObject(configuration)
+        context = _make_context(server)
     except (OSError, ValueError) as error:
         raise ConfigurationError(
             f"{origin}: certificate or key cannot be loaded: {error}; check certificate-authority,"
             " client-certificate and client-key (PEM, readable, key and certificate of one pair)"
         ) from error
-    return Access(host, namespace, origin, credentials, rest)
+    options = {
+        "server_hostname": server.name,
+        "proxy": server.proxy or _proxy_of_environment(URL(host)),
+        "proxy_headers": server.proxy_headers,
+    }
+    given = {name: value for name, value in options.items() if value}
+    return Access(host, namespace, origin, credentials, context, given)
+
+
+def _make_context(server: Server) -> SSLContext:
+    context = ssl.create_default_context(cafile=server.ca_file, cadata=server.ca_text)
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    if server.client_certificate is not None:
+        context.load_cert_chain(*server.client_certificate)
+    if not server.verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+async def _load_kubeconfig(paths: str, context: str | None, origin: str, clock: Clock) -> Access:
+    from shardsdk.kube.kubeconfig import load_kubeconfig
+
+    return await load_kubeconfig(paths, context, origin, clock)
 
 
 def _home_kubeconfig(environ: Mapping[str, str]) -> str:
@@ -162,32 +174,27 @@ def _home_kubeconfig(environ: Mapping[str, str]) -> str:
     return str(home)
 
 
-def _load_in_cluster(environ: Mapping[str, str], service_account: Path, clock: Clock) -> Access:
-    from kubernetes.aio.client.configuration import Configuration
-    from kubernetes.aio.config import ConfigException
-    from kubernetes.aio.config.incluster_config import InClusterConfigLoader
-
-    configuration = Configuration()
-    token = service_account / "token"
+def _load_in_cluster(environ: Mapping[str, str], clock: Clock) -> Access:
+    """What a pod is given.  Source: Kubernetes, "Accessing the Kubernetes API from a Pod"."""
+    directory = Path(environ.get(SERVICE_ACCOUNT_VARIABLE) or SERVICE_ACCOUNT)
+    host, port = environ["KUBERNETES_SERVICE_HOST"], environ.get("KUBERNETES_SERVICE_PORT") or "443"
     try:
-        InClusterConfigLoader(
-            token_filename=str(token),
-            cert_filename=str(service_account / "ca.crt"),
-            try_refresh_token=False,
-            environ=environ,
-        ).load_and_set(configuration)
-    except (ConfigException, OSError, ValueError) as error:
+        credentials = FileCredentials(directory / "token", clock)
+        authority = (directory / "ca.crt").read_text(encoding="ascii")
+        if not authority.strip():
+            raise ValueError("ca.crt is empty")
+    except (ConfigurationError, OSError, ValueError) as error:
         raise ConfigurationError(
-            f"in-cluster configuration in {service_account} cannot be used: {error};"
+            f"in-cluster configuration in {directory} cannot be used: {error};"
             " does the pod mount its ServiceAccount token (automountServiceAccountToken)?"
         ) from error
     try:
-        namespace = (service_account / "namespace").read_text(encoding="utf-8").strip()
+        namespace = (directory / "namespace").read_text(encoding="utf-8").strip()
     except OSError:
         namespace = ""
-    credentials = FileCredentials(token, clock)
+    server = Server(f"https://{f'[{host}]' if ':' in host else host}:{port}", ca_text=authority)
     origin = "the pod's ServiceAccount"
-    return make_access(configuration, namespace=namespace or DEFAULT_NAMESPACE, origin=origin, credentials=credentials)
+    return make_access(server, namespace=namespace or DEFAULT_NAMESPACE, origin=origin, credentials=credentials)
 
 
 def _proxy_of_environment(url: URL) -> str | None:

@@ -31,7 +31,7 @@ from kubernetes.aio.config.kube_config import (
 )
 
 from shardsdk.errors import ConfigurationError
-from shardsdk.kube.access import DEFAULT_NAMESPACE, Access, make_access
+from shardsdk.kube.access import DEFAULT_NAMESPACE, Access, Server, make_access
 from shardsdk.kube.clock import Clock
 from shardsdk.kube.credentials import (
     PROVIDER_PERIOD_SECONDS,
@@ -72,11 +72,26 @@ async def load_kubeconfig(paths: str, context: str | None, origin: str, clock: C
     if user.get("exec") and not user.get("tokenFile"):
         plugin = ExecPlugin(user["exec"], base, origin)
         credentials: Credentials = IssuedCredentials(plugin.issue, await plugin.issue(False), clock)
-        access = make_access(configuration, namespace=namespace, origin=origin, credentials=credentials)
+        access = make_access(_server(configuration), namespace=namespace, origin=origin, credentials=credentials)
         plugin.attach(access.ssl)
         return access
     credentials = _credentials(user, base, loader, configuration, origin, clock)
-    return make_access(configuration, namespace=namespace, origin=origin, credentials=credentials)
+    return make_access(_server(configuration), namespace=namespace, origin=origin, credentials=credentials)
+
+
+def _server(configuration: Configuration) -> Server:
+    """What the kubernetes package has read, in our words."""
+    certificate = configuration.cert_file
+    return Server(
+        str(configuration.host),
+        ca_file=configuration.ssl_ca_cert,
+        ca_text=configuration.ca_cert_data,
+        client_certificate=(certificate, configuration.key_file) if certificate else None,
+        verify=configuration.verify_ssl,
+        name=configuration.tls_server_name,
+        proxy=configuration.proxy,
+        proxy_headers=configuration.proxy_headers,
+    )
 
 
 def _require_files(paths: str, origin: str) -> None:

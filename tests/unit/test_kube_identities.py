@@ -20,7 +20,7 @@ from shardsdk.kube.credentials import (
     Issued,
     IssuedCredentials,
 )
-from tests.kube_configs import IN_CLUSTER, authorization, certificate, kubeconfig, load, service_account
+from tests.kube_configs import authorization, certificate, in_cluster, kubeconfig, load, service_account
 from tests.kube_fakes import InstantClock
 
 
@@ -42,7 +42,7 @@ async def test_a_token_file_is_read_again_every_minute_and_on_rejection(tmp_path
 async def test_a_pods_token_is_read_again(tmp_path: Path) -> None:
     clock = InstantClock()
     pod = service_account(tmp_path / "account")
-    access = await load(tmp_path, environ=IN_CLUSTER, service_account=pod, clock=clock)
+    access = await load(tmp_path, environ=in_cluster(pod), clock=clock)
     (pod / "token").write_text("next")
     clock.at += TOKEN_FILE_PERIOD_SECONDS
     assert await authorization(access) == "Bearer next"
