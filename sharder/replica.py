@@ -168,7 +168,7 @@ class Replica:
 
         placement = PlacementController(
             self.registry, namespaces, make_surroundings=surroundings,
-            retired_of=rings.retired_of, on_summary=summarized, clock=clock,
+            retired_of=rings.retired_of, on_summary=summarized, on_refused=rings.on_refused, clock=clock,
         )  # fmt: skip
         leases = LeaseController(
             self._api, self.registry, leader=leader, proof=self._proof, work=placement, clock=clock,

@@ -15,6 +15,7 @@ from typing import Final
 
 from sharder.controllers.namespaces import Namespaces, excluded_by_name
 from sharder.controllers.placer import Placer
+from sharder.controllers.refusals import Refused
 from sharder.controllers.registry import Change, Registry
 from sharder.controllers.seen import Placed, SeenMeta
 from sharder.controllers.selections import Kind
@@ -70,7 +71,8 @@ class PlacementController:
 
     `retired_of(ring)` names resources that the ring listed once and whose
     objects may still be labelled, each with whether it was controlled; `None`
-    while what the ring lists now has not been written down.
+    while what the ring lists now has not been written down.  `on_refused` is told
+    now and then which patches the API server refuses.
     """
 
     def __init__(
@@ -81,6 +83,7 @@ class PlacementController:
         make_surroundings: Callable[[], Surroundings],
         retired_of: Callable[[str], tuple[Placed, ...] | None],
         on_summary: Callable[[str, Summary], None],
+        on_refused: Callable[[str, Refused], None] = lambda ring, refused: None,
         clock: Clock,
     ) -> None:
         self._clock = clock
@@ -89,6 +92,7 @@ class PlacementController:
         self._make_surroundings = make_surroundings
         self._retired_of = retired_of
         self._on_summary = on_summary
+        self._on_refused = on_refused
         self._running: dict[str, _Running] = {}
         self._dirty: set[str] = set()
         self._wake = asyncio.Event()
@@ -210,6 +214,8 @@ class PlacementController:
             for ring, running in self._running.items():
                 try:
                     self._on_summary(ring, summarize(running.placer))
+                    if (refused := running.placer.refusals.take(self._clock.monotonic())) is not None:
+                        self._on_refused(ring, refused)
                 except Exception:
                     log.exception("state of a ring not summed up", extra={"ring": ring})
             await self._clock.sleep(SUMMARY_SECONDS)

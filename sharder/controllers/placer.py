@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from sharder.controllers.groups import GroupMover
 from sharder.controllers.namespaces import excluded_by_name
+from sharder.controllers.refusals import Refusals
 from sharder.controllers.resync import Resync
 from sharder.controllers.seen import ItemKey, Placed, SeenMeta, SeenObject, seen
 from sharder.controllers.selections import (
@@ -73,6 +74,7 @@ class Placer:
         self._changed = asyncio.Event()
         self._swept = asyncio.Event()
         self._membership_wanted = Membership()
+        self.refusals = Refusals(self.labels)
         self.groups = GroupMover(self)
         self.resync = Resync(self)
         for index in range(len(self.placed)):
@@ -333,10 +335,14 @@ class Placer:
         self, placed: Placed, meta: SeenMeta, patch: dict[str, Any], fences: tuple[Fence, ...]
     ) -> SeenObject:
         """One conditional label patch, under the leadership and `fences`."""
-        return await self.around.api.patch(
-            placed.subject.resource, meta.name, meta.namespace or None, patch,
-            model=SeenObject, metadata_only=True, fences=(self.around.leader, *fences),
-        )  # fmt: skip
+        try:
+            return await self.around.api.patch(
+                placed.subject.resource, meta.name, meta.namespace or None, patch,
+                model=SeenObject, metadata_only=True, fences=(self.around.leader, *fences),
+            )  # fmt: skip
+        except ShardingError as error:
+            self.refusals.note(placed, meta, patch, error)
+            raise
 
     def note(self, placed: Placed, decision: Decision, seconds: float) -> None:
         """Count something that was done."""

@@ -17,6 +17,7 @@ from random import Random
 from typing import Any, Final, Protocol
 
 from sharder.controllers.placement import Summary, retire
+from sharder.controllers.refusals import Refused
 from sharder.controllers.registry import Change, Registry, RingEntry
 from sharder.controllers.ringstatus import health_of, only_settling, placed_resources, was, worth_a_look
 from sharder.controllers.seen import Placed
@@ -36,7 +37,7 @@ from shardsdk.kube.clock import Clock
 from shardsdk.kube.reflector import Delta, EventKind, Reflector
 from shardsdk.kube.selectors import Selector, exists
 from shardsdk.protocol.labels import LEASE_RING_LABEL
-from shardsdk.protocol.objects import CLUSTERRINGS, PartialObject, Resource
+from shardsdk.protocol.objects import CLUSTERRINGS, GroupResource, PartialObject, Resource
 from shardsdk.runtime.events import EventType, Regarding
 from shardsdk.runtime.queue import Priority, RateLimit, WorkQueue
 
@@ -60,6 +61,8 @@ STATUS_SECONDS: Final = 3.0
 #: Rings worked on side by side.
 WORKERS: Final = 2
 FIELD_MANAGER: Final = "sharder"
+#: Reason of the Event about objects whose labels cannot be changed.
+REFUSED: Final = "PlacementRefused"
 
 
 class Recorder(Protocol):
@@ -153,6 +156,20 @@ class RingController:
         if any(isinstance(error, NotFound) for _, _, error in summary.failures):
             # A type that was served once is so no longer, or in another version.
             self._registry.resolve_again(ring)
+
+    def on_refused(self, ring: str, refused: Refused) -> None:
+        """Tell people of objects whose labels the API server lets nobody change."""
+        entry = self._registry.entry(ring)
+        if entry is None or entry.obj is None or self._may_not_patch(ring, refused.resource):
+            return
+        message = refused.render()
+        log.warning("object cannot be placed", extra={"ring": ring, "why": message})
+        self._recorder.event(Regarding.of(CLUSTERRINGS, entry.obj.metadata), EventType.WARNING, REFUSED, message)
+
+    def _may_not_patch(self, ring: str, resource: GroupResource) -> bool:
+        """Whether a missing permission explains it; the ring's conditions tell of that."""
+        known = self._known.get(ring)
+        return known is not None and MissingRule("patch", resource) in known.denied
 
     def refresh_all(self) -> None:
         """Look at every ring again: the serving certificate's CA has changed."""

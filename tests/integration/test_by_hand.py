@@ -95,6 +95,11 @@ async def test_a_policy_that_refuses_one_objects_label_holds_up_no_other(stage: 
             await ring.until_on(name, shard)
         condition = await ring.condition("Settled", "False")
         assert "1 unassigned" in condition["message"]
+        event = await ring.events("PlacementRefused")
+        assert event["type"] == "Warning"
+        assert "secrets " in event["message"]
+        assert f"{stage.namespace}/refused cannot be given to shard " in event["message"]
+        assert "not this one" in event["message"]
     finally:
         await stage.admin.delete(POLICY_BINDINGS, stage.namespace)
         await stage.admin.delete(POLICIES, stage.namespace)

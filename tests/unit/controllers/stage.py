@@ -36,11 +36,18 @@ SHARDS: Final = "shards"
 SETTINGS: Final = ReplicaSettings(timings=ElectionTimings(15, 10, 2), identity="sharder-a", concurrent_moves=8)
 
 
-class Mute:
-    """Takes Events and forgets them."""
+@dataclass(frozen=True)
+class Notes:
+    """Takes Events and keeps them, as (reason, message)."""
 
-    def event(self, *_: Any) -> None:
-        return None
+    taken: list[tuple[str, str]] = field(default_factory=list)
+
+    def event(self, regarding: Any, event_type: Any, reason: str, message: str) -> None:
+        self.taken.append((reason, message))
+
+    def of(self, reason: str) -> list[str]:
+        """The messages of the Events with that reason."""
+        return [message for each, message in self.taken if each == reason]
 
 
 def ring(*resources: Any, name: str = RING, **spec: Any) -> Object:
@@ -104,6 +111,7 @@ class Stage:
     server: MemoryServer
     api: MemoryApi
     shards: dict[str, asyncio.Task[None]] = field(default_factory=dict)
+    events: Notes = field(default_factory=Notes)
 
     def label(self, resource: Resource, name: str, namespace: str = "default") -> str | None:
         """The shard label of an object now."""
@@ -230,7 +238,7 @@ async def leading(
 def make_replica(stage: Stage, settings: ReplicaSettings = SETTINGS, webhook: WebhookSettings | None = None) -> Replica:
     """A replica with this stage's connection, not started."""
     return Replica(
-        stage.api, settings, metrics=Metrics.create(CollectorRegistry()), recorder=Mute(), webhook=webhook,
+        stage.api, settings, metrics=Metrics.create(CollectorRegistry()), recorder=stage.events, webhook=webhook,
         clock=stage.clock, rng=Random(7),
     )  # fmt: skip
 
