@@ -1,7 +1,99 @@
-"""Helpers for tests of controllers: time that passes without waiting.
+"""For tests of controllers: drive one with objects, let time pass without waiting, or start a real API server.
+
+>>> from shardsdk import Context, Controller, PartialObject, Resource
+>>> SECRETS = Resource("", "v1", "secrets", "Secret")
+>>> async def reconcile(context: Context[PartialObject]) -> None:
+...     patch = {"metadata": {"annotations": {"seen": "yes"}}}
+...     await context.api.patch(SECRETS, context.request.name, context.request.namespace, patch)
+>>> rig = drive(Controller.for_(SECRETS).reconcile(reconcile), [(SECRETS, {"metadata": {"name": "a"}})])
+>>> rig.get(SECRETS, "a")["metadata"]["annotations"]
+{'seen': 'yes'}
+
+- `drive` and `Rig`: a whole shard on an API server in memory (tests/unit/test_rig.py).
+- `ControlPlane`: a real etcd and kube-apiserver (tests/integration/test_testing_controlplane.py);
+  `shardsdk.testing.fixtures` has it for pytest.
+- `run_virtual`, `in_virtual_time`, `VirtualClock`, `SkewedClock`: time (tests/unit/test_virtual.py).
+- `MemoryServer`, `MemoryApi`, `Fault`: an API server in memory, and its faults (tests/unit/test_memory.py).
+- `Process`: pause, resume and kill between any two steps (tests/unit/test_virtual.py).
+- `lease_body`, `make_lease`, `LeaseStage`: leases in each of their stages (tests/unit/test_lease_factory.py).
 
 Guarantees: code that runs here is the code that runs in production; only the
-event loop and the clock are others (tests/unit/test_virtual.py).
+event loop, the clock and the API server are others.
 
 Does not guarantee: anything for code that uses threads or looks at a clock of its own.
 """
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from shardsdk.testing.controlplane import ControlPlane, ControlPlaneFailed
+    from shardsdk.testing.leases import LeaseStage, lease_body, make_lease
+    from shardsdk.testing.leaseserver import Fault
+    from shardsdk.testing.memory import MemoryServer
+    from shardsdk.testing.memoryapi import MemoryApi
+    from shardsdk.testing.processes import Process
+    from shardsdk.testing.programs import Programs, find_programs
+    from shardsdk.testing.rig import Rig, drive
+    from shardsdk.testing.virtual import (
+        Deadlock,
+        Livelock,
+        SkewedClock,
+        TimeLimit,
+        VirtualClock,
+        in_virtual_time,
+        run_virtual,
+    )
+
+__all__ = [
+    "ControlPlane",
+    "ControlPlaneFailed",
+    "Deadlock",
+    "Fault",
+    "LeaseStage",
+    "Livelock",
+    "MemoryApi",
+    "MemoryServer",
+    "Process",
+    "Programs",
+    "Rig",
+    "SkewedClock",
+    "TimeLimit",
+    "VirtualClock",
+    "drive",
+    "find_programs",
+    "in_virtual_time",
+    "lease_body",
+    "make_lease",
+    "run_virtual",
+]
+
+#: Where each lazy name is defined; tests hold this against `__all__`.
+_HOMES: Final = {
+    "shardsdk.testing.controlplane": ("ControlPlane", "ControlPlaneFailed"),
+    "shardsdk.testing.leases": ("LeaseStage", "lease_body", "make_lease"),
+    "shardsdk.testing.leaseserver": ("Fault",),
+    "shardsdk.testing.memory": ("MemoryServer",),
+    "shardsdk.testing.memoryapi": ("MemoryApi",),
+    "shardsdk.testing.processes": ("Process",),
+    "shardsdk.testing.programs": ("Programs", "find_programs"),
+    "shardsdk.testing.rig": ("Rig", "drive"),
+    "shardsdk.testing.virtual": (
+        *("Deadlock", "Livelock", "SkewedClock", "TimeLimit", "VirtualClock", "in_virtual_time", "run_virtual"),
+    ),
+}
+_HOME_OF: Final = {name: home for home, names in _HOMES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOME_OF.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(home), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,281 @@
+"""Drive a controller with objects, on an API server in memory, until nothing is left to do.
+
+    def test_every_secret_gets_its_config_map() -> None:
+        rig = drive(CONTROLLER, [(SECRETS, {"metadata": {"name": "a"}})])
+        assert rig.get(CONFIGMAPS, "a-seen")["data"] == {"by": "me"}
+        assert rig.writes == [("create", "configmaps", "a-seen")]
+
+What runs is the whole shard as in production (lease, caches, queue, guard,
+drains, expectations, Events), only the API server and the time are others.  A
+longer story is a function that is told the rig:
+
+    async def story(rig: Rig) -> None:
+        rig.drain(SECRETS, "a")
+        await rig.settle()
+        assert not rig.labels(SECRETS, "a")
+
+    drive(CONTROLLER, [(SECRETS, {"metadata": {"name": "a"}})], story)
+
+Guarantees (tests/unit/test_rig.py): async reconciles run in virtual time, so
+that hours pass at once and each run takes the same steps; what a reconcile
+raises comes out of `drive`.  Plain functions run in threads and real time.
+
+Refuses what an API server in memory refuses: schemas, defaulting, permissions,
+garbage collection.  `shardsdk.testing.ControlPlane` is for those.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from random import Random
+from typing import Any, Final
+
+from shardsdk.core.timings import LeaseTimings
+from shardsdk.errors import Retry, ShardingError
+from shardsdk.kube.api import Api
+from shardsdk.kube.clock import Clock, SystemClock
+from shardsdk.kube.selectors import Selector
+from shardsdk.protocol.labels import DRAIN_VALUE, RingLabels, parse_ring_name
+from shardsdk.protocol.objects import LEASES, GroupResource, Resource
+from shardsdk.runtime.controller import Outcome
+from shardsdk.runtime.events import EVENTS
+from shardsdk.runtime.manager import Manager, World
+from shardsdk.runtime.objects import controller_reference, metadata_of
+from shardsdk.runtime.process import ExitCode
+from shardsdk.runtime.shardlease import ShardLease
+from shardsdk.runtime.spec import ControllerSpec
+from shardsdk.testing.memory import EVERYTHING, Change, MemoryServer, Object
+from shardsdk.testing.memoryapi import MemoryApi
+from shardsdk.testing.virtual import run_virtual
+
+#: Ring, shard and namespace of a rig.
+RING: Final = "test"
+SHARD: Final = "shard-1"
+NAMESPACE: Final = "default"
+#: So many turns without news, a millisecond apart, and nothing is left to do.  Turns
+#: and not time, so that a slow machine sees the same.
+_QUIET_TURNS: Final = 200
+_TURN_SECONDS: Final = 0.001
+#: Whoever has not come to rest by then never will.
+_MAX_TURNS: Final = 50_000
+
+#: The lease is not what a rig is about: it is renewed so seldom that a story may go on for days.
+_TIMINGS: Final = LeaseTimings(lease_duration=3600, renew_deadline=2400, retry_period=480)
+
+#: An object to begin with: its resource and its body.
+Given = tuple[Resource, Mapping[str, Any]]
+Story = Callable[["Rig"], Awaitable[object]]
+
+
+def drive(
+    controller: ControllerSpec[Any] | Sequence[ControllerSpec[Any]],
+    objects: Iterable[Given] = (),
+    story: Story | None = None,
+    *,
+    raises: bool = True,
+    seed: int = 1,
+) -> Rig:
+    """Run a shard with these controllers until nothing is left to do, then `story`, then stop it; returns what is left.
+
+    Objects go to the namespace `default` unless they say otherwise; those of
+    main resources are the shard's unless they carry a shard label.
+
+    Raises: what a reconcile raised first, unless it asks for another look
+    (Conflict), and unless `raises` is False; whatever `story` raises.
+    """
+    specs = [controller] if isinstance(controller, ControllerSpec) else list(controller)
+
+    async def run(clock: Clock) -> Rig:
+        rig = Rig(specs, clock, Random(seed))
+        for resource, body in objects:
+            rig.create(resource, body)
+        async with rig.running():
+            await rig.settle()
+            if story is not None:
+                await story(rig)
+                await rig.settle()
+        if raises and rig.failures:
+            raise rig.failures[0]
+        return rig
+
+    if all(_is_async(spec.function) for spec in specs):
+        return run_virtual(run)
+    return asyncio.run(run(SystemClock()))
+
+
+class Rig:
+    """A shard with its API server in memory: what a test arranges, and what it looks at."""
+
+    def __init__(self, specs: Sequence[ControllerSpec[Any]], clock: Clock, rng: Random) -> None:
+        self.clock = clock
+        self.server = MemoryServer()
+        self.api = MemoryApi(self.server, clock)
+        self.labels_of_ring: RingLabels = parse_ring_name(RING)
+        #: What each reconcile returned or raised, with the object's name, in order.
+        self.outcomes: list[tuple[str, Outcome | Exception | None]] = []
+        self._rng = rng
+        self._reconciling = 0
+        self._changes = 0
+        self.server.listeners.append(self._count)
+        self._main = {spec.main.resource.group_resource for spec in specs}
+        self._manager = Manager(RING, shard=SHARD, namespace=NAMESPACE, fenced=True, timings=_TIMINGS)
+        for spec in specs:
+            self._manager.add(spec if spec.function is None else spec.reconcile(self._watched(spec.function)))
+
+    # -- arranging ------------------------------------------------------------
+
+    def create(self, resource: Resource, body: Mapping[str, Any]) -> Object:
+        """Create an object; one of a main resource is the shard's unless it carries a shard label."""
+        metadata = dict(body.get("metadata") or {})
+        if resource.namespaced:
+            metadata.setdefault("namespace", NAMESPACE)
+        if resource.group_resource in self._main:
+            metadata["labels"] = {self.labels_of_ring.shard: SHARD, **(metadata.get("labels") or {})}
+        return self.server.create(resource, {**body, "metadata": metadata})
+
+    def create_child(self, main: Resource, owner: str, resource: Resource, body: Mapping[str, Any]) -> Object:
+        """Create an object that the object `owner` of `main` controls, as this shard would."""
+        reference = controller_reference(main, metadata_of(self.get(main, owner)))
+        metadata = dict(body.get("metadata") or {})
+        metadata["labels"] = {self.labels_of_ring.shard: SHARD, **(metadata.get("labels") or {})}
+        return self.create(resource, {**body, "metadata": {**metadata, "ownerReferences": [reference]}})
+
+    def patch(self, resource: Resource, name: str, body: Mapping[str, Any], namespace: str = NAMESPACE) -> Object:
+        """Change an object by a merge patch, as somebody else does."""
+        return self.server.patch(resource, name, _where(resource, namespace), body)
+
+    def delete(self, resource: Resource, name: str, namespace: str = NAMESPACE) -> None:
+        """Delete an object; finalizers hold it as they do in a cluster."""
+        self.server.delete(resource, name, _where(resource, namespace))
+
+    def drain(self, resource: Resource, name: str, namespace: str = NAMESPACE) -> None:
+        """Ask the shard for an object, as the sharder does."""
+        self.patch(resource, name, {"metadata": {"labels": {self.labels_of_ring.drain: DRAIN_VALUE}}}, namespace)
+
+    async def settle(self) -> None:
+        """Wait until nothing happens any more; what is only due later (RequeueAfter, long backoffs) is not waited for.
+
+        Raises: AssertionError when it never comes to rest.
+        """
+        quiet, before = 0, self._progress()
+        for _ in range(_MAX_TURNS):
+            await asyncio.sleep(_TURN_SECONDS)
+            now = self._progress()
+            quiet = quiet + 1 if now == before and not self._reconciling and not self.api.inflight_writes else 0
+            before = now
+            if quiet >= _QUIET_TURNS:
+                return
+        raise AssertionError(f"the controller does not come to rest; it reconciled {len(self.outcomes)} times")
+
+    # -- looking --------------------------------------------------------------
+
+    def get(self, resource: Resource, name: str, namespace: str = NAMESPACE) -> Object:
+        """One object.  Raises: NotFound."""
+        return self.server.get(resource, name, _where(resource, namespace))
+
+    def find(self, resource: Resource, name: str, namespace: str = NAMESPACE) -> Object | None:
+        """One object; `None`: there is none."""
+        found = self.server.find(resource, name, _where(resource, namespace))
+        return None if found is None else self.get(resource, name, namespace)
+
+    def objects(self, resource: Resource, selector: Selector = EVERYTHING) -> list[Object]:
+        """All objects of `resource`, by name."""
+        return self.server.select(resource, None, selector)
+
+    def children(self, main: Resource, owner: str, resource: Resource) -> list[Object]:
+        """The objects of `resource` that the object `owner` of `main` controls, by name."""
+        uid = metadata_of(self.get(main, owner)).uid
+        controllers = ((each, metadata_of(each).controller) for each in self.objects(resource))
+        return [each for each, controller in controllers if controller is not None and controller.uid == uid]
+
+    def labels(self, resource: Resource, name: str, namespace: str = NAMESPACE) -> dict[str, str]:
+        """The labels of an object."""
+        return dict(self.get(resource, name, namespace)["metadata"].get("labels") or {})
+
+    @property
+    def writes(self) -> list[tuple[str, str, str]]:
+        """(verb, resource, name) of every write that a reconcile or an acknowledgement sent, in order; no Events."""
+        return [write for write in self.api.writes if write[1] != EVENTS.plural]
+
+    @property
+    def events(self) -> list[tuple[str, str, str]]:
+        """(object, reason, message) of every Event."""
+        found = self.server.objects.get(EVENTS.group_resource, {}).values()
+        return [(each["involvedObject"]["name"], each["reason"], each["message"]) for each in found]
+
+    @property
+    def failures(self) -> list[Exception]:
+        """What reconciles raised, but for what asks for nothing but another look (Conflict)."""
+        raised = [outcome for _, outcome in self.outcomes if isinstance(outcome, Exception)]
+        return [each for each in raised if not (isinstance(each, ShardingError) and each.retry is Retry.REFRESH)]
+
+    # -- inside ---------------------------------------------------------------
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Run the shard; `drive` does."""
+        process = asyncio.create_task(self._manager.run_async(self._world()))
+        try:
+            yield
+            self._manager.stopping.set()
+            code = await process
+            if code is not ExitCode.OK:
+                raise AssertionError(f"the shard ended with {code.name}; the log says why")
+        finally:
+            process.cancel()
+            await asyncio.wait([process])
+
+    def _world(self) -> World:
+        @asynccontextmanager
+        async def keeper() -> AsyncIterator[Api]:
+            yield MemoryApi(self.server, self.clock)
+
+        @asynccontextmanager
+        async def connect(lease: ShardLease) -> AsyncIterator[Api]:
+            self.api.fence = lease.fence
+            yield self.api
+
+        return World(keeper, connect, self.clock, self._rng, threaded=False, serve=False, signals=False, die=_die)
+
+    def _progress(self) -> tuple[int, int, int]:
+        """Changes whenever something has happened; renewals of the lease are nothing."""
+        return self._changes, len(self.outcomes), len(self.api.lists)
+
+    def _count(self, change: Change) -> None:
+        self._changes += change.resource not in _UNOBSERVED
+
+    def _watched(self, function: Callable[[Any], Any]) -> Callable[[Any], Awaitable[Outcome | None]]:
+        async def call(context: Any) -> Outcome | None:
+            self._reconciling += 1
+            try:
+                outcome: Outcome | None = await (
+                    function(context) if _is_async(function) else asyncio.to_thread(function, context)
+                )
+            except Exception as error:
+                self.outcomes.append((context.request.name, error))
+                raise
+            else:
+                self.outcomes.append((context.request.name, outcome))
+                return outcome
+            finally:
+                self._reconciling -= 1
+
+        return call
+
+
+_UNOBSERVED: Final[frozenset[GroupResource]] = frozenset({LEASES.group_resource})
+
+
+def _is_async(function: Any) -> bool:
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
+
+
+def _where(resource: Resource, namespace: str) -> str | None:
+    return namespace if resource.namespaced else None
+
+
+def _die(code: int, why: str) -> None:
+    raise AssertionError(f"the shard's process would have been ended with {code}: {why}")

@@ -1,0 +1,155 @@
+"""Driving a controller with objects: what a user's unit test can arrange and see."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from shardsdk import (
+    Context,
+    Controller,
+    Done,
+    EventType,
+    PartialObject,
+    RequeueAfter,
+    TerminalError,
+    finalizing,
+    set_controller_reference,
+)
+from shardsdk.errors import Conflict
+from shardsdk.protocol.labels import parse_ring_name
+from shardsdk.testing.rig import RING, Rig, drive
+from tests.shard_rig import CONFIGMAPS, SECRETS
+
+Ctx = Context[PartialObject]
+
+
+async def make_child(context: Ctx) -> None:
+    name = f"{context.request.name}-seen"
+    if context.child(CONFIGMAPS, name) is None:
+        body: dict[str, Any] = {"metadata": {"name": name}, "data": {"by": "me"}}
+        body = set_controller_reference(context.main, context.metadata, CONFIGMAPS, body)
+        await context.api.create(CONFIGMAPS, body, context.request.namespace)
+        context.event(EventType.NORMAL, "Made", f"made {name}")
+
+
+def make_child_plainly(context: Ctx) -> None:
+    context.run(make_child(context))
+
+
+SECRET = (SECRETS, {"metadata": {"name": "a"}})
+
+
+@pytest.mark.parametrize("function", [make_child, make_child_plainly])
+def test_what_was_written_is_seen(function: Any) -> None:
+    rig = drive(Controller.for_(SECRETS).owns(CONFIGMAPS).reconcile(function), [SECRET])
+    assert rig.get(CONFIGMAPS, "a-seen")["data"] == {"by": "me"}
+    assert rig.writes == [("create", "configmaps", "a-seen")]
+    assert [child["metadata"]["name"] for child in rig.children(SECRETS, "a", CONFIGMAPS)] == ["a-seen"]
+    assert rig.events == [("a", "Made", "made a-seen")]
+    assert rig.outcomes[0] == ("a", None)
+
+
+def test_children_are_made_once_though_the_cache_is_late() -> None:
+    """Expectations are on: a reconcile waits until the cache shows what the last one wrote."""
+
+    async def story(rig: Rig) -> None:
+        rig.api.lag = lambda: 0.05
+        rig.create(SECRETS, {"metadata": {"name": "b"}})
+        for number in range(3):
+            await asyncio.sleep(0.02)
+            rig.patch(SECRETS, "b", {"metadata": {"annotations": {"number": str(number)}}})
+
+    rig = drive(Controller.for_(SECRETS).owns(CONFIGMAPS).reconcile(make_child), [], story)
+    assert rig.writes == [("create", "configmaps", "b-seen")]
+
+
+def test_children_that_are_there_are_found() -> None:
+    async def story(rig: Rig) -> None:
+        rig.create(SECRETS, {"metadata": {"name": "b", "labels": {rig.labels_of_ring.shard: "shard-2"}}})
+        rig.create_child(SECRETS, "b", CONFIGMAPS, {"metadata": {"name": "b-seen"}})
+        rig.patch(SECRETS, "b", {"metadata": {"labels": {rig.labels_of_ring.shard: "shard-1"}}})
+        await rig.settle()
+
+    rig = drive(Controller.for_(SECRETS).owns(CONFIGMAPS).reconcile(make_child), [], story)
+    assert rig.writes == []
+    assert [name for name, _ in rig.outcomes] == ["b"]
+
+
+def test_a_drain_is_acknowledged_and_the_object_left_alone() -> None:
+    async def story(rig: Rig) -> None:
+        rig.drain(SECRETS, "a")
+        await rig.settle()
+        assert rig.labels(SECRETS, "a") == {}
+        before = len(rig.outcomes)
+        rig.patch(SECRETS, "a", {"metadata": {"annotations": {"changed": "yes"}}})
+        await rig.settle()
+        assert len(rig.outcomes) == before
+
+    rig = drive(Controller.for_(SECRETS).owns(CONFIGMAPS).reconcile(make_child), [SECRET], story)
+    assert rig.writes[-1] == ("patch", "secrets", "a")
+
+
+def test_a_deletion_is_held_by_finalizers() -> None:
+    async def reconcile(context: Ctx) -> None:
+        await finalizing(context, "example.com/a", lambda: asyncio.sleep(10))
+
+    async def story(rig: Rig) -> None:
+        rig.delete(SECRETS, "a")
+        await rig.settle()
+        assert rig.find(SECRETS, "a") is None
+
+    drive(Controller.for_(SECRETS).reconcile(reconcile), [SECRET], story)
+
+
+def test_what_is_due_later_comes_when_time_passes() -> None:
+    async def reconcile(context: Ctx) -> RequeueAfter:
+        return RequeueAfter(3600)
+
+    async def story(rig: Rig) -> None:
+        assert len(rig.outcomes) == 1
+        await rig.clock.sleep(24 * 3600)
+        assert len(rig.outcomes) == 25
+
+    drive(Controller.for_(SECRETS).reconcile(reconcile), [SECRET], story)
+
+
+def test_what_a_reconcile_raises_comes_out() -> None:
+    async def reconcile(context: Ctx) -> None:
+        raise TerminalError("no such thing")
+
+    spec = Controller.for_(SECRETS).reconcile(reconcile)
+    with pytest.raises(TerminalError, match="no such thing"):
+        drive(spec, [SECRET])
+    [failure] = drive(spec, [SECRET], raises=False).failures
+    assert isinstance(failure, TerminalError)
+
+
+def test_a_conflict_is_no_failure() -> None:
+    attempts: list[str] = []
+
+    async def reconcile(context: Ctx) -> Done:
+        attempts.append(context.request.name)
+        if len(attempts) == 1:
+            raise Conflict("somebody was faster", status=409)
+        return Done()
+
+    rig = drive(Controller.for_(SECRETS).reconcile(reconcile), [SECRET])
+    assert rig.failures == []
+    assert rig.outcomes[-1] == ("a", Done())
+
+
+def test_a_controller_that_never_comes_to_rest_is_reported() -> None:
+    async def reconcile(context: Ctx) -> RequeueAfter:
+        return RequeueAfter(0.01)
+
+    with pytest.raises(AssertionError, match="does not come to rest"):
+        drive(Controller.for_(SECRETS).reconcile(reconcile), [SECRET])
+
+
+def test_another_shards_objects_are_not_reconciled() -> None:
+    labels = {parse_ring_name(RING).shard: "shard-2"}
+    other = (SECRETS, {"metadata": {"name": "b", "labels": labels}})
+    assert drive(Controller.for_(SECRETS).owns(CONFIGMAPS).reconcile(make_child), [other]).outcomes == []
