@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         NotFound,
         ShardingError,
         TerminalError,
+        TooManyWrites,
     )
     from shardsdk.kube.access import Access, load_access
     from shardsdk.kube.api import Api, PatchKind
@@ -41,13 +42,16 @@ if TYPE_CHECKING:
     from shardsdk.protocol.objects import ObjectMeta, OwnerReference, PartialObject, Resource
     from shardsdk.runtime.adoption import Claimed, adopt, claim, release
     from shardsdk.runtime.applying import server_side_apply
+    from shardsdk.runtime.batches import slow_start_batch
     from shardsdk.runtime.cache import Cache
     from shardsdk.runtime.conditions import Condition, ConditionStatus, find_condition, set_conditions
     from shardsdk.runtime.context import Context
     from shardsdk.runtime.controller import Controller, Done, Requeue, RequeueAfter
+    from shardsdk.runtime.election import LeaderElector
     from shardsdk.runtime.events import EventType
     from shardsdk.runtime.finalizers import add_finalizer, finalizing, remove_finalizer
     from shardsdk.runtime.identity import ShardIdentity
+    from shardsdk.runtime.leading import Election
     from shardsdk.runtime.manager import Manager
     from shardsdk.runtime.objects import Request
     from shardsdk.runtime.process import ExitCode
@@ -55,6 +59,8 @@ if TYPE_CHECKING:
     from shardsdk.runtime.references import set_controller_reference
     from shardsdk.runtime.sharded import ShardedReconciler, ShardedResource
     from shardsdk.runtime.shardlease import ShardLease
+    from shardsdk.runtime.sources import Every, RequestSource, Trigger
+    from shardsdk.runtime.spec import Scope
 
 __version__: Final = VERSION
 
@@ -73,9 +79,12 @@ __all__ = [
     "Context",
     "Controller",
     "Done",
+    "Election",
     "EventType",
+    "Every",
     "ExitCode",
     "FenceClosed",
+    "LeaderElector",
     "LeaseLost",
     "LeaseTimings",
     "Manager",
@@ -87,9 +96,11 @@ __all__ = [
     "Priority",
     "RateLimit",
     "Request",
+    "RequestSource",
     "Requeue",
     "RequeueAfter",
     "Resource",
+    "Scope",
     "Selector",
     "ShardIdentity",
     "ShardLease",
@@ -97,6 +108,8 @@ __all__ = [
     "ShardedResource",
     "ShardingError",
     "TerminalError",
+    "TooManyWrites",
+    "Trigger",
     "WorkQueue",
     "__version__",
     "add_finalizer",
@@ -111,6 +124,7 @@ __all__ = [
     "server_side_apply",
     "set_conditions",
     "set_controller_reference",
+    "slow_start_batch",
 ]
 
 #: Where each lazy name is defined; tests hold this against `__all__`.
@@ -118,7 +132,7 @@ _HOMES: Final = {
     "shardsdk.core.timings": ("LeaseTimings",),
     "shardsdk.errors": (
         *("AlreadyOwned", "ApiError", "ConfigurationError", "Conflict", "FenceClosed", "LeaseLost", "NotFound"),
-        *("ShardingError", "TerminalError"),
+        *("ShardingError", "TerminalError", "TooManyWrites"),
     ),
     "shardsdk.kube.access": ("Access", "load_access"),
     "shardsdk.kube.api": ("Api", "PatchKind"),
@@ -130,17 +144,22 @@ _HOMES: Final = {
     "shardsdk.runtime.conditions": ("Condition", "ConditionStatus", "find_condition", "set_conditions"),
     "shardsdk.runtime.finalizers": ("add_finalizer", "finalizing", "remove_finalizer"),
     "shardsdk.runtime.references": ("set_controller_reference",),
+    "shardsdk.runtime.batches": ("slow_start_batch",),
     "shardsdk.runtime.cache": ("Cache",),
     "shardsdk.runtime.context": ("Context",),
     "shardsdk.runtime.controller": ("Controller", "Done", "Requeue", "RequeueAfter"),
+    "shardsdk.runtime.election": ("LeaderElector",),
     "shardsdk.runtime.events": ("EventType",),
     "shardsdk.runtime.identity": ("ShardIdentity",),
+    "shardsdk.runtime.leading": ("Election",),
     "shardsdk.runtime.manager": ("Manager",),
     "shardsdk.runtime.objects": ("Request",),
     "shardsdk.runtime.process": ("ExitCode",),
     "shardsdk.runtime.queue": ("Priority", "RateLimit", "WorkQueue"),
     "shardsdk.runtime.sharded": ("ShardedReconciler", "ShardedResource"),
     "shardsdk.runtime.shardlease": ("ShardLease",),
+    "shardsdk.runtime.sources": ("Every", "RequestSource", "Trigger"),
+    "shardsdk.runtime.spec": ("Scope",),
 }
 _HOME_OF: Final = {name: home for home, names in _HOMES.items() for name in names}
 

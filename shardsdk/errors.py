@@ -22,6 +22,7 @@
     ├── AlreadyOwned            an object has another controller        NEVER
     ├── FenceClosed             a write was refused: the lease ran out  NEVER
     ├── LeaseLost               the lease is gone; stop working         NEVER
+    ├── TooManyWrites           a reconcile has sent all it may         BACKOFF
     └── TerminalError           a reconciler says: do not retry         NEVER
 
 Each leaf carries its retry rule in `retry`; callers read it there and nowhere
@@ -153,6 +154,12 @@ class FenceClosed(ShardingError):
 
 class LeaseLost(ShardingError):
     """The lease is lost; work under it must stop."""
+
+
+class TooManyWrites(ShardingError):
+    """A write was refused before it was sent: the reconcile has sent as many as it may."""
+
+    retry = Retry.BACKOFF
 
 
 class TerminalError(ShardingError):

@@ -29,6 +29,8 @@ class EventKind(Enum):
     ADDED = "added"
     MODIFIED = "modified"
     DELETED = "deleted"
+    #: Nothing did; somebody asks to have the object looked at.  No store tells this.
+    GENERIC = "generic"
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 from typing import Any, Final
 
@@ -45,7 +47,8 @@ class Barrier:
     """Lets an owner pass once its children are known; `run` it next to the caches.
 
     `wake(owner, priority)` is called for each owner that may pass now, `settle`
-    waits for our own writes, `on_list` counts lists.
+    waits for our own writes, `on_list` counts lists.  With `hands_over` False
+    nobody else works on owners: one waits only when a write for it is in doubt.
     """
 
     def __init__(
@@ -56,9 +59,11 @@ class Barrier:
         settle: Callable[[], Awaitable[None]],
         clock: Clock,
         rng: Random,
+        hands_over: bool = True,
         on_list: Callable[[], None] | None = None,
     ) -> None:
         self._children = children
+        self._hands_over = hands_over
         self._wake = wake
         self._settle = settle
         self._clock = clock
@@ -86,6 +91,8 @@ class Barrier:
         if not self._children or self._passed.get(owner) == uid:
             return True
         waiting = self._waiting.get(owner)
+        if waiting is None and not self._hands_over:
+            return True
         if waiting is not None and waiting.uid == uid:
             waiting.wake = True
         else:
@@ -145,7 +152,8 @@ class Barrier:
             # Whoever left meanwhile is not waiting; whoever came back waits for the next list.
             if self._waiting.get(owner) is arrival:
                 del self._waiting[owner]
-                self._passed[owner] = arrival.uid
+                if self._hands_over:
+                    self._passed[owner] = arrival.uid
                 if arrival.wake:
                     self._wake(owner, arrival.priority)
 
@@ -159,20 +167,27 @@ class Barrier:
         if self._on_list:
             self._on_list()
         begun = self._clock.monotonic()
-        self._catch_up = catch_up = _CatchUp()
+        self._catch_up = missing = _CatchUp()
         try:
-            for cache in self._children:
-                async for listed in cache.stream_metadata():
-                    for child in listed:
-                        catch_up.expect(cache, request_of(child), child.metadata.resource_version)
+            await missing.list(self._children)
             seconds = self._clock.monotonic() - begun
-            async with asyncio.timeout(CATCH_UP_SECONDS):
-                await catch_up.wait()
-        except TimeoutError as error:
-            raise StreamInterrupted(f"the cache of children is more than {CATCH_UP_SECONDS:.0f} s behind") from error
+            await missing.wait()
         finally:
             self._catch_up = None
         return seconds
+
+
+async def catch_up(caches: Sequence[Cache[Any]]) -> None:
+    """List what `caches` select, consistently, and wait until they show it.
+
+    Raises: StreamInterrupted and whatever a list may raise.
+    """
+    missing = _CatchUp()
+    with ExitStack() as listening:
+        for cache in caches:
+            listening.callback(cache.listen(partial(missing.observe, cache)))
+        await missing.list(caches)
+        await missing.wait()
 
 
 @dataclass(slots=True)
@@ -185,28 +200,39 @@ class _Arrival:
 
 
 class _CatchUp:
-    """What the caches of children still have to show of one list."""
+    """What caches still have to show of one list."""
 
     def __init__(self) -> None:
         self._missing: dict[tuple[GroupResource, Request], str] = {}
         self._complete = asyncio.Event()
 
-    def expect(self, cache: Cache[Any], request: Request, version: str) -> None:
+    async def list(self, caches: Sequence[Cache[Any]]) -> None:
+        """Expect everything that `caches` select now.  Raises: StreamInterrupted and whatever a list may raise."""
+        for cache in caches:
+            async for listed in cache.stream_metadata():
+                for thing in listed:
+                    self._expect(cache, request_of(thing), thing.metadata.resource_version)
+
+    def _expect(self, cache: Cache[Any], request: Request, version: str) -> None:
         """`request` was listed at `version`."""
         if not cache.has_seen(request, version):
             self._missing[cache.resource.group_resource, request] = version
 
     def observe(self, cache: Cache[Any], delta: Delta[Any]) -> None:
         """The cache shows a change."""
-        child = (cache.resource.group_resource, request_of(delta.object))
-        wanted = self._missing.get(child)
+        seen = (cache.resource.group_resource, request_of(delta.object))
+        wanted = self._missing.get(seen)
         if wanted is not None and is_at_least(metadata_of(delta.object).resource_version, wanted):
-            del self._missing[child]
+            del self._missing[seen]
             if not self._missing:
                 self._complete.set()
 
     async def wait(self) -> None:
-        """Return when nothing is missing any more."""
-        while self._missing:
-            self._complete.clear()
-            await self._complete.wait()
+        """Return when nothing is missing any more.  Raises: StreamInterrupted when that takes too long."""
+        try:
+            async with asyncio.timeout(CATCH_UP_SECONDS):
+                while self._missing:
+                    self._complete.clear()
+                    await self._complete.wait()
+        except TimeoutError as error:
+            raise StreamInterrupted(f"the cache is more than {CATCH_UP_SECONDS:.0f} s behind") from error

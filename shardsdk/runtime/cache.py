@@ -1,4 +1,7 @@
-"""A shard's copy of the objects of one resource, kept current by a reflector.
+"""A process's copy of the objects of one resource, kept current by watches.
+
+    cache = Cache(api, PODS, selector=Selector(fields="spec.nodeName=one"), indexes={"claim": claims_of}, ...)
+    for pod in cache.by_index("claim", "data"): ...
 
 Guarantees, each named by a test in tests/unit/test_cache.py: what it hands out
 is a private copy, so that no reconciler can corrupt what others read; an
@@ -11,16 +14,18 @@ not miss something asks the API server (`stream_metadata`).
 
 from __future__ import annotations
 
+import asyncio
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from random import Random
 from typing import Final, Generic, TypeVar
 
-from shardsdk.errors import ShardingError
+from shardsdk.errors import ConfigurationError, ShardingError
 from shardsdk.kube.api import PARTIAL, SILENCE_SECONDS, Api
 from shardsdk.kube.clock import Clock
 from shardsdk.kube.reflector import Delta, EventKind, Reflector
 from shardsdk.kube.selectors import Selector
+from shardsdk.kube.store import Index
 from shardsdk.protocol.objects import PartialObject, Resource
 from shardsdk.runtime.objects import Request, drop_managed_fields, is_at_least, metadata_of, private_copy, request_of
 
@@ -34,11 +39,13 @@ MAX_REMEMBERED_DELETIONS: Final = 10_000
 
 
 class Cache(Generic[T]):
-    """Objects of `resource` that `selector` selects, in `namespace` (`None`: all of them).
+    """Objects of `resource` that `selector` selects by labels and fields, in `namespaces` (none: in all of them).
 
     `model` is what they are decoded to, and `metadata_only` whether the API
     server sends metadata alone (`None`: just when `model` holds nothing else);
-    `transform` may drop what nobody needs.
+    `transform` may drop what nobody needs, before it is stored.  `indexes` give
+    the values under which `by_index` finds an object.  There is one watch for
+    each namespace.
     """
 
     def __init__(
@@ -49,56 +56,73 @@ class Cache(Generic[T]):
         clock: Clock,
         rng: Random,
         namespace: str | None = None,
+        namespaces: Sequence[str] = (),
         selector: Selector = EVERYTHING,
         model: type[T] = PARTIAL,
         metadata_only: bool | None = None,
         transform: Callable[[T], T] = drop_managed_fields,
+        indexes: Mapping[str, Index[T]] | None = None,
         silence_seconds: float = SILENCE_SECONDS,
     ) -> None:
+        if _BY_CONTROLLER in (indexes or {}):
+            raise ConfigurationError(f"an index of {resource.plural} is called {_BY_CONTROLLER!r}, which is taken")
         self.resource = resource
-        self.namespace = namespace
         self.selector = selector
         self.model = model
         self._api = api
         self._listeners: list[Callable[[Delta[T]], None]] = []
         self._deletions: OrderedDict[Request, str] = OrderedDict()
-        self._reflector: Reflector[T] = Reflector(
-            api,
-            resource,
-            namespace=namespace,
-            selector=selector,
-            model=model,
-            metadata_only=metadata_only,
-            handler=self._on_delta,
-            name=f"cache/{resource.group_resource}",
-            clock=clock,
-            rng=rng,
-            silence_seconds=silence_seconds,
-            transform=transform,
-            indexes={_BY_CONTROLLER: _controller_uid},
-        )
 
-    def listen(self, listener: Callable[[Delta[T]], None]) -> None:
-        """Tell `listener` of every change; it must neither wait nor keep or change the objects."""
+        def reflect(where: str | None) -> Reflector[T]:
+            return Reflector(
+                api,
+                resource,
+                namespace=where,
+                selector=selector,
+                model=model,
+                metadata_only=metadata_only,
+                handler=self._on_delta,
+                name=f"cache/{resource.group_resource}" + (f" in {where}" if len(namespaces) > 1 else ""),
+                clock=clock,
+                rng=rng,
+                silence_seconds=silence_seconds,
+                transform=transform,
+                indexes={**(indexes or {}), _BY_CONTROLLER: _controller_uid},
+            )
+
+        #: By namespace; `None`: one for all.
+        self._reflectors: dict[str | None, Reflector[T]] = {
+            where: reflect(where) for where in (namespaces or (namespace,))
+        }
+
+    def listen(self, listener: Callable[[Delta[T]], None]) -> Callable[[], None]:
+        """Tell `listener` of every change; it must neither wait nor keep or change the objects.
+
+        Call what is returned to tell it no more.
+        """
         self._listeners.append(listener)
+        return lambda: self._listeners.remove(listener)
 
     async def run(self) -> None:
         """Fill the cache and keep it current until cancelled."""
-        await self._reflector.run()
+        async with asyncio.TaskGroup() as group:
+            for reflector in self._reflectors.values():
+                group.create_task(reflector.run(), name=reflector.name)
 
     async def wait_synced(self) -> None:
         """Wait for the first complete, consistent list."""
-        await self._reflector.synced.wait()
+        for reflector in self._reflectors.values():
+            await reflector.synced.wait()
 
     @property
     def synced(self) -> bool:
         """Whether the first complete, consistent list is in."""
-        return self._reflector.synced.is_set()
+        return all(reflector.synced.is_set() for reflector in self._reflectors.values())
 
     @property
     def failure(self) -> ShardingError | None:
         """Why the cache is not current; `None` when it is."""
-        return self._reflector.failure
+        return next((each.failure for each in self._reflectors.values() if each.failure is not None), None)
 
     # -- reading ----------------------------------------------------------
 
@@ -109,12 +133,20 @@ class Cache(Generic[T]):
 
     def controlled_by(self, uid: str) -> list[T]:
         """Copies of the objects whose controller reference has this uid, by name."""
-        found = self._reflector.store.by_index(_BY_CONTROLLER, uid)
+        return self.by_index(_BY_CONTROLLER, uid)
+
+    def by_index(self, index: str, value: str) -> list[T]:
+        """Copies of the objects for which `index` gives `value`, by name.
+
+        Raises: KeyError for an index that the cache does not have.
+        """
+        found = [thing for each in self._reflectors.values() for thing in each.store.by_index(index, value)]
         return [private_copy(thing) for thing in sorted(found, key=request_of)]
 
     def peek(self, request: Request) -> T | None:
         """One object itself, for code that promises not to change it."""
-        return self._reflector.store.get(request.namespace, request.name)
+        reflector = self._reflectors.get(None) or self._reflectors.get(request.namespace)
+        return None if reflector is None else reflector.store.get(request.namespace, request.name)
 
     def has_seen(self, request: Request, version: str) -> bool:
         """Whether the cache shows an object at `version` or later, or has seen it end at such a version."""
@@ -124,17 +156,19 @@ class Cache(Generic[T]):
 
     def requests(self) -> list[Request]:
         """The names of all objects."""
-        return list(self._reflector.store.view)
+        return [request for reflector in self._reflectors.values() for request in reflector.store.view]
 
     def __len__(self) -> int:
-        return len(self._reflector.store)
+        return sum(len(reflector.store) for reflector in self._reflectors.values())
 
-    def stream_metadata(self) -> AsyncIterator[list[PartialObject]]:
+    async def stream_metadata(self) -> AsyncIterator[list[PartialObject]]:
         """Metadata of the same selection from the API server, consistently.
 
         Raises: StreamInterrupted and whatever else a list may raise.
         """
-        return self._api.stream(self.resource, self.namespace, selector=self.selector)
+        for namespace in self._reflectors:
+            async for batch in self._api.stream(self.resource, namespace, selector=self.selector):
+                yield batch
 
     # -- inside -----------------------------------------------------------
 
@@ -145,7 +179,7 @@ class Cache(Generic[T]):
             self._deletions[request] = metadata_of(delta.object).resource_version
             if len(self._deletions) > MAX_REMEMBERED_DELETIONS:
                 self._deletions.popitem(last=False)
-        for listener in self._listeners:
+        for listener in tuple(self._listeners):
             listener(delta)
 
 

@@ -36,6 +36,7 @@ class Context(Generic[T]):
         "_caches",
         "_cancelled",
         "_loop",
+        "_readable",
         "_recorder",
         "_thread",
         "api",
@@ -61,6 +62,7 @@ class Context(Generic[T]):
         controller: str = "",
         identity: ShardIdentity | None = None,
         clock: Clock | None = None,
+        readable: Mapping[GroupResource, Cache[Any]] | None = None,
     ) -> None:
         self.request = request
         self.object = thing
@@ -71,6 +73,7 @@ class Context(Generic[T]):
         self.identity = identity
         self.clock = clock or SystemClock()
         self._caches = caches
+        self._readable = caches if readable is None else readable
         self._recorder = recorder
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
@@ -101,6 +104,19 @@ class Context(Generic[T]):
         """
         return next((child for child in self.children(resource) if request_of(child).name == name), None)
 
+    def cache(self, resource: Resource) -> Cache[Any]:
+        """The cache of a resource that the controller is for, owns or watches; it hands out copies.
+
+        In a plain function, read by `context.read(lambda: cache.by_index(...))`: caches change on the event loop.
+
+        Raises: KeyError when the controller has nothing to do with that resource.
+        """
+        return self._readable[resource.group_resource]
+
+    def read(self, read: Callable[[], R]) -> R:
+        """The answer of `read()`, asked on the event loop's thread."""
+        return self._on_loop(read)
+
     def controller_reference(self) -> dict[str, Any]:
         """The entry of a child's `ownerReferences` that makes this object its controller."""
         return controller_reference(self.main, self.metadata)
@@ -115,6 +131,11 @@ class Context(Generic[T]):
         if recorder is not None:
             regarding = Regarding.of(self.main, self.metadata)
             self._on_loop(lambda: recorder.event(regarding, event_type, reason, message))
+
+    @property
+    def writes_left(self) -> int | None:
+        """How many writes this reconcile may still send by `api`; `None`: any number."""
+        return self.api.writes_left if isinstance(self.api, OwnApi) else None
 
     @property
     def cancelled(self) -> bool:

@@ -1,18 +1,27 @@
-"""Manager: makes a shard of a process, from waiting for its lease to its exit code.
+"""Manager: makes a shard, an elected controller, or both of a process, from its start to its exit code.
 
-    manager = Manager(ring="example")
+    manager = Manager(ring="example", election=Election("example"))
     manager.add(Controller.for_(SECRETS).owns(CONFIGMAPS).reconcile(reconcile))
+    manager.add(Controller.for_(NODES).on_leader().reconcile(sweep))
     manager.run()
 
-Order of start: health and metrics, the lease, caches, controllers.  Order of
-stop: not ready any more, no new reconcile, running ones end, writes are
-settled, the lease is released.  Lost lease: no new reconcile, running ones are
-cancelled, writes refused, the process exits non-zero, by force at the deadline.
+What runs is in three scopes (`Scope`): sharded work under the shard's lease, a
+leader's work under the election's, and work on every replica.  Without a ring
+nothing is sharded; without an election everything unsharded runs everywhere.
 
-Guarantees (tests/unit/test_manager.py, tests/integration/test_shard_runtime.py):
-the process holds the lease whenever a reconcile begins, and has ended before
-anyone may take the lease.  Refuses: to go on after a lost lease; whoever
-restarts the process brings back a clean one.
+Order of start: health and metrics; caches of what is not sharded, so that they
+are warm when this replica is elected; lease and election; a shard's caches;
+controllers and tasks.  Order of stop: not ready any more, no new reconcile,
+running ones end, tasks end, writes are settled, leases are released, caches,
+servers.  Lost lease or election: no new reconcile, running ones are cancelled,
+writes refused, the process exits non-zero, by force at the deadline.
+
+Guarantees (tests/unit/test_manager.py, tests/unit/test_leading.py,
+tests/integration/test_shard_runtime.py): the process holds the lease whenever a
+reconcile that needs it begins, and that work has ended before anyone may take
+the lease.  Refuses: to go on after a lost lease; whoever restarts the process
+brings back a clean one.  One manager is a shard of one ring at most; a process
+that is in two rings has two managers.
 """
 
 from __future__ import annotations
@@ -20,24 +29,33 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import random
-from collections.abc import Callable, Iterator
-from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Final, NoReturn, Self, assert_never
 
 from shardsdk.core.timings import LeaseTimings
 from shardsdk.errors import ConfigurationError, LeaseLost, ShardingError
-from shardsdk.kube.access import Access, load_access
-from shardsdk.kube.api import Api
-from shardsdk.kube.clock import Clock, SystemClock
-from shardsdk.runtime.health import Checks, Endpoints, parse_address, serve_in_thread
-from shardsdk.runtime.identity import ShardIdentity
+from shardsdk.kube.api import Api, Fence
+from shardsdk.kube.selectors import Selector
+from shardsdk.kube.store import Index
+from shardsdk.protocol.objects import GroupResource, Resource
+from shardsdk.runtime.caches import Caches, CacheSettings, needs_shared, prepare
+from shardsdk.runtime.checking import check_grace, check_settings, check_specs, check_work
+from shardsdk.runtime.health import Check, Checks, parse_address
+from shardsdk.runtime.hold import Hold
+from shardsdk.runtime.identity import Identity, ShardIdentity, Unsharded
+from shardsdk.runtime.leading import Candidate, Election
 from shardsdk.runtime.metrics import Metrics
-from shardsdk.runtime.process import ExitCode, die, stop_on_signal
-from shardsdk.runtime.shardlease import Connect, LeaseState, ShardLease
-from shardsdk.runtime.spec import ControllerSpec
-from shardsdk.runtime.workload import Ended, Workload, check_specs
+from shardsdk.runtime.objects import drop_managed_fields
+from shardsdk.runtime.probes import MainLoop, serve_probes
+from shardsdk.runtime.process import ExitCode, stop_on_signal
+from shardsdk.runtime.shardlease import LeaseState, ShardLease
+from shardsdk.runtime.spec import ControllerSpec, Scope, Task, TaskSpec, Work
+from shardsdk.runtime.together import run_together, until_stopped
+from shardsdk.runtime.unsharded import Unfenced
+from shardsdk.runtime.workload import Ended, Workload
+from shardsdk.runtime.world import World, load_world
+
+__all__ = ["GRACE_SECONDS", "Manager", "World"]
 
 log = logging.getLogger(__name__)
 
@@ -45,44 +63,29 @@ log = logging.getLogger(__name__)
 GRACE_SECONDS: Final = 25.0
 
 
-@dataclass(frozen=True, slots=True)
-class World:
-    """What a manager takes from outside; a simulation brings its own.
-
-    `source` is how the lease's keeper reaches the API server, `connect` opens
-    the fenced client that the controllers use.  `threaded` gives the keeper and
-    the health server threads of their own.  `die` must end the process.
-    `instance` is `ShardLease`'s (`None`: the pod's).
-    """
-
-    source: Access | Connect
-    connect: Callable[[ShardLease], AbstractAsyncContextManager[Api]]
-    clock: Clock
-    rng: random.Random
-    threaded: bool = True
-    serve: bool = True
-    signals: bool = True
-    die: Callable[[int, str], None] = die
-    instance: str | None = None
-
-
 class Manager:
-    """A shard of `ring` that runs controllers; `add` them, then `run`.
+    """A process that runs controllers; `add` them, then `run`.
 
-    `shard` defaults to the host name, `namespace` (of the lease) to the pod's,
-    then the kubeconfig's.  Objects are watched in `watch_namespace` (`None`: in
-    all).  `fenced`, `restart_grace_seconds` and `timings` are `ShardLease`'s.
+    With a `ring` it is the ring's shard called `shard` (by default the host's
+    name), whose Lease is in `namespace` (by default the pod's, then the
+    kubeconfig's).  With an `election` its unsharded controllers run on one
+    replica at a time, else on every one.  Objects are watched in
+    `watch_namespace` (`None`: in all; several may be given).  `fenced`,
+    `restart_grace_seconds` and `timings` are `ShardLease`'s.
     Addresses are written as Go programs do; "0" listens nowhere.
     Running reconciles have `grace_seconds` to end when the process is stopped.
+
+    What is wrong with these is said by `run`, in a sentence, with exit code 2.
     """
 
     def __init__(
         self,
-        ring: str,
+        ring: str | None = None,
         *,
+        election: Election | None = None,
         shard: str | None = None,
         namespace: str | None = None,
-        watch_namespace: str | None = None,
+        watch_namespace: str | Sequence[str] | None = None,
         kubeconfig: str | None = None,
         context: str | None = None,
         timings: LeaseTimings | None = None,
@@ -97,25 +100,83 @@ class Manager:
         self.metrics = metrics or Metrics()
         #: Set to stop in order, as SIGTERM does.
         self.stopping = asyncio.Event()
+        self._election = election
         self._shard = shard
         self._namespace = namespace
-        self._watch_namespace = watch_namespace
+        self._watch_namespaces = (
+            (watch_namespace,) if isinstance(watch_namespace, str) else tuple(watch_namespace or ())
+        )
         self._kubeconfig = kubeconfig
         self._context = context
-        self._timings = timings or LeaseTimings()
+        self._timings = timings or (election.timings if election and ring is None else LeaseTimings())
         self._fenced = fenced
         self._restart_grace_seconds = restart_grace_seconds
         self._grace_seconds = grace_seconds
-        self._addresses = (parse_address(health_address), parse_address(metrics_address))
+        self._addresses = (health_address, metrics_address)
         self._specs: list[ControllerSpec[Any]] = []
+        self._tasks: list[TaskSpec] = []
+        self._settings: dict[GroupResource, CacheSettings] = {}
+        self._healthz = Checks()
+        self._readyz = Checks()
         self._lease: ShardLease | None = None
         self._workload: Workload | None = None
+        self._shared: Caches | None = None
+
+    # -- what it runs ----------------------------------------------------------
 
     def add(self, spec: ControllerSpec[Any]) -> Self:
         """Run this controller, too.  Raises: ConfigurationError when it does not go with the others."""
         check_specs([*self._specs, spec])
         self._specs.append(spec)
         return self
+
+    def run_task(self, function: Task, *, name: str = "", scope: Scope | None = None) -> Self:
+        """Run `function(api)` as long as the controllers of `scope` run, by default where those that say nothing do.
+
+        It may return early.  What it raises ends the process.  It is cancelled
+        when reconciles have ended, the last that was given first; `api` is
+        fenced by the scope's lease.
+
+            manager.run_task(serve_webhooks, scope=Scope.EVERYWHERE)
+        """
+        self._tasks.append(TaskSpec(name or getattr(function, "__name__", "task"), function, scope))
+        return self
+
+    def cache(
+        self,
+        resource: Resource,
+        *,
+        namespaces: Sequence[str] | None = None,
+        selector: Selector | None = None,
+        indexes: Mapping[str, Index[Any]] | None = None,
+        transform: Callable[[Any], Any] = drop_managed_fields,
+    ) -> Self:
+        """Say what is cached of `resource`, for whatever controllers look at it.
+
+        `namespaces` instead of the manager's; only what `selector` selects by
+        labels and fields (not for a sharded main resource, whose every object
+        must be seen to be given away: use a predicate there); `indexes` for
+        `Cache.by_index`; `transform` to drop what nobody needs (then `metadata.managedFields`
+        is dropped only if it says so).
+
+            manager.cache(PODS, selector=Selector(fields="status.phase=Running"), indexes={"node": node_of})
+        """
+        self._settings[resource.group_resource] = CacheSettings(
+            None if namespaces is None else tuple(namespaces), selector, indexes or {}, transform
+        )
+        return self
+
+    def add_health_check(self, name: str, check: Check) -> Self:
+        """/healthz also asks `check`, from another thread: `None` when all is well, else what is wrong."""
+        self._healthz.add(name, check)
+        return self
+
+    def add_ready_check(self, name: str, check: Check) -> Self:
+        """/readyz also asks `check`, from another thread: `None` when all is well, else what is wrong."""
+        self._readyz.add(name, check)
+        return self
+
+    # -- running ---------------------------------------------------------------
 
     def run(self) -> NoReturn:
         """Be the process: run until a signal, a lost lease or a failure.  Raises: SystemExit with an `ExitCode`."""
@@ -129,37 +190,42 @@ class Manager:
         Cancel it to stop without waiting for running reconciles.
         """
         try:
-            world = world or await self._real_world()
-            lease = self._make_lease(world)
+            addresses = [parse_address(address) for address in self._addresses]
+            check_grace(self._grace_seconds)
+            work = check_work(self._specs, self._tasks, ring=self.ring, election=self._election)
+            check_settings(self._settings, work[Scope.SHARDED])
+            world = world or await load_world(self._kubeconfig, self._context, self.metrics)
+            lease = None if self.ring is None else self._make_lease(world, self.ring)
+            candidate = self._make_candidate(world) if work[Scope.LEADER] else None
             with contextlib.ExitStack() as around:
                 if world.signals:
                     around.enter_context(stop_on_signal(self.stopping.set))
                 if world.serve:
-                    around.enter_context(self._serve(lease))
-                return await self._hold_until_stopped(world, lease)
+                    main_loop = self._make_checks(world)
+                    around.enter_context(
+                        serve_probes(
+                            *addresses,
+                            healthz=self._healthz,
+                            readyz=self._readyz,
+                            metrics=self.metrics,
+                            main_loop=main_loop,
+                        )
+                    )
+                return await self._run_scopes(world, work, lease, candidate)
         except ConfigurationError as error:
-            log.critical("The shard cannot run: %s", error)
+            log.critical("The process cannot run: %s", error)
             return ExitCode.CONFIGURATION
         except LeaseLost as error:
-            log.critical("The shard ends: %s", error)
+            log.critical("The process ends: %s", error)
             return ExitCode.LEASE_LOST
         except ShardingError as error:
-            log.critical("The shard cannot go on: %s", error)
+            log.critical("The process cannot go on: %s", error)
             return ExitCode.FAILED
 
-    async def _real_world(self) -> World:
-        access = await load_access(self._kubeconfig, self._context)
-        return World(
-            access,
-            lambda lease: lease.client(on_call=self.metrics.count_call),
-            SystemClock(),
-            random.Random(),
-        )
-
-    def _make_lease(self, world: World) -> ShardLease:
+    def _make_lease(self, world: World, ring: str) -> ShardLease:
         lease = ShardLease(
             world.source,
-            self.ring,
+            ring,
             self._shard,
             self._namespace,
             timings=self._timings,
@@ -179,89 +245,153 @@ class Manager:
         )
         return lease
 
-    # -- the way through a shard's life ----------------------------------------
+    def _make_candidate(self, world: World) -> Candidate:
+        assert self._election is not None
+        candidate = Candidate(
+            self._election,
+            world.source,
+            clock=world.clock,
+            rng=world.rng,
+            threaded=world.threaded,
+            die=lambda: world.die(ExitCode.LEASE_LOST, "this process does not lead any more and its work still runs"),
+        )
+        self.metrics.leader(self._election.name, lambda: float(candidate.leads))
+        return candidate
 
-    async def _hold_until_stopped(self, world: World, lease: ShardLease) -> ExitCode:
-        """Wait for the lease and work under it; a stop before the lease is there ends the wait."""
-        stopping = asyncio.create_task(self.stopping.wait())
-        holding = asyncio.create_task(self._hold(world, lease))
-        try:
-            while not holding.done():
-                await asyncio.wait([holding, stopping], return_when=asyncio.FIRST_COMPLETED)
-                if stopping.done():
-                    if self._workload is None:
-                        holding.cancel()
-                    await asyncio.wait([holding])
-            return ExitCode.OK if holding.cancelled() else holding.result()
-        except asyncio.CancelledError:
-            holding.cancel()
-            await asyncio.wait([holding])
-            raise
-        finally:
-            stopping.cancel()
+    # -- the scopes --------------------------------------------------------------
 
-    async def _hold(self, world: World, lease: ShardLease) -> ExitCode:
+    async def _run_scopes(
+        self, world: World, work: Mapping[Scope, Work], lease: ShardLease | None, candidate: Candidate | None
+    ) -> ExitCode:
+        """Everything that runs, side by side, above the caches of what is not sharded."""
+        async with contextlib.AsyncExitStack() as around:
+            parts: list[Coroutine[Any, Any, ExitCode]] = []
+            background: list[Coroutine[Any, Any, None]] = []
+            if needs_shared(work):
+                api = await around.enter_async_context(world.client())
+                self._shared = shared = self._make_caches(world, api, Unsharded())
+                prepare(shared, work)
+                background.append(shared.run())
+                if work[Scope.EVERYWHERE]:
+                    parts.append(self._work_everywhere(world, work[Scope.EVERYWHERE], api, shared))
+                if candidate is not None:
+                    leading = self._lead(world, work[Scope.LEADER], candidate, shared)
+                    parts.append(until_stopped(leading, self.stopping, lambda: candidate.leads))
+            if lease is not None:
+                holding = self._hold(world, lease, work[Scope.SHARDED])
+                parts.append(until_stopped(holding, self.stopping, lambda: self._workload is not None))
+            return await run_together(
+                parts,
+                background,
+                stopping=self.stopping,
+                stuck=lambda: world.die(ExitCode.STUCK, "work still runs although the process is to end"),
+            )
+
+    async def _hold(self, world: World, lease: ShardLease, work: Work) -> ExitCode:
+        """Wait for the shard's lease, and work under it."""
         async with lease, world.connect(lease) as api:
             lease.settle_first(api.writes_settled)
-            identity = ShardIdentity(lease.ring, lease.name)
-            self._workload = workload = Workload(
-                self._specs,
-                identity,
-                api,
-                lease.fence,
-                namespace=self._watch_namespace,
-                clock=world.clock,
-                rng=world.rng,
-                metrics=self.metrics,
-            )
+            self._workload = workload = self._make_sharded(world, lease, api, work)
             log.info("Shard is working", extra={"ring": self.ring, "shard": lease.name})
-            ended = await workload.run(self.stopping, self._grace_seconds)
-            match ended:
-                case Ended.STOPPED:
-                    return ExitCode.OK
-                case Ended.FAILED:
-                    return ExitCode.FAILED
-                case Ended.STUCK:
-                    # The lease is not released: it runs out, and whoever takes over is safe.
-                    world.die(ExitCode.STUCK, "reconciles still run although the time for stopping is over")
-                    return ExitCode.STUCK
-                case _:
-                    assert_never(ended)
+            return await self._run_workload(world, workload)
+
+    def _make_sharded(self, world: World, lease: ShardLease, api: Api, work: Work) -> Workload:
+        identity = ShardIdentity(lease.ring, lease.name)
+        return Workload(
+            work,
+            identity,
+            api,
+            lease.fence,
+            caches=self._make_caches(world, api, identity),
+            shared=self._shared,
+            component=lease.ring.ring,
+            clock=world.clock,
+            rng=world.rng,
+            metrics=self.metrics,
+        )
+
+    async def _lead(self, world: World, work: Work, candidate: Candidate, shared: Caches) -> ExitCode:
+        """Wait to be elected, and work as the leader."""
+        code = ExitCode.OK
+
+        async def lead(hold: Hold) -> None:
+            nonlocal code
+            async with world.client(hold) as api:
+                candidate.settle_first(api.writes_settled)
+                workload = self._make_unsharded(world, work, api, hold, shared, catches_up=True)
+                log.info("Leader is working", extra={"election": candidate.election.name})
+                code = await self._run_workload(world, workload)
+
+        async with world.client() as api:
+            await candidate.run(api, lead)
+        return code
+
+    async def _work_everywhere(self, world: World, work: Work, api: Api, shared: Caches) -> ExitCode:
+        workload = self._make_unsharded(world, work, api, Unfenced(), shared, catches_up=False)
+        return await self._run_workload(world, workload)
+
+    def _make_unsharded(
+        self, world: World, work: Work, api: Api, fence: Fence, shared: Caches, *, catches_up: bool
+    ) -> Workload:
+        component = self._election.name if self._election else self.ring or "controller"
+        return Workload(
+            work,
+            Unsharded(),
+            api,
+            fence,
+            caches=shared,
+            shared=shared,
+            component=component,
+            catches_up=catches_up,
+            clock=world.clock,
+            rng=world.rng,
+            metrics=self.metrics,
+        )
+
+    async def _run_workload(self, world: World, workload: Workload) -> ExitCode:
+        ended = await workload.run(self.stopping, self._grace_seconds)
+        match ended:
+            case Ended.STOPPED:
+                return ExitCode.OK
+            case Ended.FAILED:
+                return ExitCode.FAILED
+            case Ended.STUCK:
+                # No lease is released: it runs out, and whoever takes over is safe.
+                world.die(ExitCode.STUCK, "reconciles still run although the time for stopping is over")
+                return ExitCode.STUCK
+            case _:
+                assert_never(ended)
+
+    def _make_caches(self, world: World, api: Api, identity: Identity) -> Caches:
+        return Caches(
+            api,
+            identity,
+            namespaces=self._watch_namespaces,
+            settings=self._settings,
+            clock=world.clock,
+            rng=world.rng,
+        )
 
     # -- health ------------------------------------------------------------------
 
-    @contextlib.contextmanager
-    def _serve(self, lease: ShardLease) -> Iterator[None]:
-        """Health and metrics, from threads of their own: they answer while the main loop is blocked."""
-        self.metrics.add_process_metrics()
-        health = Endpoints(
-            healthz=Checks({"main-loop": lambda: self._check_main_loop(lease)}),
-            readyz=Checks({"lease": self._check_lease, "caches": self._check_caches, "stopping": self._check_stopping}),
-        )
-        metrics = Endpoints(metrics=self.metrics.render)
-        health_address, metrics_address = self._addresses
-        with contextlib.ExitStack() as servers:
-            if health_address and health_address == metrics_address:
-                both = Endpoints(health.healthz, health.readyz, self.metrics.render)
-                servers.enter_context(serve_in_thread(health_address, both))
-            else:
-                for address, endpoints in ((health_address, health), (metrics_address, metrics)):
-                    if address:
-                        servers.enter_context(serve_in_thread(address, endpoints))
-            yield
-
-    def _check_main_loop(self, lease: ShardLease) -> str | None:
-        """A loop that is blocked for longer than a lease lasts would have lost it, but for the keeper's thread."""
-        stalled = lease.main_loop_stalled_seconds()
-        limit = self._timings.lease_duration
-        return f"the event loop has been blocked for {stalled:.0f} s" if stalled > limit else None
+    def _make_checks(self, world: World) -> MainLoop:
+        main_loop = MainLoop(world.clock, self._timings.lease_duration)
+        self._healthz.add("main-loop", main_loop.check)
+        if self.ring is not None:
+            self._readyz.add("lease", self._check_lease)
+        self._readyz.add("caches", self._check_caches)
+        self._readyz.add("stopping", self._check_stopping)
+        return main_loop
 
     def _check_lease(self) -> str | None:
         state = LeaseState.WAITING if self._lease is None else self._lease.state
         return None if state is LeaseState.HELD else state.value
 
     def _check_caches(self) -> str | None:
+        shared = None if self._shared is None else self._shared.check_synced()
+        if shared is not None or self.ring is None:
+            return shared
         return "not started" if self._workload is None else self._workload.check_synced()
 
     def _check_stopping(self) -> str | None:
-        return "the shard is stopping" if self.stopping.is_set() else None
+        return "the process is stopping" if self.stopping.is_set() else None

@@ -80,6 +80,11 @@ class Metrics:
         """A gauge that is read when it is scraped."""
         Gauge(name, documentation, registry=self.registry).set_function(read)
 
+    def leader(self, name: str, leads: Callable[[], float]) -> None:
+        """Whether this process leads the election `name`, under client-go's name."""
+        gauge = Gauge("leader_election_master_status", "1 while this process leads", ("name",), registry=self.registry)
+        gauge.labels(name).set_function(leads)
+
     def add_process_metrics(self) -> None:
         """Add memory, CPU and garbage collection of this process."""
         ProcessCollector(registry=self.registry)

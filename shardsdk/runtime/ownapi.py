@@ -20,11 +20,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from shardsdk.errors import ApiError, FenceClosed, ServerError
+from shardsdk.errors import ApiError, FenceClosed, ServerError, TooManyWrites
 from shardsdk.kube.api import PARTIAL, Api, Body, Fence, PatchKind, T
 from shardsdk.kube.decoding import identify
 from shardsdk.protocol.objects import GroupResource, ObjectMeta, Resource
-from shardsdk.runtime.identity import ShardIdentity
+from shardsdk.runtime.identity import Identity
 from shardsdk.runtime.objects import Request
 
 
@@ -44,11 +44,12 @@ class OwnApi:
     def __init__(
         self,
         api: Api,
-        identity: ShardIdentity,
+        identity: Identity,
         main: Resource,
         owner: ObjectMeta,
         controlled: frozenset[GroupResource],
         notes: Notes,
+        max_writes: int | None = None,
     ) -> None:
         self._api = api
         self._identity = identity
@@ -57,6 +58,8 @@ class OwnApi:
         self._version = owner.resource_version
         self._controlled = controlled
         self._notes = notes
+        self._max_writes = max_writes
+        self._writes = 0
         # Reading, and what is about the client as a whole, goes through untouched.
         self.get = api.get
         self.find = api.find
@@ -89,6 +92,7 @@ class OwnApi:
         field_manager: str | None = None,
     ) -> T:
         """Create an object; one that the reconciled object controls gets this shard's label."""
+        self._count_write()
         child = self._is_child(resource, body)
         labelled = self._label(body) if child else body
         with _Doubt(self._notes.doubts if child else None):
@@ -115,6 +119,7 @@ class OwnApi:
         timeout_seconds: float | None = None,
     ) -> T:
         """Change an object; server-side apply creates one that does not exist."""
+        self._count_write()
         applied_child = kind is PatchKind.APPLY and isinstance(body, Mapping) and self._is_child(resource, body)
         if self._is_owner(resource, Request(namespace or "", name)):
             body = self._at_version(body) if isinstance(body, Mapping) else self._test_version(body)
@@ -139,6 +144,7 @@ class OwnApi:
         fences: Sequence[Fence] = (),
     ) -> T:
         """Replace an object; the labels of sharding stay on the reconciled object and its children."""
+        self._count_write()
         metadata = body.get("metadata") or {}
         if self._is_owner(resource, Request(metadata.get("namespace") or "", metadata.get("name") or "")):
             body = self._at_version(self._label(body))
@@ -160,6 +166,7 @@ class OwnApi:
         fences: Sequence[Fence] = (),
     ) -> None:
         """Delete an object; the reconciled one only as it was read."""
+        self._count_write()
         if self._is_owner(resource, Request(namespace or "", name)):
             resource_version, uid = resource_version or self._version, uid or self._owner.uid
         await self._api.delete(
@@ -167,7 +174,20 @@ class OwnApi:
             fences=fences,
         )  # fmt: skip
 
+    @property
+    def writes_left(self) -> int | None:
+        """How many writes this reconcile may still send; `None`: any number."""
+        return None if self._max_writes is None else self._max_writes - self._writes
+
     # -- inside ------------------------------------------------------------
+
+    def _count_write(self) -> None:
+        if self.writes_left == 0:
+            raise TooManyWrites(
+                f"the reconcile of {self._owner.name!r} has sent {self._writes} writes, which is all that max_writes"
+                " allows: return Requeue() to go on in another reconcile, or raise .options(max_writes=…)"
+            )
+        self._writes += 1
 
     def _is_owner(self, resource: Resource, request: Request) -> bool:
         return resource.group_resource == self._main.group_resource and request == (
@@ -183,7 +203,9 @@ class OwnApi:
 
     def _label(self, body: Mapping[str, Any]) -> dict[str, Any]:
         metadata = body.get("metadata") or {}
-        labels = {**(metadata.get("labels") or {}), self._identity.ring.shard: self._identity.shard}
+        if not self._identity.labels:
+            return {**body}
+        labels = {**(metadata.get("labels") or {}), **self._identity.labels}
         return {**body, "metadata": {**metadata, "labels": labels}}
 
     def _at_version(self, body: Mapping[str, Any]) -> dict[str, Any]:

@@ -27,6 +27,11 @@ def always(delta: Delta[Any]) -> bool:
     return True
 
 
+def never(delta: Delta[Any]) -> bool:
+    """No change."""
+    return False
+
+
 def generation_changed(delta: Delta[Any]) -> bool:
     """The spec changed (arrivals and deletions pass, and a deletion that was asked for).
 
@@ -58,6 +63,28 @@ def annotations_changed(delta: Delta[Any]) -> bool:
 def of_kind(*kinds: EventKind) -> Predicate:
     """Only these kinds of change."""
     return lambda delta: delta.kind in kinds
+
+
+def per_kind(
+    *,
+    added: Predicate = always,
+    modified: Predicate = always,
+    deleted: Predicate = always,
+    generic: Predicate = always,
+) -> Predicate:
+    """Another predicate for each kind of change; what is not given passes.
+
+    `generic` is asked about requests that come from a timer or a trigger.
+
+    >>> only_spec_and_arrivals = per_kind(modified=generation_changed, deleted=never)
+    """
+    chosen = {
+        EventKind.ADDED: added,
+        EventKind.MODIFIED: modified,
+        EventKind.DELETED: deleted,
+        EventKind.GENERIC: generic,
+    }
+    return lambda delta: chosen[delta.kind](delta)
 
 
 def all_of(*predicates: Predicate) -> Predicate:

@@ -1,14 +1,16 @@
-"""How a controller is described: what it reconciles, what it owns, with which function.
+"""How a controller is described: what it reconciles, what wakes it, with which function, and where it runs.
 
     Controller.for_(SECRETS, Secret).owns(CONFIGMAPS).reconcile(fn)
+    Controller.for_(NODES).source(Every(60)).on_leader().reconcile(fn)
 
 Does: collect, and refuse what cannot work.  Refuses: to run anything.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
+from enum import Enum
 from typing import TYPE_CHECKING, Any, Generic
 
 from typing_extensions import TypeVar
@@ -20,13 +22,36 @@ from shardsdk.runtime.predicates import Predicate, always
 from shardsdk.runtime.queue import RateLimit
 
 if TYPE_CHECKING:
+    from shardsdk.kube.api import Api
     from shardsdk.runtime.context import Context
     from shardsdk.runtime.controller import Outcome
+    from shardsdk.runtime.sources import Mapping, RequestSource
 
 T = TypeVar("T", default=PartialObject)
 
 #: A reconcile: async, or plain; a plain function runs in a thread.
 Reconcile = Callable[["Context[T]"], "Awaitable[Outcome | None] | Outcome | None"]
+
+
+#: Something else that a process does besides reconciling; it is handed a client.
+Task = Callable[["Api"], Awaitable[object]]
+
+
+class Scope(Enum):
+    """Which processes run a controller or a task, and for which objects."""
+
+    SHARDED = "on every shard, for its own objects, under its lease"
+    LEADER = "on the elected leader, for all objects"
+    EVERYWHERE = "on every replica, for all objects"
+
+
+@dataclass(frozen=True, slots=True)
+class TaskSpec:
+    """A task of the user's, and where it runs (`None`: where controllers do that say nothing)."""
+
+    name: str
+    function: Task
+    scope: Scope | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,17 +68,29 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
+class WatchSpec:
+    """A resource that the main object does not control, and which main objects its changes matter to."""
+
+    source: Source
+    mapping: Mapping
+
+
+@dataclass(frozen=True, slots=True)
 class ControllerSpec(Generic[T]):
     """A controller, described; each method gives a new description."""
 
     main: Source
     children: tuple[Source, ...] = ()
+    watched: tuple[WatchSpec, ...] = ()
+    sources: tuple[tuple[RequestSource, Predicate], ...] = ()
+    scope: Scope | None = None
     function: Reconcile[T] | None = None
     name: str = ""
     concurrency: int = 1
     timeout_seconds: float | None = None
     drain_timeout_seconds: float | None = None
     rate_limit: RateLimit | None = None
+    max_writes: int | None = None
 
     def owns(
         self,
@@ -69,6 +106,45 @@ class ControllerSpec(Generic[T]):
             raise ConfigurationError(f"controller of {self.main.resource.group_resource} lists {resource.plural} twice")
         return replace(self, children=(*self.children, Source(resource, model, metadata_only, when)))
 
+    def watches(
+        self,
+        resource: Resource,
+        mapping: Mapping,
+        model: Any = PARTIAL,
+        *,
+        metadata_only: bool | None = None,
+        when: Predicate = always,
+    ) -> ControllerSpec[T]:
+        """A change of an object of `resource` wakes the main objects that `mapping(object)` names.
+
+        `mapping` is asked about the object as it was and as it is, so that one
+        that has lost its reference is woken as well.  The whole resource is
+        watched, not only what belongs to this shard.
+
+            spec.watches(SECRETS, lambda secret: [Request(secret.metadata.namespace, "home")])
+        """
+        if resource.group_resource in [other.source.resource.group_resource for other in self.watched]:
+            raise ConfigurationError(f"controller {self.title!r} watches {resource.plural} twice: join the mappings")
+        watch = WatchSpec(Source(resource, model, metadata_only, when), mapping)
+        return replace(self, watched=(*self.watched, watch))
+
+    def source(self, source: RequestSource, *, when: Predicate = always) -> ControllerSpec[T]:
+        """Requests come from `source`, too: `Every`, `Trigger`, or one of your own.
+
+        `when` is asked about the object as the cache has it (`EventKind.GENERIC`).
+
+            spec.source(Every(600)).source(trigger)
+        """
+        return replace(self, sources=(*self.sources, (source, when)))
+
+    def on_leader(self) -> ControllerSpec[T]:
+        """It runs unsharded: for all objects, on the replica that the manager's `election` makes the leader."""
+        return replace(self, scope=Scope.LEADER)
+
+    def on_every_replica(self) -> ControllerSpec[T]:
+        """It runs unsharded, for all objects, on every replica at once; what it does must bear that."""
+        return replace(self, scope=Scope.EVERYWHERE)
+
     def reconcile(self, function: Reconcile[T]) -> ControllerSpec[T]:
         """It calls `function` with a `Context` for each object that may need work."""
         return replace(self, function=function)
@@ -81,11 +157,13 @@ class ControllerSpec(Generic[T]):
         timeout_seconds: float | None = None,
         drain_timeout_seconds: float | None = None,
         rate_limit: RateLimit | None = None,
+        max_writes: int | None = None,
     ) -> ControllerSpec[T]:
         """Change what is given; `None` leaves a setting as it is.
 
         `concurrency` objects are reconciled at once; one reconcile is cancelled
         after `timeout_seconds`, and `drain_timeout_seconds` after its object's drain was seen.
+        After `max_writes` writes of one reconcile further ones raise `TooManyWrites`.
         """
         given = {
             "name": name,
@@ -93,6 +171,7 @@ class ControllerSpec(Generic[T]):
             "timeout_seconds": timeout_seconds,
             "drain_timeout_seconds": drain_timeout_seconds,
             "rate_limit": rate_limit,
+            "max_writes": max_writes,
         }
         changes: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
         return replace(self, **changes)
@@ -101,3 +180,14 @@ class ControllerSpec(Generic[T]):
     def title(self) -> str:
         """Its name, or the main resource's."""
         return self.name or str(self.main.resource.group_resource)
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """Controllers and tasks of one scope."""
+
+    specs: Sequence[ControllerSpec[Any]] = ()
+    tasks: Sequence[TaskSpec] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.specs or self.tasks)

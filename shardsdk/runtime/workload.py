@@ -1,11 +1,12 @@
-"""Everything that a shard runs while it holds its lease: caches, drains, controllers.
+"""Work that begins and ends together: controllers and tasks of one scope, with what only they need.
 
-    build ──> caches list (consistently, now) ──> controllers reconcile
+    build ──> caches are complete ──> controllers reconcile, tasks run
           ──> asked to stop: take nothing new, wait for what runs, cancel it at
-              the limit ──> caches end
+              the limit ──> tasks end ──> caches end
 
-Guarantees: caches are made and listed after the lease was acquired, because a
-`Workload` is made then; one resource has one cache, whoever looks at it.
+Guarantees: a shard's caches are made and listed after its lease was acquired,
+because a `Workload` is made then, with caches of its own; what is warm before
+(unsharded caches) catches up before the first reconcile.
 """
 
 from __future__ import annotations
@@ -19,19 +20,22 @@ from enum import Enum
 from random import Random
 from typing import Any, Final
 
-from shardsdk.errors import ConfigurationError
 from shardsdk.kube.api import Api, Fence
 from shardsdk.kube.clock import Clock
 from shardsdk.protocol.objects import GroupResource
-from shardsdk.runtime.cache import Cache
+from shardsdk.runtime.caches import Caches
 from shardsdk.runtime.context import Context
 from shardsdk.runtime.controller import Outcome
+from shardsdk.runtime.drains import Drains
 from shardsdk.runtime.events import EventRecorder
-from shardsdk.runtime.identity import ShardIdentity
+from shardsdk.runtime.identity import Identity, ShardIdentity
 from shardsdk.runtime.metrics import Metrics
-from shardsdk.runtime.sharded import ShardedReconciler, ShardedResource
-from shardsdk.runtime.spec import ControllerSpec, Reconcile, Source
+from shardsdk.runtime.reconciler import Reconciler
+from shardsdk.runtime.sharded import ShardedResource
+from shardsdk.runtime.sources import Watched
+from shardsdk.runtime.spec import ControllerSpec, Reconcile, TaskSpec, Work
 from shardsdk.runtime.threads import Threads
+from shardsdk.runtime.unsharded import UnshardedResource
 
 log = logging.getLogger(__name__)
 
@@ -50,16 +54,24 @@ class Ended(Enum):
 
 
 class Workload:
-    """The controllers of `specs` with all that they need; `run` it once."""
+    """Runs `work` with all that it needs; once.
+
+    `caches` hold the objects of `identity`, `shared` whole resources, which
+    somebody else runs; they are the same for unsharded work.  `api` is what is written through,
+    `fence` what guards it, `component` who Events come from.
+    """
 
     def __init__(
         self,
-        specs: Sequence[ControllerSpec[Any]],
-        identity: ShardIdentity,
+        work: Work,
+        identity: Identity,
         api: Api,
         fence: Fence,
         *,
-        namespace: str | None,
+        caches: Caches,
+        shared: Caches | None,
+        component: str,
+        catches_up: bool = False,
         clock: Clock,
         rng: Random,
         metrics: Metrics,
@@ -67,16 +79,18 @@ class Workload:
         self._identity = identity
         self._api = api
         self._fence = fence
-        self._namespace = namespace
+        self._caches = caches
+        self._shared = shared
+        self._catches_up = catches_up
         self._clock = clock
         self._rng = rng
         self._metrics = metrics
-        self._recorder = EventRecorder(api, identity.ring.ring, clock, rng)
+        self._recorder = EventRecorder(api, component, clock, rng)
         self._threads: Threads | None = None
-        self._caches: dict[GroupResource, Cache[Any]] = {}
-        self._resources: dict[GroupResource, ShardedResource[Any]] = {}
-        self._plain_concurrency = sum(spec.concurrency for spec in specs if not _is_async(spec.function))
-        self._reconcilers = [self._make_reconciler(spec) for spec in specs]
+        self._resources: dict[GroupResource, ShardedResource[Any] | UnshardedResource[Any]] = {}
+        self._tasks = work.tasks
+        self._plain_concurrency = sum(spec.concurrency for spec in work.specs if not _is_async(spec.function))
+        self._reconcilers = [self._make_reconciler(spec) for spec in work.specs]
 
     async def run(self, stop: asyncio.Event, grace_seconds: float) -> Ended:
         """Work until `stop` is set; then running reconciles have `grace_seconds` to end.
@@ -84,30 +98,30 @@ class Workload:
         When it is cancelled, it cancels them and waits until they have ended.
         """
         background: list[asyncio.Task[Any]] = [
-            *(asyncio.create_task(cache.run(), name=f"cache/{name}") for name, cache in self._caches.items()),
-            *(asyncio.create_task(each.drains.run(), name="drains") for each in self._resources.values()),
+            *(asyncio.create_task(drains.run(), name="drains") for drains in self._drains()),
             asyncio.create_task(self._recorder.run(), name="events"),
         ]
+        if self._caches is not self._shared:
+            background.append(asyncio.create_task(self._caches.run(), name="caches"))
         working = [asyncio.create_task(each.run(), name=each.name) for each in self._reconcilers]
+        tasks = [asyncio.create_task(self._run_task(task), name=task.name) for task in self._tasks]
         stopping = asyncio.create_task(stop.wait())
         ended = Ended.STOPPED
         try:
-            done, _ = await asyncio.wait([stopping, *background, *working], return_when=asyncio.FIRST_COMPLETED)
+            everything = [stopping, *background, *working, *tasks]
+            done, _ = await asyncio.wait(everything, return_when=asyncio.FIRST_COMPLETED)
             if stopping not in done:
                 ended = Ended.FAILED
                 _report(done)
             await self._stop_feeding()
-            await asyncio.wait(working, timeout=grace_seconds)
-            for task in working:
-                task.cancel()
-            _, running = await asyncio.wait(working, timeout=CANCEL_SECONDS)
+            running = await _end(working, grace_seconds) | await _end(tasks[::-1], 0.0)
             await self._flush_events()
             return Ended.STUCK if running else ended
         except asyncio.CancelledError:
             await self._stop_feeding()
-            for task in working:
+            for task in (stopping, *working, *tasks):
                 task.cancel()
-            await asyncio.wait(working)
+            await asyncio.wait([stopping, *working, *tasks])
             raise
         finally:
             for task in (stopping, *background):
@@ -116,14 +130,15 @@ class Workload:
             if self._threads:
                 self._threads.close()
 
+    async def _run_task(self, task: TaskSpec) -> None:
+        """A task that has returned is done; one that raised ends the process."""
+        await task.function(self._api)
+        log.info("Task has ended", extra={"task": task.name})
+        await asyncio.Event().wait()
+
     def check_synced(self) -> str | None:
         """Which caches are not complete, and why; `None`: all are."""
-        pending = [
-            f"{name}: {cache.failure or 'first list pending'}"
-            for name, cache in self._caches.items()
-            if not cache.synced
-        ]
-        return "; ".join(pending) or None
+        return self._caches.check_synced()
 
     @property
     def running(self) -> int:
@@ -133,8 +148,11 @@ class Workload:
     async def _stop_feeding(self) -> None:
         for reconciler in self._reconcilers:
             await reconciler.stop()
-        for resource in self._resources.values():
-            await resource.drains.stop()
+        for drains in self._drains():
+            await drains.stop()
+
+    def _drains(self) -> list[Drains]:
+        return [each.drains for each in self._resources.values() if isinstance(each, ShardedResource)]
 
     async def _flush_events(self) -> None:
         with suppress(TimeoutError):
@@ -143,51 +161,48 @@ class Workload:
 
     # -- building -----------------------------------------------------------
 
-    def _make_reconciler(self, spec: ControllerSpec[Any]) -> ShardedReconciler[Any]:
+    def _make_reconciler(self, spec: ControllerSpec[Any]) -> Reconciler[Any]:
         assert spec.function is not None
-        return ShardedReconciler(
+        return Reconciler(
             spec.title,
             self._resource(spec),
             self._make_async(spec.function),
             self._fence,
-            children=[(self._cache(child), child.predicate) for child in spec.children],
+            children=[(self._caches.of(child), child.predicate) for child in spec.children],
+            watched=[
+                Watched(self._shared.of(watch.source), watch.mapping, watch.source.predicate)
+                for watch in spec.watched
+                if self._shared is not None
+            ],
+            sources=spec.sources,
             predicate=spec.main.predicate,
             concurrency=spec.concurrency,
             timeout_seconds=spec.timeout_seconds,
             rate_limit=spec.rate_limit,
+            max_writes=spec.max_writes,
+            catches_up=self._catches_up,
             clock=self._clock,
             rng=self._rng,
             metrics=self._metrics,
             recorder=self._recorder,
         )
 
-    def _resource(self, spec: ControllerSpec[Any]) -> ShardedResource[Any]:
+    def _resource(self, spec: ControllerSpec[Any]) -> ShardedResource[Any] | UnshardedResource[Any]:
         name = spec.main.resource.group_resource
         if name not in self._resources:
-            self._resources[name] = ShardedResource(
-                self._identity,
-                self._cache(spec.main),
-                self._api,
-                clock=self._clock,
-                drain_timeout_seconds=spec.drain_timeout_seconds,
-                metrics=self._metrics,
-            )
+            cache = self._caches.of(spec.main)
+            if isinstance(self._identity, ShardIdentity):
+                self._resources[name] = ShardedResource(
+                    self._identity,
+                    cache,
+                    self._api,
+                    clock=self._clock,
+                    drain_timeout_seconds=spec.drain_timeout_seconds,
+                    metrics=self._metrics,
+                )
+            else:
+                self._resources[name] = UnshardedResource(cache, self._api, clock=self._clock, metrics=self._metrics)
         return self._resources[name]
-
-    def _cache(self, source: Source) -> Cache[Any]:
-        name = source.resource.group_resource
-        if name not in self._caches:
-            self._caches[name] = Cache(
-                self._api,
-                source.resource,
-                clock=self._clock,
-                rng=self._rng,
-                namespace=self._namespace if source.resource.namespaced else None,
-                selector=self._identity.selector(),
-                model=source.model,
-                metadata_only=source.metadata_only,
-            )
-        return self._caches[name]
 
     def _make_async(self, function: Reconcile[Any]) -> Callable[[Context[Any]], Awaitable[Outcome | None]]:
         if _is_async(function):
@@ -197,33 +212,15 @@ class Workload:
         return self._threads.wrap(function)  # type: ignore[arg-type]
 
 
-def check_specs(specs: Sequence[ControllerSpec[Any]]) -> None:
-    """Raises: ConfigurationError when the controllers cannot run together."""
-    titles = [spec.title for spec in specs]
-    seen: dict[GroupResource, Source] = {}
-    limits: dict[GroupResource, float | None] = {}
-    for spec in specs:
-        if spec.function is None:
-            raise ConfigurationError(f"controller {spec.title!r} has no function: call .reconcile(function)")
-        if titles.count(spec.title) > 1:
-            raise ConfigurationError(f"two controllers are called {spec.title!r}: name one by .options(name=…)")
-        limit = limits.setdefault(spec.main.resource.group_resource, spec.drain_timeout_seconds)
-        if limit != spec.drain_timeout_seconds:
-            raise ConfigurationError(
-                f"controllers of {spec.main.resource.group_resource} differ in drain_timeout_seconds: a drain waits for"
-                " all of them, so give them the same"
-            )
-        for source in (spec.main, *spec.children):
-            other = seen.setdefault(source.resource.group_resource, source)
-            if (source.resource, source.model, source.metadata_only) != (
-                other.resource,
-                other.model,
-                other.metadata_only,
-            ):
-                raise ConfigurationError(
-                    f"{source.resource.group_resource} is used with two versions or models: one resource has one cache,"
-                    " so all controllers must use the same"
-                )
+async def _end(tasks: Sequence[asyncio.Task[Any]], grace_seconds: float) -> set[asyncio.Task[Any]]:
+    """Wait for `tasks`, then cancel those that have not ended; gives those that do not end at all."""
+    if not tasks:
+        return set()
+    await asyncio.wait(tasks, timeout=grace_seconds)
+    for task in tasks:
+        task.cancel()
+    _, running = await asyncio.wait(tasks, timeout=CANCEL_SECONDS)
+    return running
 
 
 def _is_async(function: Any) -> bool:
@@ -233,4 +230,4 @@ def _is_async(function: Any) -> bool:
 def _report(done: set[asyncio.Task[Any]]) -> None:
     for task in done:
         error = None if task.cancelled() else task.exception()
-        log.critical("A part of the shard has ended; stopping", extra={"part": task.get_name()}, exc_info=error)
+        log.critical("A part of the manager has ended; stopping", extra={"part": task.get_name()}, exc_info=error)

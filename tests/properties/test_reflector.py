@@ -168,6 +168,8 @@ class Ledger:
                 assert delta.old is not None
                 assert delta.old.metadata.uid == delta.object.metadata.uid
                 del self.known[name]
+            case EventKind.GENERIC:
+                raise AssertionError("nothing has happened")
 
 
 @pytest.mark.parametrize("seed", range(60))

@@ -22,12 +22,11 @@ from shardsdk.kube.fencing import Guard
 from shardsdk.protocol.labels import SHARDER_HOLDER
 from shardsdk.runtime import manager
 from shardsdk.runtime.barrier import Barrier
-from shardsdk.runtime.identity import ShardIdentity
 from shardsdk.runtime.inflight import InFlight
 from shardsdk.runtime.manager import Manager
 from shardsdk.runtime.process import ExitCode
 from shardsdk.runtime.shardlease import ShardLease
-from shardsdk.runtime.workload import Workload
+from shardsdk.runtime.spec import Work
 from tests.simulation.scenarios import Scenario
 
 
@@ -45,15 +44,12 @@ class Bug(Enum):
     NO_BARRIER = "a shard reconciles an owner before it knows its children"
 
 
-async def _hold_warm(shard: Manager, world: manager.World, lease: ShardLease) -> ExitCode:
+async def _hold_warm(shard: Manager, world: manager.World, lease: ShardLease, work: Work) -> ExitCode:
     async with world.connect(lease) as api:
         lease.settle_first(api.writes_settled)
-        workload = Workload(
-            shard._specs, ShardIdentity(lease.ring, lease.name), api, lease.fence,
-            namespace=None, clock=world.clock, rng=world.rng, metrics=shard.metrics,
-        )  # fmt: skip
-        running = [asyncio.ensure_future(cache.run()) for cache in workload._caches.values()]
-        for cache in workload._caches.values():
+        workload = shard._make_sharded(world, lease, api, work)
+        running = [asyncio.ensure_future(cache.run()) for cache in workload._caches]
+        for cache in workload._caches:
             cache.run = asyncio.Event().wait  # type: ignore[method-assign, assignment]
         try:
             async with lease:

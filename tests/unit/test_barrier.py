@@ -118,7 +118,7 @@ async def test_an_owner_seen_to_leave_and_not_to_have_left_waits_again(clock: Vi
         rig.server.delete(CONFIGMAPS, "old", "default")
         rig.child("owner", "new")
         rig.relabel(SECRETS, "owner", shard="shard-1")
-        rig.main._reflector.restart()  # as after a broken watch: a list, which shows no leaving
+        rig.main._reflectors[None].restart()  # as after a broken watch: a list, which shows no leaving
         await clock.sleep(10)
         children.seconds = 0
         rig.nudge(CONFIGMAPS)

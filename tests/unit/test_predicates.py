@@ -15,7 +15,9 @@ from shardsdk.runtime.predicates import (
     generation_changed,
     labels_changed,
     negate,
+    never,
     of_kind,
+    per_kind,
 )
 
 
@@ -51,6 +53,20 @@ def arrival() -> Delta[PartialObject]:
 )
 def test_predicates_compare_old_and_new(predicate: Predicate, delta: Delta[Any], expected: bool) -> None:
     assert predicate(delta) is expected
+
+
+@pytest.mark.parametrize("kind", EventKind)
+def test_each_kind_of_change_may_have_a_predicate_of_its_own(kind: EventKind) -> None:
+    thing = PartialObject(ObjectMeta(name="x"))
+    delta = Delta(kind, thing, thing, initial=False)
+    assert per_kind()(delta)
+    refusing = {
+        EventKind.ADDED: per_kind(added=never),
+        EventKind.MODIFIED: per_kind(modified=never),
+        EventKind.DELETED: per_kind(deleted=never),
+        EventKind.GENERIC: per_kind(generic=never),
+    }
+    assert [each for each, predicate in refusing.items() if not predicate(delta)] == [kind]
 
 
 @pytest.mark.parametrize("predicate", [generation_changed, labels_changed, annotations_changed])

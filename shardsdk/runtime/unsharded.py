@@ -1,0 +1,48 @@
+"""A main resource that nobody shards: every object is reconciled by whoever runs the controller.
+
+That is every replica, or the elected leader (shardsdk/runtime/leading.py).
+Nothing is given away and nothing handed over, so there are no drains and no
+waiting for children of owners that arrive.
+"""
+
+from __future__ import annotations
+
+from typing import Generic, TypeVar
+
+from shardsdk.kube.api import Api
+from shardsdk.kube.clock import Clock
+from shardsdk.runtime.cache import Cache
+from shardsdk.runtime.identity import Unsharded
+from shardsdk.runtime.inflight import InFlight
+from shardsdk.runtime.metrics import Metrics
+from shardsdk.runtime.objects import Request
+from shardsdk.runtime.reconciler import Reconciler
+
+T = TypeVar("T")
+
+
+class UnshardedResource(Generic[T]):
+    """A main resource of unsharded controllers; `api` is what they write through."""
+
+    hands_over = False
+
+    def __init__(self, cache: Cache[T], api: Api, *, clock: Clock, metrics: Metrics | None = None) -> None:
+        self.identity = Unsharded()
+        self.cache = cache
+        self.api = api
+        self.metrics = metrics.shard(str(cache.resource.group_resource)) if metrics else None
+        self.inflight = InFlight(clock)
+        self.reconcilers: list[Reconciler[T]] = []
+
+    def give_away(self, request: Request) -> None:
+        """Never asked: nobody else may have the object."""
+
+
+class Unfenced:
+    """The fence of work that needs no lease: always open."""
+
+    name = "no lease"
+
+    def remaining(self) -> float:
+        """For ever."""
+        return float("inf")

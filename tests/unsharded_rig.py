@@ -1,0 +1,103 @@
+"""Managers without a ring, or with more than their ring's work, in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+from shardsdk.kube.api import Api, Fence
+from shardsdk.protocol.objects import LEASES, PartialObject, Resource
+from shardsdk.runtime.context import Context
+from shardsdk.runtime.leading import Election
+from shardsdk.runtime.manager import Manager, World
+from shardsdk.runtime.process import ExitCode
+from shardsdk.runtime.shardlease import ShardLease
+from shardsdk.testing.leaseserver import Fault
+from shardsdk.testing.memory import MemoryServer
+from shardsdk.testing.memoryapi import MemoryApi
+from shardsdk.testing.virtual import VirtualClock
+from tests.shard_rig import RING, SECRETS
+
+Ctx = Context[PartialObject]
+ELECTION = Election("sweeper", namespace="shards")
+
+
+@dataclass
+class Replica:
+    """One process: its ways to the API server, and how it died."""
+
+    clock: VirtualClock
+    server: MemoryServer
+    number: int
+    apis: list[MemoryApi] = field(default_factory=list)
+    deaths: list[int] = field(default_factory=list)
+    reconciled: list[str] = field(default_factory=list)
+
+    def api(self, fence: Fence | None = None) -> MemoryApi:
+        self.apis.append(MemoryApi(self.server, self.clock, fence=fence))
+        return self.apis[-1]
+
+    def cut_off(self) -> None:
+        for api in self.apis:
+            api.fault = Fault.LOST
+
+    @property
+    def writes(self) -> list[tuple[str, str, str]]:
+        return [write for api in self.apis for write in api.writes if write[1] not in ("leases", "events")]
+
+    def world(self) -> World:
+        @asynccontextmanager
+        async def opened(fence: Fence | None = None) -> AsyncIterator[Api]:
+            yield self.api(fence)
+
+        @asynccontextmanager
+        async def connect(lease: ShardLease) -> AsyncIterator[Api]:
+            yield self.api(lease.fence)
+
+        return World(
+            opened, connect, self.clock, Random(self.number), threaded=False, serve=False, signals=False,
+            die=lambda code, why: self.deaths.append(code), open=opened,
+        )  # fmt: skip
+
+    async def note(self, context: Ctx) -> None:
+        self.reconciled.append(context.request.name)
+
+    def start(self, manager: Manager) -> asyncio.Task[ExitCode]:
+        return asyncio.create_task(manager.run_async(self.world()))
+
+
+@dataclass
+class Cluster:
+    """One API server and the replicas around it."""
+
+    clock: VirtualClock
+    server: MemoryServer = field(default_factory=MemoryServer)
+    replicas: list[Replica] = field(default_factory=list)
+
+    def replica(self) -> Replica:
+        self.replicas.append(Replica(self.clock, self.server, len(self.replicas)))
+        return self.replicas[-1]
+
+    def secret(self, name: str, shard: str | None = None) -> None:
+        labels = {} if shard is None else {RING.shard: shard}
+        self.server.create(SECRETS, {"metadata": {"name": name, "namespace": "default", "labels": labels}})
+
+    def holder(self, name: str = ELECTION.name) -> str:
+        return str(self.server.get(LEASES, name, "shards")["spec"].get("holderIdentity") or "")
+
+    def take(self, name: str) -> None:
+        """Give a Lease to somebody else."""
+        spec = {"holderIdentity": "somebody", "leaseDurationSeconds": 3600}
+        self.server.patch(LEASES, name, "shards", {"spec": spec})
+
+    def names(self, resource: Resource) -> list[str]:
+        return [thing["metadata"]["name"] for thing in self.server.select(resource)]
+
+
+def shard_of_ring(**options: Any) -> Manager:
+    """A manager that is a shard, and may be more."""
+    return Manager(RING.ring, shard="shard-1", namespace="shards", fenced=True, **options)
