@@ -32,6 +32,15 @@ def hostname() -> str:
     return socket.gethostname()
 
 
+def shard_name() -> str:
+    """What a shard is called unless it is told: like its host.  Raises: ConfigurationError."""
+    name = hostname()
+    try:
+        return check_shard_name(name)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"this host's name is no default for the shard's, so give it one: {error}") from error
+
+
 def namespace() -> str | None:
     """The pod's namespace, if the downward API says; `None`: it does not."""
     return os.environ.get("POD_NAMESPACE") or None

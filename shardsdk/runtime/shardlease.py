@@ -104,7 +104,7 @@ class ShardLease:
     ) -> None:
         rng = rng or random.Random()
         self.ring: RingLabels = parse_ring_name(ring)
-        self.name = pod.check_shard_name(name or pod.hostname())
+        self.name = pod.check_shard_name(name) if name else pod.shard_name()
         self.namespace = _choose_namespace(source, namespace)
         self.instance = instance or pod.instance(rng)
         self.timings = timings or LeaseTimings()

@@ -10,6 +10,7 @@ import yaml
 
 from sharder.core.ringspec import parse_ring
 from sharder.rbac import ring_resources, ring_role
+from shardsdk.cli import main
 from tests.chart.helm import CONTROLLER, Documents, Helm, find, merge, select, set_in
 from tests.permissions import read_files, read_permissions
 
@@ -40,6 +41,24 @@ def test_the_examples_permissions_are_those_of_the_sources(example: Documents) -
     granted = read_permissions(example)
 
     assert granted["default/checksum"] == sources["default/checksum"]
+
+
+def test_a_shard_gets_the_role_that_its_command_prints(helm: Helm, capsys: pytest.CaptureFixture[str]) -> None:
+    resources = [
+        {
+            "group": "apps",
+            "resource": "deployments",
+            "controlledResources": [{"group": "apps", "resource": "replicasets"}],
+        },
+        {"group": "", "resource": "secrets", "controlledResources": [{"group": "", "resource": "configmaps"}]},
+    ]
+    rendered = render(helm, {"ring": {"resources": resources}, "rbac": {"rules": []}}, namespace="team")
+    arguments = ["rbac", "--ring", "checksum", "--namespace", "team", "--main", "deployments.apps,secrets"]
+
+    assert main([*arguments, "--controlled", "replicasets.apps,configmaps", "--controlled-verbs", ""]) == 0
+
+    printed = read_permissions(yaml.safe_load_all(capsys.readouterr().out))
+    assert read_permissions(rendered)["team/checksum"] == printed["team/checksum"]
 
 
 def test_the_sharder_gets_the_role_that_its_command_prints(example: Documents) -> None:

@@ -72,10 +72,11 @@ def test_a_shard_needs_no_web_framework(metadata: Message) -> None:
     ]
 
 
-def test_wheel_brings_the_sharder_command(wheel: zipfile.ZipFile) -> None:
+def test_wheel_brings_the_commands(wheel: zipfile.ZipFile) -> None:
     entry = wheel.read(f"controller_sharding-{VERSION}.dist-info/entry_points.txt").decode()
 
     assert "sharder = sharder.cli:main" in entry
+    assert "shardsdk = shardsdk.cli:main" in entry
 
 
 def test_every_locked_dependency_has_hashes_and_no_place() -> None:

@@ -319,6 +319,12 @@ def test_defaults_come_from_the_pod(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (lease.name, lease.namespace, lease.instance) == ("web-0", "team", "uid-7")
 
 
+def test_a_host_whose_name_no_shard_can_have_is_said_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pod, "hostname", lambda: "My_Laptop")
+    with pytest.raises(ConfigurationError, match=r"this host's name .* give it one: 'My_Laptop' .* lower-case"):
+        ShardLease(lambda: None, RING, namespace=NAMESPACE)  # type: ignore[arg-type, return-value]
+
+
 def test_outside_a_pod_each_process_is_an_instance_of_its_own_and_the_namespace_must_be_given(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
