@@ -1,0 +1,1 @@
+"""Adapters for programs built on something else; each needs its extra, such as `controller-sharding[kopf]`."""

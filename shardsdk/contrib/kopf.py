@@ -1,0 +1,286 @@
+"""kopf: makes an existing kopf operator a shard; needs `pip install 'controller-sharding[kopf]'`.
+
+    import handlers                                    # the operator, as `kopf run handlers.py` takes it
+    from shardsdk.contrib.kopf import KopfShard
+
+    KopfShard("my-ring", main=[SECRETS]).run(namespaces=["default"])
+
+Guarantees (tests/integration/test_kopf.py, tests/unit/test_kopf_gate.py):
+
+- kopf watches only this shard's objects: the API server filters by label.
+- A drain is acknowledged when no handler, daemon or timer of that object runs
+  and no write of this shard is under way; until then nobody else begins.
+- Nothing begins without the lease.  When it is lost, handlers are cancelled,
+  kopf's own writes are refused, and the process ends before anyone may take it.
+- An object that another shard gave away is resumed here (`@kopf.on.resume`),
+  and the labels of the ring are no change of the object.
+
+Does not guarantee:
+
+- To fence what handlers write by clients of their own.  Use `shard.api`, or ask
+  `shard.fence`; say `fenced=True` when all of them do.
+- To hurry a handler that runs: a drain waits for it.  Daemons and timers are
+  told to stop, and cancelled after `drain_timeout_seconds`.
+- Anything about admission handlers: they are called in every shard.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Coroutine, Iterator, MutableMapping, Sequence
+from concurrent.futures import Future
+from typing import Any, Final, NoReturn, TypeVar
+
+import kopf
+from kopf._cogs.structs.credentials import Vault
+from kopf._cogs.structs.references import Resource as KopfResource
+from kopf._core.reactor import processing
+from kopf._core.reactor.inventory import ResourceMemories
+
+from shardsdk.contrib.kopf_gate import Gate
+from shardsdk.core.timings import LeaseTimings
+from shardsdk.errors import ConfigurationError, LeaseLost, ShardingError
+from shardsdk.kube.access import load_access
+from shardsdk.kube.api import Fence
+from shardsdk.kube.client import Client
+from shardsdk.kube.relay import Relay
+from shardsdk.protocol.objects import GroupResource, Resource
+from shardsdk.runtime.identity import ShardIdentity
+from shardsdk.runtime.process import ExitCode, die, stop_on_signal
+from shardsdk.runtime.shardlease import ShardLease
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+#: The handlers of these registries are called for objects; each object is one shard's.
+_REGISTRIES: Final = ("_indexing", "_watching", "_spawning", "_changing")
+
+
+class KopfShard:
+    """A shard of `ring` whose work is a kopf operator; `run` it instead of `kopf run`.
+
+    `main` and `controlled` are the ring's resources that have handlers.
+    `shard`, `namespace`, `timings` and `restart_grace_seconds` are `ShardLease`'s.
+    `fenced`: promise in the lease that everything the handlers write is fenced.
+    """
+
+    def __init__(
+        self,
+        ring: str,
+        *,
+        main: Sequence[Resource],
+        controlled: Sequence[Resource] = (),
+        shard: str | None = None,
+        namespace: str | None = None,
+        kubeconfig: str | None = None,
+        context: str | None = None,
+        timings: LeaseTimings | None = None,
+        fenced: bool = False,
+        restart_grace_seconds: int = 0,
+        drain_timeout_seconds: float | None = None,
+    ) -> None:
+        self.ring = ring
+        self._main = tuple(main)
+        self._controlled = tuple(controlled)
+        self._options: dict[str, Any] = {
+            "name": shard,
+            "namespace": namespace,
+            "timings": timings,
+            "fenced": fenced,
+            "restart_grace_seconds": restart_grace_seconds,
+        }
+        self._kubeconfig = kubeconfig
+        self._context = context
+        self._drain_timeout_seconds = drain_timeout_seconds
+        self._lease: ShardLease | None = None
+        self._api: Client | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._working = False
+
+    # -- for handlers ------------------------------------------------------------
+
+    @property
+    def name(self) -> str:
+        """This shard's name."""
+        return self._held().name
+
+    @property
+    def fence(self) -> Fence:
+        """What to ask before a write through a client of one's own: `remaining()` seconds are left for it."""
+        return self._held().fence
+
+    @property
+    def api(self) -> Client:
+        """A client whose writes are refused once the lease has run out; for async handlers."""
+        self._held()
+        assert self._api is not None
+        return self._api
+
+    def call(self, work: Coroutine[Any, Any, T]) -> T:
+        """Await something on the operator's loop, such as a call of `api`; for plain handlers, which run in threads."""
+        self._held()
+        assert self._loop is not None
+        waiting: Future[T] = asyncio.run_coroutine_threadsafe(work, self._loop)
+        return waiting.result()
+
+    def label(self, *children: MutableMapping[str, Any]) -> None:
+        """Make new objects of a controlled resource this shard's, so that it sees them at once."""
+        lease = self._held()
+        for child in children:
+            child.setdefault("metadata", {}).setdefault("labels", {})[lease.ring.shard] = lease.name
+
+    def _held(self) -> ShardLease:
+        if self._lease is None or not self._working:
+            raise RuntimeError("the shard does not work yet; use it inside a handler")
+        return self._lease
+
+    # -- the process -------------------------------------------------------------
+
+    def run(self, **operator: Any) -> NoReturn:
+        """Be the process: hold the lease and run the operator.  Raises: SystemExit with an `ExitCode`.
+
+        `operator` is what `kopf.operator` takes, such as `namespaces`, `clusterwide`, `liveness_endpoint`.
+        """
+        with asyncio.Runner() as runner:
+            code = runner.run(self.run_async(**operator))
+            if code is ExitCode.LEASE_LOST:
+                die(code, "the lease is lost")  # whatever threads still do
+        raise SystemExit(int(code))
+
+    async def run_async(self, **operator: Any) -> ExitCode:
+        """The same inside an event loop; returns the exit code instead of exiting."""
+        try:
+            registry = operator.setdefault("registry", kopf.get_default_registry())
+            self._check_handlers(registry)
+            access = await load_access(self._kubeconfig, self._context)
+            lease = self._lease = ShardLease(access, self.ring, **self._options, on_deadline=_die)
+            with self._stop_while_waiting():
+                async with lease, lease.client() as api, Relay(access, [lease.fence]) as session:
+                    self._api = api
+                    lease.settle_first(session.writes_settled)
+                    await self._operate(lease, api, session, operator)
+        except ConfigurationError as error:
+            log.critical("The shard cannot run: %s", error)
+            return ExitCode.CONFIGURATION
+        except LeaseLost as error:
+            log.critical("The shard ends: %s", error)
+            return ExitCode.LEASE_LOST
+        except asyncio.CancelledError:
+            if self._working:
+                raise
+            return ExitCode.OK
+        except ShardingError as error:
+            log.critical("The shard cannot go on: %s", error)
+            return ExitCode.FAILED
+        except Exception:
+            log.critical("The operator has failed", exc_info=True)
+            return ExitCode.FAILED
+        return ExitCode.OK
+
+    async def _operate(self, lease: ShardLease, api: Client, session: Relay, operator: dict[str, Any]) -> None:
+        identity = ShardIdentity(lease.ring, lease.name)
+        memories = ResourceMemories()
+
+        async def settle() -> None:
+            await session.writes_settled()
+            await api.writes_settled()
+
+        gate = Gate(
+            processing.process_resource_event,
+            identity,
+            api,
+            lease,
+            settle=settle,
+            main=frozenset(each.group_resource for each in self._main),
+            controlled=frozenset(each.group_resource for each in self._controlled),
+            memories=memories,
+            drain_timeout_seconds=self._drain_timeout_seconds,
+        )
+        kopf.on.startup(id="shardsdk", registry=operator["registry"])(self._prepare)
+        self._loop, self._working = asyncio.get_running_loop(), True
+        watching = asyncio.create_task(gate.stop_when_lost(), name="shardsdk/lost")
+        await asyncio.sleep(0)
+        existing = asyncio.all_tasks()
+        vault = Vault({"shardsdk": _credentials(api, session)})
+        try:
+            with _in_place_of_kopfs_own(gate):
+                tasks = await kopf.spawn_tasks(memories=memories, vault=vault, standalone=True, **operator)
+            log.info("Shard is working", extra={"ring": self.ring, "shard": lease.name})
+            await kopf.run_tasks(tasks, ignored=existing)
+        finally:
+            watching.cancel()
+
+    async def _prepare(self, settings: kopf.OperatorSettings, **_: Any) -> None:
+        """The last of the startup handlers: whatever the others have set, kopf watches only what is this shard's."""
+        lease = self._held()
+        settings.watching.label_selectors[self._shares] = f"{lease.ring.shard}={lease.name}"
+        for label in (lease.ring.shard, lease.ring.drain):
+            settings.persistence.diffbase_storage.ignored_fields.append(("metadata", "labels", label))
+
+    def _shares(self, resource: KopfResource) -> bool:
+        """Whether the ring shares this resource."""
+        return _name_of(resource) in {each.group_resource for each in (*self._main, *self._controlled)}
+
+    def _check_handlers(self, registry: Any) -> None:
+        """Raises: ConfigurationError for a handler that would be called in every shard."""
+        shared = [_as_kopf_knows(each) for each in (*self._main, *self._controlled)]
+        for name in _REGISTRIES:
+            for handler in getattr(registry, name).get_all_handlers():
+                if handler.selector is not None and not any(handler.selector.check(each) for each in shared):
+                    raise ConfigurationError(
+                        f"handler {handler.id!r} is for {handler.selector}, which is neither in `main` nor in"
+                        " `controlled`: every shard would call it for every object. Add the resource there and to the"
+                        " ring, name it by its plural, or run that handler in an operator of its own"
+                    )
+
+    @contextlib.contextmanager
+    def _stop_while_waiting(self) -> Iterator[None]:
+        """Until kopf takes over the signals, one of them ends the wait for the lease."""
+        task = asyncio.current_task()
+        assert task is not None
+
+        def stop() -> None:
+            task.cancel()
+
+        with stop_on_signal(stop):
+            yield
+
+
+def _die() -> None:
+    die(ExitCode.LEASE_LOST, "the lease is lost and handlers still run")
+
+
+def _name_of(resource: KopfResource) -> GroupResource:
+    return GroupResource(resource.group, resource.plural)
+
+
+def _as_kopf_knows(resource: Resource) -> KopfResource:
+    return KopfResource(
+        resource.group,
+        resource.version,
+        resource.plural,
+        kind=resource.kind,
+        singular=resource.kind.lower(),
+        namespaced=resource.namespaced,
+    )
+
+
+def _credentials(api: Client, session: Any) -> kopf.AiohttpSession:
+    """Our session, which kopf takes for one of aiohttp's: it asks for `request`, `headers`, `closed` and `close`."""
+    access = api.access
+    return kopf.AiohttpSession(aiohttp_session=session, server=access.host, default_namespace=access.namespace)
+
+
+@contextlib.contextmanager
+def _in_place_of_kopfs_own(gate: Gate) -> Iterator[None]:
+    """Have the operator that is made meanwhile send each event through `gate`."""
+    names, name = vars(processing), "process_resource_event"
+    before = names[name]
+    names[name] = gate
+    try:
+        yield
+    finally:
+        names[name] = before

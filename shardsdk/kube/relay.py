@@ -1,0 +1,152 @@
+"""An HTTP session for a program that brings its own Kubernetes client: credentials, TLS and fences are ours.
+
+    async with Relay(access, [lease.fence]) as session:
+        lease.settle_first(session.writes_settled)
+        response = await session.request("patch", url, json=body, headers=…)
+
+Does: answer with aiohttp's responses, whatever their status, as an
+`aiohttp.ClientSession` would; ask the fences about every write as its bytes
+go.  Refuses: to retry, and to show a 401: the identity is renewed once, and a
+second refusal is a lost connection to the foreign client, which then does not
+look for credentials of its own, past the fences.
+"""
+
+from __future__ import annotations
+
+import json as jsonlib
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Self
+
+import aiohttp
+from yarl import URL
+
+from shardsdk.errors import ShardingError
+from shardsdk.kube.access import Access
+from shardsdk.kube.api import Fence
+from shardsdk.kube.clock import Clock, SystemClock
+from shardsdk.kube.fencing import GUARD, Guard, GuardedRequest, Ledger, SentTooLate
+from shardsdk.kube.transport import CONNECT_SECONDS, KEEPALIVE_SECONDS, REQUEST_SECONDS, SEND_ATTEMPTS
+from shardsdk.version import VERSION
+
+_WRITES: Final = frozenset({"POST", "PUT", "PATCH", "DELETE"})
+_UNAUTHORIZED: Final = 401
+#: Behind these answers etcd may still have the write in hand.
+_SERVER_ERRORS: Final = 500
+
+
+class Relay:
+    """A session to the API server of `access` on the running loop; every write is fenced by all of `fences`."""
+
+    def __init__(
+        self, access: Access, fences: Sequence[Fence] = (), *, user_agent: str = "", clock: Clock | None = None
+    ) -> None:
+        self.access = access
+        #: Sent with every request; the foreign client may add its own.
+        self.headers: dict[str, str] = {"User-Agent": user_agent or f"controller-sharding/{VERSION}"}
+        self._fences = tuple(fences)
+        self._clock = clock or SystemClock()
+        self._ledger = Ledger(self._clock)
+        self._session: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> Self:
+        connector = aiohttp.TCPConnector(limit=0, ssl=self.access.ssl, keepalive_timeout=KEEPALIVE_SECONDS)
+        self._session = self.access.open_session(
+            connector,
+            request_class=GuardedRequest,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS),
+        )
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close it; twice is once."""
+        session, self._session = self._session, None
+        if session is not None:
+            connector = session.connector
+            await session.close()
+            if connector is not None:
+                await connector.close()
+
+    @property
+    def closed(self) -> bool:
+        """Whether it is not open."""
+        return self._session is None
+
+    async def writes_settled(self) -> None:
+        """Return once every write sent so far is answered, or can no longer be executed."""
+        await self._ledger.settled()
+
+    async def request(
+        self,
+        method: str,
+        url: str,
+        *,
+        json: object | None = None,
+        headers: Mapping[str, str] | None = None,
+        timeout: aiohttp.ClientTimeout | None = None,
+    ) -> aiohttp.ClientResponse:
+        """The response, its body unread; the caller closes it.
+
+        Raises: FenceClosed (nothing was sent), aiohttp.ClientError.
+        """
+        guard = None
+        if method.upper() in _WRITES:
+            guard = Guard(self._fences, REQUEST_SECONDS, self._clock, self._ledger)
+        for _ in range(2):
+            credentials = await self.access.headers()
+            sent = {**self.headers, **(headers or {}), **credentials}
+            response = await self._send(guard, method, url, sent, json, timeout)
+            if guard is not None and response.status < _SERVER_ERRORS:
+                self._ledger.answered(guard)
+            if response.status != _UNAUTHORIZED:
+                return response
+            response.close()
+            if not await self.access.credentials.renew(credentials.get("Authorization")):
+                break
+        raise aiohttp.ClientConnectionError(
+            f"{method} {url}: the API server does not accept the identity from {self.access.origin}"
+        )
+
+    async def _send(
+        self,
+        guard: Guard | None,
+        method: str,
+        url: str,
+        headers: Mapping[str, str],
+        body: object | None,
+        timeout: aiohttp.ClientTimeout | None,
+    ) -> aiohttp.ClientResponse:
+        options: dict[str, Any] = dict(self.access.request_options)
+        if timeout is not None:
+            options["timeout"] = timeout
+        if body is not None or guard is not None:
+            # A guarded request has a body in any case: that is where it is asked for the last time.
+            options["data"] = jsonlib.dumps({} if body is None else body).encode()
+            headers = {"Content-Type": "application/json", **headers}
+        for _ in range(SEND_ATTEMPTS):
+            if guard is not None:
+                guard.reset()
+            token = GUARD.set(guard)
+            try:
+                if self._session is None:
+                    raise aiohttp.ClientConnectionError("the session is closed")
+                response = await self._session.request(
+                    method.upper(), URL(url), headers=headers, allow_redirects=False, **options
+                )
+            except (aiohttp.ClientError, OSError, ShardingError):
+                refused = None if guard is None else guard.refused
+                if isinstance(refused, SentTooLate):
+                    continue
+                if refused is not None:
+                    raise refused from None
+                raise
+            finally:
+                GUARD.reset(token)
+            if guard is not None and not guard.sent:
+                response.close()
+                raise RuntimeError("a write passed its fence unasked: this version of aiohttp does not fit")
+            return response
+        raise aiohttp.ClientConnectionError(f"not sent, the event loop was held up {SEND_ATTEMPTS} times")

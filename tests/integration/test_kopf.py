@@ -1,0 +1,160 @@
+"""Real kopf operators as shards: a real sharder places their objects, under the rights of rbac/shard.yaml."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from shardsdk.runtime.process import ExitCode
+from tests.integration.harness import Stage
+from tests.integration.programs import Program, Programs, overlaps, programs_on, read_spans, until
+from tests.integration.world import Ring
+
+CONFIGMAPS = "v1/configmaps"
+LEASES = "coordination.k8s.io/v1/leases"
+FINALIZER = "example.com/kopf"
+
+
+class Operators:
+    """kopf shards of one ring, with their chronicle."""
+
+    def __init__(self, programs: Programs, ring: Ring) -> None:
+        self.programs = programs
+        self.ring = ring
+        self.chronicle = programs.folder / "chronicle"
+        self.chronicle.touch()
+        self.gate = programs.folder / "gate"
+
+    async def start(self, name: str) -> Program:
+        module = ("-m", "tests.integration.kopf_operator")
+        return await self.programs.start(name, *module, self.ring.name, name, str(self.chronicle), str(self.gate))
+
+    async def until_worked_on(self, places: dict[str, str | None]) -> None:
+        """Wait until each object's handler and timer have run on its shard."""
+        for name, shard in places.items():
+            await self.ring.until(f"{name}-{shard}", lambda child: True, CONFIGMAPS)
+            await until(lambda name=name, shard=shard: self.work_of(name, shard) > 1)  # type: ignore[misc]
+
+    def work_of(self, name: str, shard: str | None) -> int:
+        return sum(each.thing == name and each.shard == shard for each in read_spans(self.chronicle))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+async def test_kopf_operators_share_objects_hand_them_over_without_overlap_and_survive_a_kill(
+    stage: Stage, tmp_path: Path
+) -> None:
+    ring = await stage.ring()
+    async with programs_on(stage, tmp_path) as programs:
+        operators = Operators(programs, ring)
+        one, two = await operators.start("one"), await operators.start("two")
+        await stage.sharder()
+        await ring.in_place({"one", "two"}, timeout=60)
+        for name in ring.pick_names(4, {"one", "two", "three"}):
+            await ring.create(name=name)
+        await ring.in_place({"one", "two"})
+        before = await ring.shards_of()
+        assert set(before.values()) == {"one", "two"}
+        await operators.until_worked_on(before)
+        for name in before:
+            assert operators.work_of(name, {"one": "two", "two": "one"}[str(before[name])]) == 0
+
+        await operators.start("three")
+        await ring.in_place({"one", "two", "three"}, timeout=60)
+        after = await ring.shards_of()
+        moved = {name: shard for name, shard in after.items() if shard != before[name]}
+        assert len(moved) == 4
+        assert set(moved.values()) == {"three"}
+        await operators.until_worked_on(moved)
+        assert overlaps(read_spans(operators.chronicle)) == []
+
+        two.process.kill()
+        await ring.in_place({"one", "three"}, timeout=60)
+        await operators.until_worked_on(await ring.shards_of())
+        assert overlaps(read_spans(operators.chronicle)) == []
+
+        assert await one.stop() == ExitCode.OK
+        lease = await stage.admin.get(LEASES, "one", stage.namespace)
+        assert lease["spec"].get("holderIdentity") != "one"
+        await ring.in_place({"three"}, timeout=60)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+async def test_a_drain_waits_for_the_handler_and_the_daemons_and_keeps_finalizer_and_history(
+    stage: Stage, tmp_path: Path
+) -> None:
+    ring = await stage.ring()
+    shard, drain = ring.labels
+    async with programs_on(stage, tmp_path) as programs:
+        operators = Operators(programs, ring)
+        await operators.start("one")
+        await ring.create(name="busy", labels={shard: "one"})
+        await ring.create(name="idle", labels={shard: "one"})
+        await until(lambda: operators.work_of("busy", "one") > 1)
+        await operators.until_worked_on({"idle": "one"})
+        for name in ("busy", "idle"):
+            await stage.admin.patch("v1/secrets", name, {"metadata": {"labels": {drain: "true"}}}, stage.namespace)
+        given = await ring.until_on("idle", None)
+        assert given["metadata"]["finalizers"] == [FINALIZER]
+        assert all(each.end is not None for each in read_spans(operators.chronicle) if each.thing == "idle")
+        assert ring.where(await stage.admin.get("v1/secrets", "busy", stage.namespace)) == "one*"
+        assert await stage.admin.find(CONFIGMAPS, "busy-one", stage.namespace) is None
+
+        operators.gate.touch()
+        given = await ring.until_on("busy", None)
+        child = await stage.admin.get(CONFIGMAPS, "busy-one", stage.namespace)
+        assert int(child["metadata"]["resourceVersion"]) < int(given["metadata"]["resourceVersion"])
+        assert child["metadata"]["labels"][shard] == "one"
+        spans = len(read_spans(operators.chronicle))
+
+        # Another shard takes it up: for kopf that is no new object and no change, but a start.
+        two = await operators.start("two")
+        await two.until_it_says("Shard is working")
+        await stage.admin.patch("v1/secrets", "idle", {"metadata": {"labels": {shard: "two"}}}, stage.namespace)
+        await two.until_it_says("handles idle: resume")
+        assert "handles idle: update" not in two.log.read_text()
+        assert all(each.shard == "two" for each in read_spans(operators.chronicle)[spans:])
+        assert overlaps(read_spans(operators.chronicle)) == []
+
+
+@pytest.mark.timeout(120)
+async def test_a_lost_lease_ends_the_operator_without_a_further_write(stage: Stage, tmp_path: Path) -> None:
+    ring = await stage.ring()
+    shard, _ = ring.labels
+    async with programs_on(stage, tmp_path) as programs:
+        operators = Operators(programs, ring)
+        one = await operators.start("one")
+        await ring.create(name="busy", labels={shard: "one"})
+        await until(lambda: operators.work_of("busy", "one") > 1)
+        taken = {"spec": {"holderIdentity": "shardlease-controller", "leaseDurationSeconds": 60}}
+        await stage.admin.patch(LEASES, "one", taken, stage.namespace)
+        assert await one.exit_code() == ExitCode.LEASE_LOST
+        operators.gate.touch()
+        assert await stage.admin.find(CONFIGMAPS, "busy-one", stage.namespace) is None
+
+        # Its next process waits for the lease, and can be stopped while it does.
+        again = await operators.start("one")
+        await again.until_it_says("held by shardlease-controller")
+        assert await again.stop() == ExitCode.OK
+
+
+async def test_a_handler_for_what_the_ring_does_not_share_is_refused_at_the_start(stage: Stage, tmp_path: Path) -> None:
+    await stage.ring()
+    operator = tmp_path / "for_pods.py"
+    operator.write_text(
+        "import kopf\n"
+        "from shardsdk import Resource\n"
+        "from shardsdk.contrib.kopf import KopfShard\n"
+        "@kopf.on.create('pods')\n"
+        "def handle(**_): pass\n"
+        "secrets = Resource('', 'v1', 'secrets', 'Secret')\n"
+        "KopfShard('any', main=[secrets], shard='one').run(clusterwide=True)\n"
+    )
+    async with programs_on(stage, tmp_path) as programs:
+        program = await programs.start("one", str(operator))
+        assert await program.exit_code() == ExitCode.CONFIGURATION
+        said = program.log.read_text()
+        assert "neither in `main` nor in `controlled`" in said
+        assert "Traceback" not in said
