@@ -13,9 +13,8 @@ import argparse
 import logging
 import os
 import sys
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from enum import IntEnum
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from shardsdk.errors import ConfigurationError, NotFound, ShardingError
@@ -32,8 +31,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: A manifest has a few kilobytes; more is some other file.
-MAX_MANIFEST_BYTES: Final = 4 * 1024 * 1024
 _EXTRA: Final = frozenset({"cryptography", "fastapi", "httptools", "pydantic", "uvicorn", "uvloop", "xxhash", "yaml"})
 
 
@@ -175,10 +172,11 @@ def _tell_without_effect(loaded: Loaded) -> None:
 def _print_roles(options: argparse.Namespace) -> None:
     import yaml
 
+    from sharder.manifests import read_rings
     from sharder.rbac import ring_resources, ring_role
 
     if options.filename is not None:
-        rings = _read_rings(options.filename)
+        rings = read_rings(options.filename)
     else:
         import asyncio
 
@@ -191,40 +189,6 @@ def _print_roles(options: argparse.Namespace) -> None:
     ]
     sys.stdout.write(yaml.safe_dump_all(documents, sort_keys=False))
     sys.stdout.flush()
-
-
-def _read_rings(filename: str) -> list[RingSpec]:
-    """The rings in a manifest; everything else in it is passed over."""
-    import yaml
-
-    from sharder.core.ringspec import parse_ring
-
-    source = "standard input" if filename == "-" else filename
-    try:
-        documents = list(yaml.safe_load_all(_read_manifest(filename)))
-    except OSError as error:
-        raise ConfigurationError(f"cannot read {source}: {error.strerror}; check -f") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"{source} is not YAML: {' '.join(str(error).split())}") from error
-    rings = [document for document in _flatten(documents) if document.get("kind") == "ClusterRing"]
-    if not rings:
-        raise ConfigurationError(f"{source} holds no ClusterRing; pass the manifest that you apply to the cluster")
-    return [parse_ring(ring) for ring in rings]
-
-
-def _read_manifest(filename: str) -> str:
-    if filename == "-":
-        return sys.stdin.read(MAX_MANIFEST_BYTES)
-    with Path(filename).open(encoding="utf-8") as file:
-        return file.read(MAX_MANIFEST_BYTES)
-
-
-def _flatten(documents: Iterable[Any]) -> Iterator[dict[str, Any]]:
-    """Objects, also those inside a List as `kubectl get -o yaml` prints it."""
-    for document in documents:
-        if isinstance(document, dict):
-            items = document.get("items")
-            yield from _flatten(items) if isinstance(items, list) else [document]
 
 
 async def _fetch_ring(name: str, kubeconfig: str | None) -> RingSpec:

@@ -29,6 +29,7 @@ PLANTED = {
     "shardsdk/kube/planted.py": ["import shardsdk.core", "import shardsdk.runtime", "import sharder"],
     "shardsdk/runtime/planted.py": ["import sharder.core", "import kubernetes.aio"],
     "sharder/controllers/planted.py": ["import sharder.webhook", "import shardsdk.core.guard", "import kubernetes"],
+    "sharder/kubectl/planted.py": ["import sharder.controllers", "import sharder.config", "import shardsdk.runtime"],
     "sharder/webhook/planted.py": ["import sharder.controllers", "import sharder.service"],
 }
 

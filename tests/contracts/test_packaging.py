@@ -79,6 +79,19 @@ def test_wheel_brings_the_commands(wheel: zipfile.ZipFile) -> None:
     assert "shardsdk = shardsdk.cli:main" in entry
 
 
+def test_wheel_brings_the_kubectl_plugin_under_the_names_that_kubectl_looks_for(wheel: zipfile.ZipFile) -> None:
+    entry = wheel.read(f"controller_sharding-{VERSION}.dist-info/entry_points.txt").decode()
+
+    assert "kubectl-sharding = sharder.kubectl.cli:main" in entry
+    assert "kubectl_complete-sharding = sharder.kubectl.completion:main" in entry
+
+
+def test_plugin_needs_a_part_of_what_the_service_needs() -> None:
+    extras = PROJECT["project"]["optional-dependencies"]
+
+    assert set(extras["kubectl"]) < set(extras["sharder"])
+
+
 def test_every_locked_dependency_has_hashes_and_no_place() -> None:
     entries = re.split(r"\n(?=\S)", LOCK)
     packages = [entry for entry in entries if not entry.startswith("#")]
@@ -93,6 +106,7 @@ def test_lock_names_everything_that_the_project_asks_for() -> None:
     wanted = [
         *project["dependencies"],
         *project["optional-dependencies"]["sharder"],
+        *project["optional-dependencies"]["kubectl"],
         *PROJECT["dependency-groups"]["dev"],
     ]
     locked = set(re.findall(r"^([a-z0-9-]+)==", LOCK, re.MULTILINE))

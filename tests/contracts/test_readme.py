@@ -137,6 +137,7 @@ def make_tools(folder: Path) -> Path:
         "kube-controller-manager": binaries.kube_controller_manager,
         "kubectl": binaries.kubectl,
         "sharder": (sys.executable, "-m", "sharder"),
+        "kubectl-sharding": (sys.executable, "-m", "sharder.kubectl"),
         "python": (sys.executable,),
     }.items():
         tool = folder / name

@@ -1,0 +1,130 @@
+"""The command line of `kubectl sharding`, also for those who complete it.
+
+Refuses: to import what a command needs; `--help` and completion are to be quick.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import Final
+
+from shardsdk.protocol.labels import SHARDER_SERVICE_ACCOUNT, SYSTEM_NAMESPACE
+
+OUTPUTS: Final = ("wide", "json", "yaml")
+COLOURS: Final = ("auto", "always", "never")
+#: Between two refreshes of `status --watch`, at least.
+INTERVAL_SECONDS: Final = 2.0
+
+_EXITS: Final = (
+    "Exit codes: 0 all in order, 1 something is wrong, 2 wrong arguments or configuration, 3 it could not be found"
+    " out (no answer, or not permitted)."
+)
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """The parser for everything."""
+    parser = argparse.ArgumentParser(
+        prog="kubectl sharding",
+        description="Shows where the objects of ClusterRings are, why, and what is wrong.",
+        epilog=_EXITS,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="store_true", help="print the version")
+    _add_common(parser, default=None)
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
+    _add_status(commands)
+    _add_rbac(commands)
+    return parser
+
+
+def _add_status(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    status = _command(
+        commands,
+        "status",
+        "shards, leases, objects per shard, and what is not in its place",
+        "Shows a ring, or all. Ends with 0 when a ring is ready and every object is on the shard where it belongs.",
+        "look at objects of this namespace only",
+    )
+    status.add_argument("ring", nargs="?", metavar="RING", help="name of a ClusterRing (default: all of them)")
+    status.add_argument("-w", "--watch", action="store_true", help="go on showing it until Ctrl-C")
+    status.add_argument(
+        "--interval",
+        type=_parse_seconds,
+        default=INTERVAL_SECONDS,
+        metavar="SECONDS",
+        help="between two refreshes (default: %(default)g; longer where reading takes long)",
+    )
+    _add_output(status, OUTPUTS)
+
+
+def _add_rbac(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    rbac = _command(
+        commands,
+        "rbac",
+        "print the ClusterRole and binding that let the sharder place a ring's objects",
+        "Prints manifests; pipe them to `kubectl apply -f -`.",
+        None,
+    )
+    source = rbac.add_mutually_exclusive_group(required=True)
+    source.add_argument("ring", nargs="?", metavar="RING", help="name of a ClusterRing in the cluster")
+    source.add_argument("-f", "--filename", metavar="FILE", help="manifest with ClusterRings; `-`: standard input")
+    _add_account(rbac)
+    _add_output(rbac, ("json", "yaml"))
+
+
+def _command(
+    commands: argparse._SubParsersAction[argparse.ArgumentParser],
+    name: str,
+    short: str,
+    long: str,
+    namespace: str | None,
+) -> argparse.ArgumentParser:
+    made = commands.add_parser(name, help=short, description=long, epilog=_EXITS, allow_abbrev=False)
+    # A subcommand's own default would overwrite what stood before it.
+    _add_common(made, default=argparse.SUPPRESS, namespace=namespace)
+    return made
+
+
+def _add_common(parser: argparse.ArgumentParser, default: str | None, namespace: str | None = "the namespace") -> None:
+    where = "default: $KUBECONFIG, the pod's ServiceAccount, ~/.kube/config"
+    parser.add_argument("--kubeconfig", metavar="FILE", default=default, help=f"how to reach the API server ({where})")
+    parser.add_argument("--context", metavar="NAME", default=default, help="another context than the current one")
+    shown = argparse.SUPPRESS if namespace is None else namespace
+    parser.add_argument("-n", "--namespace", metavar="NAMESPACE", default=default, help=shown)
+    parser.add_argument(
+        "--color",
+        choices=COLOURS,
+        default=default or "auto",
+        help="colours: on terminals (auto, unless NO_COLOR is set), always or never",
+    )
+
+
+def _add_account(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--service-account",
+        metavar="NAMESPACE/NAME",
+        type=_parse_account,
+        default=(SYSTEM_NAMESPACE, SHARDER_SERVICE_ACCOUNT),
+        help=f"the sharder's identity (default: {SYSTEM_NAMESPACE}/{SHARDER_SERVICE_ACCOUNT})",
+    )
+
+
+def _add_output(parser: argparse.ArgumentParser, forms: tuple[str, ...]) -> None:
+    parser.add_argument("-o", "--output", choices=forms, default=None, help="instead of text for people")
+
+
+def _parse_account(text: str) -> tuple[str, str]:
+    namespace, _, name = text.partition("/")
+    if not namespace or not name or "/" in name:
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAMESPACE/NAME, as in {SYSTEM_NAMESPACE}/sharder")
+    return namespace, name
+
+
+def _parse_seconds(text: str) -> float:
+    try:
+        seconds = float(text.removesuffix("s"))
+    except ValueError:
+        seconds = 0.0
+    if not 0.1 <= seconds <= 3600:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds between 0.1 and 3600")
+    return seconds

@@ -1,0 +1,159 @@
+"""Counts a ring's objects while they stream by.
+
+Does: count per resource and shard, and tell objects that are not where they
+should be from those that are, by the same functions as the sharder.  Refuses: to
+keep objects.  Where a controlled object should be depends on its owner's label;
+only owners that are not where the hash puts them are remembered, and those are
+few (at most MAX_DISPLACED, beyond that misplaced children are not counted).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+
+from sharder.core.keys import controlled_key, resource_key
+from sharder.core.membership import Membership
+from sharder.core.ringspec import Role, Subject
+from shardsdk.protocol.labels import RingLabels
+from shardsdk.protocol.objects import OwnerReference
+
+#: Owners away from their place that are remembered, at some 200 bytes each.
+MAX_DISPLACED: Final = 100_000
+#: Objects that are named for each trouble; the rest is only counted.
+MAX_EXAMPLES: Final = 5
+
+#: Whether objects of a namespace (empty: cluster-scoped) belong to the ring; None: nobody knows.
+Covers = Callable[[str], bool | None]
+
+
+class Trouble(StrEnum):
+    """What can be wrong with where an object is."""
+
+    UNASSIGNED = "unassigned"
+    STRANDED = "stranded"
+    DRAINING = "draining"
+    MISPLACED = "misplaced"
+    LEAVING = "leaving"
+
+
+class GlimpsedMeta(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """The part of `metadata` that counting reads."""
+
+    name: str = ""
+    namespace: str = ""
+    labels: dict[str, str] | None = None
+    owner_references: list[OwnerReference] | None = None
+
+
+class Glimpsed(msgspec.Struct, frozen=True, gc=False):
+    """An object, seen once and forgotten."""
+
+    metadata: GlimpsedMeta
+
+
+@dataclass(slots=True)
+class Tally:
+    """What was counted of one resource.
+
+    `by_shard`: objects by shard label, draining ones included.  `unjudged`: without
+    label, in a namespace of which nobody knows whether it belongs to the ring.
+    `retired`: the ring lists the resource no longer.
+    """
+
+    subject: Subject
+    retired: bool = False
+    by_shard: Counter[str] = field(default_factory=Counter)
+    draining: Counter[str] = field(default_factory=Counter)
+    troubles: Counter[Trouble] = field(default_factory=Counter)
+    examples: dict[Trouble, list[str]] = field(default_factory=dict)
+    unjudged: int = 0
+
+    def note(self, trouble: Trouble, meta: GlimpsedMeta) -> None:
+        """Count an object that is in trouble, and name some."""
+        self.troubles[trouble] += 1
+        named = self.examples.setdefault(trouble, [])
+        if len(named) < MAX_EXAMPLES:
+            named.append(f"{meta.namespace}/{meta.name}" if meta.namespace else meta.name)
+
+
+@dataclass(slots=True)
+class Census:
+    """Counts the objects of one ring; give main resources before those they control.
+
+    `membership` None: nothing is known of the shards, so nothing is judged by them.
+    """
+
+    labels: RingLabels
+    membership: Membership | None
+    covers: Covers
+    #: Ring key -> label of owners that are not where the hash puts them.
+    _displaced: dict[str, str | None] = field(default_factory=dict)
+    _uncounted: bool = False
+
+    @property
+    def overfull(self) -> bool:
+        """Whether so much is displaced that misplaced children were not counted."""
+        return self._uncounted
+
+    def add(self, tally: Tally, meta: GlimpsedMeta) -> None:
+        """Count one object into `tally`."""
+        labels = meta.labels or {}
+        shard = labels.get(self.labels.shard)
+        if shard is not None:
+            tally.by_shard[shard] += 1
+            if self.labels.drain in labels:
+                tally.draining[shard] += 1
+                tally.note(Trouble.DRAINING, meta)
+        key = self._key(tally.subject, meta)
+        covered = self.covers(meta.namespace)
+        if tally.retired or key is None or covered is False:
+            if shard is not None:
+                tally.note(Trouble.LEAVING, meta)
+            return
+        if covered is None and shard is None:
+            tally.unjudged += 1
+            return
+        self._judge(tally, meta, key, shard)
+
+    def _judge(self, tally: Tally, meta: GlimpsedMeta, key: str, shard: str | None) -> None:
+        if shard is None:
+            tally.note(Trouble.UNASSIGNED, meta)
+        if self.membership is None:
+            return
+        known = self.membership.available | self.membership.ambiguous
+        if shard is not None and shard not in known:
+            tally.note(Trouble.STRANDED, meta)
+        hashed = self.membership.target(key)
+        if tally.subject.role is Role.MAIN:
+            wanted = hashed
+            if shard != hashed:
+                self._remember(key, shard)
+        else:
+            wanted = self._displaced.get(key, hashed)
+        drains = tally.subject.role is Role.MAIN and self.labels.drain in (meta.labels or {})
+        available = self.membership.available
+        # Where neither place is available, it is the owner or the object itself that is stranded.
+        if shard not in available or wanted not in available or shard == wanted or drains:
+            return
+        if tally.subject.role is Role.CONTROLLED and self._uncounted:
+            return
+        tally.note(Trouble.MISPLACED, meta)
+
+    def _remember(self, key: str, shard: str | None) -> None:
+        if len(self._displaced) < MAX_DISPLACED:
+            self._displaced[key] = shard
+        else:
+            self._uncounted = True
+
+    def _key(self, subject: Subject, meta: GlimpsedMeta) -> str | None:
+        resource = subject.resource
+        if subject.role is Role.MAIN:
+            return resource_key(resource, meta.namespace, meta.name)
+        reference = next((each for each in meta.owner_references or () if each.controller), None)
+        return controlled_key(reference, meta.namespace if resource.namespaced else "", subject.main.resource)

@@ -1,0 +1,108 @@
+"""What commands found, as data for programs: plain values, then JSON or YAML.
+
+Names are stable: fields are added, never renamed; what is not known is null.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from sharder.kubectl.census import Trouble
+from sharder.kubectl.outcome import Unread
+from sharder.kubectl.overview import Balance, Overview, ResourceCount, balance_of
+from sharder.kubectl.standings import Standing
+
+
+def render_document(document: Any, form: str, *, compact: bool = False) -> str:
+    """`document` as `json` or `yaml`; `compact`: JSON on one line, one YAML document of several."""
+    if form == "json":
+        encoded = msgspec.json.encode(document)
+        return (encoded if compact else msgspec.json.format(encoded, indent=2)).decode() + "\n"
+    import yaml
+
+    return ("---\n" if compact else "") + str(yaml.safe_dump(document, sort_keys=False, allow_unicode=True))
+
+
+def overviews_document(overviews: list[Overview], unread: list[Unread]) -> dict[str, Any]:
+    """What `status` says."""
+    return {
+        "rings": [overview_document(overview) for overview in overviews],
+        "unread": [unread_document(gap) for gap in unread],
+    }
+
+
+def overview_document(overview: Overview) -> dict[str, Any]:
+    """One ring."""
+    standings = overview.standings
+    return {
+        "name": overview.name,
+        "ready": overview.ready,
+        "settled": overview.settled,
+        "upToDate": overview.up_to_date,
+        "problems": list(overview.problems),
+        "namespaces": overview.scope,
+        "shards": None if standings is None else [_shard(overview, standing) for standing in standings],
+        "resources": [_resource(resource) for resource in overview.resources],
+        **{trouble.value: overview.count(trouble) for trouble in Trouble},
+        "balance": _balance(balance_of(overview)),
+        "conditions": [
+            {"type": each.type, "status": each.status, "reason": each.reason, "message": each.message}
+            for each in overview.conditions
+        ],
+        "unread": [unread_document(gap) for gap in overview.unread],
+    }
+
+
+def unread_document(gap: Unread) -> dict[str, str]:
+    """Something that could not be read."""
+    return {"what": gap.what, "why": gap.why, "remedy": gap.remedy}
+
+
+def _shard(overview: Overview, standing: Standing) -> dict[str, Any]:
+    counted = [each for each in overview.resources if each.counted]
+    return {
+        "name": standing.name,
+        "namespace": standing.namespace,
+        "state": standing.state.value,
+        "available": standing.available,
+        "judgedBySharder": standing.judged,
+        "holder": standing.holder,
+        "leaseDurationSeconds": standing.duration_seconds,
+        "renewedSecondsAgo": standing.renewed_seconds,
+        "heldSeconds": standing.held_seconds,
+        "transitions": standing.transitions,
+        "fenced": standing.fenced,
+        "objects": {str(each.resource): each.by_shard.get(standing.name, 0) for each in counted},
+        "draining": {str(each.resource): each.draining.get(standing.name, 0) for each in counted},
+    }
+
+
+def _resource(each: ResourceCount) -> dict[str, Any]:
+    return {
+        "group": each.resource.group,
+        "resource": each.resource.resource,
+        "role": each.role.value,
+        "retired": each.retired,
+        "counted": each.counted,
+        "objects": each.total if each.counted else None,
+        "byShard": dict(sorted(each.by_shard.items())),
+        "draining": sum(each.draining.values()) if each.counted else None,
+        "unassigned": each.unassigned,
+        "stranded": each.stranded,
+        "misplaced": each.misplaced,
+        "leaving": each.leaving,
+        "examples": {trouble.value: list(names) for trouble, names in each.examples.items()},
+    }
+
+
+def _balance(balance: Balance | None) -> dict[str, Any] | None:
+    if balance is None:
+        return None
+    return {
+        "fullest": balance.fullest,
+        "fullestOfMean": round(balance.fullest_share, 4),
+        "emptiest": balance.emptiest,
+        "emptiestOfMean": round(balance.emptiest_share, 4),
+    }

@@ -1,0 +1,97 @@
+"""How a command ends, and what could not be found out on the way.
+
+Exit codes: 0 all in order, 1 something is wrong, 2 wrong arguments or
+configuration, 3 not found out (no answer, or not permitted), 130 interrupted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Iterable, Iterator
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Final, TypeVar
+
+from shardsdk.errors import ApiError, Forbidden, NotFound, ShardingError
+
+T = TypeVar("T")
+
+NOT_FOUND: Final = 404
+#: What a shell says of a program that ended by Ctrl-C.
+INTERRUPTED: Final = 130
+
+
+class ExitCode(IntEnum):
+    """How the command ended, for scripts."""
+
+    IN_ORDER = 0
+    WRONG = 1
+    MISUSED = 2
+    UNKNOWN = 3
+
+
+def exit_code(*, wrong: bool, unknown: bool) -> ExitCode:
+    """Something wrong outweighs something unknown: it needs somebody either way."""
+    if wrong:
+        return ExitCode.WRONG
+    return ExitCode.UNKNOWN if unknown else ExitCode.IN_ORDER
+
+
+@dataclass(frozen=True, slots=True)
+class Unread:
+    """Something that could not be read, why, and what to do about it."""
+
+    what: str
+    why: str
+    remedy: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.what}: {self.why}" + (f"; {self.remedy}" if self.remedy else "")
+
+
+@dataclass(slots=True)
+class Gaps:
+    """Collects what could not be read, so that the rest can be shown."""
+
+    found: list[Unread] = field(default_factory=list)
+
+    async def fill(self, what: str, answer: Awaitable[T]) -> T | None:
+        """The answer, or None and a note when the API server refuses it.
+
+        Raises: ShardingError when it is not this one question that failed (no
+        connection, no identity).
+        """
+        try:
+            return await answer
+        except (Forbidden, NotFound) as error:
+            self.note(what, error)
+            return None
+
+    def note(self, what: str, error: ShardingError) -> None:
+        """Write down once that `what` could not be read."""
+        made = unread(what, error)
+        if made not in self.found:
+            self.found.append(made)
+
+    def extend(self, more: Iterable[Unread]) -> None:
+        """Take over what others could not read."""
+        self.found += [each for each in more if each not in self.found]
+
+
+def unread(what: str, error: ShardingError) -> Unread:
+    """An error as a gap; the remedy of a 403 is the rule that is missing."""
+    text = " ".join(str(error).split())
+    message, _, remedy = text.partition(" — ")
+    if isinstance(error, Forbidden):
+        return Unread(what, "you may not read it" if remedy else f"refused: {message}", remedy)
+    if isinstance(error, ApiError) and error.status == NOT_FOUND and remedy:
+        return Unread(what, "the API server does not serve it", remedy.partition("; ")[2])
+    return Unread(what, message, remedy)
+
+
+def leaves(error: BaseException) -> Iterator[BaseException]:
+    """The errors of a group, or the error itself."""
+    if isinstance(error, BaseExceptionGroup):
+        for inner in error.exceptions:
+            yield from leaves(inner)
+    else:
+        yield error

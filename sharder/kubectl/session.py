@@ -1,0 +1,39 @@
+"""What every command is given: the API server, the clock, and where its output goes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TextIO
+
+from sharder.kubectl.text import Painter
+from shardsdk.kube.api import Api
+from shardsdk.kube.clock import Clock
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """One run of one command.
+
+    `output`: `text`, `wide`, `json` or `yaml`.  `namespace`: what `-n` said (None:
+    nothing); `default_namespace` is that of the kubeconfig's context.  `host`: the
+    API server, for messages.
+    """
+
+    api: Api
+    clock: Clock
+    out: TextIO
+    painter: Painter
+    output: str = "text"
+    namespace: str | None = None
+    default_namespace: str = "default"
+    host: str = ""
+
+    @property
+    def for_people(self) -> bool:
+        """Whether the output is text."""
+        return self.output in ("text", "wide")
+
+    def say(self, *lines: str) -> None:
+        """Write lines."""
+        self.out.write("".join(line + "\n" for line in lines))
+        self.out.flush()

@@ -1,0 +1,105 @@
+"""A shard, as its lease shows it to somebody who looks once.
+
+Does: say who holds the lease and what state the sharder gave it.  Refuses: to
+decide anything by the times in the lease; they come from another machine's
+clock and are for people (sharder.core.shards judges by what it has observed).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from sharder.core import membership
+from sharder.core.membership import Membership
+from sharder.core.shards import State, facts_of
+from shardsdk.protocol.labels import LEASE_STATE_LABEL, SHARDER_HOLDER
+from shardsdk.protocol.leases import Lease, parse_micro_time
+
+#: A lease that its state label calls ready and that is older than so many of its durations: nobody judges it.
+SILENT_DURATIONS: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """One shard's lease.
+
+    `available`: its own shard holds it.  `judged`: the state is the sharder's
+    word; else it is by the lease's own times.  `renewed_seconds`, `held_seconds`:
+    since the last renewal, and since it was acquired (None: the lease does not say).
+    """
+
+    name: str
+    namespace: str
+    state: State
+    available: bool
+    judged: bool
+    holder: str
+    duration_seconds: int
+    renewed_seconds: float | None
+    held_seconds: float | None
+    transitions: int | None
+    fenced: bool
+
+    @property
+    def silent(self) -> bool:
+        """Whether it counts as ready although nobody seems to renew it: no sharder looks at it."""
+        old = self.renewed_seconds is not None and self.renewed_seconds > SILENT_DURATIONS * self.duration_seconds
+        return self.state is State.READY and old
+
+    @property
+    def taken_over(self) -> bool:
+        """Whether the sharder holds the lease, to move the shard's objects."""
+        return self.holder == SHARDER_HOLDER
+
+
+def read_standing(lease: Lease, now: datetime) -> Standing:
+    """What one lease says."""
+    facts = facts_of(lease, seen_at=0.0)
+    said = _state_label(lease)
+    renewed = _seconds_since(lease.spec.renew_time, now)
+    judged = said is not None and said.available == facts.held_by_shard
+    return Standing(
+        name=facts.name,
+        namespace=facts.namespace,
+        state=said if said is not None and judged else _state_by_times(lease, renewed),
+        available=facts.held_by_shard,
+        judged=judged,
+        holder=facts.holder,
+        duration_seconds=facts.duration_seconds,
+        renewed_seconds=renewed,
+        held_seconds=_seconds_since(lease.spec.acquire_time, now),
+        transitions=lease.spec.lease_transitions,
+        fenced=facts.fenced,
+    )
+
+
+def read_membership(leases: Iterable[Lease], standings: Iterable[Standing]) -> Membership:
+    """The ring's shards, as sharder.core derives them."""
+    ready = {standing.name for standing in standings if standing.state is State.READY}
+    return membership.build(list(leases), ready)
+
+
+def _state_label(lease: Lease) -> State | None:
+    try:
+        return State(lease.metadata.label(LEASE_STATE_LABEL) or "")
+    except ValueError:
+        return None
+
+
+def _state_by_times(lease: Lease, renewed_seconds: float | None) -> State:
+    facts = facts_of(lease, seen_at=0.0)
+    if not facts.held_by_shard:
+        return State.DEAD
+    if renewed_seconds is None or renewed_seconds <= facts.duration_seconds:
+        return State.READY
+    if renewed_seconds <= 2 * facts.duration_seconds and not facts.fenced:
+        return State.EXPIRED
+    return State.UNCERTAIN
+
+
+def _seconds_since(text: str | None, now: datetime) -> float | None:
+    moment = parse_micro_time(text)
+    return None if moment is None else max((now - moment).total_seconds(), 0.0)

@@ -1,0 +1,53 @@
+"""Rings in manifests, as people apply them to a cluster.
+
+Does: read YAML or JSON from a file or standard input, Lists included.  Refuses:
+to judge anything that is not a ClusterRing; it is passed over.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from sharder.core.ringspec import RingSpec, parse_ring
+from shardsdk.errors import ConfigurationError
+
+#: A manifest has a few kilobytes; more is some other file.
+MAX_MANIFEST_BYTES: Final = 4 * 1024 * 1024
+
+
+def read_rings(filename: str) -> list[RingSpec]:
+    """The rings in the file `filename` (`-`: standard input).
+
+    Raises: ConfigurationError when it cannot be read, or holds no usable ring.
+    """
+    import yaml
+
+    source = "standard input" if filename == "-" else filename
+    try:
+        documents = list(yaml.safe_load_all(_read_manifest(filename)))
+    except OSError as error:
+        raise ConfigurationError(f"cannot read {source}: {error.strerror}; check -f") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"{source} is not YAML: {' '.join(str(error).split())}") from error
+    rings = [document for document in _flatten(documents) if document.get("kind") == "ClusterRing"]
+    if not rings:
+        raise ConfigurationError(f"{source} holds no ClusterRing; pass the manifest that you apply to the cluster")
+    return [parse_ring(ring) for ring in rings]
+
+
+def _read_manifest(filename: str) -> str:
+    if filename == "-":
+        return sys.stdin.read(MAX_MANIFEST_BYTES)
+    with Path(filename).open(encoding="utf-8") as file:
+        return file.read(MAX_MANIFEST_BYTES)
+
+
+def _flatten(documents: Iterable[Any]) -> Iterator[dict[str, Any]]:
+    """Objects, also those inside a List as `kubectl get -o yaml` prints it."""
+    for document in documents:
+        if isinstance(document, dict):
+            items = document.get("items")
+            yield from _flatten(items) if isinstance(items, list) else [document]

@@ -1,0 +1,91 @@
+"""`kubectl sharding` as people run it: the real kubectl finds the plugin on its PATH."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shlex
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from localcluster import ControlPlane
+from localcluster.installation import ROOT
+
+#: What the wheel's entry points are called, and what they run.
+SCRIPTS: Final = {
+    "kubectl-sharding": "from sharder.kubectl.cli import main; sys.exit(main())",
+    "kubectl_complete-sharding": "from sharder.kubectl.completion import main; sys.exit(main())",
+}
+SECONDS: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What a command said, and how it ended."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def data(self) -> Any:
+        """The output, as JSON."""
+        return msgspec.json.decode(self.out)
+
+
+@dataclass(frozen=True, slots=True)
+class Plugin:
+    """kubectl, with the plugin in a folder of its own."""
+
+    folder: Path
+    kubectl: tuple[str, ...]
+    kubeconfig: Path
+
+    @classmethod
+    def install(cls, folder: Path, plane: ControlPlane, kubeconfig: Path | None = None) -> Plugin:
+        """Write the scripts that an installation of the wheel would."""
+        for name, code in SCRIPTS.items():
+            script = folder / name
+            script.write_text(
+                f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -c {shlex.quote(f"import sys; {code}")} "$@"\n'
+            )
+            script.chmod(0o755)
+        return cls(folder, plane.binaries.kubectl, kubeconfig or plane.admin_kubeconfig)
+
+    def as_user(self, kubeconfig: Path) -> Plugin:
+        """The same under another identity."""
+        return Plugin(self.folder, self.kubectl, kubeconfig)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What the commands see."""
+        return {
+            "PATH": f"{self.folder}{os.pathsep}{os.environ['PATH']}",
+            "HOME": str(self.folder),
+            "KUBECONFIG": str(self.kubeconfig),
+            "PYTHONPATH": str(ROOT),
+        }
+
+    async def run(self, *arguments: str, stdin: str = "") -> Said:
+        """Run `kubectl ARGUMENTS`."""
+        process = await asyncio.create_subprocess_exec(
+            *self.kubectl, *arguments, env=self.environment, cwd=self.folder,
+            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+        try:
+            async with asyncio.timeout(SECONDS):
+                out, err = await process.communicate(stdin.encode())
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+        assert process.returncode is not None
+        return Said(process.returncode, out.decode(), err.decode())
+
+    async def sharding(self, *arguments: str, stdin: str = "") -> Said:
+        """Run `kubectl sharding ARGUMENTS`."""
+        return await self.run("sharding", *arguments, stdin=stdin)

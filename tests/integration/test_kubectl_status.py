@@ -1,0 +1,158 @@
+"""`kubectl sharding status`, completion and rights, on a real control plane with a real sharder."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pty
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from localcluster import AdminClient, ControlPlane
+from tests.integration.harness import Stage
+from tests.integration.plugin import SECONDS, Plugin
+from tests.integration.world import Ring
+
+ROLES = "rbac.authorization.k8s.io/v1/clusterroles"
+BINDINGS = "rbac.authorization.k8s.io/v1/clusterrolebindings"
+
+
+@pytest.fixture
+def plugin(tmp_path: Path, installed: ControlPlane) -> Plugin:
+    return Plugin.install(tmp_path, installed)
+
+
+@pytest_asyncio.fixture
+async def ring(stage: Stage) -> AsyncIterator[Ring]:
+    """A ring with three shards and a family of two for each of them, settled."""
+    ring = await stage.ring()
+    for name in ("one", "two", "three"):
+        await stage.shard(ring, name)
+    await stage.sharder()
+    await ring.in_force()
+    await ring.create_families(2, {"one", "two", "three"})
+    await ring.in_place({"one", "two", "three"})
+    yield ring
+
+
+async def status_of(plugin: Plugin, ring: Ring, code: int) -> dict[str, Any]:
+    """Ask until it ends with `code`; returns what it said of the ring."""
+    async with asyncio.timeout(SECONDS):
+        while (said := await plugin.sharding("status", ring.name, "-o", "json")).code != code:
+            assert not said.err.startswith("Traceback"), said.err
+    found: dict[str, Any] = said.data["rings"][0]
+    return found
+
+
+async def test_a_settled_ring_ends_with_zero_and_has_every_object_counted(plugin: Plugin, ring: Ring) -> None:
+    found = await status_of(plugin, ring, 0)
+    shards = {shard["name"]: shard for shard in found["shards"]}
+    assert shards.keys() == {"one", "two", "three"}
+    assert all(shard["objects"] == {"secrets": 2, "configmaps": 2} for shard in shards.values())
+    assert {shard["state"] for shard in shards.values()} == {"ready"}
+    assert (found["settled"], found["unassigned"], found["stranded"], found["misplaced"]) == (True, 0, 0, 0)
+
+
+async def test_text_shows_shards_and_numbers(plugin: Plugin, ring: Ring) -> None:
+    await status_of(plugin, ring, 0)
+    said = await plugin.sharding("status", ring.name, "--color", "always")
+    assert (said.code, said.err) == (0, "")
+    assert "3 of 3 shards available" in said.out
+    assert "\x1b[32mready\x1b[0m" in said.out
+    assert "\x1b" not in (await plugin.sharding("status", ring.name)).out
+
+
+async def test_objects_of_a_shard_that_is_gone_are_stranded(plugin: Plugin, stage: Stage, ring: Ring) -> None:
+    for sharder in stage.sharders:
+        await sharder.stop()
+    await ring.create(labels={ring.labels[0]: "ghost"}, name="haunted")
+    found = await status_of(plugin, ring, 1)
+    assert found["stranded"] == 1
+    [secrets] = [each for each in found["resources"] if each["resource"] == "secrets"]
+    assert secrets["examples"] == {"stranded": [f"{ring.namespace}/haunted"]}
+
+
+async def test_with_few_rights_it_shows_what_it_may_and_names_the_missing_rules(
+    plugin: Plugin, ring: Ring, admin: AdminClient, installed: ControlPlane
+) -> None:
+    namespace = ring.namespace
+    await admin.create("v1/serviceaccounts", {"metadata": {"name": "viewer"}}, namespace)
+    viewer = plugin.as_user(await installed.service_account_kubeconfig(namespace, "viewer"))
+    nothing = await viewer.sharding("status", ring.name)
+    assert (nothing.code, nothing.err) == (3, "")
+    assert 'resources: ["clusterrings"], verbs: ["get"]' in nothing.out
+
+    name = f"viewer-{namespace}"
+    rules = [
+        {"apiGroups": ["sharding.timebertt.dev"], "resources": ["clusterrings"], "verbs": ["get"]},
+        {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["list"]},
+        {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["list"]},
+    ]
+    subject = {"kind": "ServiceAccount", "name": "viewer", "namespace": namespace}
+    role_ref = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name}
+    await admin.create(ROLES, {"metadata": {"name": name}, "rules": rules})
+    await admin.create(BINDINGS, {"metadata": {"name": name}, "roleRef": role_ref, "subjects": [subject]})
+    try:
+        async with asyncio.timeout(SECONDS):
+            while "CONFIGMAPS" not in (said := await viewer.sharding("status", ring.name)).out:
+                assert said.code == 3
+        assert "not read: secrets: you may not read it; grant this identity" in said.out
+        assert "3 of 3 shards available" in said.out
+    finally:
+        await admin.delete(BINDINGS, name)
+        await admin.delete(ROLES, name)
+
+
+async def test_a_ring_that_is_not_there_is_one_line(plugin: Plugin, installed: ControlPlane) -> None:
+    said = await plugin.sharding("status", "no-such-ring")
+    assert (said.code, said.out) == (2, "")
+    assert said.err.startswith("kubectl-sharding: there is no ClusterRing 'no-such-ring' at https://")
+
+
+async def test_watching_on_a_terminal_redraws_in_colour_and_ends_with_ctrl_c(plugin: Plugin, ring: Ring) -> None:
+    leader, follower = pty.openpty()
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *plugin.kubectl, "sharding", "status", ring.name, "-w", "--interval", "0.1",
+            env=plugin.environment | {"TERM": "xterm"}, stdin=follower, stdout=follower, stderr=follower,
+            start_new_session=True, preexec_fn=lambda: take_terminal(follower),
+        )  # fmt: skip
+        os.close(follower)
+        shown = b""
+        async with asyncio.timeout(SECONDS):
+            while shown.count(b"\x1b[H") < 3:
+                shown += await asyncio.to_thread(os.read, leader, 4096)
+            os.write(leader, b"\x03")
+            code = await process.wait()
+    finally:
+        os.close(leader)
+    assert code == 130
+    assert shown.count(b"\x1b[2J") == 1
+    assert b"\x1b[32mready\x1b[0m" in shown
+    assert b"Traceback" not in shown
+
+
+def take_terminal(descriptor: int) -> None:
+    """Make the terminal the one whose Ctrl-C the process gets."""
+    import fcntl
+    import termios
+
+    fcntl.ioctl(descriptor, termios.TIOCSCTTY, 0)
+
+
+async def test_the_shell_is_offered_commands_rings_and_namespaces(plugin: Plugin, ring: Ring) -> None:
+    async def offered(*words: str) -> list[str]:
+        said = await plugin.run("__complete", "sharding", *words)
+        assert said.code == 0, said.err
+        *lines, directive = said.out.splitlines()
+        assert directive == ":4"
+        return [line.partition("\t")[0] for line in lines]
+
+    assert "status" in await offered("")
+    assert ring.name in await offered("status", "")
+    assert await offered("status", "-n", ring.namespace[:-1]) == [ring.namespace]
+    assert await offered("status", "-o", "j") == ["json"]

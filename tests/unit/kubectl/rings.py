@@ -1,0 +1,145 @@
+"""Rings, leases and objects as an API server would send them, for tests of `kubectl sharding`."""
+
+from __future__ import annotations
+
+import io
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from sharder.core.membership import Membership, build
+from sharder.core.ringspec import ResolvedMain, ResolvedRing, Role, Subject, parse_ring, resolve
+from sharder.kubectl.census import GlimpsedMeta
+from sharder.kubectl.session import Session
+from sharder.kubectl.text import Painter
+from shardsdk.errors import Forbidden
+from shardsdk.protocol.labels import FENCED_ANNOTATION, LEASE_RING_LABEL, LEASE_STATE_LABEL, RingLabels, parse_ring_name
+from shardsdk.protocol.leases import Lease, LeaseSpec, render_micro_time
+from shardsdk.protocol.objects import CLUSTERRINGS, ObjectMeta, OwnerReference, Resource
+from shardsdk.testing.memory import MemoryServer
+from shardsdk.testing.memoryapi import MemoryApi
+
+NOW = datetime(2030, 1, 1, 12, 0, 0, tzinfo=UTC)
+SECRETS = Resource("", "v1", "secrets", "Secret")
+CONFIGMAPS = Resource("", "v1", "configmaps", "ConfigMap")
+DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")
+LABELS: RingLabels = parse_ring_name("checksum")
+SPEC: dict[str, Any] = {"resources": [{"resource": "secrets", "controlledResources": [{"resource": "configmaps"}]}]}
+MAIN = ResolvedMain(SECRETS, (CONFIGMAPS,))
+SECRET = Subject(Role.MAIN, SECRETS, MAIN)
+CONFIGMAP = Subject(Role.CONTROLLED, CONFIGMAPS, MAIN)
+
+
+class Wall:
+    """A clock that stands still unless somebody waits."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+    def now(self) -> datetime:
+        return NOW + timedelta(seconds=self.seconds)
+
+    async def sleep(self, seconds: float) -> None:
+        self.seconds += seconds
+
+
+def raw_ring(name: str = "checksum", spec: dict[str, Any] | None = None, **status: Any) -> dict[str, Any]:
+    ready = {"type": "Ready", "status": "True", "reason": "ReconciliationSucceeded", "message": "the ring is in use"}
+    said = {"observedGeneration": 1, "conditions": [ready]} | status
+    return {
+        "metadata": {"name": name, "uid": "1", "generation": 1, "resourceVersion": "1"},
+        "spec": SPEC if spec is None else spec,
+        "status": said,
+    }
+
+
+def resolved_ring(spec: dict[str, Any] | None = None) -> ResolvedRing:
+    served = {each.group_resource: each for each in (SECRETS, CONFIGMAPS, DEPLOYMENTS)}
+    return resolve(parse_ring(raw_ring(spec=spec)), served)[0]
+
+
+def lease(
+    name: str,
+    *,
+    holder: str | None = None,
+    state: str | None = "ready",
+    renewed: float = 1.0,
+    held: float = 60.0,
+    namespace: str = "default",
+    ring: str = "checksum",
+    fenced: bool = True,
+    duration: int = 15,
+) -> Lease:
+    """A shard's lease; `renewed` and `held` are seconds ago, `holder` None is the shard itself."""
+    labels = {LEASE_RING_LABEL: ring} | ({LEASE_STATE_LABEL: state} if state else {})
+    annotations = {FENCED_ANNOTATION: "true"} if fenced else None
+    return Lease(
+        ObjectMeta(name=name, namespace=namespace, labels=labels, annotations=annotations),
+        LeaseSpec(
+            holder_identity=name if holder is None else holder,
+            lease_duration_seconds=duration,
+            acquire_time=render_micro_time(NOW - timedelta(seconds=held)),
+            renew_time=render_micro_time(NOW - timedelta(seconds=renewed)),
+            lease_transitions=0,
+        ),
+    )
+
+
+def members(*names: str) -> Membership:
+    return build([lease(name) for name in names], set(names))
+
+
+def glimpse(
+    name: str, shard: str | None = None, *, owner: str | None = None, drain: bool = False, namespace: str = "default"
+) -> GlimpsedMeta:
+    labels = ({LABELS.shard: shard} if shard is not None else {}) | ({LABELS.drain: "true"} if drain else {})
+    references = [OwnerReference("v1", "Secret", owner, "uid", True)] if owner else None
+    return GlimpsedMeta(name, namespace, labels or None, references)
+
+
+def manifest(
+    name: str, shard: str | None = None, *, owner: str | None = None, drain: bool = False, namespace: str = "default"
+) -> dict[str, Any]:
+    """The same as the body of a create."""
+    meta = glimpse(name, shard, owner=owner, drain=drain, namespace=namespace)
+    references = [
+        {"apiVersion": each.api_version, "kind": each.kind, "name": each.name, "uid": each.uid, "controller": True}
+        for each in meta.owner_references or ()
+    ]
+    return {"metadata": {"name": name, "labels": meta.labels or {}, "ownerReferences": references}}
+
+
+class RestrictedApi(MemoryApi):
+    """An API server that answers some questions with 403; `denied` names verb and plural."""
+
+    def __init__(self, server: MemoryServer, clock: Any, denied: set[tuple[str, str]]) -> None:
+        super().__init__(server, clock, delay=lambda: 0.0, served=(SECRETS, CONFIGMAPS, CLUSTERRINGS))
+        self.denied = denied
+
+    async def get(self, resource: Any, *args: Any, **kwargs: Any) -> Any:
+        self._judge("get", resource)
+        return await super().get(resource, *args, **kwargs)
+
+    async def pages(self, resource: Any, namespace: Any = None, **kwargs: Any) -> Any:
+        self._judge("list", resource, namespace)
+        async for page in super().pages(resource, namespace, **kwargs):
+            yield page
+
+    def _judge(self, verb: str, resource: Resource, namespace: str | None = None) -> None:
+        if (verb, resource.plural) in self.denied and namespace is None:
+            rule = f'{{apiGroups: ["{resource.group}"], resources: ["{resource.plural}"], verbs: ["{verb}"]}}'
+            remedy = f"grant this identity in the whole cluster the rule {rule}"
+            raise Forbidden(f"{verb} {resource.plural}: 403 Forbidden: no — {remedy}", status=403)
+
+
+def session_of(api: Any, *, output: str = "text", namespace: str | None = None, clock: Any = None) -> Session:
+    return Session(
+        api, clock or Wall(), io.StringIO(), Painter(False), output=output, namespace=namespace, host="https://here"
+    )
+
+
+def said(session: Session) -> str:
+    assert isinstance(session.out, io.StringIO)
+    return session.out.getvalue()

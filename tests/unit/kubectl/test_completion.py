@@ -1,0 +1,87 @@
+"""What a shell offers, by kubectl's protocol for plugins."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sharder.kubectl import completion
+from sharder.kubectl.completion import FILES, NO_FILES, Asked, main, suggest
+
+
+def offered(*words: str) -> list[str]:
+    found, _ = suggest(words, lambda asked: [f"{asked.dest}-1", f"{asked.dest}-2"])
+    return [each.partition("\t")[0] for each in found]
+
+
+def test_commands_come_first_with_what_they_do() -> None:
+    found, directive = suggest([""], lambda asked: [])
+    assert directive == NO_FILES
+    assert "status\tshards, leases, objects per shard, and what is not in its place" in found
+    assert offered("sta") == ["status"]
+
+
+@pytest.mark.parametrize(
+    ("words", "suggestions"),
+    [
+        (["status", ""], ["ring-1", "ring-2"]),
+        (["status", "ring-2"], ["ring-2"]),
+        (["status", "checksum", ""], []),
+        (["status", "-w", ""], ["ring-1", "ring-2"]),
+        (["-n", ""], ["namespace-1", "namespace-2"]),
+        (["-n", "default", "sta"], ["status"]),
+        (["status", "--namespace=namespace-1"], ["--namespace=namespace-1"]),
+        (["status", "-o", ""], ["wide", "json", "yaml"]),
+        (["status", "--output=y"], ["--output=yaml"]),
+        (["status", "--wa"], ["--watch"]),
+        (["status", "--context", ""], ["context-1", "context-2"]),
+        (["nonsense", "sta"], ["status"]),
+    ],
+)
+def test_the_word_decides(words: list[str], suggestions: list[str]) -> None:
+    assert offered(*words) == suggestions
+
+
+@pytest.mark.parametrize("words", [["status", "--kubeconfig", ""], ["rbac", "-f", ""]])
+def test_files_are_the_shells_business(words: list[str]) -> None:
+    assert suggest(words, lambda asked: []) == ([], FILES)
+
+
+def test_what_was_typed_before_is_known_to_who_asks_the_cluster() -> None:
+    def ask(asked: Asked) -> list[str]:
+        return [f"{name}-{value}" for name, value in asked.given.items()]
+
+    found, _ = suggest(["status", "-n", "here", "--context=there", ""], ask)
+    assert found == ["namespace-here", "context-there"]
+
+
+def test_contexts_come_from_the_kubeconfig(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "config"
+    path.write_text("contexts: [{name: one}, {name: two}]")
+    assert main(["--kubeconfig", str(path), "--context", ""]) == 0
+    assert capsys.readouterr().out == "one\ntwo\n:4\n"
+
+
+@pytest.mark.parametrize("content", ["contexts: 5", "- a", ":", "\x00", "{contexts: [{}]}"])
+def test_a_broken_kubeconfig_suggests_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str) -> None:
+    path = tmp_path / "config"
+    path.write_text(content)
+    assert main(["--kubeconfig", str(path), "--context", ""]) == 0
+    assert main(["--kubeconfig", str(path), "status", ""]) == 0
+    captured = capsys.readouterr()
+    assert (captured.out, captured.err) == (":4\n:4\n", "")
+
+
+def test_a_cluster_that_does_not_answer_suggests_nothing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "config"
+    path.write_text(
+        "{current-context: c, contexts: [{name: c, context: {cluster: c}}],"
+        " clusters: [{name: c, cluster: {server: 'http://127.0.0.1:1'}}]}"
+    )
+    monkeypatch.setattr(completion, "SECONDS", 0.5)
+    assert main(["--kubeconfig", str(path), "status", ""]) == 0
+    captured = capsys.readouterr()
+    assert (captured.out, captured.err) == (":4\n", "")
