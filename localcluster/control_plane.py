@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
+from urllib.parse import urlsplit
 
 import aiohttp
 
@@ -39,6 +40,8 @@ _START_ATTEMPTS = 5
 _HEALTH_SECONDS = 2.0
 #: Tokens for demo and tests that run for hours.
 _TOKEN_SECONDS = 24 * 3600
+#: Where shardsdk looks for a ServiceAccount's files, if not where a node mounts them.
+SERVICE_ACCOUNT_VARIABLE = "SHARDING_SERVICE_ACCOUNT_DIR"
 _ADMIN = "admin"
 _MANAGER = "system:kube-controller-manager"
 
@@ -200,6 +203,30 @@ class ControlPlane:
         expiration_seconds: int = _TOKEN_SECONDS,
     ) -> Path:
         """Write a kubeconfig with a fresh token of an existing ServiceAccount."""
+        credentials = token_credentials(await self._request_token(namespace, name, expiration_seconds, server))
+        path = path or self.folder / f"{namespace}-{name}.kubeconfig"
+        return write_kubeconfig(path, self._cluster(server), f"{namespace}/{name}", credentials, namespace)
+
+    async def service_account_environment(self, namespace: str, name: str) -> dict[str, str]:
+        """What a pod of this ServiceAccount is given: its environment, and the files that it names."""
+        cluster = self._cluster(None)
+        url = urlsplit(cluster.url)
+        directory = self.folder / f"{namespace}-{name}"
+        files = {
+            "token": (await self._request_token(namespace, name, _TOKEN_SECONDS, None)).encode(),
+            "ca.crt": cluster.ca_bundle,
+            "namespace": namespace.encode(),
+        }
+        directory.mkdir(mode=0o700, exist_ok=True)
+        for file, content in files.items():
+            (directory / file).write_bytes(content)
+        return {
+            "KUBERNETES_SERVICE_HOST": str(url.hostname),
+            "KUBERNETES_SERVICE_PORT": str(url.port),
+            SERVICE_ACCOUNT_VARIABLE: str(directory),
+        }
+
+    async def _request_token(self, namespace: str, name: str, expiration_seconds: int, server: Component | None) -> str:
         async with self.admin(server) as admin:
             try:
                 answer = await admin.request(
@@ -213,9 +240,8 @@ class ControlPlane:
                 raise LocalClusterError(
                     f"no token for ServiceAccount {namespace}/{name}: apply the file that creates it first ({error})"
                 ) from error
-        credentials = token_credentials(answer["status"]["token"])
-        path = path or self.folder / f"{namespace}-{name}.kubeconfig"
-        return write_kubeconfig(path, self._cluster(server), f"{namespace}/{name}", credentials, namespace)
+        token: str = answer["status"]["token"]
+        return token
 
     async def kubectl(self, *arguments: str, stdin: str | None = None, kubeconfig: Path | None = None) -> str:
         """Run kubectl (as the administrator unless told otherwise) and return what it printed.

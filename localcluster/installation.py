@@ -42,9 +42,12 @@ RINGS: Final = "sharding.timebertt.dev/v1alpha1/clusterrings"
 class Process:
     """One process, under the supervisor that ends it when its owner is gone."""
 
-    def __init__(self, name: str, argv: Sequence[str], supervisor: Supervisor) -> None:
+    def __init__(
+        self, name: str, argv: Sequence[str], supervisor: Supervisor, environment: Mapping[str, str] | None = None
+    ) -> None:
         self.name = name
         self.argv = tuple(argv)
+        self.environment = dict(environment or {})
         self.pid = 0
         self._supervisor = supervisor
 
@@ -61,7 +64,7 @@ class Process:
     def start(self) -> None:
         """Start the process."""
         env = {"HOME": str(self._supervisor.folder), "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
-        self.pid = self._supervisor.start(self.name, self.argv, env)
+        self.pid = self._supervisor.start(self.name, self.argv, env | self.environment)
 
     def pause(self) -> None:
         """Stop it in its tracks (SIGSTOP)."""
@@ -125,7 +128,10 @@ class SharderTimings:
 
 @dataclass(slots=True)
 class Installation:
-    """The project on `plane`; an async context manager that ends its processes."""
+    """The project on `plane`; an async context manager that ends its processes.
+
+    Sharders find the API server as in a pod, unless `sharder_kubeconfig` says otherwise.
+    """
 
     plane: ControlPlane
     timings: SharderTimings = field(default_factory=SharderTimings)
@@ -133,7 +139,8 @@ class Installation:
     config: Mapping[str, Any] = field(default_factory=dict)
     sharders: dict[str, Sharder] = field(default_factory=dict)
     shards: dict[str, Process] = field(default_factory=dict)
-    sharder_kubeconfig: Path = field(init=False)
+    sharder_kubeconfig: Path | None = None
+    _identity: dict[str, str] = field(default_factory=dict)
     _supervisor: Supervisor = field(default_factory=Supervisor)
     _forwarder: Forwarder = field(default_factory=Forwarder)
     _ports: list[ReservedPort] = field(default_factory=list)
@@ -141,7 +148,7 @@ class Installation:
     async def __aenter__(self) -> Self:
         await self._forwarder.__aenter__()
         await self.plane.apply(ROOT / "crds", ROOT / "rbac" / "sharder.yaml")
-        self.sharder_kubeconfig = await self.plane.service_account_kubeconfig("sharding-system", "sharder")
+        self._identity = await self.plane.service_account_environment("sharding-system", "sharder")
         return self
 
     async def __aexit__(
@@ -171,8 +178,10 @@ class Installation:
         health, metrics, webhook = (port.number for port in ports)
         path = self._supervisor.folder / f"{name}.yaml"
         path.write_text(yaml.safe_dump(self._config(health, metrics, webhook)))
-        argv = [sys.executable, "-m", "sharder", "--config", str(path), "--kubeconfig", str(self.sharder_kubeconfig)]
-        process = Process(name, argv, self._supervisor)
+        argv = [sys.executable, "-m", "sharder", "--config", str(path)]
+        if self.sharder_kubeconfig is not None:
+            argv += ["--kubeconfig", str(self.sharder_kubeconfig)]
+        process = Process(name, argv, self._supervisor, self._identity)
         replica = Sharder(process, f"http://{LOOPBACK}:{health}", f"http://{LOOPBACK}:{metrics}", webhook)
         self.sharders[name] = replica
         process.start()
