@@ -25,14 +25,15 @@ from sharder.config import BindAddress, SharderConfig
 from sharder.controllers.rings import WebhookSettings
 from sharder.replica import Replica, ReplicaSettings
 from sharder.telemetry import Telemetry, measure_loop_lag
+from sharder.webhook.apart import ask_apart
 from sharder.webhook.app import build_app
-from sharder.webhook.authority import ServingNames
 from sharder.webhook.certificates import CertificateSource
 from sharder.webhook.directory import Directory, find_default_directory
 from sharder.webhook.secretstore import SelfManaged
 from sharder.webhook.server import BindAddress as WebhookAddress
 from sharder.webhook.server import WebhookServer
 from sharder.webhook.tls import TlsSwitch
+from sharder.webhook.wanted import ServingNames
 from shardsdk.kube.access import Access
 from shardsdk.kube.api import Api
 from shardsdk.kube.client import Client
@@ -103,11 +104,11 @@ class _Service:
             log.info("serving certificate comes from files", extra={"path": str(directory)})
             return Directory(
                 directory, clock=self._clock, certificate_name=server.cert_name, key_name=server.key_name,
-                on_load=metrics.certificate_loaded,
+                ask=ask_apart, on_load=metrics.certificate_loaded,
             )  # fmt: skip
         return SelfManaged(
             self._api, namespace=self._config.leader_election.resource_namespace,
-            names=serving_names(self._config), clock=self._clock, on_load=metrics.certificate_loaded,
+            names=serving_names(self._config), clock=self._clock, ask=ask_apart, on_load=metrics.certificate_loaded,
         )  # fmt: skip
 
     def _webhook_settings(self) -> WebhookSettings | None:

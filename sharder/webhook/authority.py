@@ -8,10 +8,9 @@ renewal.py).
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Final, Self
+from typing import Final
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
@@ -19,6 +18,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from sharder.webhook.wanted import ServingNames
 from shardsdk.errors import ConfigurationError
 
 #: Certificates begin this much before they are made, so that an API server
@@ -29,42 +29,6 @@ _INSTANT: Final = timedelta.resolution
 
 AUTHORITY_NAME: Final = "sharder webhook CA"
 SERVING_NAME: Final = "sharder webhook"
-
-
-@dataclass(frozen=True, slots=True)
-class ServingNames:
-    """Under which names the API server calls: DNS names and IP addresses, each sorted."""
-
-    dns: frozenset[str] = frozenset()
-    addresses: frozenset[str] = frozenset()
-
-    @classmethod
-    def of(cls, hosts: Iterable[str]) -> Self:
-        """Sort `hosts` into names and addresses ("::1" and "[::1]" are the same address).
-
-        Raises: ConfigurationError for a name that a certificate cannot carry.
-        """
-        dns, addresses = set(), set()
-        for host in hosts:
-            try:
-                addresses.add(str(ipaddress.ip_address(host.strip("[]"))))
-            except ValueError:
-                if not host or not host.isascii():
-                    raise ConfigurationError(
-                        f"{host!r} cannot be a name in a certificate; write it in ASCII (punycode)"
-                    ) from None
-                dns.add(host.lower())
-        return cls(frozenset(dns), frozenset(addresses))
-
-    def covers(self, wanted: ServingNames) -> bool:
-        """Whether every wanted name is among these."""
-        return self.dns >= wanted.dns and self.addresses >= wanted.addresses
-
-    def __or__(self, other: ServingNames) -> ServingNames:
-        return ServingNames(self.dns | other.dns, self.addresses | other.addresses)
-
-    def __len__(self) -> int:
-        return len(self.dns) + len(self.addresses)
 
 
 @dataclass(frozen=True, slots=True)

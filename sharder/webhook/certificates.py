@@ -17,8 +17,6 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
 
-from cryptography import x509
-
 from shardsdk.errors import ConfigurationError
 
 
@@ -80,15 +78,11 @@ class CertificateSource(Protocol):
         ...
 
 
-def parse_pair(certificate: bytes, key: bytes) -> ServingPair:
-    """Check that certificate and key fit together.
+def make_pair(certificate: bytes, key: bytes, expires_at: datetime) -> ServingPair:
+    """A pair that fits together.
 
     Raises: ConfigurationError when either cannot be read or they do not match.
     """
-    try:
-        expires_at = x509.load_pem_x509_certificate(certificate).not_valid_after_utc
-    except ValueError as error:
-        raise ConfigurationError(f"the serving certificate is not readable PEM: {error}") from error
     pair = ServingPair(certificate, key, expires_at)
     build_context(pair)
     return pair

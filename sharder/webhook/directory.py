@@ -15,8 +15,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from sharder.webhook.certificates import Published, parse_pair
-from shardsdk.errors import ConfigurationError
+from sharder.webhook.apart import Ask, ask_here
+from sharder.webhook.certificates import Published, ServingPair, make_pair
+from sharder.webhook.questions import Expiry, ReadExpiry, Refused
+from shardsdk.errors import ConfigurationError, ShardingError
 from shardsdk.kube.clock import Clock
 
 logger = logging.getLogger(__name__)
@@ -51,25 +53,28 @@ class Directory:
         clock: Clock,
         certificate_name: str = CERTIFICATE_NAME,
         key_name: str = KEY_NAME,
+        ask: Ask = ask_here,
         on_load: Callable[[bool], None] = lambda good: None,
     ) -> None:
         self.published = Published()
         self._certificate = directory / certificate_name
         self._key = directory / key_name
         self._clock = clock
+        self._ask = ask
         self._on_load = on_load
+        self._seen: ServingPair | None = None
 
     async def run(self) -> None:
         """Look for a changed pair every few seconds, for ever."""
         while True:
-            self.refresh()
+            await self.refresh()
             await self._clock.sleep(POLL_SECONDS)
 
-    def refresh(self) -> None:
+    async def refresh(self) -> None:
         """Read the pair now; one that cannot be used changes nothing but `published.failure`."""
         try:
-            pair = parse_pair(_read(self._certificate), _read(self._key))
-        except ConfigurationError as error:
+            pair = await self._load()
+        except ShardingError as error:
             self._complain(str(error))
             return
         if self.published.publish(pair, ca_bundle=None):
@@ -78,6 +83,19 @@ class Directory:
                 "webhook certificate loaded",
                 extra={"path": str(self._certificate), "expires_at": pair.expires_at.isoformat()},
             )
+
+    async def _load(self) -> ServingPair:
+        certificate, key = _read(self._certificate), _read(self._key)
+        if self._seen is None or (certificate, key) != (self._seen.certificate, self._seen.key):
+            answer = await self._ask(ReadExpiry(certificate))
+            match answer:
+                case Expiry(expires_at):
+                    self._seen = make_pair(certificate, key, expires_at)
+                case Refused(message):
+                    raise ConfigurationError(f"the serving certificate is not readable: {message}")
+                case _:
+                    raise TypeError(f"no expiry: {type(answer).__name__}")
+        return self._seen
 
     def _complain(self, problem: str) -> None:
         failure = f"{self._certificate} and {self._key}: {problem}"

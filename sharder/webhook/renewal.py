@@ -15,11 +15,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Final
 
 from sharder.webhook import authority
-from sharder.webhook.authority import Certificate, Issued, ServingNames
+from sharder.webhook.authority import BACKDATE, Certificate, Issued
+from sharder.webhook.wanted import Lifetimes, ServingNames
 from shardsdk.errors import ConfigurationError
 
 BUNDLE_KEY: Final = "ca.crt"
@@ -33,22 +34,6 @@ AUTHORITIES_MAX: Final = 4
 NAMES_MAX: Final = 64
 
 _AGED: Final = "the serving certificate is due for renewal"
-
-
-@dataclass(frozen=True, slots=True)
-class Lifetimes:
-    """How long certificates live and when their successors are made.
-
-    A year for the authority, so that its renewal is everyday business and not
-    something that first happens when nobody remembers it.  Both are renewed
-    when `renew_at` of their life is over: two thirds, as cert-manager does.
-    A day for `bundle_spread` covers a leader that was away for a while.
-    """
-
-    authority: timedelta = timedelta(days=365)
-    serving: timedelta = timedelta(days=90)
-    renew_at: float = 2 / 3
-    bundle_spread: timedelta = timedelta(days=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +115,22 @@ def plan_renewal(stored: Stored, names: ServingNames, now: datetime, lifetimes: 
     served = names if reason == _AGED else _merged(stored, names)
     serving = authority.issue(newest, served, now, lifetimes.serving)
     return Renewal(Stored(_still_valid(stored, now), stored.authority_key, serving), reason)
+
+
+def next_due(stored: Stored, lifetimes: Lifetimes, now: datetime) -> datetime:
+    """The moment before which `plan_renewal` has nothing to do if it has nothing to do now."""
+    newest, serving = stored.authorities[0], stored.serving.certificate
+    moments = [
+        moment
+        for each in (newest, serving)
+        for moment in (each.made_at - BACKDATE, _aged_at(each, lifetimes), each.expires_at)
+    ]
+    moments.append(newest.made_at + lifetimes.bundle_spread)
+    return min((moment for moment in moments if moment > now), default=newest.expires_at)
+
+
+def _aged_at(certificate: Certificate, lifetimes: Lifetimes) -> datetime:
+    return certificate.made_at + (certificate.expires_at - certificate.made_at) * lifetimes.renew_at
 
 
 def _why_due(stored: Stored, names: ServingNames, now: datetime, lifetimes: Lifetimes) -> str | None:

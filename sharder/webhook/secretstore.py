@@ -11,14 +11,15 @@ from __future__ import annotations
 
 import base64
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import msgspec
 
-from sharder.webhook.authority import ServingNames
-from sharder.webhook.certificates import Published, parse_pair
-from sharder.webhook.renewal import Lifetimes, Stored, make_stored, parse_stored, plan_renewal, render_stored
+from sharder.webhook.apart import Ask, ask_here
+from sharder.webhook.certificates import Published, make_pair
+from sharder.webhook.questions import Judgement, JudgeSecret, Refused
+from sharder.webhook.wanted import Lifetimes, ServingNames
 from shardsdk.errors import ApiError, ConfigurationError, NotFound, Retry, ShardingError
 from shardsdk.kube.api import Api
 from shardsdk.kube.clock import Clock
@@ -49,7 +50,8 @@ class SelfManaged:
     """Keeps authority and serving certificate for `names` in the Secret `namespace/name`.
 
     `api` needs create on secrets, and get and patch on this one. It must not
-    be fenced by leadership: every replica renews.
+    be fenced by leadership: every replica renews. `ask` judges what the Secret
+    holds; it is asked when that has changed or something is due.
     """
 
     def __init__(
@@ -61,6 +63,7 @@ class SelfManaged:
         clock: Clock,
         name: str = SECRET_NAME,
         lifetimes: Lifetimes | None = None,
+        ask: Ask = ask_here,
         on_load: Callable[[bool], None] = lambda good: None,
     ) -> None:
         if not len(names):
@@ -72,6 +75,8 @@ class SelfManaged:
         self._names = names
         self._clock = clock
         self._lifetimes = lifetimes or Lifetimes()
+        self._ask = ask
+        self._judged: Judgement | None = None
         self._on_load = on_load
 
     async def run(self) -> None:
@@ -91,13 +96,13 @@ class SelfManaged:
 
         Raises: ShardingError when the API server refuses or does not answer.
         """
-        stored = await self._settle_despite_races()
-        pair = parse_pair(stored.serving.certificate.pem, stored.serving.key)
-        if self.published.publish(pair, stored.bundle):
+        settled = await self._settle_despite_races()
+        pair = make_pair(settled.certificate, settled.key, settled.expires_at)
+        if self.published.publish(pair, settled.bundle):
             self._on_load(True)
             logger.info("webhook certificate loaded", extra=self._where() | {"expires_at": pair.expires_at.isoformat()})
 
-    async def _settle_despite_races(self) -> Stored:
+    async def _settle_despite_races(self) -> Judgement:
         for _ in range(RACES_MAX):
             try:
                 return await self._settle()
@@ -106,26 +111,43 @@ class SelfManaged:
                     raise
         return await self._settle()
 
-    async def _settle(self) -> Stored:
+    async def _settle(self) -> Judgement:
         """What the Secret holds once it is as it should be."""
-        now = self._clock.now()
         try:
             secret = await self._api.get(SECRETS, self._name, self._namespace, model=Secret)
         except NotFound:
-            return await self._create(make_stored(self._names, now, self._lifetimes))
-        try:
-            stored = parse_stored(secret.data or {})
-        except ConfigurationError as error:
-            reason = f"its content cannot be used: {error}"
-            logger.warning("replacing the webhook certificates", extra=self._where() | {"reason": reason})
-            return await self._replace(secret, make_stored(self._names, now, self._lifetimes))
-        renewal = plan_renewal(stored, self._names, now, self._lifetimes)
-        if renewal is None:
-            return stored
-        logger.info("renewing the webhook certificates", extra=self._where() | {"reason": renewal.reason})
-        return await self._replace(secret, renewal.stored)
+            secret = None
+        judged = await self._judge(secret)
+        if judged.reason is not None:
+            await self._write(secret, judged)
+        self._judged = judged
+        return judged
 
-    async def _create(self, stored: Stored) -> Stored:
+    async def _judge(self, secret: Secret | None) -> Judgement:
+        now, known = self._clock.now(), self._judged
+        data = None if secret is None else secret.data or {}
+        if known is not None and data == known.data and now < known.due_at:
+            return msgspec.structs.replace(known, reason=None, problem=None)
+        answer = await self._ask(JudgeSecret(data, self._names, now, self._lifetimes))
+        match answer:
+            case Judgement():
+                return answer
+            case Refused(message):
+                raise ConfigurationError(message)
+            case _:
+                raise TypeError(f"no judgement: {type(answer).__name__}")
+
+    async def _write(self, secret: Secret | None, judged: Judgement) -> None:
+        if secret is None:
+            await self._create(judged.data)
+            return
+        if judged.problem is not None:
+            logger.warning("replacing the webhook certificates", extra=self._where() | {"reason": judged.problem})
+        else:
+            logger.info("renewing the webhook certificates", extra=self._where() | {"reason": judged.reason})
+        await self._replace(secret, judged.data)
+
+    async def _create(self, data: Mapping[str, bytes]) -> None:
         body: dict[str, Any] = {
             "apiVersion": SECRETS.api_version,
             "kind": SECRETS.kind,
@@ -135,16 +157,14 @@ class SelfManaged:
                 "labels": {"app.kubernetes.io/name": "sharder", "app.kubernetes.io/managed-by": "sharder"},
             },
             "type": "Opaque",
-            "data": _encode(stored),
+            "data": _encode(data),
         }
         await self._api.create(SECRETS, body, self._namespace)
         logger.info("webhook certificates created", extra=self._where())
-        return stored
 
-    async def _replace(self, secret: Secret, stored: Stored) -> Stored:
-        body = {"metadata": {"resourceVersion": secret.metadata.resource_version}, "data": _encode(stored)}
+    async def _replace(self, secret: Secret, data: Mapping[str, bytes]) -> None:
+        body = {"metadata": {"resourceVersion": secret.metadata.resource_version}, "data": _encode(data)}
         await self._api.patch(SECRETS, self._name, self._namespace, body)
-        return stored
 
     def _complain(self, error: ShardingError) -> None:
         failure = f"secret {self._namespace}/{self._name}: {error}"
@@ -157,5 +177,5 @@ class SelfManaged:
         return {"namespace": self._namespace, "secret": self._name}
 
 
-def _encode(stored: Stored) -> dict[str, str]:
-    return {key: base64.b64encode(value).decode() for key, value in render_stored(stored).items()}
+def _encode(data: Mapping[str, bytes]) -> dict[str, str]:
+    return {key: base64.b64encode(value).decode() for key, value in data.items()}

@@ -38,10 +38,10 @@ from sharder.core.takeover import Limits
 from sharder.replica import Replica, ReplicaSettings
 from sharder.telemetry import Telemetry
 from sharder.webhook.app import build_app
-from sharder.webhook.authority import ServingNames
 from sharder.webhook.secretstore import SelfManaged
 from sharder.webhook.server import BindAddress, WebhookServer
 from sharder.webhook.tls import TlsSwitch
+from sharder.webhook.wanted import ServingNames
 from shardsdk.kube.access import load_access
 from shardsdk.kube.client import Client
 from shardsdk.kube.clock import Clock, SystemClock

@@ -13,8 +13,8 @@ from localcluster import AdminClient, ControlPlane
 from sharder.core.views import RingView
 from sharder.webhook.app import Limits
 from sharder.webhook.authority import parse_certificates
-from sharder.webhook.renewal import Lifetimes
 from sharder.webhook.secretstore import SECRET_NAME, SelfManaged
+from sharder.webhook.wanted import Lifetimes
 from shardsdk.kube.clock import SystemClock
 from tests.integration.admission import MANIFESTS, SHARDS, WEBHOOKS, Admission, membership, webhook_in_force
 

@@ -10,11 +10,11 @@ from typing import Any
 
 import aiohttp
 
-from sharder.webhook.authority import ServingNames
-from sharder.webhook.certificates import Published, parse_pair
-from sharder.webhook.renewal import Lifetimes, Stored, make_stored
+from sharder.webhook.certificates import Published, make_pair
+from sharder.webhook.renewal import Stored, make_stored
 from sharder.webhook.server import BindAddress, WebhookServer
 from sharder.webhook.tls import TlsSwitch
+from sharder.webhook.wanted import Lifetimes, ServingNames
 from shardsdk.kube.clock import Clock, SystemClock
 
 NAMES = ServingNames.of(["localhost", "127.0.0.1"])
@@ -25,7 +25,8 @@ def make_certificates() -> Stored:
 
 
 def publish(published: Published, stored: Stored) -> None:
-    published.publish(parse_pair(stored.serving.certificate.pem, stored.serving.key), stored.bundle)
+    certificate = stored.serving.certificate
+    published.publish(make_pair(certificate.pem, stored.serving.key, certificate.expires_at), stored.bundle)
 
 
 def trusting(*stored: Stored) -> ssl.SSLContext:

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from sharder.webhook.authority import ServingNames
 from sharder.webhook.directory import Directory, find_default_directory
-from sharder.webhook.renewal import Lifetimes, make_stored
+from sharder.webhook.renewal import make_stored
+from sharder.webhook.wanted import Lifetimes, ServingNames
 from tests.unit.webhook.manual_clock import START, ManualClock
 
 POLL = timedelta(seconds=5)
@@ -22,39 +22,41 @@ def write_pair(directory: Path) -> tuple[bytes, bytes]:
     return serving.certificate.pem, serving.key
 
 
-def test_a_pair_is_loaded_and_its_authority_is_not_injected(tmp_path: Path) -> None:
+async def test_a_pair_is_loaded_and_its_authority_is_not_injected(tmp_path: Path) -> None:
     certificate, key = write_pair(tmp_path)
     source = Directory(tmp_path, clock=ManualClock())
-    source.refresh()
+    await source.refresh()
     assert source.published.pair is not None
     assert (source.published.pair.certificate, source.published.pair.key) == (certificate, key)
     assert source.published.ca_bundle is None
 
 
-def test_other_file_names_are_taken(tmp_path: Path) -> None:
+async def test_other_file_names_are_taken(tmp_path: Path) -> None:
     write_pair(tmp_path)
     (tmp_path / "tls.crt").rename(tmp_path / "cert.pem")
     (tmp_path / "tls.key").rename(tmp_path / "key.pem")
     source = Directory(tmp_path, clock=ManualClock(), certificate_name="cert.pem", key_name="key.pem")
-    source.refresh()
+    await source.refresh()
     assert source.published.loaded.is_set()
 
 
-def test_a_mismatched_pair_changes_nothing_and_is_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_mismatched_pair_changes_nothing_and_is_told_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     loads: list[bool] = []
     write_pair(tmp_path)
     source = Directory(tmp_path, clock=ManualClock(), on_load=loads.append)
-    source.refresh()
+    await source.refresh()
     good = source.published.pair
     write_pair(tmp_path / "other")
     (tmp_path / "tls.key").write_bytes((tmp_path / "other" / "tls.key").read_bytes())
-    source.refresh()
-    source.refresh()
+    await source.refresh()
+    await source.refresh()
     assert source.published.pair is good
     assert "do not fit together" in str(source.published.failure)
     assert caplog.messages.count("webhook certificate not loaded") == 1
     (tmp_path / "tls.crt").write_bytes((tmp_path / "other" / "tls.crt").read_bytes())
-    source.refresh()
+    await source.refresh()
     assert source.published.pair != good
     assert source.published.failure is None
     assert loads == [True, False, True]
@@ -62,14 +64,14 @@ def test_a_mismatched_pair_changes_nothing_and_is_told_once(tmp_path: Path, capl
 
 @pytest.mark.parametrize("content", [None, b"", b"\x00\xff garbage", b"x" * (2 << 20)])
 @pytest.mark.parametrize("name", ["tls.crt", "tls.key"])
-def test_an_unreadable_file_is_named(tmp_path: Path, name: str, content: bytes | None) -> None:
+async def test_an_unreadable_file_is_named(tmp_path: Path, name: str, content: bytes | None) -> None:
     write_pair(tmp_path)
     if content is None:
         (tmp_path / name).unlink()
     else:
         (tmp_path / name).write_bytes(content)
     source = Directory(tmp_path, clock=ManualClock())
-    source.refresh()
+    await source.refresh()
     assert not source.published.loaded.is_set()
     assert name in str(source.published.failure)
 

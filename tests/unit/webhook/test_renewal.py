@@ -5,16 +5,15 @@ from datetime import timedelta
 import pytest
 
 from sharder.webhook import authority
-from sharder.webhook.authority import ServingNames
 from sharder.webhook.renewal import (
     NAMES_MAX,
-    Lifetimes,
     Stored,
     make_stored,
     parse_stored,
     plan_renewal,
     render_stored,
 )
+from sharder.webhook.wanted import Lifetimes, ServingNames
 from shardsdk.errors import ConfigurationError
 from tests.unit.webhook.manual_clock import START
 

@@ -8,9 +8,12 @@ from datetime import timedelta
 
 import pytest
 
-from sharder.webhook.authority import ServingNames, parse_certificates
-from sharder.webhook.renewal import Lifetimes, make_stored, render_stored
+from sharder.webhook.apart import ask_here
+from sharder.webhook.authority import parse_certificates
+from sharder.webhook.questions import Answer, Question
+from sharder.webhook.renewal import make_stored, render_stored
 from sharder.webhook.secretstore import SECRET_NAME, SelfManaged
+from sharder.webhook.wanted import Lifetimes, ServingNames
 from shardsdk.errors import ConfigurationError, ConnectionFailed, Forbidden
 from tests.unit.webhook.fake_secrets import FakeSecrets
 from tests.unit.webhook.manual_clock import START, ManualClock
@@ -179,3 +182,24 @@ async def test_loads_and_failures_are_counted() -> None:
 def test_without_a_name_there_is_nothing_to_certify() -> None:
     with pytest.raises(ConfigurationError, match="at least one"):
         SelfManaged(FakeSecrets().api, namespace=NAMESPACE, names=ServingNames(), clock=ManualClock())
+
+
+async def test_certificates_are_judged_when_they_changed_or_something_is_due_and_else_left_alone() -> None:
+    secrets, clock = FakeSecrets(), ManualClock()
+    asked: list[Question] = []
+
+    async def ask(question: Question) -> Answer:
+        asked.append(question)
+        return await ask_here(question)
+
+    source = SelfManaged(secrets.api, namespace=NAMESPACE, names=NAMES, clock=clock, ask=ask)
+    for _ in range(3):
+        await source.refresh()
+    assert len(asked) == 1
+    clock.jump(61 * DAY)
+    await source.refresh()
+    assert secrets.writes == ["create", "patch"]
+    assert len(asked) == 2
+    await replica(secrets, clock, ServingNames.of(["other.svc"])).refresh()
+    await source.refresh()
+    assert len(asked) == 3
