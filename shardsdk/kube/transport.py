@@ -5,8 +5,9 @@ wait as long as Retry-After says on 429 (such a request was not executed), renew
 the identity once on 401, and turn everything else that is no success into the
 project's errors.  Refuses: to retry anything whose outcome is unknown.
 
-Watches have a session of their own, so that however many there are, no lease
-renewal ever waits for a connection.
+Leases, reads, writes and watches each have connections of their own, so that
+however many objects are written or watched, no lease renewal and no read that an
+admission request waits for has to wait for a connection.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Final, Self
 from urllib.parse import urlencode
 
@@ -28,6 +30,7 @@ from shardsdk.kube.api import Fence
 from shardsdk.kube.clock import Clock
 from shardsdk.kube.fencing import GUARD, Guard, GuardedRequest, Ledger, SentTooLate
 from shardsdk.kube.pace import Pace
+from shardsdk.protocol.objects import LEASES
 
 log = logging.getLogger(__name__)
 
@@ -35,9 +38,19 @@ log = logging.getLogger(__name__)
 REQUEST_SECONDS: Final = 30.0
 #: TCP and TLS to an API server that answers; one that is stopped accepts and says nothing.
 CONNECT_SECONDS: Final = 10.0
-#: Connections for requests, and for watches and streams.
-REQUEST_CONNECTIONS: Final = 256
-STREAM_CONNECTIONS: Final = 1_024
+
+
+class Lane(Enum):
+    """What shares connections."""
+
+    LEASES = "leases"
+    READS = "reads"
+    WRITES = "writes"
+    STREAMS = "streams"
+
+
+#: How many there may be.  One takes 60 KiB, and 48 writes at once are more than a process of Python keeps busy.
+CONNECTIONS: Final = {Lane.LEASES: 16, Lane.READS: 128, Lane.WRITES: 48, Lane.STREAMS: 1_024}
 #: Idle connections are dropped by us before the API server drops them (90 s).
 #: Source: Go net/http, IdleTimeout of k8s.io/apiserver.
 KEEPALIVE_SECONDS: Final = 60.0
@@ -63,6 +76,13 @@ class Call:
     body: bytes | None = None
     fences: Sequence[Fence] | None = None
     timeout_seconds: float = REQUEST_SECONDS
+
+    @property
+    def lane(self) -> Lane:
+        """Whose connections it uses, unless it is a watch."""
+        if self.target.resource == LEASES.plural and self.target.group == LEASES.group:
+            return Lane.LEASES
+        return Lane.READS if self.fences is None else Lane.WRITES
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,19 +112,19 @@ class Transport:
             "Accept-Encoding": "identity",
             "User-Agent": user_agent,
         }
-        self._sessions: list[aiohttp.ClientSession] = []
+        self._sessions: dict[Lane, aiohttp.ClientSession] = {}
 
     async def __aenter__(self) -> Self:
-        self._sessions = [self._open(limit) for limit in (REQUEST_CONNECTIONS, STREAM_CONNECTIONS)]
+        self._sessions = {lane: self._open(limit) for lane, limit in CONNECTIONS.items()}
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        for session in self._sessions:
+        for session in self._sessions.values():
             connector = session.connector
             await session.close()
             if connector is not None:
                 await connector.close()
-        self._sessions = []
+        self._sessions = {}
 
     def _open(self, limit: int) -> aiohttp.ClientSession:
         connector = aiohttp.TCPConnector(
@@ -211,7 +231,7 @@ class Transport:
         if not self._sessions:
             raise RuntimeError("the client is not open; use it as `async with Client(...) as client`")
         query = f"?{urlencode(call.query)}" if call.query else ""
-        return await self._sessions[1 if stream else 0].request(
+        return await self._sessions[Lane.STREAMS if stream else call.lane].request(
             call.method,
             URL(f"{self.access.host}{call.path}{query}", encoded=True),
             data=call.body,

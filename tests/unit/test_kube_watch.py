@@ -20,7 +20,8 @@ from shardsdk.kube import decoding, transport, watching
 from shardsdk.kube.api import WatchKind
 from shardsdk.kube.client import Client
 from shardsdk.kube.selectors import Selector
-from shardsdk.protocol.objects import PartialObject
+from shardsdk.kube.transport import Lane
+from shardsdk.protocol.objects import LEASES, PartialObject
 from tests.kube_fakes import CONFIGMAPS
 from tests.kube_server import (
     Handler,
@@ -183,18 +184,34 @@ async def test_leaving_a_watch_closes_its_connection() -> None:
         await anext(watch)
         await watch.aclose()
         async with asyncio.timeout(5):
-            while client._transport._sessions[1].connector._acquired:  # type: ignore[union-attr]
+            while client._transport._sessions[Lane.STREAMS].connector._acquired:  # type: ignore[union-attr]
                 await asyncio.sleep(0.001)
 
 
-async def test_watches_never_take_the_connections_of_requests(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transport, "REQUEST_CONNECTIONS", 1)
+async def test_nothing_takes_the_connections_of_another_lane(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many watches and writes there are, leases are renewed and owners are read."""
+    monkeypatch.setattr(transport, "CONNECTIONS", dict.fromkeys(Lane, 1) | {Lane.STREAMS: 3})
     quiet = streams(line("ADDED", config_map("a", 6)), asyncio.Event())
-    async with talking(quiet, quiet, quiet, says(config_map("a"))) as (client, _):
+    hung = asyncio.Event()
+
+    async def never(request: Any) -> Any:
+        await hung.wait()
+        return await says(config_map("a"))(request)
+
+    async with talking(quiet, quiet, quiet, never, *[says(config_map("a"))] * 2) as (client, server):
         watches: list[Any] = [client.watch(CONFIGMAPS, resource_version="5") for _ in range(3)]
         for watch in watches:
             await anext(watch)
+        writes = [asyncio.ensure_future(client.patch(CONFIGMAPS, "a", "default", {})) for _ in range(3)]
+        while len(server.seen) < 4:
+            await asyncio.sleep(0)
         await client.get(CONFIGMAPS, "a", "default")
+        await client.patch(LEASES, "a", "default", {})
+        assert [each.method for each in server.seen[3:]] == ["PATCH", "GET", "PATCH"]
+        for write in writes:
+            write.cancel()
+        hung.set()
+        await asyncio.gather(*writes, return_exceptions=True)
         for watch in watches:
             await watch.aclose()
 
