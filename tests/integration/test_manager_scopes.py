@@ -1,0 +1,193 @@
+"""Elected and sharded controllers in processes on a real control plane."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+import pytest_asyncio
+
+from localcluster import AdminClient, ControlPlane
+from localcluster.ports import reserve_port
+from shardsdk.runtime.process import ExitCode
+from tests.integration.scoped_manager import ELECTION, NOTED, TIMES
+from tests.integration.shard_stage import (
+    CONFIGMAPS,
+    LEASES,
+    ROOT,
+    SECRETS,
+    Object,
+    ShardProcess,
+    Stage,
+    set_shard_stage,
+)
+
+LEADS = f'leader_election_master_status{{name="{ELECTION}"}} 1.0'
+FOLLOWS = f'leader_election_master_status{{name="{ELECTION}"}} 0.0'
+
+
+@pytest_asyncio.fixture
+async def stage(
+    control_plane: ControlPlane, admin: AdminClient, namespace: str, tmp_path: Path
+) -> AsyncIterator[Stage]:
+    async with set_shard_stage(control_plane, admin, namespace, tmp_path) as made:
+        yield made
+
+
+async def start(stage: Stage, name: str, mode: str = "elected", *arguments: str) -> ShardProcess:
+    port = reserve_port()
+    stage.ports.append(port)
+    address = f"127.0.0.1:{port.number}"
+    shard = await stage.start(
+        "tests.integration.scoped_manager", mode, "--address", address, *arguments, name=name
+    )  # fmt: skip
+    shard.port = port.number
+    return shard
+
+
+async def until_noted(stage: Stage, secret: str, by: str, times: int = 1) -> Object:
+    def noted(thing: Object) -> bool:
+        annotations: dict[str, Any] = thing["metadata"].get("annotations") or {}
+        return annotations.get(NOTED) == by and int(annotations[TIMES]) >= times
+
+    return await stage.until(SECRETS, secret, noted)
+
+
+async def until_holder(stage: Stage, holder: str, lease: str = ELECTION) -> Object:
+    return await stage.until(LEASES, lease, lambda thing: (thing["spec"].get("holderIdentity") or "") == holder)
+
+
+async def lead_and_follow(stage: Stage) -> tuple[ShardProcess, ShardProcess]:
+    first = await start(stage, "one")
+    await until_holder(stage, "one")
+    second = await start(stage, "two")
+    await first.until("/metrics", LEADS)
+    await second.until_ready()
+    await second.until("/metrics", FOLLOWS)
+    return first, second
+
+
+async def test_one_replica_works_and_another_takes_over_when_it_is_killed(stage: Stage) -> None:
+    await stage.secret("a", shard=None)
+    first, second = await lead_and_follow(stage)
+    await until_noted(stage, "a", "one")
+    first.send(signal.SIGKILL)
+    await first.exit_code()
+    await until_noted(stage, "a", "two", times=2)
+    await second.until("/metrics", LEADS)
+    lease = await until_holder(stage, "two")
+    assert lease["spec"]["leaseTransitions"] >= 1
+    second.send(signal.SIGTERM)
+    assert await second.exit_code() == ExitCode.OK
+    await until_holder(stage, "")
+    events = await stage.admin.list("v1/events", stage.namespace)
+    messages = {event["message"] for event in events if event["reason"] == "LeaderElection"}
+    assert {"one became leader", "two became leader", "two stopped leading"} <= messages
+
+
+async def test_a_leader_that_stops_in_order_hands_over_at_once(stage: Stage) -> None:
+    await stage.secret("a", shard=None)
+    first, second = await lead_and_follow(stage)
+    first.send(signal.SIGTERM)
+    assert await first.exit_code() == ExitCode.OK
+    await until_holder(stage, "two")
+    await stage.secret("late", shard=None)
+    await until_noted(stage, "late", "two")
+    second.send(signal.SIGTERM)
+    assert await second.exit_code() == ExitCode.OK
+
+
+async def test_a_replica_that_waits_ends_at_a_signal(stage: Stage) -> None:
+    _, second = await lead_and_follow(stage)
+    second.send(signal.SIGTERM)
+    assert await second.exit_code() == ExitCode.OK
+    assert (await stage.admin.get(LEASES, ELECTION, stage.namespace))["spec"]["holderIdentity"] == "one"
+
+
+async def test_a_lost_election_ends_the_process_non_zero(stage: Stage) -> None:
+    first = await start(stage, "one")
+    await until_holder(stage, "one")
+    await first.until("/metrics", LEADS)
+    await stage.take_lease(ELECTION)
+    assert await first.exit_code() == ExitCode.LEASE_LOST
+    assert (await stage.admin.get(LEASES, ELECTION, stage.namespace))["spec"]["holderIdentity"] != "one"
+
+
+async def test_a_leader_that_blocks_its_loop_ends_and_another_leads(stage: Stage) -> None:
+    first = await start(stage, "one")
+    await until_holder(stage, "one")
+    await stage.secret("block", shard=None)
+    assert await first.exit_code() == ExitCode.LEASE_LOST
+    assert "process ends at once" in stage.log("one")
+
+
+async def test_a_leader_that_slept_longer_than_its_lease_writes_nothing_any_more(stage: Stage) -> None:
+    first, _ = await lead_and_follow(stage)
+    first.send(signal.SIGSTOP)
+    await until_holder(stage, "two")
+    await stage.secret("meanwhile", shard=None)
+    await until_noted(stage, "meanwhile", "two")
+    first.send(signal.SIGCONT)
+    assert await first.exit_code() == ExitCode.LEASE_LOST
+    noted = await stage.admin.get(SECRETS, "meanwhile", stage.namespace)
+    assert noted["metadata"]["annotations"][NOTED] == "two"
+
+
+async def test_a_shard_may_be_a_candidate_as_well_and_ends_with_either_lease(stage: Stage) -> None:
+    await stage.secret("mine", shard="one")
+    await stage.secret("other", shard="two")
+    first = await start(stage, "one", "mixed")
+    await until_noted(stage, "mine", "one")
+    await until_noted(stage, "other", "one")
+    await stage.until(CONFIGMAPS, "mine-made", lambda thing: True)
+    assert await stage.admin.find(CONFIGMAPS, "other-made", stage.namespace) is None
+    await first.until_ready()
+    await stage.take_lease(ELECTION)
+    assert await first.exit_code() == ExitCode.LEASE_LOST
+    await until_holder(stage, "", "one")
+
+
+async def test_the_same_when_the_shards_lease_is_lost(stage: Stage) -> None:
+    first = await start(stage, "one", "mixed")
+    await until_holder(stage, "one")
+    await first.until_ready()
+    await stage.take_lease("one")
+    assert await first.exit_code() == ExitCode.LEASE_LOST
+    await until_holder(stage, "")
+
+
+async def test_a_users_http_server_pushes_requests(stage: Stage) -> None:
+    await stage.secret("a", shard=None)
+    port = reserve_port()
+    stage.ports.append(port)
+    first = await start(stage, "one", "elected", "--push-port", str(port.number))
+    await until_noted(stage, "a", "one")
+    async with aiohttp.ClientSession() as session:
+        answer = await session.post(f"http://127.0.0.1:{port.number}/push/a")
+        assert answer.status == 202
+    await until_noted(stage, "a", "one", times=2)
+    first.send(signal.SIGTERM)
+    assert await first.exit_code() == ExitCode.OK
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [(["--address", "8080"], 'is not "host:port"'), (["--kubeconfig", "/does/not/exist"], "/does/not/exist")],
+)
+async def test_a_configuration_that_cannot_work_is_said_so(stage: Stage, arguments: list[str], message: str) -> None:
+    given = ["--ring", "r", "--name", "one", "--namespace", "default", "--kubeconfig", str(stage.kubeconfig)]
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "tests.integration.scoped_manager", "elected", *given, "--address", "127.0.0.1:0",
+        *arguments, cwd=ROOT, stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    stage.started.append(process)
+    _, printed = await process.communicate()
+    assert process.returncode == ExitCode.CONFIGURATION
+    assert message in printed.decode()
+    assert "Traceback" not in printed.decode()
