@@ -12,7 +12,7 @@ BUILDER ?= docker
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup controlplane helm image demo test unit check fmt lock bench simulate cluster-up cluster-down cluster-status clean distclean
+.PHONY: help setup controlplane helm image demo test unit check fmt lock docs bench simulate cluster-up cluster-down cluster-status clean distclean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -53,6 +53,9 @@ lock: $(READY) ## lock the newest dependencies that pyproject.toml allows
 	  --no-emit-index-url --custom-compile-command "make lock" --upgrade --quiet --output-file requirements-dev.txt
 	@$(RUN) uv pip compile pyproject.toml --extra sharder --constraint requirements-dev.txt --universal --python-version 3.11 \
 	  --generate-hashes --no-emit-index-url --no-annotate --custom-compile-command "make lock" --quiet --output-file requirements.txt
+
+docs: $(READY) ## print tables from the code into docs/ and build the site with every link checked (site/index.html)
+	@$(RUN) docsite && NO_MKDOCS_2_WARNING=1 $(RUN) mkdocs build
 
 bench: $(READY) controlplane ## measure rates, latencies, CPU and memory next to the raw API server
 	@$(RUN) bench $(ARGS)

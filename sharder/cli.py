@@ -45,7 +45,7 @@ class ExitCode(IntEnum):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line `arguments` (`None`: the process's own); returns the exit code."""
-    options = _make_parser().parse_args(arguments)
+    options = make_parser().parse_args(arguments)
     try:
         match options.command:
             case "version":
@@ -67,7 +67,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return ExitCode.DONE
 
 
-def _make_parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
+    """What the command understands; its reference is printed from it."""
     parser = argparse.ArgumentParser(
         prog="sharder",
         description="Spreads the objects of Kubernetes controllers over their replicas. Without a command: run the"
@@ -75,8 +76,12 @@ def _make_parser() -> argparse.ArgumentParser:
         epilog="Orderly stop on SIGTERM or SIGINT; a second signal ends it at once.",
     )
     parser.add_argument("--config", metavar="FILE", help="a SharderConfig, YAML or JSON (default: all defaults)")
-    parser.add_argument("--log-level", choices=["debug", "info", "warning", "error"], default="info")
-    parser.add_argument("--log-format", choices=["text", "json"], default="text")
+    parser.add_argument(
+        "--log-level", choices=["debug", "info", "warning", "error"], default="info", help="the least important lines"
+    )
+    parser.add_argument(
+        "--log-format", choices=["text", "json"], default="text", help="one line of text or one JSON object per event"
+    )
     _add_kubeconfig(parser, default=None)
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     commands.add_parser("version", help="print the version")

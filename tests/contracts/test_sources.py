@@ -8,7 +8,7 @@ from pathlib import Path
 
 MOST_LINES = 400
 MOST_FUNCTION_LINES = 70
-FOLDERS = ("shardsdk", "sharder", "localcluster", "examples", "bench", "tests")
+FOLDERS = ("shardsdk", "sharder", "localcluster", "examples", "bench", "docsite", "tests")
 SOURCES = sorted(path for folder in FOLDERS for path in Path(folder).rglob("*.py"))
 VAGUE = {"util", "utils", "common", "helper", "helpers", "misc"}
 

@@ -1,0 +1,63 @@
+"""Every log line of level warning and above: what docs/messages.md has to explain.
+
+Does: read the messages off the calls in the source, and off the page.  Refuses:
+a message that is not a literal; nobody could search for it.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from docsite.pages import DOCS, ROOT
+
+_LEVELS: Final = {"warning": "warning", "error": "error", "exception": "error", "critical": "critical"}
+_LOGGERS: Final = ("log", "logger")
+_ROW: Final = re.compile(r"^\| `(?P<text>[^`]+)` \| (?P<levels>[\w, ]+) \| (?P<remedy>.+) \|$", re.MULTILINE)
+
+#: Message -> its levels, as the page writes them.
+Messages = Mapping[str, str]
+
+
+def logged() -> Messages:
+    """What the code logs; `%s` and the like stand for what changes."""
+    found: dict[str, set[str]] = {}
+    for package in ("sharder", "shardsdk"):
+        for path in sorted((ROOT / package).rglob("*.py")):
+            for text, level in _calls(ast.parse(path.read_text()), str(path.relative_to(ROOT))):
+                found.setdefault(text, set()).add(level)
+    return {text: ", ".join(sorted(levels, reverse=True)) for text, levels in found.items()}
+
+
+def explained() -> Messages:
+    """What the page explains."""
+    return {row["text"]: row["levels"] for row in _ROW.finditer((DOCS / "messages.md").read_text())}
+
+
+def _calls(tree: ast.AST, path: str) -> Iterator[tuple[str, str]]:
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+            continue
+        logger, level = node.func.value, _LEVELS.get(node.func.attr)
+        if level is None or not isinstance(logger, ast.Name) or logger.id not in _LOGGERS:
+            continue
+        match node.args[0]:
+            case ast.Constant(value=str() as text):
+                yield text, level
+            case ast.Name(id=name):
+                yield from ((text, level) for text in _assigned(tree, name))
+            case _:
+                raise ValueError(f"{path}:{node.lineno}: the message of a log line must be a literal")
+
+
+def _assigned(tree: ast.AST, name: str) -> Iterator[str]:
+    """The texts that a variable called `name` is given."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign) and any(
+            isinstance(each, ast.Name) and each.id == name for each in node.targets
+        ):
+            for each in (node.value, *ast.iter_child_nodes(node.value)):
+                if isinstance(each, ast.Constant) and isinstance(each.value, str):
+                    yield each.value

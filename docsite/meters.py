@@ -1,0 +1,172 @@
+"""Every metric of sharder and SDK: type, unit, labels and meaning, read off the registries.
+
+Does: print the meaning that the code itself gives (what `/metrics` shows as
+HELP).  Refuses: a metric whose labels nobody has explained.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+import yaml
+from prometheus_client import CollectorRegistry
+from prometheus_client.metrics_core import Metric
+
+from docsite.pages import ROOT
+from sharder.core.shards import State
+from sharder.core.status import ConditionType
+from sharder.telemetry import Telemetry
+from shardsdk.kube.clock import SystemClock
+from shardsdk.protocol.objects import GroupResource
+from shardsdk.runtime.metrics import Metrics
+from shardsdk.runtime.queue import WorkQueue
+
+#: What label values stand for.
+LABELS: Final[Mapping[str, str]] = {
+    "code": "HTTP status; `error` (sharder) or `0` (SDK) when there was no answer",
+    "controller": "name of the controller",
+    "decision": "`assign` (an object without a shard) or `move` (from another shard)",
+    "generation": "generation of Python's garbage collector",
+    "group": "API group of the resource, empty for the core group",
+    "implementation": "of Python",
+    "kind": "always `clusterring`",
+    "major": "of Python's version",
+    "method": "verb of the request: `get`, `list`, `patch`, …",
+    "minor": "of Python's version",
+    "name": "name of the ring, of the queue, or of the leader's lease",
+    "namespace": "always empty",
+    "outcome": "see [outcomes](#webhook-outcomes)",
+    "patchlevel": "of Python's version",
+    "priority": "`fresh`: events; `bulk`: resyncs",
+    "resource": "plural of the resource",
+    "result": "how it ended",
+    "ringKind": "always `clusterring`",
+    "ringName": "name of the ring",
+    "ringNamespace": "always empty",
+    "state": "state of the shard's lease",
+    "type": "type of the condition",
+    "verb": "verb of the request: `get`, `list`, `patch`, …",
+    "version": "of this package, or of Python",
+}
+
+
+def render_sharder() -> str:
+    """The sharder's."""
+    return _render(sharder_families())
+
+
+def render_shardsdk() -> str:
+    """A shard's."""
+    return _render(shardsdk_families())
+
+
+def sharder_families() -> tuple[Metric, ...]:
+    """Every family, with one sample at least wherever it has labels."""
+    telemetry = Telemetry.create()
+    metrics = telemetry.metrics
+    metrics.ring("r").set_shards([State.READY])
+    metrics.resource("r", GroupResource("", "secrets"))
+    metrics.ring_conditions("r", {each.value: True for each in ConditionType})
+    metrics.webhook_answered("r", "assigned", 0.1)
+    metrics.api_called("get", 200, 0.1)
+    metrics.certificate_loaded(True)
+    metrics.leading("sharder", True)
+    return _families(telemetry.registry)
+
+
+def shardsdk_families() -> tuple[Metric, ...]:
+    """The same of the SDK's runtime, as `Manager` fills it."""
+    metrics = Metrics()
+    metrics.controller("secrets", 1)
+    metrics.shard("secrets")
+    metrics.count_call("get", 200, 0.1)
+    metrics.observe_queue(WorkQueue[str](SystemClock(), name="secrets"))
+    metrics.add_process_metrics()
+    for name, meaning in _gauges_of_shardsdk():
+        metrics.gauge(name, meaning, float)
+    return _families(metrics.registry)
+
+
+def _gauges_of_shardsdk() -> Iterator[tuple[str, str]]:
+    """Those that are made where what they read is: calls of `metrics.gauge` in the source."""
+    for path in sorted((ROOT / "shardsdk").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if (
+                isinstance(node, ast.Call)
+                and isinstance(node.func, ast.Attribute)
+                and node.func.attr == "gauge"
+                and len(node.args) == 3
+            ):
+                name, meaning = (ast.literal_eval(each) for each in node.args[:2])
+                yield name, meaning
+
+
+def shown_name(family: Metric) -> str:
+    """The name that a query asks for; a histogram's without `_bucket`, `_sum` and `_count`."""
+    return f"{family.name}_total" if family.type == "counter" else family.name
+
+
+def unit_of(name: str) -> str:
+    """What its numbers are in."""
+    match name.removesuffix("_total").split("_"):
+        case [*_, "timestamp", "seconds"] | [_, "start", "time", "seconds"]:
+            return "Unix time in seconds"
+        case [*_, "seconds" | "bytes" as unit]:
+            return unit
+        case [*_, "info"]:
+            return "always 1"
+        case [*_, "condition" | "status"]:
+            return "0 or 1"
+        case _:
+            return "count"
+
+
+def labels_of(family: Metric) -> list[str]:
+    """The labels of its samples, without those of buckets and quantiles."""
+    return sorted({label for sample in family.samples for label in sample.labels} - {"le", "quantile"})
+
+
+def _render(families: Iterable[Metric]) -> str:
+    families = list(families)
+    lines = ["| metric | type | unit | labels | meaning |", "|---|---|---|---|---|"]
+    for family in families:
+        labels = ", ".join(f"`{label}`" for label in labels_of(family))
+        row = (
+            f"`{shown_name(family)}`",
+            family.type,
+            unit_of(shown_name(family)),
+            labels,
+            _sentence(family.documentation),
+        )
+        lines.append(f"| {' | '.join(row)} |")
+    used = sorted({label for family in families for label in labels_of(family)})
+    lines += ["", "| label | value |", "|---|---|", *(f"| `{label}` | {LABELS[label]} |" for label in used)]
+    return "\n".join(lines)
+
+
+def render_alerts() -> str:
+    """Every alert: how bad, after how long, what it says."""
+    groups = yaml.safe_load((ROOT / "charts" / "sharder" / "files" / "alerts.yaml").read_text())["groups"]
+    lines = ["| alert | severity | after | meaning and remedy |", "|---|---|---|---|"]
+    for rule in (rule for group in groups for rule in group["rules"]):
+        said = rule["annotations"]
+        text = re.sub(r"\{\{ \$labels\.(\w+) \}\}", r"*\1*", f"{said['summary']}. {said['description']}")
+        text = re.sub(r"\{\{ \$value[^}]*\}\}", "*n*", " ".join(text.split()))
+        lines.append(f"| `{rule['alert']}` | {rule['labels']['severity']} | {rule.get('for', 'at once')} | {text} |")
+    return "\n".join(lines)
+
+
+def _families(registry: CollectorRegistry) -> tuple[Metric, ...]:
+    found: dict[str, Metric] = {family.name: family for family in _collect(registry)}
+    return tuple(found[name] for name in sorted(found))
+
+
+def _collect(registry: Any) -> Iterator[Metric]:
+    yield from registry.collect()
+
+
+def _sentence(text: str) -> str:
+    return text if text.endswith(".") else f"{text}."

@@ -1,0 +1,62 @@
+"""What pages take from the code: each name stands between two comments in a page.
+
+    <!-- printed: decisions -->
+    ...
+    <!-- end -->
+
+Does: print all of them anew, and draw the diagrams.  Refuses: to make up a name
+that a page asks for; a typo in a marker is an error.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+from docsite import commandline, crd, meters, states, wire
+from docsite.pages import DOCS
+from docsite.sequence import draw
+from sharder.core.decisions import LEAVING, render_table
+
+_MARKED: Final = re.compile(r"^<!-- printed: (?P<name>[\w-]+) -->\n.*?^<!-- end -->$", re.MULTILINE | re.DOTALL)
+
+PRINTERS: Final[Mapping[str, Callable[[], str]]] = {
+    "decisions": render_table,
+    "decisions-leaving": lambda: render_table(LEAVING),
+    "decision-words": states.render_decisions,
+    "states": states.render_states,
+    "conditions": states.render_conditions,
+    "outcomes": states.render_outcomes,
+    "clusterring-spec": crd.render_spec,
+    "clusterring-status": crd.render_status,
+    "clusterring-columns": crd.render_columns,
+    "cli": commandline.render_sharder,
+    "metrics-sharder": meters.render_sharder,
+    "metrics-shardsdk": meters.render_shardsdk,
+    "alerts": meters.render_alerts,
+    "vectors-labels": wire.render_labels,
+    "vectors-hashes": wire.render_hashes,
+    "vectors-owners": wire.render_owners,
+    "vectors-leases": wire.render_leases,
+}
+
+
+def print_page(text: str) -> str:
+    """The page with everything in it printed anew.  Raises: KeyError for a name that nobody prints."""
+    return _MARKED.sub(
+        lambda found: f"<!-- printed: {found['name']} -->\n{PRINTERS[found['name']]().strip()}\n<!-- end -->", text
+    )
+
+
+def print_anew() -> list[Path]:
+    """Write what has changed; returns the files."""
+    changed = []
+    wanted = {path: print_page(path.read_text()) for path in sorted(DOCS.rglob("*.md"))}
+    wanted |= {path.with_suffix(".svg"): draw(path.read_text()) for path in sorted(DOCS.rglob("*.seq"))}
+    for path, text in wanted.items():
+        if not path.exists() or path.read_text() != text:
+            path.write_text(text)
+            changed.append(path)
+    return changed

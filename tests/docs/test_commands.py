@@ -1,0 +1,117 @@
+"""Commands of the reference pages work, in the order in which they stand there.
+
+Each page has a control plane of its own with a sharder, the ring `checksum` and
+two of its shards, as processes.  What only pods can answer is compared with
+kubectl's own help instead.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from docsite.pages import blocks_of, read_pages
+from localcluster import ControlPlane, find_binaries
+from localcluster.installation import Installation
+from tests.walking import FOLDERS, make_tools, run
+
+PAGES = ("operations.md", "troubleshooting.md", "security.md", "monitoring.md", "shards-in-python.md")
+#: Command -> the file that runs it, and the words there that show it.
+ELSEWHERE = {
+    "make image": ("tests/chart/test_image.py", "Dockerfile"),
+    "pip install controller-sharding": ("tests/contracts/test_packaging.py", "wheel"),
+}
+#: Begin of commands that Helm is asked about in tests/docs/test_blocks.py, or that need pods.
+RENDERED = ("helm install", "helm upgrade", "helm uninstall")
+PODS = ("kubectl -n sharding-system rollout status", "kubectl -n sharding-system logs")
+SECONDS = 120
+
+
+def commands_of(page: str) -> list[str]:
+    return [command for block in blocks_of(page, read_pages()[page]) for command in block.commands]
+
+
+def test_every_page_with_commands_is_run() -> None:
+    others = {"tutorial.md"}
+    pages = {page for page in read_pages() if commands_of(page) and not page.startswith("sdk/")}
+    assert pages == {*PAGES, *others}
+
+
+@pytest.mark.parametrize("command", ELSEWHERE)
+def test_command_that_is_not_run_here_is_run_elsewhere(command: str) -> None:
+    file, words = ELSEWHERE[command]
+    assert words in Path(file).read_text()
+
+
+@pytest.mark.parametrize(
+    "command", sorted({each for page in PAGES for each in commands_of(page) if each.startswith(PODS)})
+)
+def test_kubectl_knows_the_command(command: str) -> None:
+    kubectl = str(find_binaries().kubectl[0]), *find_binaries().kubectl[1:]
+    words = [word for word in command.split()[1:] if word not in ("-n", "sharding-system")]
+    verbs = [word for word in words if re.fullmatch(r"[a-z]+", word)]
+    told = subprocess.run([*kubectl, *verbs, "--help"], capture_output=True, text=True, check=True).stdout
+
+    assert all(f"{flag.partition('=')[0]}" in told for flag in words if flag.startswith("--"))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3 * SECONDS)
+@pytest.mark.parametrize("page", PAGES)
+async def test_commands_work_one_after_the_other(page: str, fresh_control_plane: ControlPlane, tmp_path: Path) -> None:
+    commands = [each for each in commands_of(page) if each not in ELSEWHERE and not each.startswith((*RENDERED, *PODS))]
+    files = {block.file: block for block in blocks_of(page, read_pages()[page]) if block.file}
+    for name, block in files.items():
+        (tmp_path / name).write_text(block.text)
+    for name in FOLDERS:
+        shutil.copytree(name, tmp_path / name)
+    # A sharder that runs would make again what this removes.
+    first, last = split_at(commands, "sharder uninstall")
+
+    async with Installation(fresh_control_plane) as installation:
+        replica = await installation.start_sharder("sharder")
+        await start_shards(installation)
+        code, output = await run(script(first), tmp_path, environment(fresh_control_plane, tmp_path), SECONDS)
+        assert code == 0, output
+        await replica.process.stop()
+        code, output = await run(script(last), tmp_path, environment(fresh_control_plane, tmp_path), SECONDS)
+        assert code == 0, output
+
+
+async def start_shards(installation: Installation) -> None:
+    plane = installation.plane
+    resources = {"group": "", "resource": "secrets", "controlledResources": [{"group": "", "resource": "configmaps"}]}
+    await plane.apply(Path("rbac/shard.yaml"))
+    await installation.ring("checksum", {"resources": [resources]})
+    await plane.kubectl("create", "secret", "generic", "a", "--from-literal=key=value")
+    kubeconfig = await plane.service_account_kubeconfig("default", "checksum")
+    for name in ("one", "two"):
+        arguments = ("--ring", "checksum", "--namespace", "default")
+        await installation.start_shard(name, module="examples.checksum", arguments=arguments, kubeconfig=kubeconfig)
+    await plane.kubectl("wait", "--for=create", "--timeout=60s", "configmap/a-checksum")
+
+
+def split_at(commands: list[str], first_of_second: str) -> tuple[list[str], list[str]]:
+    at = next((at for at, each in enumerate(commands) if each.startswith(first_of_second)), len(commands))
+    return commands[:at], commands[at:]
+
+
+def script(commands: list[str]) -> str:
+    return "\n".join(["set -eux -o pipefail", *commands])
+
+
+def environment(plane: ControlPlane, folder: Path) -> dict[str, str]:
+    tools = folder / "tools"
+    if not tools.exists():
+        make_tools(tools)
+    return {
+        "PATH": f"{tools}{os.pathsep}{os.environ['PATH']}",
+        "PYTHONPATH": str(Path.cwd()),
+        "KUBECONFIG": str(plane.admin_kubeconfig),
+        "HOME": str(folder),
+    }

@@ -1,0 +1,81 @@
+"""What the documentation says of the code is what the code says; `make docs` prints it anew."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from docsite import messages, meters, states
+from docsite.pages import DOCS
+from docsite.printed import PRINTERS, print_page
+from docsite.sequence import draw
+from sharder.core.admission import AnswerOutcome
+from sharder.core.decisions import Decision, Reason
+from sharder.core.shards import State
+from sharder.core.status import ConditionType
+from sharder.webhook.app import Trouble
+
+PAGES = sorted(DOCS.rglob("*.md"))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(DOCS)))
+def test_page_holds_what_the_code_prints(page: Path) -> None:
+    text = page.read_text()
+    assert print_page(text) == text, "run `make docs`"
+
+
+@pytest.mark.parametrize("source", sorted(DOCS.rglob("*.seq")), ids=lambda path: path.name)
+def test_diagram_is_drawn_from_its_text(source: Path) -> None:
+    assert source.with_suffix(".svg").read_text() == draw(source.read_text()), "run `make docs`"
+
+
+def test_everything_that_can_be_printed_is_on_a_page() -> None:
+    text = "".join(page.read_text() for page in PAGES)
+    assert not [name for name in PRINTERS if f"<!-- printed: {name} -->" not in text]
+
+
+def test_every_word_of_the_core_is_explained() -> None:
+    concepts, outcomes = (states.render_states() + states.render_decisions()), states.render_outcomes()
+
+    assert all(f"`{state.value}`" in concepts for state in State)
+    assert all(f"| {decision.name} |" in concepts for decision in Decision)
+    assert all(f"`{reason.value}`" in concepts for reason in Reason)
+    assert all(f"`{each.value}`" in outcomes for each in (*AnswerOutcome, *Trouble))
+    assert all(f"`{each.value}`" in states.render_conditions() for each in ConditionType)
+
+
+def test_every_metric_has_a_meaning_and_a_unit() -> None:
+    families = (*meters.sharder_families(), *meters.shardsdk_families())
+
+    assert {"controller_sharding_shards", "shardsdk_lease_remaining_seconds"} <= {each.name for each in families}
+    assert not [family.name for family in families if len(family.documentation) < 10]
+    assert {meters.unit_of(meters.shown_name(family)) for family in families} == {
+        "seconds", "bytes", "Unix time in seconds", "always 1", "0 or 1", "count",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "unit"),
+    [
+        ("controller_sharding_oldest_drain_age_seconds", "seconds"),
+        ("controller_runtime_reconcile_time_seconds", "seconds"),
+        ("process_cpu_seconds_total", "seconds"),
+        ("process_start_time_seconds", "Unix time in seconds"),
+        ("controller_sharding_webhook_certificate_expiry_timestamp_seconds", "Unix time in seconds"),
+        ("process_resident_memory_bytes", "bytes"),
+        ("controller_sharding_ring_condition", "0 or 1"),
+        ("controller_sharding_movements_total", "count"),
+    ],
+)
+def test_unit_follows_from_the_name(name: str, unit: str) -> None:
+    assert meters.unit_of(name) == unit
+
+
+def test_every_warning_and_error_is_explained() -> None:
+    assert messages.explained() == messages.logged(), "bring docs/messages.md up to the log calls"
+
+
+def test_a_diagram_with_an_unknown_line_is_refused() -> None:
+    with pytest.raises(ValueError, match="not a line of a sequence diagram: one => two"):
+        draw("actor one = One\none => two")
