@@ -77,7 +77,7 @@ class Keeper:
     )
 
     def __init__(self, claim: Claim, timings: LeaseTimings) -> None:
-        self.phase = Phase.SEEKING
+        self.phase: Phase = Phase.SEEKING
         #: Of the last confirmed write; `None` before the first.
         self.deadlines: Deadlines | None = None
         self.loss: Loss | None = None

@@ -24,7 +24,7 @@ from typing import Final, Protocol
 from shardsdk.errors import ConfigurationError
 from shardsdk.kube.clock import Clock
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 #: How long a token from a file is used before the file is read again.
 #: Source: client-go, transport/token_source.go, cachingTokenSource period.

@@ -24,7 +24,7 @@ from shardsdk.kube.answers import Status, Target, explain_status
 from shardsdk.kube.api import WatchEvent, WatchKind
 from shardsdk.protocol.objects import PartialObject
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 T = TypeVar("T")
 

@@ -98,7 +98,7 @@ class Guard:
         self._ledger = ledger
         self._granted = 0.0
         self.refused: ShardingError | None = None
-        self.sent = False
+        self.sent: bool = False
 
     def reset(self) -> None:
         """Before it is sent (again): nobody has been asked yet."""
@@ -146,6 +146,8 @@ class GuardedRequest(aiohttp.ClientRequest):
     Inherited because aiohttp offers no other place between having a connection
     and writing to it; `request_class` is its documented way in.
     """
+
+    url: URL
 
     async def send(self, conn: Connection) -> aiohttp.ClientResponse:
         """Called with a live connection in hand."""

@@ -12,13 +12,13 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from shardsdk.kube.api import WatchEvent, WatchKind
 from shardsdk.kube.decoding import Identity, identify
 from shardsdk.kube.store import Key, Store
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -54,7 +54,7 @@ class Listing:
     __slots__ = ("epoch", "seen")
 
     def __init__(self, epoch: int) -> None:
-        self.epoch = epoch
+        self.epoch: int = epoch
         self.seen: set[Key] = set()
 
 
@@ -72,7 +72,7 @@ class Mirror(Generic[T]):
         transform: Callable[[T], T] | None,
         handler: Callable[[Delta[T]], None] | None,
     ) -> None:
-        self.store = store
+        self.store: Store[T] = store
         self._name = name
         self._keep = keep
         self._transform = transform

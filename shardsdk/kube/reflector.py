@@ -40,7 +40,7 @@ from shardsdk.protocol.objects import Resource
 
 __all__ = ["HEALTHY_SECONDS", "PAUSE_MAX_SECONDS", "STREAM_FAILURES_MAX", "Delta", "EventKind", "Reflector"]
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -97,14 +97,14 @@ class Reflector(Generic[T]):
     ) -> None:
         self.resource = resource
         self.namespace = namespace
-        self.name = name or str(resource.group_resource)
+        self.name: str = name or str(resource.group_resource)
         self._mirror = Mirror(self.name, Store(indexes), keep=keep, transform=transform, handler=handler)
         #: What is there, as far as it has been told.
         self.store: Store[T] = self._mirror.store
         #: Set once the first complete, consistent list is in; never cleared.
-        self.synced = asyncio.Event()
+        self.synced: Final = asyncio.Event()
         #: Monotonic time of the last event, bookmark or complete list.
-        self.fresh_at = float("-inf")
+        self.fresh_at: float = float("-inf")
         #: Why it does not work just now; `None`: it does.
         self.failure: ShardingError | None = None
         self._api = api

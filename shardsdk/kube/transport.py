@@ -32,7 +32,7 @@ from shardsdk.kube.fencing import GUARD, Guard, GuardedRequest, Ledger, SentTooL
 from shardsdk.kube.pace import Pace
 from shardsdk.protocol.objects import LEASES
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 #: How long a request may take in all, waiting for a connection and for 429 included.
 REQUEST_SECONDS: Final = 30.0
@@ -102,7 +102,7 @@ class Transport:
 
     def __init__(self, access: Access, *, user_agent: str, clock: Clock, observer: Observer, pace: Pace) -> None:
         self.access = access
-        self.ledger = Ledger(clock)
+        self.ledger: Ledger = Ledger(clock)
         self._clock = clock
         self._observer = observer
         self._pace = pace

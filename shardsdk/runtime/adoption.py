@@ -29,7 +29,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from shardsdk.core.guard import Verdict
 from shardsdk.errors import ConfigurationError, Conflict, NotFound
@@ -39,7 +39,7 @@ from shardsdk.runtime.context import Context
 from shardsdk.runtime.objects import controller_reference, metadata_of
 from shardsdk.runtime.references import check_reference
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)

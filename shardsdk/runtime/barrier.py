@@ -32,7 +32,7 @@ from shardsdk.runtime.cache import Cache
 from shardsdk.runtime.objects import Request, is_at_least, metadata_of, request_of
 from shardsdk.runtime.queue import Priority
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 #: A cache that is so far behind has lost its watch; it will list anew, and so do we.
 CATCH_UP_SECONDS: Final = 30.0

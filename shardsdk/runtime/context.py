@@ -64,14 +64,14 @@ class Context(Generic[T]):
         clock: Clock | None = None,
         readable: Mapping[GroupResource, Cache[Any]] | None = None,
     ) -> None:
-        self.request = request
-        self.object = thing
-        self.metadata = metadata
-        self.main = main
-        self.api = api
-        self.controller = controller or str(main.group_resource)
-        self.identity = identity
-        self.clock = clock or SystemClock()
+        self.request: Request = request
+        self.object: T = thing
+        self.metadata: ObjectMeta = metadata
+        self.main: Resource = main
+        self.api: Api = api
+        self.controller: str = controller or str(main.group_resource)
+        self.identity: ShardIdentity | None = identity
+        self.clock: Clock = clock or SystemClock()
         self._caches = caches
         self._readable = caches if readable is None else readable
         self._recorder = recorder

@@ -37,7 +37,7 @@ from shardsdk.runtime.predicates import Predicate, always
 from shardsdk.runtime.queue import Priority, WorkQueue
 from shardsdk.runtime.spec import ControllerSpec, Source
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 K = TypeVar("K", bound=Hashable)
 

@@ -32,7 +32,7 @@ from shardsdk.runtime.metrics import ShardMetrics
 from shardsdk.runtime.objects import Request, metadata_of, request_of
 from shardsdk.runtime.queue import WorkQueue
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 #: So many acknowledgements are under way at once; they are small and quick.
 CONCURRENT_ACKNOWLEDGEMENTS: Final = 16

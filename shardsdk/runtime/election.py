@@ -43,7 +43,7 @@ from shardsdk.runtime.events import EventType, Regarding
 from shardsdk.runtime.hold import Hold
 from shardsdk.runtime.tenure import Goodbye, Listener, Tenure
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 ElectionTimings = LeaseTimings
 #: What a leader does; it ends by itself, or is cancelled when it must stop leading.
@@ -96,8 +96,8 @@ class LeaderElector:
             raise ConfigurationError(
                 "the identity of a leader election's candidate is empty; leave it out for a unique one"
             )
-        self.identity = identity or f"{pod.hostname()}_{pod.make_uuid(rng)}"
-        self.timings = timings or LeaseTimings()
+        self.identity: str = identity or f"{pod.hostname()}_{pod.make_uuid(rng)}"
+        self.timings: Final = timings or LeaseTimings()
         self._api = api
         self._namespace = namespace
         self._name = name

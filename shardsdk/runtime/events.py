@@ -29,7 +29,7 @@ from shardsdk.kube.api import Api
 from shardsdk.kube.clock import Clock
 from shardsdk.protocol.objects import ObjectMeta, Resource
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 EVENTS: Final = Resource("", "v1", "events", "Event")
 #: Where Events about cluster-scoped objects belong.  Source: apiserver, legacyValidateEvent.
@@ -137,7 +137,7 @@ class EventRecorder:
         self._written: OrderedDict[_Key, _Written] = OrderedDict()
         self._buckets: OrderedDict[Regarding, _Bucket] = OrderedDict()
         self._wake = asyncio.Event()
-        self.dropped = 0
+        self.dropped: int = 0
 
     def event(self, regarding: Regarding, event_type: EventType, reason: str, message: str) -> None:
         """Note that something happened to `regarding`.

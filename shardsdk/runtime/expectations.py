@@ -21,7 +21,7 @@ from shardsdk.protocol.objects import GroupResource
 from shardsdk.runtime.cache import Cache
 from shardsdk.runtime.objects import Request, is_at_least, metadata_of, request_of
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 #: A watch delivers within milliseconds, and a broken one is replaced within
 #: seconds; a write that is not seen for so long was never going to be (the

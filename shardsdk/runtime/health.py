@@ -27,7 +27,7 @@ from shardsdk.errors import ConfigurationError
 if TYPE_CHECKING:
     from aiohttp import web
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 #: A check: `None` when all is well, else what is wrong, in a few words.
 Check = Callable[[], str | None]

@@ -32,7 +32,7 @@ from shardsdk.runtime.election import LeaderElector
 from shardsdk.runtime.events import EventRecorder
 from shardsdk.runtime.hold import Hold
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 #: How often the thread looks at the clock while the hold is far from its end.
 WATCH_SECONDS: Final = 0.5
@@ -79,7 +79,7 @@ class Candidate:
         if not election.name:
             raise ConfigurationError("the election has no name; it is the name of its Lease: pass Election(name)")
         self.election = election
-        self.leads = False
+        self.leads: bool = False
         self._namespace = _choose_namespace(election, source)
         self._clock = clock
         self._rng = rng

@@ -57,7 +57,7 @@ from shardsdk.runtime.world import World, load_world
 
 __all__ = ["GRACE_SECONDS", "Manager", "World"]
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 #: A pod has 30 s from SIGTERM to SIGKILL; what is left is for the release.
 GRACE_SECONDS: Final = 25.0
@@ -97,9 +97,9 @@ class Manager:
         metrics: Metrics | None = None,
     ) -> None:
         self.ring = ring
-        self.metrics = metrics or Metrics()
+        self.metrics: Metrics = metrics or Metrics()
         #: Set to stop in order, as SIGTERM does.
-        self.stopping = asyncio.Event()
+        self.stopping: Final = asyncio.Event()
         self._election = election
         self._shard = shard
         self._namespace = namespace

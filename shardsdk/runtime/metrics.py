@@ -45,7 +45,7 @@ class Metrics:
     """Everything that the runtime counts, in one registry."""
 
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
-        self.registry = registry if registry is not None else CollectorRegistry()
+        self.registry: CollectorRegistry = registry if registry is not None else CollectorRegistry()
         self._queues = _Queues(self.registry)
         self._reconciles = _Reconciles(self.registry)
         self._shards = _Shards(self.registry)

@@ -18,7 +18,7 @@ Refuses: to touch anything else; other objects are written as the caller says.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from shardsdk.errors import ApiError, FenceClosed, ServerError, TooManyWrites
 from shardsdk.kube.api import PARTIAL, Api, Body, Fence, PatchKind, T
@@ -61,15 +61,15 @@ class OwnApi:
         self._max_writes = max_writes
         self._writes = 0
         # Reading, and what is about the client as a whole, goes through untouched.
-        self.get = api.get
-        self.find = api.find
-        self.pages = api.pages
-        self.stream = api.stream
-        self.watch = api.watch
-        self.discover = api.discover
-        self.allowed = api.allowed
-        self.raw = api.raw
-        self.writes_settled = api.writes_settled
+        self.get: Final = api.get
+        self.find: Final = api.find
+        self.pages: Final = api.pages
+        self.stream: Final = api.stream
+        self.watch: Final = api.watch
+        self.discover: Final = api.discover
+        self.allowed: Final = api.allowed
+        self.raw: Final = api.raw
+        self.writes_settled: Final = api.writes_settled
 
     @property
     def version(self) -> str:

@@ -17,7 +17,7 @@ from enum import IntEnum
 from types import FrameType
 from typing import Final, NoReturn
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 #: A process that a signal ended exits with this plus the signal's number, as shells have it.

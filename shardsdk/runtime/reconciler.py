@@ -45,7 +45,7 @@ from shardsdk.runtime.predicates import Predicate, always
 from shardsdk.runtime.queue import Priority, RateLimit, WorkQueue
 from shardsdk.runtime.sources import Feed, RequestSource, Watched
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 T = TypeVar("T")
 #: A cache, who is told of its changes, and what it held before anyone was.

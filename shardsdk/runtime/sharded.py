@@ -6,7 +6,7 @@ knows nothing of leases and drains but what it asks here.
 
 from __future__ import annotations
 
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from shardsdk.kube.api import Api
 from shardsdk.kube.clock import Clock
@@ -46,12 +46,12 @@ class ShardedResource(Generic[T]):
         self.identity = identity
         self.cache = cache
         self.api = api
-        self.metrics = metrics.shard(str(cache.resource.group_resource)) if metrics else None
-        self.inflight = InFlight(clock)
+        self.metrics: Final = metrics.shard(str(cache.resource.group_resource)) if metrics else None
+        self.inflight: Final = InFlight(clock)
         self.reconcilers: list[Reconciler[T]] = []
         if self.metrics:
             self.metrics.waiting_owners.set_function(lambda: sum(each.waiting for each in self.reconcilers))
-        self.drains = Drains(
+        self.drains: Final = Drains(
             identity,
             cache,
             self.inflight,

@@ -44,7 +44,7 @@ from shardsdk.runtime.hold import Hold
 from shardsdk.runtime.hosts import Host, LoopHost, ThreadHost
 from shardsdk.runtime.tenure import TICK_SECONDS, Goodbye, Listener, Tenure
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 ShardTimings = LeaseTimings
 #: Opens a connection for the keeper; called once, on the keeper's loop.
@@ -104,18 +104,18 @@ class ShardLease:
     ) -> None:
         rng = rng or random.Random()
         self.ring: RingLabels = parse_ring_name(ring)
-        self.name = pod.check_shard_name(name) if name else pod.shard_name()
-        self.namespace = _choose_namespace(source, namespace)
-        self.instance = instance or pod.instance(rng)
-        self.timings = timings or LeaseTimings()
-        self.fence = Hold(f"lease {self.namespace}/{self.name}", clock or SystemClock())
+        self.name: str = pod.check_shard_name(name) if name else pod.shard_name()
+        self.namespace: str = _choose_namespace(source, namespace)
+        self.instance: str = instance or pod.instance(rng)
+        self.timings: LeaseTimings = timings or LeaseTimings()
+        self.fence: Hold = Hold(f"lease {self.namespace}/{self.name}", clock or SystemClock())
         #: Set on the body's loop when the lease is lost.
-        self.lost = asyncio.Event()
-        self.state = LeaseState.WAITING
+        self.lost: asyncio.Event = asyncio.Event()
+        self.state: LeaseState = LeaseState.WAITING
         #: How it was lost; `None`: it was not.
         self.loss: Loss | None = None
         #: When the body's loop last took a turn, on the clock's `monotonic`.
-        self.last_main_loop_beat = 0.0
+        self.last_main_loop_beat: float = 0.0
         self._source = source
         self._clock = clock or SystemClock()
         self._threaded = threaded

@@ -33,7 +33,7 @@ from shardsdk.runtime.objects import Request
 from shardsdk.runtime.predicates import Predicate, always
 from shardsdk.runtime.queue import Priority
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 #: Which main objects a watched object matters to; asked about the object as it was and as it is.
 Mapping = Callable[[Any], Iterable[Request]]

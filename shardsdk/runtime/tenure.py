@@ -36,7 +36,7 @@ from shardsdk.protocol.leases import Lease
 from shardsdk.protocol.objects import LEASES
 from shardsdk.runtime.hold import Hold
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 #: How often the clock is looked at.  The event loop's own timers stand still
 #: while a machine is suspended, the keeper's clock does not.

@@ -7,7 +7,7 @@ waiting for children of owners that arrive.
 
 from __future__ import annotations
 
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from shardsdk.kube.api import Api
 from shardsdk.kube.clock import Clock
@@ -27,11 +27,11 @@ class UnshardedResource(Generic[T]):
     hands_over = False
 
     def __init__(self, cache: Cache[T], api: Api, *, clock: Clock, metrics: Metrics | None = None) -> None:
-        self.identity = Unsharded()
+        self.identity: Final = Unsharded()
         self.cache = cache
         self.api = api
-        self.metrics = metrics.shard(str(cache.resource.group_resource)) if metrics else None
-        self.inflight = InFlight(clock)
+        self.metrics: Final = metrics.shard(str(cache.resource.group_resource)) if metrics else None
+        self.inflight: Final = InFlight(clock)
         self.reconcilers: list[Reconciler[T]] = []
 
     def give_away(self, request: Request) -> None:

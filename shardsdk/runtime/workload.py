@@ -37,7 +37,7 @@ from shardsdk.runtime.spec import ControllerSpec, Reconcile, TaskSpec, Work
 from shardsdk.runtime.threads import Threads
 from shardsdk.runtime.unsharded import UnshardedResource
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 #: How long a reconcile that was cancelled because the time for stopping is over may take to end.
 CANCEL_SECONDS: Final = 2.0

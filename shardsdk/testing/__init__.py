@@ -87,12 +87,14 @@ _HOMES: Final = {
 _HOME_OF: Final = {name: home for home, names in _HOMES.items() for name in names}
 
 
-def __getattr__(name: str) -> Any:
-    home = _HOME_OF.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(home), name)
-    return value
+if not TYPE_CHECKING:  # else every misspelt name would be `Any`
+
+    def __getattr__(name: str) -> Any:
+        home = _HOME_OF.get(name)
+        if home is None:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = globals()[name] = getattr(import_module(home), name)
+        return value
 
 
 def __dir__() -> list[str]:

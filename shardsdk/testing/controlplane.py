@@ -72,8 +72,8 @@ class ControlPlane:
         apiserver_flags: Sequence[str] = (),
         etcd_flags: Sequence[str] = (),
     ) -> None:
-        self.token = secrets.token_urlsafe(24)
-        self.url = ""
+        self.token: str = secrets.token_urlsafe(24)
+        self.url: str = ""
         self._crds = list(crds)
         self._programs = programs
         self._extra = (tuple(etcd_flags), tuple(apiserver_flags))

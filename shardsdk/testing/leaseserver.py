@@ -34,7 +34,7 @@ class LeaseStore:
     """Leases by namespace and name, each write giving a new resourceVersion."""
 
     def __init__(self) -> None:
-        self.version = 0
+        self.version: int = 0
         self.objects: dict[Key, dict[str, Any]] = {}
         #: Every accepted write: the lease after it, or `None` for a deletion.
         self.history: list[Lease | None] = []

@@ -58,7 +58,7 @@ class MemoryApi:
         self.fence = fence
         self.delay = delay
         self.lag = lag
-        self.served = list(served)
+        self.served: list[Resource] = list(served)
         self.fault = Fault.NONE
         #: (verb, resource, name) of every write that was sent.
         self.writes: list[tuple[str, str, str]] = []

@@ -45,8 +45,8 @@ class Process:
     __slots__ = ("_gates", "_tasks", "name", "state")
 
     def __init__(self, name: str) -> None:
-        self.name = name
-        self.state = ProcessState.RUNNING
+        self.name: str = name
+        self.state: ProcessState = ProcessState.RUNNING
         self._gates: list[asyncio.Future[None]] = []
         self._tasks: set[asyncio.Task[Any]] = set()
 

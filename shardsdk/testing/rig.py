@@ -111,8 +111,8 @@ class Rig:
 
     def __init__(self, specs: Sequence[ControllerSpec[Any]], clock: Clock, rng: Random) -> None:
         self.clock = clock
-        self.server = MemoryServer()
-        self.api = MemoryApi(self.server, clock)
+        self.server: MemoryServer = MemoryServer()
+        self.api: MemoryApi = MemoryApi(self.server, clock)
         self.labels_of_ring: RingLabels = parse_ring_name(RING)
         #: What each reconcile returned or raised, with the object's name, in order.
         self.outcomes: list[tuple[str, Outcome | Exception | None]] = []

@@ -1,0 +1,108 @@
+"""Types, as users meet them: the built wheel in an environment of its own, under pyright and mypy --strict."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import sysconfig
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+#: Type checkers take some twenty seconds each when nothing else runs.
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+USERS_CODE = """
+from typing import assert_type
+
+import msgspec
+
+from shardsdk import Cache, Condition, Context, Controller, Manager, ObjectMeta, PartialObject, RequeueAfter, Resource
+from shardsdk import LeaseTimings, ShardLease, claim, find_condition, set_conditions
+from shardsdk.testing import Rig, drive
+
+SECRETS = Resource("", "v1", "secrets", "Secret")
+
+
+class Data(msgspec.Struct):
+    metadata: ObjectMeta
+    data: dict[str, str] | None = None
+
+
+async def typed(context: Context[Data]) -> RequeueAfter | None:
+    assert_type(context.object, Data)
+    assert_type(await context.api.get(SECRETS, "a", "default"), PartialObject)
+    assert_type(await context.api.get(SECRETS, "a", "default", model=Data), Data)
+    assert_type(find_condition(context.object, "Ready"), Condition | None)
+    return RequeueAfter(30) if context.object.data else None
+
+
+def plain(context: Context[PartialObject]) -> None:
+    context.run(set_conditions(context, Condition("Ready", "True")))
+
+
+timings = LeaseTimings()
+first = Controller.for_(SECRETS, Data).reconcile(typed)
+second = Controller.for_(SECRETS).options(name="second").reconcile(plain)
+assert_type(drive([first, second]), Rig)
+Manager("example").add(first).add(second)
+"""
+
+#: What must not pass: (code, the words of the error).
+MISTAKES = {
+    "wrong-object": ("Controller.for_(SECRETS).reconcile(typed)", "arg-type"),
+    "wrong-option": ("Controller.for_(SECRETS).options(concurrency='4')", "arg-type"),
+    "no-such-name": ("from shardsdk import Worker", "attr-defined"),
+}
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A virtual environment with the wheel, and behind it what this one has."""
+    folder = tmp_path_factory.mktemp("user")
+    build = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(folder / "wheel")]
+    subprocess.run(build, check=True, capture_output=True)
+    [wheel] = (folder / "wheel").glob("*.whl")
+    made = folder / "environment"
+    venv.create(made, symlinks=True)
+    site = Path(sysconfig.get_path("purelib", vars={"base": str(made), "platbase": str(made)}))
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(site)
+    (site / "behind.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    return made
+
+
+def test_pyright_knows_the_type_of_every_public_name(environment: Path) -> None:
+    """The command `pyright --verifytypes`; its own message names file and line of what it does not know."""
+    command = [sys.executable, "-m", "basedpyright", "--verifytypes", "shardsdk", "--ignoreexternal"]
+    path = f"{environment / 'bin'}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        command, env={**os.environ, "PATH": path}, cwd=environment, capture_output=True, text=True, check=False
+    )
+    unknown = [line.strip() for line in done.stdout.splitlines() if "error:" in line]
+    assert "Type completeness score: 100%" in done.stdout, unknown or done.stdout + done.stderr
+    assert "Functions without docstring: 0" in done.stdout
+    assert "Classes without docstring: 0" in done.stdout
+
+
+def test_users_code_is_strictly_typed_and_mistakes_in_it_are_found(environment: Path, tmp_path: Path) -> None:
+    mistakes = USERS_CODE + "\n".join(code for code, _ in MISTAKES.values())
+    found = mypy(environment, tmp_path, {"right.py": USERS_CODE, "wrong.py": mistakes})
+    assert [line for line in found if line.startswith("right.py")] == []
+    kinds = [line.rsplit("[", 1)[1].rstrip("]") for line in found if line.startswith("wrong.py")]
+    assert sorted(kinds) == sorted(kind for _, kind in MISTAKES.values()), found
+
+
+def mypy(environment: Path, folder: Path, files: dict[str, str]) -> list[str]:
+    """The errors that `mypy --strict` finds."""
+    for name, code in files.items():
+        (folder / name).write_text(code)
+    (folder / "mypy.ini").write_text("[mypy]\n[mypy-kubernetes.*]\nfollow_imports = skip\n")
+    python = environment / "bin" / "python"
+    command = [sys.executable, "-m", "mypy", "--strict", "--python-executable", str(python), *files]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert not done.stderr, done.stderr
+    return [line for line in done.stdout.splitlines() if ": error:" in line]
