@@ -31,7 +31,7 @@ GATE = Path(REST[0]) if REST else None
 NUMBERS = itertools.count()
 log = logging.getLogger("operator")
 
-shard = KopfShard(RING, main=[SECRETS], controlled=[CONFIGMAPS], shard=SHARD, timings=LeaseTimings(2, 1.4, 0.3))
+shard = KopfShard(RING, main=[SECRETS], controlled=[CONFIGMAPS], shard=SHARD, timings=LeaseTimings(5, 3.4, 0.7))
 
 
 @contextmanager

@@ -1,0 +1,133 @@
+"""A shard with the plain kubernetes client and a loop of its own: of the SDK it takes the lease and the fence.
+
+    python -m examples.plain_client --name shard-1
+
+It keeps, for every Secret of the ring `checksum`, a ConfigMap that holds the
+checksum of its data.  What a shard has to do besides is in `work`: watch its own
+objects only, give away what is drained, label what it creates.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import base64
+import hashlib
+import logging
+import os
+import signal
+import threading
+
+import urllib3
+from kubernetes import client, config, watch
+
+from shardsdk import LeaseLost, LeaseTimings, ShardLease, load_access
+from shardsdk.contrib.kubernetes import fence_writes
+
+log = logging.getLogger("shard")
+
+LEASE_LOST = 3
+
+
+def checksum(data: dict[str, str]) -> str:
+    """SHA-256 over the Secret's keys and values."""
+    digest = hashlib.sha256()
+    for key, value in sorted(data.items()):
+        digest.update(key.encode() + b"\0" + base64.b64decode(value) + b"\0")
+    return digest.hexdigest()
+
+
+def reconcile(core: client.CoreV1Api, lease: ShardLease, secret: client.V1Secret) -> None:
+    """Make the ConfigMap of one Secret what it should be."""
+    meta = secret.metadata
+    if meta.deletion_timestamp:
+        return  # the garbage collector takes the ConfigMap along
+    owner = {"apiVersion": "v1", "kind": "Secret", "name": meta.name, "uid": meta.uid, "controller": True}
+    name = f"{meta.name}-checksum"
+    body = {
+        "metadata": {"name": name, "ownerReferences": [owner], "labels": {lease.ring.shard: lease.name}},
+        "data": {"sha256": checksum(secret.data or {})},
+    }
+    try:
+        core.create_namespaced_config_map(meta.namespace, body)
+    except client.ApiException as error:
+        if error.status != 409:
+            raise
+        core.patch_namespaced_config_map(name, meta.namespace, {"data": body["data"]})
+
+
+def acknowledge(core: client.CoreV1Api, lease: ShardLease, secret: client.V1Secret) -> None:
+    """Give the Secret away: both labels in one patch, unless it has changed since it was read."""
+    meta = secret.metadata
+    labels = {lease.ring.shard: None, lease.ring.drain: None}
+    try:
+        core.patch_namespaced_secret(
+            meta.name, meta.namespace, {"metadata": {"resourceVersion": meta.resource_version, "labels": labels}}
+        )
+    except client.ApiException as error:
+        if error.status not in (404, 409):
+            raise
+
+
+def work(core: client.CoreV1Api, lease: ShardLease, stop: threading.Event) -> None:
+    """One object at a time, so nothing runs when a drain has its turn."""
+    mine = f"{lease.ring.shard}={lease.name}"
+    while not stop.is_set():
+        try:
+            # Each watch begins with everything that is there, read consistently.
+            for event in watch.Watch().stream(
+                core.list_secret_for_all_namespaces, label_selector=mine, timeout_seconds=2, _request_timeout=10
+            ):
+                secret = event["object"]
+                if stop.is_set():
+                    return
+                if event["type"] == "DELETED":
+                    continue
+                if lease.ring.drain in secret.metadata.labels:
+                    acknowledge(core, lease, secret)
+                else:
+                    reconcile(core, lease, secret)
+        except (client.ApiException, urllib3.exceptions.HTTPError) as error:
+            log.warning("trying again: %s", error)
+            stop.wait(1)
+
+
+def die() -> None:
+    """End the process at once: the thread may be in the middle of something, and others may take the lease now."""
+    os._exit(LEASE_LOST)
+
+
+async def run(options: argparse.Namespace) -> None:
+    """Hold the lease around the work."""
+    timings = LeaseTimings(options.lease_seconds, options.lease_seconds * 2 / 3, options.lease_seconds * 2 / 15)
+    access = await load_access()
+    # `fenced`: every write goes through a client that asks the lease's fence.
+    lease = ShardLease(access, options.ring, options.name, fenced=True, timings=timings, on_deadline=die)
+    config.load_config()
+    api_client = client.ApiClient()
+    lease.settle_first(fence_writes(api_client, lease.fence).settled)
+    core = client.CoreV1Api(api_client)
+    stop = threading.Event()
+    async with lease:
+        log.info("shard %s is working", lease.name)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+        await asyncio.to_thread(work, core, lease, stop)
+
+
+def main() -> None:
+    """Be one shard until told to stop."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--ring", default="checksum", help="the ClusterRing (default: %(default)s)")
+    parser.add_argument("--name", help="this shard's name (default: the host's)")
+    parser.add_argument("--lease-seconds", type=int, default=15, help="how long others wait when this shard is silent")
+    options = parser.parse_args()
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    try:
+        asyncio.run(run(options))
+    except LeaseLost as error:
+        log.critical("%s", error)
+        die()
+
+
+if __name__ == "__main__":
+    main()
