@@ -12,10 +12,10 @@ BUILDER ?= docker
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup controlplane helm image demo test unit check fmt lock docs bench simulate cluster-up cluster-down cluster-status clean distclean
+.PHONY: help setup controlplane helm image node-deps demo test e2e-node unit check fmt lock docs bench simulate cluster-up cluster-down cluster-status clean distclean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 $(READY): requirements-dev.txt pyproject.toml .ci/environment.py
 	@$(PYTHON) .ci/environment.py $(VENV) requirements-dev.txt
@@ -23,8 +23,8 @@ $(READY): requirements-dev.txt pyproject.toml .ci/environment.py
 
 setup: $(READY) ## make .venv with the locked dependencies
 
-controlplane: $(READY) ## find or build etcd, kube-apiserver, kube-controller-manager and kubectl
-	@$(RUN) localcluster acquire
+controlplane: $(READY) ## find or build etcd, kube-apiserver, kube-controller-manager and kubectl (NODE=1: a node's, too)
+	@$(RUN) localcluster acquire $(if $(NODE),--node)
 
 helm: $(READY) ## find or build Helm
 	@$(RUN) localcluster helm
@@ -32,11 +32,17 @@ helm: $(READY) ## find or build Helm
 image: ## build the container image (BUILDER=podman or buildah; ARGS= for it)
 	@$(BUILDER) build --build-arg VERSION=$(VERSION) --build-arg REVISION=$$(git rev-parse HEAD) --tag controller-sharding:$(VERSION) $(ARGS) .
 
+node-deps: ## install Debian's packages for a node that runs pods (root)
+	@.ci/node-deps
+
 demo: $(READY) ## watch shards share, hand over and lose their objects (KEEP=1 leaves it running)
 	@$(RUN) examples.demo $(if $(KEEP),--keep)
 
 test: controlplane helm check ## set everything up, check the code and run every test (ARGS= for pytest)
 	@$(RUN) pytest -n $(WORKERS) --dist loadfile $(ARGS)
+
+e2e-node: $(READY) helm ## test both charts with real pods (root, after node-deps; or on KUBECONFIG= with IMAGE=)
+	@$(RUN) pytest -p no:randomly tests/node $(ARGS)
 
 unit: $(READY) ## run the tests that need no control plane
 	@$(RUN) pytest tests/unit tests/properties tests/scenarios $(ARGS)

@@ -7,7 +7,9 @@ Guarantees
   process that started them; logs are kept, and their path is said, on failure.
 
 It is no cluster: there is no node, so pods stay pending, and services route
-nowhere; a webhook is reached by URL on the loopback interface.
+nowhere; a webhook is reached by URL on the loopback interface.  With
+`ControlPlane(node=Node())` it is one, see localcluster/node.py: pods run, as
+root on Linux.
 
 ::
 
@@ -24,6 +26,7 @@ nowhere; a webhook is reached by URL on the loopback interface.
         await plane.apiserver.kill() / .stop() / .start() / .restart() / .ready(); .pause() / .resume()
         await plane.etcd.…, plane.controller_manager.…    # the same, all under their old addresses
         second = await plane.add_apiserver()           # on the same etcd; plane.admin(second)
+        await plane.node.load(archive)                 # images, with ControlPlane(node=Node())
         await plane.compact()                          # etcd forgets its history
 
 pytest fixtures (tests/conftest.py): `control_plane` (one per session: stop
@@ -35,6 +38,7 @@ from localcluster.binaries import Binaries, find_binaries
 from localcluster.components import Component
 from localcluster.control_plane import ControlPlane
 from localcluster.errors import BinariesMissing, ComponentFailed, LocalClusterError
+from localcluster.node import Node
 
 __all__ = [
     "AdminClient",
@@ -45,5 +49,6 @@ __all__ = [
     "ComponentFailed",
     "ControlPlane",
     "LocalClusterError",
+    "Node",
     "find_binaries",
 ]

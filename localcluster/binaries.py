@@ -63,10 +63,7 @@ def find_binaries(
     Raises: BinariesMissing when there are none and the build failed.
     """
     environment = os.environ if environment is None else environment
-    assets = environment.get("KUBEBUILDER_ASSETS", "")
-    path = environment.get("PATH", os.defpath)
-    found = _in_folders(assets, path, f"KUBEBUILDER_ASSETS ({assets})", tell) if assets else None
-    found = found or _in_folders(path, path, "PATH", tell)
+    found = find_installed(environment, tell)
     if found:
         return found
     combined = cache_folder(environment) / "controlplane"
@@ -76,9 +73,22 @@ def find_binaries(
     return _combined(combined, f"built from Go modules ({combined})")
 
 
+def find_installed(environment: Mapping[str, str], tell: Say = say) -> Binaries | None:
+    """The programs that are on this machine anyway; `None` when some are missing."""
+    assets = environment.get("KUBEBUILDER_ASSETS", "")
+    path = environment.get("PATH", os.defpath)
+    found = _in_folders(assets, path, f"KUBEBUILDER_ASSETS ({assets})", tell) if assets else None
+    return found or _in_folders(path, path, "PATH", tell)
+
+
 def cache_folder(environment: Mapping[str, str]) -> Path:
-    """The folder of the combined program: per user, version, platform and module sources."""
-    sources = b"\0".join((MODULE / name).read_bytes() for name in ("go.mod", "main.go"))
+    """The folder of the combined program."""
+    return build_folder(MODULE, environment)
+
+
+def build_folder(module: Path, environment: Mapping[str, str]) -> Path:
+    """The folder of a module's program: per user, version, platform and module sources."""
+    sources = b"\0".join((module / name).read_bytes() for name in ("go.mod", "main.go"))
     digest = hashlib.sha256(sources).hexdigest()[:8]
     system, machine = platform.system().lower(), platform.machine().lower()
     architecture = {"x86_64": "amd64", "aarch64": "arm64"}.get(machine, machine)

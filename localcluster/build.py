@@ -1,4 +1,4 @@
-"""Build the combined Kubernetes program from Go modules, once.
+"""Build Kubernetes programs from Go modules, once.
 
 It takes a few minutes on two cores, so it says what it does: the disk it needs,
 the sources it loads, the packages it has compiled.  Sources and compiler cache
@@ -18,7 +18,7 @@ import tempfile
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -39,11 +39,18 @@ Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
+class Product:
+    """A Go module, and the file that its program becomes: `<cache>/<folder>/<program>`."""
+
+    module: Path
+    target: Path
+
+
+@dataclass(frozen=True, slots=True)
 class _Workshop:
-    """A folder for one build, and how Go is called in it."""
+    """A folder for builds, and how Go is called in it."""
 
     folder: Path
-    module: Path
     compiler: Path
     environment: Mapping[str, str]
     tell: Say
@@ -54,20 +61,30 @@ def build_controlplane(module: Path, version: str, target: Path, environment: Ma
 
     `version` is what the program says it is.  Raises: BinariesMissing.
     """
-    cache = target.parent.parent
+    build_products([Product(module, target)], version, environment, tell)
+
+
+def build_products(products: Sequence[Product], version: str, environment: Mapping[str, str], tell: Say) -> None:
+    """Build several at a time, which costs little more than one: they share sources and compiled packages.
+
+    Raises: BinariesMissing.
+    """
+    cache = products[0].target.parent.parent
     cache.mkdir(parents=True, exist_ok=True)
     with one_at_a_time(cache / "build.lock", tell):
-        if target.exists():
+        missing = [product for product in products if not product.target.exists()]
+        if not missing:
             return
         for leftover in cache.glob(f"{_DRAFT_PREFIX}*"):
             delete_tree(leftover)
-        compiler = find_go(module / "go.mod", cache, environment, tell)
+        compiler = find_go(missing[0].module / "go.mod", cache, environment, tell)
         draft = Path(tempfile.mkdtemp(prefix=_DRAFT_PREFIX, dir=cache))
         try:
-            workshop = _prepare(draft, module, compiler, environment, tell)
-            program = _compile(workshop, version)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            program.replace(target)
+            workshop = _prepare(draft, compiler, environment, tell)
+            for product in missing:
+                program = _compile(workshop, product, version)
+                product.target.parent.mkdir(parents=True, exist_ok=True)
+                program.replace(product.target)
         finally:
             delete_tree(draft)
 
@@ -84,7 +101,7 @@ def one_at_a_time(path: Path, tell: Say) -> Iterator[None]:
         yield
 
 
-def _prepare(draft: Path, module: Path, compiler: Path, environment: Mapping[str, str], tell: Say) -> _Workshop:
+def _prepare(draft: Path, compiler: Path, environment: Mapping[str, str], tell: Say) -> _Workshop:
     """Choose where sources and caches go, and check that there is room for them."""
     variables = {
         **environment,
@@ -106,21 +123,21 @@ def _prepare(draft: Path, module: Path, compiler: Path, environment: Mapping[str
     free = shutil.disk_usage(draft).free
     room = f"needs {needed / _GIB:.0f} GiB of disk for a while, {free / _GIB:.1f} GiB are free in {draft.parent}"
     if free < needed:
-        raise BinariesMissing(f"building the control plane {room}; make room, or set XDG_CACHE_HOME to another disk")
+        raise BinariesMissing(f"building Kubernetes {room}; make room, or set XDG_CACHE_HOME to another disk")
     tell(f"localcluster: building Kubernetes from Go modules, once; this takes some minutes and {room}")
-    return _Workshop(draft, module, compiler, variables, tell)
+    return _Workshop(draft, compiler, variables, tell)
 
 
-def _compile(workshop: _Workshop, version: str) -> Path:
+def _compile(workshop: _Workshop, product: Product, version: str) -> Path:
     """Load the sources, then compile and link them."""
-    packages = _run(workshop, ["list", "-deps", "-f", "{{.ImportPath}}", "."], _Progress("sources: {line}", 0))
+    packages = _run(workshop, product, ["list", "-deps", "-f", "{{.ImportPath}}", "."], "sources: {line}")
     count = len(packages.split())
     major, minor, _ = version.removeprefix("v").split(".", 2)
     stamp = {"gitVersion": version, "gitMajor": major, "gitMinor": minor, "gitTreeState": "clean"}
     stamps = " ".join(f"-X k8s.io/component-base/version.{key}={value}" for key, value in stamp.items())
-    program = workshop.folder / "controlplane"
+    program = workshop.folder / product.target.name
     flags = ["-v", "-trimpath", "-ldflags", f"-s -w {stamps}", "-o", str(program)]
-    _run(workshop, ["build", *flags, "."], _Progress("compiled {done} of {count} packages", count))
+    _run(workshop, product, ["build", *flags, "."], "compiled {done} of {count} packages", count)
     return program
 
 
@@ -143,13 +160,14 @@ class _Progress:
         return self._text.format(line=self._line, done=min(self._done, self._count), count=self._count)
 
 
-def _run(workshop: _Workshop, arguments: list[str], progress: _Progress) -> str:
-    """Run Go and tell now and then how far it is; returns its standard output."""
+def _run(workshop: _Workshop, product: Product, arguments: list[str], text: str, count: int = 0) -> str:
+    """Run Go and tell now and then, by `text`, how far it is; returns its standard output."""
+    progress = _Progress(text, count)
     output = workshop.folder / "output"
     with open(output, "w+", encoding="utf-8") as stdout:
         process = subprocess.Popen(
             [str(workshop.compiler), *arguments],
-            cwd=workshop.module,
+            cwd=product.module,
             env=dict(workshop.environment),
             stdin=subprocess.DEVNULL,
             stdout=stdout,

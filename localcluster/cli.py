@@ -6,6 +6,11 @@ standard error::
     eval "$(python -m localcluster up)"
     kubectl get namespaces
     python -m localcluster down
+
+With `--node` pods run, too (Linux, root, `make node-deps`)::
+
+    eval "$(python -m localcluster up --node)"
+    python -m localcluster images --load
 """
 
 from __future__ import annotations
@@ -22,6 +27,9 @@ from localcluster.control_plane import ControlPlane
 from localcluster.errors import LocalClusterError
 from localcluster.forwarder import Backend, Forwarder
 from localcluster.helm import find_helm
+from localcluster.images import build_images
+from localcluster.node import Node, load_images
+from localcluster.node_programs import find_node_programs
 from localcluster.ports import LOOPBACK
 from localcluster.running import DEFAULT_NAME, Running, find_running
 
@@ -47,10 +55,18 @@ def _parser() -> argparse.ArgumentParser:
         added.set_defaults(run=run)
         return added
 
-    command("acquire", _acquire, "find the Kubernetes programs, or build them once")
+    acquire = command("acquire", _acquire, "find the Kubernetes programs, or build them once")
+    acquire.add_argument("--node", action="store_true", help="those of a node, too")
     command("helm", _helm, "find Helm, or build it once")
+    up = command("up", _up, "start a control plane that stays; prints `export KUBECONFIG=…`")
+    up.add_argument("--name", default=DEFAULT_NAME, help="of several, which one")
+    up.add_argument(
+        "--node", action="store_true", help="with a node, so that pods run: takes Linux, root, `make node-deps`"
+    )
+    images = command("images", _images, "build the project's container images; prints their names")
+    images.add_argument("--load", action="store_true", help="and give them to the node")
+    images.add_argument("--name", default=DEFAULT_NAME, help="of several, which one")
     for name, run, text in (
-        ("up", _up, "start a control plane that stays; prints `export KUBECONFIG=…`"),
         ("down", _down, "end it and delete its data"),
         ("status", _status, "say whether it runs (exit code 0) or not (1)"),
     ):
@@ -66,7 +82,10 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _acquire(_: argparse.Namespace) -> int:
+def _acquire(options: argparse.Namespace) -> int:
+    if options.node:
+        # First, since it builds both at a time where both are missing.
+        say(f"localcluster: a node's programs: {find_node_programs().source}")
     say(f"localcluster: Kubernetes programs: {find_binaries().source}")
     return 0
 
@@ -77,14 +96,14 @@ def _helm(_: argparse.Namespace) -> int:
 
 
 def _up(options: argparse.Namespace) -> int:
-    running = find_running(options.name) or asyncio.run(_start(options.name))
+    running = find_running(options.name) or asyncio.run(_start(options.name, Node() if options.node else None))
     say(f"localcluster: {running.name} runs at {running.url}, in {running.folder}")
     print(f"export KUBECONFIG={shlex.quote(str(running.kubeconfig))}")
     return 0
 
 
-async def _start(name: str) -> Running:
-    plane = ControlPlane()
+async def _start(name: str, node: Node | None) -> Running:
+    plane = ControlPlane(node=node)
     try:
         await plane.start()
         say(f"localcluster: Kubernetes programs: {plane.binaries.source}")
@@ -92,6 +111,19 @@ async def _start(name: str) -> Running:
     except BaseException:
         plane.close()
         raise
+
+
+def _images(options: argparse.Namespace) -> int:
+    images = build_images().values()
+    if options.load:
+        running = find_running(options.name)
+        if running is None:
+            raise LocalClusterError(f"{options.name} does not run; start it: python -m localcluster up --node")
+        for image in images:
+            asyncio.run(load_images(running.folder, image.archive, find_node_programs()))
+    for image in images:
+        print(image.reference)
+    return 0
 
 
 def _down(options: argparse.Namespace) -> int:

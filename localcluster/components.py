@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -22,11 +23,32 @@ DEFAULT_CONTROLLERS: Final = (
     "replicaset-controller",
     "serviceaccount-controller",
 )
+#: Of Services; the first address is the API server's own.
+SERVICE_CIDR: Final = "10.0.0.0/24"
+SERVICE_ADDRESS: Final = "10.0.0.1"
 #: Several times what a loaded two-core machine needs.
 START_SECONDS: Final = 90.0
 #: An API server finishes its requests first; then it is killed.
 STOP_SECONDS: Final = 15.0
 _POLL_SECONDS: Final = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """Where the components listen; the API server may be in a network namespace of its own."""
+
+    etcd_host: str = LOOPBACK
+    apiserver_host: str = LOOPBACK
+    #: What starts the API server where it listens.
+    enter: tuple[str, ...] = ()
+
+    @property
+    def away(self) -> bool:
+        """Whether the API server is in another network namespace than its users."""
+        return bool(self.enter)
+
+
+HERE: Final = Network()
 
 
 class BindConflict(ComponentFailed):
@@ -44,6 +66,7 @@ class Component:
         is_ready: Callable[[], Awaitable[bool]],
         *,
         url: str = "",
+        env: Mapping[str, str] | None = None,
     ) -> None:
         self.name = name
         self.argv = tuple(argv)
@@ -51,6 +74,7 @@ class Component:
         self.pid = 0
         self._supervisor = supervisor
         self._is_ready = is_ready
+        self._env = dict(env or {})
 
     @property
     def log(self) -> Path:
@@ -68,7 +92,7 @@ class Component:
         Raises: ComponentFailed.
         """
         # Nothing of the user's environment: a proxy variable would catch webhook calls.
-        self.pid = self._supervisor.start(self.name, self.argv, {"HOME": str(self._supervisor.folder)})
+        self.pid = self._supervisor.start(self.name, self.argv, {"HOME": str(self._supervisor.folder), **self._env})
         if wait:
             await self.ready()
 
@@ -125,9 +149,9 @@ class Component:
         raise failure
 
 
-def etcd_flags(data: Path, port: int) -> list[str]:
+def etcd_flags(data: Path, port: int, host: str = LOOPBACK) -> list[str]:
     """Flags of a single etcd that need not survive a power cut."""
-    url = f"http://{LOOPBACK}:{port}"
+    url = f"http://{host}:{port}"
     return [
         f"--data-dir={data}",
         f"--listen-client-urls={url}",
@@ -144,28 +168,46 @@ def etcd_flags(data: Path, port: int) -> list[str]:
     ]
 
 
-def apiserver_flags(pki: Path, etcd_port: int, port: int) -> list[str]:
+def apiserver_flags(pki: Path, etcd_port: int, port: int, network: Network = HERE) -> list[str]:
     """Flags of an API server with RBAC, tokens of its own and client certificates."""
     return [
-        f"--etcd-servers=http://{LOOPBACK}:{etcd_port}",
-        f"--bind-address={LOOPBACK}",
-        f"--advertise-address={LOOPBACK}",
+        f"--etcd-servers=http://{network.etcd_host}:{etcd_port}",
+        f"--advertise-address={network.apiserver_host}",
         f"--secure-port={port}",
         f"--cert-dir={pki}",
         f"--tls-cert-file={pki}/server.crt",
         f"--tls-private-key-file={pki}/server.key",
         f"--client-ca-file={pki}/ca.crt",
         f"--token-auth-file={pki}/tokens.csv",
-        "--authorization-mode=RBAC",
         "--service-account-issuer=https://kubernetes.default.svc",
         f"--service-account-key-file={pki}/serviceaccounts.key",
         f"--service-account-signing-key-file={pki}/serviceaccounts.key",
-        "--service-cluster-ip-range=10.0.0.0/24",
-        # Pods may be made before the controller manager has made their ServiceAccount.
-        "--disable-admission-plugins=ServiceAccount",
-        "--endpoint-reconciler-type=none",
+        f"--service-cluster-ip-range={SERVICE_CIDR}",
         "--profiling=false",
+        *(_with_nodes(pki) if network.away else _WITHOUT_NODES),
     ]
+
+
+_WITHOUT_NODES: Final = (
+    f"--bind-address={LOOPBACK}",
+    "--authorization-mode=RBAC",
+    # Pods may be made before the controller manager has made their ServiceAccount.
+    "--disable-admission-plugins=ServiceAccount",
+    "--endpoint-reconciler-type=none",
+)
+
+
+def _with_nodes(pki: Path) -> tuple[str, ...]:
+    """What an API server needs where pods run: they find it by its Service, and it calls the kubelet for logs."""
+    return (
+        "--bind-address=0.0.0.0",
+        "--authorization-mode=Node,RBAC",
+        "--enable-admission-plugins=NodeRestriction",
+        "--endpoint-reconciler-type=lease",
+        f"--kubelet-client-certificate={pki}/kubelet-client.crt",
+        f"--kubelet-client-key={pki}/kubelet-client.key",
+        "--kubelet-preferred-address-types=InternalIP",
+    )
 
 
 def controller_manager_flags(pki: Path, kubeconfig: Path, controllers: Sequence[str]) -> list[str]:

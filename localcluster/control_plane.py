@@ -21,16 +21,19 @@ from localcluster.admin import AdminClient, AdminError
 from localcluster.binaries import Binaries, find_binaries, say
 from localcluster.components import (
     DEFAULT_CONTROLLERS,
+    SERVICE_ADDRESS,
     BindConflict,
     Component,
+    Network,
     apiserver_flags,
     controller_manager_flags,
     etcd_flags,
 )
 from localcluster.errors import ComponentFailed, LocalClusterError
 from localcluster.kubeconfig import Cluster, certificate_credentials, token_credentials, write_kubeconfig
+from localcluster.node import Node
 from localcluster.pki import Authority
-from localcluster.ports import LOOPBACK, ReservedPort, reserve_port
+from localcluster.ports import ReservedPort, reserve_port
 from localcluster.process import Supervisor
 from localcluster.running import DEFAULT_NAME, Running, remember
 
@@ -49,8 +52,8 @@ _MANAGER = "system:kube-controller-manager"
 class ControlPlane:
     """A control plane of one's own; an async context manager, or `start` and `stop`.
 
-    `controllers=()` leaves the controller manager out.  Extra flags come last,
-    so that they win over the default ones.
+    `controllers=()` leaves the controller manager out; with a `node` the default
+    is all of them.  Extra flags come last, so that they win over the default ones.
     """
 
     def __init__(
@@ -59,13 +62,16 @@ class ControlPlane:
         binaries: Binaries | None = None,
         apiserver_extra: Sequence[str] = (),
         etcd_extra: Sequence[str] = (),
-        controllers: Sequence[str] = DEFAULT_CONTROLLERS,
+        controllers: Sequence[str] | None = None,
         controller_manager_extra: Sequence[str] = (),
+        node: Node | None = None,
     ) -> None:
         self._binaries = binaries
         self._apiserver_extra = tuple(apiserver_extra)
         self._etcd_extra = tuple(etcd_extra)
-        self._controllers = tuple(controllers)
+        self._controllers = _controllers(node) if controllers is None else tuple(controllers)
+        self._node = node
+        self._network = Network()
         self._manager_extra = tuple(controller_manager_extra)
         self._ports: list[ReservedPort] = []
         self._token = ""
@@ -149,6 +155,13 @@ class ControlPlane:
         return self.apiservers[0]
 
     @property
+    def node(self) -> Node:
+        """The node; there is one when the control plane was given it."""
+        if self._node is None:
+            raise LocalClusterError("this control plane has no node: ControlPlane(node=Node())")
+        return self._node
+
+    @property
     def binaries(self) -> Binaries:
         """The programs that it runs on."""
         if self._binaries is None:
@@ -157,16 +170,17 @@ class ControlPlane:
 
     async def add_apiserver(self, extra: Sequence[str] = ()) -> Component:
         """Start one more API server on the same etcd, with the same tokens and keys."""
-        port = self._reserve()
-        flags = [*apiserver_flags(self._pki.folder, self._etcd_port, port), *self._apiserver_extra, *extra]
-        url = f"https://{LOOPBACK}:{port}"
+        port, network = self._reserve(), self._network
+        flags = [*apiserver_flags(self._pki.folder, self._etcd_port, port, network), *self._apiserver_extra, *extra]
+        url = f"https://{network.apiserver_host}:{port}"
         name = "kube-apiserver" if not self.apiservers else f"kube-apiserver-{len(self.apiservers) + 1}"
 
         async def is_ready() -> bool:
             # The default namespace is made a moment after /readyz turns green.
             return await self._answers(f"{url}/readyz") and await self._answers(f"{url}/api/v1/namespaces/default")
 
-        server = Component(name, [*self.binaries.kube_apiserver, *flags], self._supervisor, is_ready, url=url)
+        argv = [*network.enter, *self.binaries.kube_apiserver, *flags]
+        server = Component(name, argv, self._supervisor, is_ready, url=url)
         self.apiservers.append(server)
         await server.start()
         return server
@@ -286,7 +300,9 @@ class ControlPlane:
     async def _boot(self) -> None:
         self._owner = Supervisor()
         self._pki = Authority(self.folder / "pki")
-        self._pki.write_serving_pair()
+        if self._node is not None:
+            self._network = await self._node.prepare(self._supervisor, self._pki)
+        self._pki.write_serving_pair([self._network.apiserver_host, SERVICE_ADDRESS] if self._node else [])
         self._pki.write_key("serviceaccounts.key")
         self._token = secrets.token_urlsafe(24)
         manager_token = secrets.token_urlsafe(24)
@@ -301,11 +317,15 @@ class ControlPlane:
         self.controller_manager = self._manager(manager_token)
         if self._controllers:
             await self.controller_manager.start()
+        if self._node is not None:
+            async with self.admin() as admin:
+                await self._node.start(self._supervisor, self.kubeconfig, admin)
 
     async def _start_etcd(self) -> None:
         self._etcd_port = self._reserve()
-        url = f"http://{LOOPBACK}:{self._etcd_port}"
-        argv = [*self.binaries.etcd, *etcd_flags(self.folder / "etcd", self._etcd_port), *self._etcd_extra]
+        host = self._network.etcd_host
+        url = f"http://{host}:{self._etcd_port}"
+        argv = [*self.binaries.etcd, *etcd_flags(self.folder / "etcd", self._etcd_port, host), *self._etcd_extra]
 
         async def is_ready() -> bool:
             return await self._answers(f"{url}/health")
@@ -355,3 +375,7 @@ class ControlPlane:
         for port in self._ports:
             port.release()
         self._ports.clear()
+
+
+def _controllers(node: Node | None) -> tuple[str, ...]:
+    return DEFAULT_CONTROLLERS if node is None else ("*",)

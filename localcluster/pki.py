@@ -18,6 +18,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+#: The second is what programs in pods may call it.
+_SERVER_NAMES = ("localhost", "kubernetes.default.svc")
 _VALID = datetime.timedelta(days=30)
 
 
@@ -58,13 +60,22 @@ class Authority:
         path.write_bytes(_pem(ec.generate_private_key(ec.SECP256R1())))
         return path
 
-    def write_serving_pair(self) -> tuple[Path, Path]:
-        """Write certificate and key for servers on the loopback interface."""
+    def write_serving_pair(self, addresses: Sequence[str] = ()) -> tuple[Path, Path]:
+        """Write certificate and key for servers on the loopback interface, and at further IP addresses."""
         alternatives = x509.SubjectAlternativeName(
-            [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
+            [
+                *(x509.DNSName(name) for name in _SERVER_NAMES),
+                *(x509.IPAddress(ipaddress.ip_address(address)) for address in ("127.0.0.1", *addresses)),
+            ]
         )
-        pair = self._issue(_name("localhost"), ExtendedKeyUsageOID.SERVER_AUTH, alternatives)
-        certificate, key = self.folder / "server.crt", self.folder / "server.key"
+        return self._write("server", self._issue(_name("localhost"), ExtendedKeyUsageOID.SERVER_AUTH, alternatives))
+
+    def write_client_pair(self, name: str, user: str, groups: Sequence[str]) -> tuple[Path, Path]:
+        """Write `name`.crt and `name`.key of a client certificate."""
+        return self._write(name, self.client_pair(user, groups))
+
+    def _write(self, name: str, pair: Pair) -> tuple[Path, Path]:
+        certificate, key = self.folder / f"{name}.crt", self.folder / f"{name}.key"
         certificate.write_bytes(pair.certificate)
         key.write_bytes(pair.key)
         return certificate, key

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from localcluster.errors import ComponentFailed, LocalClusterError
+from localcluster.supervisor import remove_cgroups
 
 #: Folders of control planes in the temporary folder start with this.
 FOLDER_PREFIX = "localcluster-"
@@ -166,4 +167,5 @@ def sweep(prefix: str = FOLDER_PREFIX) -> None:
             if state.st_uid != os.getuid() or is_running(folder):
                 continue
             if (folder / "lock").exists() or time.time() - state.st_mtime > _KEEP_LOGS_SECONDS:
+                remove_cgroups(folder)
                 shutil.rmtree(folder, ignore_errors=True)

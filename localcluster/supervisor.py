@@ -6,6 +6,7 @@ started the control plane.  When that end closes, for whatever reason (SIGKILL
 included), every component is killed and the folder is deleted.  Should this
 process itself be killed, the kernel kills the components (Linux), and the next
 control plane on this machine sweeps the folder, whose lock is then free.
+The file `cgroups` in the folder names control groups to remove with it.
 
 Refuses: to decide anything.  It starts, signals and reports what it is told.
 
@@ -25,6 +26,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -33,6 +35,8 @@ from typing import Any
 _PR_SET_PDEATHSIG = 1
 #: The longest command line that a supervisor accepts; a start command has some 4 KiB.
 _MAX_LINE_BYTES = 1 << 20
+#: How long the last processes of a killed PID namespace may take to leave their control groups.
+_CGROUP_SECONDS = 20.0
 
 
 def main() -> int:
@@ -96,6 +100,7 @@ class _Supervisor:
                 child.kill()
         for child in self._children.values():
             child.wait()
+        remove_cgroups(self._folder)
         for entry in self._folder.iterdir():
             if entry.name in ("lock", "logs" if self._keep_logs else ""):
                 continue
@@ -174,6 +179,24 @@ class _Supervisor:
     def _close(self, keep_logs: bool) -> None:
         self._keep_logs = keep_logs
         self._ended = True
+
+
+def remove_cgroups(folder: Path) -> None:
+    """Remove the control groups that `folder` lists, once their processes have ended."""
+    try:
+        tops = (folder / "cgroups").read_text().splitlines()
+    except OSError:
+        return
+    end = time.monotonic() + _CGROUP_SECONDS
+    for top in tops:
+        while os.path.isdir(top):
+            for path, _, _ in os.walk(top, topdown=False):
+                with contextlib.suppress(OSError):
+                    os.rmdir(path)
+            if time.monotonic() > end:
+                break
+            # The kernel reports nothing when a control group empties.
+            time.sleep(0.02)
 
 
 #: Loaded here, since little is safe to do between fork and exec.

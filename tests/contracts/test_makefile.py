@@ -15,7 +15,7 @@ MAKEFILE = Path("Makefile").read_text()
 #: Recipe lines, a continued one counted once.
 RECIPES = {
     name: recipe.replace("\\\n", "").splitlines()
-    for name, recipe in re.findall(r"^([a-z-]+):.*\n((?:\t.*\n)*)", MAKEFILE, re.MULTILINE)
+    for name, recipe in re.findall(r"^([a-z0-9-]+):.*\n((?:\t.*\n)*)", MAKEFILE, re.MULTILINE)
 }
 
 
@@ -35,6 +35,7 @@ def test_help_lists_every_target() -> None:
 def test_settings_reach_the_commands() -> None:
     assert "examples.demo --keep" in run_make("--dry-run", "--always-make", "demo", "KEEP=1")
     assert "tests.simulation --seed 7 --runs 3" in run_make("--dry-run", "simulate", "SEED=7", "RUNS=3")
+    assert "localcluster acquire --node" in run_make("--dry-run", "controlplane", "NODE=1")
     assert "--dist loadfile -k lease" in run_make("--dry-run", "test", "ARGS=-k lease")
 
 

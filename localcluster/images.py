@@ -1,0 +1,207 @@
+"""The project's images, built where no registry can be reached.
+
+The base is made from Debian's packages, once, and kept with all of buildah's
+layers in the user's cache; the Dockerfile does the rest.  Takes root, Debian
+and `make node-deps`.
+
+Refuses: to know where packages come from.  What the machine's pip is told
+(certificates, index) the build is told too, and it stays in the build's stage.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from localcluster.binaries import cache_home, say
+from localcluster.build import Say, delete_tree, one_at_a_time
+from localcluster.errors import BinariesMissing, LocalClusterError
+from localcluster.node_programs import PATH
+from shardsdk.version import VERSION
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+#: Of Debian; its Python is 3.11.
+_SUITE: Final = "bookworm"
+_PACKAGES: Final = ("ca-certificates", "python3", "python3-pip", "python3-venv")
+#: What only people and package managers read.
+_LEFT_OUT: Final = (
+    "./var/cache/apt/*",
+    "./var/lib/apt/lists/*",
+    "./usr/share/doc/*",
+    "./usr/share/locale/*",
+    "./dev/*",
+)
+#: The base, layers of two images, and room to work.  Source: measured, 1.2 GiB.
+_NEEDED_BYTES: Final = 3 << 30
+_TOOLS: Final = ("buildah", "debootstrap", "tar")
+#: Where the build finds the machine's certificates.
+_CERTIFICATES: Final = "/run/certificates.crt"
+#: Target in the Dockerfile -> name of the image.
+TARGETS: Final = {"sharder": "controller-sharding", "examples": "controller-sharding-examples"}
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """An image, and the archive that it is in."""
+
+    repository: str
+    tag: str
+    archive: Path
+
+    @property
+    def reference(self) -> str:
+        """As a pod names it."""
+        return f"{self.repository}:{self.tag}"
+
+
+def build_images(environment: Mapping[str, str] | None = None, *, tell: Say = say) -> dict[str, Image]:
+    """Build every image of `TARGETS` from the checkout; of two builds at once, one waits.
+
+    Raises: BinariesMissing (what to install), LocalClusterError (what failed).
+    """
+    environment = os.environ if environment is None else environment
+    tools = {tool: shutil.which(tool, path=PATH) for tool in _TOOLS}
+    missing = [tool for tool, path in tools.items() if path is None]
+    if missing or os.geteuid() != 0:
+        raise BinariesMissing(f"building images takes root and {', '.join(missing or _TOOLS)}: make node-deps")
+    folder = cache_home(environment) / "images"
+    folder.mkdir(parents=True, exist_ok=True)
+    with one_at_a_time(folder / "lock", tell):
+        buildah = _Buildah.of(folder, environment)
+        base = _make_base(buildah, tell)
+        return {target: _build(buildah, base, target, name, tell) for target, name in TARGETS.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class _Buildah:
+    """buildah with storage of its own."""
+
+    folder: Path
+    command: tuple[str, ...]
+    environment: Mapping[str, str]
+
+    @staticmethod
+    def of(folder: Path, environment: Mapping[str, str]) -> _Buildah:
+        program = shutil.which("buildah", path=PATH) or "buildah"
+        own = {**environment, "PATH": PATH}
+        for driver in ("overlay", "vfs"):
+            roots = ("--root", str(folder / driver), "--runroot", str(folder / f"{driver}-run"))
+            command = (program, "--storage-driver", driver, *roots)
+            if subprocess.run([*command, "info"], env=own, capture_output=True, check=False).returncode == 0:
+                return _Buildah(folder, command, own)
+        raise LocalClusterError(f"buildah works in {folder} with neither overlay nor vfs; try `{program} info`")
+
+    def run(self, *arguments: str) -> str:
+        """Returns its standard output.  Raises: LocalClusterError with the end of what it said."""
+        done = subprocess.run(
+            [*self.command, *arguments], env=self.environment, cwd=ROOT, stdin=subprocess.DEVNULL,
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        if done.returncode:
+            said = "\n    ".join((done.stdout + done.stderr).splitlines()[-15:])
+            raise LocalClusterError(f"buildah {' '.join(arguments[:2])} failed ({done.returncode}):\n    {said}")
+        return done.stdout.strip()
+
+    def has(self, image: str) -> bool:
+        """Whether it has that image."""
+        inspect = [*self.command, "inspect", "--type", "image", image]
+        return subprocess.run(inspect, env=self.environment, capture_output=True, check=False).returncode == 0
+
+
+def _make_base(buildah: _Buildah, tell: Say) -> str:
+    """The name of the base image; made when it is not there yet."""
+    digest = hashlib.sha256(repr((_SUITE, _PACKAGES, _LEFT_OUT)).encode()).hexdigest()[:8]
+    image = f"localhost/controller-sharding-base:{_SUITE}-{digest}"
+    if buildah.has(image):
+        return image
+    free = shutil.disk_usage(buildah.folder).free
+    if free < _NEEDED_BYTES:
+        raise LocalClusterError(
+            f"building images needs {_NEEDED_BYTES >> 30} GiB of disk, {free / (1 << 30):.1f} GiB are free in"
+            f" {buildah.folder}; make room, or set XDG_CACHE_HOME to another disk"
+        )
+    tell(f"localcluster: making a base image from Debian {_SUITE}'s packages, once; this takes some minutes")
+    for leftover in buildah.folder.glob(".base-*"):
+        delete_tree(leftover)
+    draft = Path(tempfile.mkdtemp(prefix=".base-", dir=buildah.folder))
+    try:
+        include = f"--include={','.join(_PACKAGES)}"
+        _run(["debootstrap", "--variant=minbase", include, _SUITE, str(draft / "root")], draft / "log", buildah)
+        left_out = [f"--exclude={pattern}" for pattern in _LEFT_OUT]
+        packed = str(draft / "root.tar")
+        _run(["tar", "-C", str(draft / "root"), *left_out, "-cf", packed, "."], draft / "log", buildah)
+        container = buildah.run("from", "scratch")
+        try:
+            buildah.run("add", "--quiet", container, packed, "/")
+            buildah.run("commit", "--quiet", container, image)
+        finally:
+            buildah.run("rm", container)
+    finally:
+        delete_tree(draft)
+    return image
+
+
+def _build(buildah: _Buildah, base: str, target: str, name: str, tell: Say) -> Image:
+    """Build one target; its tag tells its content, so that a node never runs an old one by mistake."""
+    tell(f"localcluster: building the image {name}")
+    tagged = f"localhost/{name}:latest"
+    said = ["--build-arg", f"BASE={base}", "--build-arg", f"VERSION={VERSION}"]
+    # Quiet: the last line is the image's id then.
+    bud = ["bud", "--quiet", "--isolation", "chroot", "--layers", "--target", target]
+    identity = buildah.run(*bud, *said, *_trust(buildah.environment), "--tag", tagged, ".").splitlines()[-1]
+    tag = identity.removeprefix("sha256:")[:12]
+    archive = buildah.folder / f"{name}-{tag}.tar"
+    if not archive.exists():
+        for old in buildah.folder.glob(f"{name}-{'?' * 12}.tar"):
+            old.unlink()
+        draft = archive.with_suffix(".draft")
+        draft.unlink(missing_ok=True)
+        buildah.run("push", "--quiet", identity, f"docker-archive:{draft}:localhost/{name}:{tag}")
+        draft.rename(archive)
+    return Image(f"localhost/{name}", tag, archive)
+
+
+def _trust(environment: Mapping[str, str]) -> list[str]:
+    """Arguments by which pip in the build goes where the machine's pip goes, and trusts whom that trusts."""
+    arguments = []
+    for setting in ("index-url", "extra-index-url", "find-links", "cert"):
+        value = _pip_setting(setting, environment)
+        if not value:
+            continue
+        inside = value
+        if Path(value).is_absolute() and Path(value).exists():
+            inside = _CERTIFICATES if setting == "cert" else f"/run/{setting}"
+            arguments += ["--volume", f"{value}:{inside}:ro"]
+        elif Path(value).is_absolute():
+            continue
+        arguments += ["--build-arg", f"PIP_{setting.upper().replace('-', '_')}={inside}"]
+    return arguments
+
+
+def _pip_setting(name: str, environment: Mapping[str, str]) -> str:
+    """As the environment or pip's own files have it; empty when neither has."""
+    value = environment.get(f"PIP_{name.upper().replace('-', '_')}", "")
+    if value:
+        return value
+    command = [sys.executable, "-m", "pip", "config", "get", f"global.{name}"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return done.stdout.strip() if done.returncode == 0 else ""
+
+
+def _run(argv: Sequence[str], log: Path, buildah: _Buildah) -> None:
+    """Run a program with its output in a file.  Raises: LocalClusterError with the end of that."""
+    with log.open("ab") as output:
+        done = subprocess.run(
+            argv, env=buildah.environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output, check=False
+        )
+    if done.returncode:
+        said = "\n    ".join(log.read_text(errors="replace").splitlines()[-15:])
+        raise LocalClusterError(f"{argv[0]} failed ({done.returncode}):\n    {said}")
