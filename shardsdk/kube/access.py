@@ -20,15 +20,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from ssl import SSLContext
-from typing import Any, Final
-
-import aiohttp
-from aiohttp.helpers import get_env_proxy_for_url
-from yarl import URL
+from typing import TYPE_CHECKING, Any, Final
 
 from shardsdk.errors import ConfigurationError
 from shardsdk.kube.clock import Clock, SystemClock
 from shardsdk.kube.credentials import Credentials, FileCredentials, FixedCredentials
+
+if TYPE_CHECKING:
+    import aiohttp
+    from yarl import URL
 
 #: Where a pod finds its identity.  Source: Kubernetes, "Configure Service Accounts for Pods".
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -83,6 +83,8 @@ class Access:
         `trust_env` is off: it costs a hop to a thread for each request, to look
         for a .netrc.  Proxies of the environment are read once, when loading.
         """
+        import aiohttp  # costs a third of a second, and whoever only describes controllers opens no session
+
         return aiohttp.ClientSession(connector=connector, trust_env=False, **options)
 
 
@@ -128,6 +130,8 @@ def make_access(server: Server, *, namespace: str, origin: str, credentials: Cre
 
     Raises: ConfigurationError for an address that is no URL, or certificates that cannot be loaded.
     """
+    from yarl import URL
+
     host = server.host.rstrip("/")
     if not host.startswith(("http://", "https://")) or not URL(host).host:
         raise ConfigurationError(f"{origin}: server {host!r} is no address; write it as https://HOST:PORT")
@@ -199,6 +203,8 @@ def _load_in_cluster(environ: Mapping[str, str], clock: Clock) -> Access:
 
 def _proxy_of_environment(url: URL) -> str | None:
     """HTTP(S)_PROXY for this host, unless NO_PROXY names it."""
+    from aiohttp.helpers import get_env_proxy_for_url
+
     try:
         proxy, _ = get_env_proxy_for_url(url)
     except LookupError:

@@ -28,7 +28,7 @@ from contextlib import AbstractAsyncContextManager
 from enum import Enum
 from functools import partial
 from types import TracebackType
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from shardsdk.core.claim import Claim
 from shardsdk.core.steps import Loss
@@ -36,13 +36,15 @@ from shardsdk.core.timings import LeaseTimings
 from shardsdk.errors import ConfigurationError, LeaseLost
 from shardsdk.kube.access import Access
 from shardsdk.kube.api import Api
-from shardsdk.kube.client import Client
 from shardsdk.kube.clock import Clock, SystemClock
 from shardsdk.protocol.labels import RingLabels, parse_ring_name
 from shardsdk.runtime import pod
 from shardsdk.runtime.hold import Hold
 from shardsdk.runtime.hosts import Host, LoopHost, ThreadHost
 from shardsdk.runtime.tenure import TICK_SECONDS, Goodbye, Listener, Tenure
+
+if TYPE_CHECKING:
+    from shardsdk.kube.client import Client
 
 log: Final = logging.getLogger(__name__)
 
@@ -164,6 +166,8 @@ class ShardLease:
             raise ConfigurationError(
                 "this ShardLease has no Access to make a client from: make it with fence=lease.fence"
             )
+        from shardsdk.kube.client import Client  # brings aiohttp, which takes a third of a second
+
         client = Client(
             self._source,
             fence=self.fence,
@@ -302,6 +306,8 @@ class ShardLease:
 
     def _connect(self) -> AbstractAsyncContextManager[Api]:
         if isinstance(self._source, Access):
+            from shardsdk.kube.client import Client
+
             return Client(self._source, clock=self._clock)
         return self._source()
 

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from shardsdk.errors import ConfigurationError
 from shardsdk.kube.access import Access, load_access
 from shardsdk.kube.api import Api, Fence
-from shardsdk.kube.client import Client
 from shardsdk.kube.clock import Clock, SystemClock
 from shardsdk.runtime.metrics import Metrics
 from shardsdk.runtime.process import die
@@ -47,6 +46,8 @@ class World:
 
 async def load_world(kubeconfig: str | None, context: str | None, metrics: Metrics) -> World:
     """The world as the configuration shows it.  Raises: ConfigurationError."""
+    from shardsdk.kube.client import Client  # brings aiohttp, which takes a third of a second
+
     access = await load_access(kubeconfig, context)
     return World(
         access,

@@ -93,10 +93,15 @@ def test_other_names_are_not_there() -> None:
         shardsdk.Unknown  # type: ignore[attr-defined]  # noqa: B018
 
 
-def test_importing_loads_nothing_heavy() -> None:
-    code = (
-        "import sys, shardsdk; "
-        "print([name for name in ('aiohttp', 'kubernetes', 'prometheus_client', 'asyncio') if name in sys.modules])"
-    )
+@pytest.mark.parametrize(
+    ("statement", "absent"),
+    [
+        ("import shardsdk", ["aiohttp", "kubernetes", "prometheus_client", "asyncio", "msgspec"]),
+        ("from shardsdk import Context, Controller, Manager, Resource", ["aiohttp", "kubernetes", "yaml"]),
+        ("from shardsdk.testing import drive", ["aiohttp", "kubernetes", "yaml", "pytest"]),
+    ],
+)
+def test_importing_loads_nothing_that_is_not_needed_yet(statement: str, absent: list[str]) -> None:
+    code = f"import sys\n{statement}\nprint([name for name in {absent} if name in sys.modules])"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "[]"
