@@ -1,9 +1,10 @@
 """Kubernetes Events: what people see under `kubectl describe`.
 
-Does: take an event in passing, count repeats together and write them in its own
-task.  Core v1 Events, because that is what `kubectl describe` lists with a count,
-and what roles commonly grant (create and patch on `events`).  Events about
-cluster-scoped objects go to the namespace `default`, where describe finds them.
+Does: take an event in passing, count repeats together, combine what differs only
+in its message once there is much of it, and write them in its own task.  Core v1
+Events, because that is what `kubectl describe` lists with a count, and what roles
+commonly grant (create and patch on `events`).  Events about cluster-scoped
+objects go to the namespace `default`, where describe finds them.
 
 Refuses: to raise into its caller, to wait in it, or to write without bounds.
 What does not fit is dropped and counted; an Event is a hint for people, never
@@ -19,7 +20,7 @@ import random
 import re
 from collections import OrderedDict
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, Final
@@ -28,6 +29,7 @@ from shardsdk.errors import AlreadyExists, Forbidden, NotFound, Retry, ShardingE
 from shardsdk.kube.api import Api
 from shardsdk.kube.clock import Clock
 from shardsdk.protocol.objects import ObjectMeta, Resource
+from shardsdk.runtime.similar import Similar
 
 log: Final = logging.getLogger(__name__)
 
@@ -37,6 +39,8 @@ CLUSTER_NAMESPACE: Final = "default"
 #: Source: Kubernetes, events.k8s.io/v1, limits of note and reason.
 MAX_MESSAGE_CHARACTERS: Final = 1024
 MAX_REASON_CHARACTERS: Final = 128
+#: How an Event begins that stands for several; what `kubectl describe` shows of Kubernetes' own.
+COMBINED: Final = "(combined from similar events): "
 #: What of an object's name an Event's name repeats; with its suffix it stays under 253.
 _MAX_NAME_CHARACTERS: Final = 230
 
@@ -82,13 +86,16 @@ class EventLimits:
     seconds_per_event: float = 30.0
     attempts: int = 5
     retry_seconds: float = 1.0
+    #: More messages than these for one reason about one object are combined, until it has been quiet for so long.
+    similar: int = 10
+    similar_within_seconds: float = 600.0
     #: An Event that was not repeated for so long gets a successor: the API server forgets it after an hour.
     repeat_within_seconds: float = 3000.0
 
 
 @dataclass(frozen=True, slots=True)
 class _Key:
-    """What makes two occurrences the same Event."""
+    """What makes two occurrences the same Event; of combined ones the message is `COMBINED` alone."""
 
     regarding: Regarding
     type: EventType
@@ -102,6 +109,7 @@ class _Pending:
 
     first: datetime
     last: datetime
+    message: str
     count: int = 1
 
 
@@ -136,6 +144,7 @@ class EventRecorder:
         self._pending: OrderedDict[_Key, _Pending] = OrderedDict()
         self._written: OrderedDict[_Key, _Written] = OrderedDict()
         self._buckets: OrderedDict[Regarding, _Bucket] = OrderedDict()
+        self._similar = Similar(self._limits.similar, self._limits.similar_within_seconds, self._limits.remembered)
         self._wake = asyncio.Event()
         self.dropped: int = 0
 
@@ -146,16 +155,22 @@ class EventRecorder:
         again count as a repeat.
         """
         key = _Key(regarding, event_type, str(reason)[:MAX_REASON_CHARACTERS], str(message)[:MAX_MESSAGE_CHARACTERS])
+        shown = key.message
+        group = (regarding, event_type, key.reason)
+        if self._similar.too_many(group, key.message, self._clock.monotonic()):
+            shown = f"{COMBINED}{key.message}"[:MAX_MESSAGE_CHARACTERS]
+            key = replace(key, message=COMBINED)
         now = self._clock.now()
         known = self._pending.get(key)
         if known is not None:
             known.count += 1
             known.last = now
+            known.message = shown
             return
-        if not self._has_room(regarding):
+        if not self._has_room(key):
             self.dropped += 1
             return
-        self._pending[key] = _Pending(now, now)
+        self._pending[key] = _Pending(now, now, shown)
         self._wake.set()
 
     async def run(self) -> None:
@@ -187,10 +202,11 @@ class EventRecorder:
 
     # -- bounds -----------------------------------------------------------
 
-    def _has_room(self, regarding: Regarding) -> bool:
+    def _has_room(self, new: _Key) -> bool:
         if len(self._pending) >= self._limits.pending:
             return False
-        return sum(key.regarding == regarding for key in self._pending) < self._limits.pending_per_object
+        waiting = sum(key.regarding == new.regarding for key in self._pending)
+        return waiting < self._limits.pending_per_object or new.message == COMBINED
 
     def _find_due(self) -> tuple[_Key | None, float | None]:
         """The oldest Event that may be written now, else how long until one may (`None`: there is none)."""
@@ -251,6 +267,8 @@ class EventRecorder:
             count = written.count + pending.count
             try:
                 repeat = {"count": count, "lastTimestamp": _render_time(pending.last)}
+                if key.message == COMBINED:
+                    repeat["message"] = pending.message
                 await self._api.patch(EVENTS, written.name, namespace, repeat)
             except NotFound:
                 pass
@@ -283,7 +301,7 @@ class EventRecorder:
             "involvedObject": involved | {field: value for field, value in optional.items() if value},
             "type": key.type.value,
             "reason": key.reason,
-            "message": key.message,
+            "message": pending.message,
             "count": pending.count,
             "firstTimestamp": _render_time(pending.first),
             "lastTimestamp": _render_time(pending.last),

@@ -283,3 +283,51 @@ async def test_remembered_events_and_objects_are_bounded(clock: VirtualClock) ->
 def test_a_regarded_object_is_made_from_its_metadata() -> None:
     metadata = ObjectMeta(name="example", uid="ring-uid")
     assert Regarding.of(CLUSTERRINGS, metadata) == RING
+
+
+@in_virtual_time
+async def test_messages_that_differ_are_combined_once_there_are_many(clock: VirtualClock) -> None:
+    cluster = Cluster()
+    recorder = make_recorder(cluster, clock, similar=3)
+    async with running(recorder):
+        for number in range(10):
+            recorder.event(POD, WARNING, "FailedCreate", f"child {number} could not be made")
+            await clock.sleep(1)
+        recorder.event(POD, WARNING, "Other", "another reason is not combined with these")
+        recorder.event(POD, WARNING, "FailedCreate", "child 0 could not be made")
+        await clock.sleep(1)
+    assert cluster.shown() == [
+        ("shard-0", "child 0 could not be made", 2),
+        ("shard-0", "child 1 could not be made", 1),
+        ("shard-0", "child 2 could not be made", 1),
+        ("shard-0", "(combined from similar events): child 9 could not be made", 7),
+        ("shard-0", "another reason is not combined with these", 1),
+    ]
+
+
+@in_virtual_time
+async def test_after_a_quiet_while_messages_are_shown_by_themselves_again(clock: VirtualClock) -> None:
+    cluster = Cluster()
+    recorder = make_recorder(cluster, clock, similar=1, similar_within_seconds=600)
+    async with running(recorder):
+        for number in range(3):
+            recorder.event(POD, WARNING, "FailedCreate", f"child {number}")
+        await clock.sleep(601)
+        recorder.event(POD, WARNING, "FailedCreate", "child 3")
+        await clock.sleep(1)
+    assert [message for _, message, _ in cluster.shown()] == [
+        "child 0",
+        "(combined from similar events): child 2",
+        "child 3",
+    ]
+
+
+@in_virtual_time
+async def test_combined_events_find_room_where_others_wait(clock: VirtualClock) -> None:
+    cluster = Cluster()
+    recorder = make_recorder(cluster, clock, similar=2, pending_per_object=2)
+    for number in range(5):
+        recorder.event(POD, WARNING, "FailedCreate", f"child {number}")
+    await recorder.flush()
+    assert len(cluster.shown()) == 3
+    assert recorder.dropped == 0
