@@ -15,6 +15,7 @@ import os
 import ssl
 import tempfile
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -32,6 +33,7 @@ from kubernetes.aio.config.kube_config import (
 
 from shardsdk.errors import ConfigurationError
 from shardsdk.kube.access import DEFAULT_NAMESPACE, Access, Server, make_access
+from shardsdk.kube.certificates import CertificateFiles
 from shardsdk.kube.clock import Clock
 from shardsdk.kube.credentials import (
     PROVIDER_PERIOD_SECONDS,
@@ -76,7 +78,11 @@ async def load_kubeconfig(paths: str, context: str | None, origin: str, clock: C
         plugin.attach(access.ssl)
         return access
     credentials = _credentials(user, base, loader, configuration, origin, clock)
-    return make_access(_server(configuration), namespace=namespace, origin=origin, credentials=credentials)
+    access = make_access(_server(configuration), namespace=namespace, origin=origin, credentials=credentials)
+    files = [base / str(user[name]) for name in ("client-certificate", "client-key") if user.get(name)]
+    if len(files) == 2 and not (user.get("client-certificate-data") or user.get("client-key-data")):
+        return replace(access, credentials=CertificateFiles(files[0], files[1], access.ssl, credentials, clock))
+    return access
 
 
 def _server(configuration: Configuration) -> Server:

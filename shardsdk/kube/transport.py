@@ -21,6 +21,8 @@ from typing import Final, Self
 from urllib.parse import urlencode
 
 import aiohttp
+from aiohttp.client_proto import ResponseHandler
+from aiohttp.connector import Connection
 from yarl import URL
 
 from shardsdk.errors import ApiError, ConnectionFailed, ServerError, ShardingError, TooManyRequests, Unauthorized
@@ -97,6 +99,27 @@ class Observer:
             self.on_call(verb, status, seconds)
 
 
+class Answer(aiohttp.ClientResponse):
+    """aiohttp's response, remembering its connection: a small one has given it back to the pool before we can look.
+
+    Inherited because `response_class` is aiohttp's documented way in.
+    """
+
+    _came_over: ResponseHandler | None = None
+
+    async def start(self, connection: Connection) -> Self:
+        """Called with the connection that the answer comes over."""
+        self._came_over = connection.protocol
+        await super().start(connection)
+        return self
+
+    def close_connection(self) -> None:
+        """Have nobody use that connection again."""
+        self.close()
+        if self._came_over is not None:
+            self._came_over.close()
+
+
 class Transport:
     """Sessions to one API server; use it as a context manager, on one event loop."""
 
@@ -134,6 +157,7 @@ class Transport:
             connector,
             headers=self._headers,
             request_class=GuardedRequest,
+            response_class=Answer,
             read_bufsize=READ_BUFFER_BYTES,
             cookie_jar=aiohttp.DummyCookieJar(),
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS),
@@ -196,7 +220,10 @@ class Transport:
             body = await read_whole(response, call.target)
         finally:
             # A rejected client certificate belongs to the connection: do not use that one again.
-            response.close() if response.status == 401 else response.release()
+            if response.status == 401 and isinstance(response, Answer):
+                response.close_connection()
+            else:
+                response.release()
         return explain(call.target, Refusal(response.status, body, response.headers))
 
     async def _send(

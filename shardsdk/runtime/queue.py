@@ -8,9 +8,16 @@ tests/unit/test_queue.py and held against a model in tests/properties/test_queue
   `done`; added meanwhile, it is handed out once more afterwards.
 - *Fair*: items of one priority come out in the order they came in; no item waits for ever.
 - *Two priorities*: a fresh item overtakes every bulk item (but for one in `BULK_SHARE`).
+- *Delayed*: an item comes back after a while; of several delays the shortest counts.
+- *Rate-limited*: an item that comes back again and again stays away longer each
+  time, and all together come no faster than an overall rate; whether that is for
+  an error or for something that is not there yet is the caller's to say, and
+  `forget` begins anew.
 - *Nothing is lost*: not by a consumer that is cancelled while it waits, not by
   an item added while it runs.
 - *Shutdown*: nothing is taken in any more; what is queued is drained or dropped.
+
+Its metrics are client-go's (shardsdk/runtime/metrics.py, tests/unit/test_runtime_metrics.py).
 
 Refuses: to run anything.  Does not guarantee order between items that were
 delayed, nor survive the process; it holds each distinct item at most twice

@@ -1,0 +1,77 @@
+"""A client certificate in files that somebody replaces from time to time, as kubelet and cert-manager do.
+
+Does: read the files again once a minute and when the API server rejects us, and
+have new connections show the new pair.  Refuses: to put a pair that does not
+fit (half of it is written yet) into the context that connections are made with.
+
+Connections that are open keep the certificate that they were opened with; one
+that is rejected is closed by the transport, and for a minute after a change a
+rejected request is worth another try, over another connection.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import ssl
+from pathlib import Path
+from typing import Final
+
+from shardsdk.kube.clock import Clock
+from shardsdk.kube.credentials import Credentials
+
+log = logging.getLogger(__name__)
+
+#: How long a pair is used before its files are read again.
+#: Source: client-go, transport/cert_rotation.go, which looks when it connects and each five minutes;
+#: here as often as at a token's file.
+CERTIFICATE_PERIOD_SECONDS: Final = 60.0
+
+
+class CertificateFiles:
+    """`Credentials` that keep the client certificate of `context` current; the header is that of `others`."""
+
+    __slots__ = ("_certificate", "_changed_at", "_clock", "_context", "_key", "_others", "_read_at", "_text")
+
+    def __init__(
+        self, certificate: Path, key: Path, context: ssl.SSLContext, others: Credentials, clock: Clock
+    ) -> None:
+        self._certificate = certificate
+        self._key = key
+        self._context = context
+        self._others = others
+        self._clock = clock
+        self._text = self._read()
+        self._read_at = clock.monotonic()
+        self._changed_at = -math.inf
+
+    async def header(self) -> str | None:
+        """What goes with the certificate, if anything does; looks at the files once a minute."""
+        if self._clock.monotonic() - self._read_at >= CERTIFICATE_PERIOD_SECONDS:
+            self._reload()
+        return await self._others.header()
+
+    async def renew(self, rejected: str | None) -> bool:
+        """Look at the files now; `True`: there is another pair since a moment, or another header."""
+        self._reload()
+        changed = self._clock.monotonic() - self._changed_at < CERTIFICATE_PERIOD_SECONDS
+        return await self._others.renew(rejected) or changed
+
+    def _reload(self) -> None:
+        self._read_at = self._clock.monotonic()
+        try:
+            text = self._read()
+            if text == self._text:
+                return
+            # A pair that does not fit would break the live context: try it elsewhere first.
+            ssl.create_default_context().load_cert_chain(self._certificate, self._key)
+            self._context.load_cert_chain(self._certificate, self._key)
+        except (OSError, ValueError) as error:
+            log.warning("Client certificate not read, the last one is used", extra={"error": str(error)})
+            return
+        self._text = text
+        self._changed_at = self._clock.monotonic()
+        log.info("Client certificate was replaced", extra={"path": str(self._certificate)})
+
+    def _read(self) -> tuple[bytes, bytes]:
+        return self._certificate.read_bytes(), self._key.read_bytes()
