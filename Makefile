@@ -12,7 +12,7 @@ BUILDER ?= docker
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup controlplane helm image node-deps demo test e2e-node unit check fmt lock docs bench simulate cluster-up cluster-down cluster-status clean distclean
+.PHONY: help setup controlplane helm image node-deps demo test e2e-node unit check fmt lock docs monitoring bench simulate cluster-up cluster-down cluster-status clean distclean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -43,6 +43,9 @@ test: controlplane helm check ## set everything up, check the code and run every
 
 e2e-node: $(READY) helm ## test both charts with real pods (root, after node-deps; or on KUBECONFIG= with IMAGE=)
 	@$(RUN) pytest -p no:randomly tests/node $(ARGS)
+
+monitoring: controlplane ## ask a real Prometheus what dashboard and alerts ask (Debian's package prometheus; ARGS= for pytest)
+	@$(RUN) pytest tests/monitoring $(ARGS)
 
 unit: $(READY) ## run the tests that need no control plane
 	@$(RUN) pytest tests/unit tests/properties tests/scenarios $(ARGS)

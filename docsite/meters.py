@@ -26,7 +26,7 @@ from shardsdk.runtime.queue import WorkQueue
 
 #: What label values stand for.
 LABELS: Final[Mapping[str, str]] = {
-    "code": "HTTP status; `error` (sharder) or `0` (SDK) when there was no answer",
+    "code": "HTTP status; `0`: no answer",
     "controller": "name of the controller",
     "decision": "`assign` (an object without a shard) or `move` (from another shard)",
     "generation": "generation of Python's garbage collector",
@@ -34,7 +34,7 @@ LABELS: Final[Mapping[str, str]] = {
     "implementation": "of Python",
     "kind": "always `clusterring`",
     "major": "of Python's version",
-    "method": "verb of the request: `get`, `list`, `patch`, …",
+    "method": "verb of the request: `get`, `list`, `patch`, …; in capitals where it names no resource (discovery)",
     "minor": "of Python's version",
     "name": "name of the ring, of the queue, or of the leader's lease",
     "namespace": "always empty",
@@ -48,7 +48,7 @@ LABELS: Final[Mapping[str, str]] = {
     "ringNamespace": "always empty",
     "state": "state of the shard's lease",
     "type": "type of the condition",
-    "verb": "verb of the request: `get`, `list`, `patch`, …",
+    "verb": "verb of the request: `get`, `list`, `patch`, …; in capitals where it names no resource (discovery)",
     "version": "of this package, or of Python",
 }
 

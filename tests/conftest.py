@@ -22,8 +22,9 @@ from localcluster.binaries import say
 settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("default")
 
-# Tests with real pods take root and Debian's packages: `make e2e-node` names their folder.
-collect_ignore = ["node"]
+# What takes more than a fresh machine has: real pods (root and Debian's packages: `make e2e-node`), a Prometheus (`make
+# monitoring`). Their targets name their folders.
+collect_ignore = ["node", "monitoring"]
 
 _KEPT_LOGS = pytest.StashKey[list[Path]]()
 _FAILED = pytest.StashKey[set[str]]()
