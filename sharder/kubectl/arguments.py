@@ -33,6 +33,8 @@ def make_parser() -> argparse.ArgumentParser:
     _add_common(parser, default=None)
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     _add_status(commands)
+    _add_explain(commands)
+    _add_check(commands)
     _add_rbac(commands)
     return parser
 
@@ -55,6 +57,42 @@ def _add_status(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         help="between two refreshes (default: %(default)g; longer where reading takes long)",
     )
     _add_output(status, OUTPUTS)
+
+
+def _add_explain(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    explain = _command(
+        commands,
+        "explain",
+        "why an object is on its shard, or on none, and what is missing",
+        "Explains one object in every ring that lists its resource. Ends with 0 when it is where it belongs.",
+        "the object's namespace (default: that of the context)",
+    )
+    explain.add_argument("resource", metavar="RESOURCE", help="as kubectl takes it: secrets, deploy, deployments.apps")
+    explain.add_argument("name", nargs="?", metavar="NAME", help="the object's name; or write RESOURCE/NAME")
+    _add_lease(explain)
+    _add_output(explain, ("json", "yaml"))
+
+
+def _add_check(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    check = _command(
+        commands,
+        "check",
+        "what keeps rings from working, each with its remedy",
+        "Checks sharder, permissions, resources, namespaces, shards, objects, webhook and certificates. Ends with 1"
+        " when there is a problem, with 3 when something could not be checked.",
+        "look at objects of this namespace only",
+    )
+    check.add_argument("ring", nargs="?", metavar="RING", help="name of a ClusterRing (default: all of them)")
+    check.add_argument("-q", "--quiet", action="store_true", help="say only what is amiss")
+    check.add_argument(
+        "--probe",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="call the webhook by a dry run that takes the label off one object (it stays); takes the right to patch",
+    )
+    _add_account(check)
+    _add_lease(check)
+    _add_output(check, ("json", "yaml"))
 
 
 def _add_rbac(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -106,6 +144,15 @@ def _add_account(parser: argparse.ArgumentParser) -> None:
         type=_parse_account,
         default=(SYSTEM_NAMESPACE, SHARDER_SERVICE_ACCOUNT),
         help=f"the sharder's identity (default: {SYSTEM_NAMESPACE}/{SHARDER_SERVICE_ACCOUNT})",
+    )
+
+
+def _add_lease(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--lease",
+        metavar="NAMESPACE/NAME",
+        type=_parse_account,
+        help=f"the leading sharder's lease (default: {SYSTEM_NAMESPACE}/{SHARDER_SERVICE_ACCOUNT})",
     )
 
 

@@ -16,6 +16,7 @@ from typing import Final, TextIO
 from sharder.kubectl.arguments import make_parser
 from sharder.kubectl.outcome import INTERRUPTED, ExitCode, leaves
 from shardsdk.errors import ConfigurationError, ShardingError
+from shardsdk.protocol.labels import SHARDER_SERVICE_ACCOUNT, SYSTEM_NAMESPACE
 from shardsdk.version import VERSION
 
 _EXTRA: Final = frozenset({"cryptography", "xxhash", "yaml"})
@@ -73,6 +74,8 @@ async def _dispatch(options: argparse.Namespace, session: object) -> int:
     from sharder.kubectl.session import Session
 
     assert isinstance(session, Session)
+    namespace, _ = getattr(options, "service_account", (SYSTEM_NAMESPACE, ""))
+    lease = getattr(options, "lease", None) or (namespace, SHARDER_SERVICE_ACCOUNT)
     match options.command:
         case "status":
             from sharder.kubectl.status import show_status, watch_status
@@ -80,6 +83,16 @@ async def _dispatch(options: argparse.Namespace, session: object) -> int:
             if options.watch:
                 return await watch_status(session, options.ring, options.interval)
             return await show_status(session, options.ring)
+        case "explain":
+            from sharder.kubectl.explain import show_explanation
+
+            return await show_explanation(session, options.resource, options.name, lease)
+        case "check":
+            from sharder.kubectl.check import run_check
+            from sharder.kubectl.leading import Sharder
+
+            sharder = Sharder(options.service_account, lease)
+            return await run_check(session, options.ring, sharder, probe=options.probe, quiet=options.quiet)
         case "rbac":
             from sharder.kubectl.roles import print_roles_of_ring
 

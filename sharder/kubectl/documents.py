@@ -5,14 +5,18 @@ Names are stable: fields are added, never renamed; what is not known is null.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
 
 from sharder.kubectl.census import Trouble
+from sharder.kubectl.explaining import Explanation
+from sharder.kubectl.findings import Finding, Level
 from sharder.kubectl.outcome import Unread
 from sharder.kubectl.overview import Balance, Overview, ResourceCount, balance_of
 from sharder.kubectl.standings import Standing
+from shardsdk.protocol.objects import ObjectMeta, Resource
 
 
 def render_document(document: Any, form: str, *, compact: bool = False) -> str:
@@ -53,6 +57,64 @@ def overview_document(overview: Overview) -> dict[str, Any]:
         ],
         "unread": [unread_document(gap) for gap in overview.unread],
     }
+
+
+def explanations_document(
+    resource: Resource,
+    meta: ObjectMeta,
+    explanations: list[Explanation],
+    strays: list[tuple[str, str]],
+    unread: list[Unread],
+) -> dict[str, Any]:
+    """What `explain` says."""
+    return {
+        "object": {
+            "group": resource.group,
+            "resource": resource.plural,
+            "kind": resource.kind,
+            "namespace": meta.namespace,
+            "name": meta.name,
+        },
+        "rings": [_explanation(each) for each in explanations],
+        "strayLabels": [{"label": label, "ring": ring} for label, ring in strays],
+        "unread": [unread_document(gap) for gap in unread],
+    }
+
+
+def _explanation(each: Explanation) -> dict[str, Any]:
+    outcome = each.outcome
+    return {
+        "ring": each.ring,
+        "role": each.role.value,
+        "key": each.key,
+        "shard": each.current,
+        "shardState": each.standing or None,
+        "draining": each.draining,
+        "desiredShard": each.desired,
+        "decision": outcome.decision.name if outcome is not None else None,
+        "reason": outcome.reason.value if outcome is not None else None,
+        "inPlace": each.in_place,
+        "because": list(each.because),
+        "then": each.then,
+        "missing": list(each.missing),
+    }
+
+
+def findings_document(sections: Iterable[tuple[str | None, Sequence[Finding]]]) -> dict[str, Any]:
+    """What `check` says; `ring` null: it is about all rings."""
+    findings = [
+        {
+            "ring": ring,
+            "topic": each.topic,
+            "level": each.level.value,
+            "message": each.message,
+            "remedy": each.remedy,
+        }
+        for ring, found in sections
+        for each in found
+    ]
+    counts = {level.value: sum(each["level"] == level.value for each in findings) for level in Level}
+    return {"counts": counts, "findings": findings}
 
 
 def unread_document(gap: Unread) -> dict[str, str]:

@@ -24,11 +24,12 @@ from sharder.core.ringspec import (
     parse_ring,
     resolve,
 )
-from sharder.core.selectors import NAMESPACE_NAME_LABEL, LabelSelector, Operator, parse_selector
+from sharder.core.selectors import LabelSelector, parse_selector
 from sharder.core.webhookconfig import webhook_name
 from sharder.kubectl.census import Census, Covers, Glimpsed, Tally
 from sharder.kubectl.outcome import Gaps
 from sharder.kubectl.overview import Overview, ResourceCount, count_resource, read_conditions, uncounted_resource
+from sharder.kubectl.selecting import by_name_alone, describe_selector
 from sharder.kubectl.standings import Standing, read_membership, read_standing
 from shardsdk.errors import Forbidden, NotFound, ShardingError, StreamInterrupted
 from shardsdk.kube.api import Api
@@ -146,7 +147,7 @@ class Reader:
 
     async def covers(self, ring: ResolvedRing) -> Covers:
         """What says whether a namespace belongs to the ring."""
-        if _by_name_alone(ring.namespace_selector):
+        if by_name_alone(ring.namespace_selector):
             return lambda namespace: ring.in_scope(namespace)
         namespaces = await self._all_namespaces()
 
@@ -310,27 +311,6 @@ def ages_of(status: Mapping[str, Any], now: datetime) -> dict[str, float]:
         aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
         ages[str(each.get("type"))] = max((now - aware).total_seconds(), 0.0)
     return ages
-
-
-def describe_selector(selector: LabelSelector) -> str:
-    """A selector as kubectl takes it; empty for one that selects everything."""
-    terms = [f"{key}={value}" for key, value in selector.match_labels]
-    for each in selector.match_expressions:
-        match each.operator:
-            case Operator.IN:
-                terms.append(f"{each.key} in ({', '.join(each.values)})")
-            case Operator.NOT_IN:
-                terms.append(f"{each.key} notin ({', '.join(each.values)})")
-            case Operator.EXISTS:
-                terms.append(each.key)
-            case Operator.DOES_NOT_EXIST:
-                terms.append(f"!{each.key}")
-    return ",".join(terms)
-
-
-def _by_name_alone(selector: LabelSelector) -> bool:
-    keys = [key for key, _ in selector.match_labels] + [each.key for each in selector.match_expressions]
-    return all(key == NAMESPACE_NAME_LABEL for key in keys)
 
 
 def sort_standings(standings: tuple[Standing, ...]) -> tuple[Standing, ...]:

@@ -14,6 +14,7 @@ import pytest_asyncio
 
 from localcluster import AdminClient, ControlPlane, LocalClusterError
 from sharder.controllers.rings import VERBS
+from sharder.kubectl.clusterchecks import SHARDER_RULES
 from sharder.rbac import RING_VERBS, ring_role
 from shardsdk.protocol.objects import GroupResource
 from tests.permissions import Permission, audit_flags, compare, expand_rules, read_calls, read_files, read_permissions
@@ -209,3 +210,15 @@ async def test_audit_log_tells_what_was_used_and_what_was_missing(
         ("secrets", "get", "another", False)
     ]
     assert granted[SHARDER] - set(comparison.unused) == {Permission("leases.coordination.k8s.io", "list")}
+
+
+def test_plugin_asks_for_exactly_what_the_sharder_is_granted(granted: dict[str, set[Permission]]) -> None:
+    asked = {
+        Permission(f"{resource}.{group}" if group and "/" not in resource else resource, verb)
+        for (group, resource), verbs in SHARDER_RULES.items()
+        for verb in verbs
+        if "/" not in resource
+    }
+    everywhere = {each for each in granted[SHARDER] if not each.namespace and "/" not in each.resource}
+    assert asked == everywhere
+    assert SHARDER_RULES["sharding.timebertt.dev", "clusterrings/status"] == ("patch",)

@@ -6,13 +6,15 @@ import asyncio
 import os
 import shlex
 import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
-from localcluster import ControlPlane
+from localcluster import AdminClient, ControlPlane
 from localcluster.installation import ROOT
 
 #: What the wheel's entry points are called, and what they run.
@@ -21,6 +23,8 @@ SCRIPTS: Final = {
     "kubectl_complete-sharding": "from sharder.kubectl.completion import main; sys.exit(main())",
 }
 SECONDS: Final = 60.0
+_ROLES: Final = "rbac.authorization.k8s.io/v1/clusterroles"
+_BINDINGS: Final = "rbac.authorization.k8s.io/v1/clusterrolebindings"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,3 +93,26 @@ class Plugin:
     async def sharding(self, *arguments: str, stdin: str = "") -> Said:
         """Run `kubectl sharding ARGUMENTS`."""
         return await self.run("sharding", *arguments, stdin=stdin)
+
+
+async def make_account(plane: ControlPlane, admin: AdminClient, namespace: str, name: str = "viewer") -> Path:
+    """A ServiceAccount without any rights; returns its kubeconfig."""
+    await admin.create("v1/serviceaccounts", {"metadata": {"name": name}}, namespace)
+    return await plane.service_account_kubeconfig(namespace, name)
+
+
+@asynccontextmanager
+async def granted(
+    admin: AdminClient, namespace: str, rules: Sequence[dict[str, Any]], name: str = "viewer"
+) -> AsyncIterator[None]:
+    """Give the ServiceAccount cluster-wide rights, and take them away afterwards."""
+    role = f"{name}-{namespace}"
+    subject = {"kind": "ServiceAccount", "name": name, "namespace": namespace}
+    role_ref = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role}
+    await admin.create(_ROLES, {"metadata": {"name": role}, "rules": list(rules)})
+    await admin.create(_BINDINGS, {"metadata": {"name": role}, "roleRef": role_ref, "subjects": [subject]})
+    try:
+        yield
+    finally:
+        await admin.delete(_BINDINGS, role)
+        await admin.delete(_ROLES, role)

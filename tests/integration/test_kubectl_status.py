@@ -5,38 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 import pty
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
-
-import pytest
-import pytest_asyncio
 
 from localcluster import AdminClient, ControlPlane
 from tests.integration.harness import Stage
-from tests.integration.plugin import SECONDS, Plugin
+from tests.integration.plugin import SECONDS, Plugin, granted, make_account
 from tests.integration.world import Ring
-
-ROLES = "rbac.authorization.k8s.io/v1/clusterroles"
-BINDINGS = "rbac.authorization.k8s.io/v1/clusterrolebindings"
-
-
-@pytest.fixture
-def plugin(tmp_path: Path, installed: ControlPlane) -> Plugin:
-    return Plugin.install(tmp_path, installed)
-
-
-@pytest_asyncio.fixture
-async def ring(stage: Stage) -> AsyncIterator[Ring]:
-    """A ring with three shards and a family of two for each of them, settled."""
-    ring = await stage.ring()
-    for name in ("one", "two", "three"):
-        await stage.shard(ring, name)
-    await stage.sharder()
-    await ring.in_force()
-    await ring.create_families(2, {"one", "two", "three"})
-    await ring.in_place({"one", "two", "three"})
-    yield ring
 
 
 async def status_of(plugin: Plugin, ring: Ring, code: int) -> dict[str, Any]:
@@ -79,32 +53,22 @@ async def test_objects_of_a_shard_that_is_gone_are_stranded(plugin: Plugin, stag
 async def test_with_few_rights_it_shows_what_it_may_and_names_the_missing_rules(
     plugin: Plugin, ring: Ring, admin: AdminClient, installed: ControlPlane
 ) -> None:
-    namespace = ring.namespace
-    await admin.create("v1/serviceaccounts", {"metadata": {"name": "viewer"}}, namespace)
-    viewer = plugin.as_user(await installed.service_account_kubeconfig(namespace, "viewer"))
+    viewer = plugin.as_user(await make_account(installed, admin, ring.namespace))
     nothing = await viewer.sharding("status", ring.name)
     assert (nothing.code, nothing.err) == (3, "")
     assert 'resources: ["clusterrings"], verbs: ["get"]' in nothing.out
 
-    name = f"viewer-{namespace}"
     rules = [
         {"apiGroups": ["sharding.timebertt.dev"], "resources": ["clusterrings"], "verbs": ["get"]},
         {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["list"]},
         {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["list"]},
     ]
-    subject = {"kind": "ServiceAccount", "name": "viewer", "namespace": namespace}
-    role_ref = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name}
-    await admin.create(ROLES, {"metadata": {"name": name}, "rules": rules})
-    await admin.create(BINDINGS, {"metadata": {"name": name}, "roleRef": role_ref, "subjects": [subject]})
-    try:
+    async with granted(admin, ring.namespace, rules):
         async with asyncio.timeout(SECONDS):
             while "CONFIGMAPS" not in (said := await viewer.sharding("status", ring.name)).out:
                 assert said.code == 3
         assert "not read: secrets: you may not read it; grant this identity" in said.out
         assert "3 of 3 shards available" in said.out
-    finally:
-        await admin.delete(BINDINGS, name)
-        await admin.delete(ROLES, name)
 
 
 async def test_a_ring_that_is_not_there_is_one_line(plugin: Plugin, installed: ControlPlane) -> None:

@@ -1,0 +1,50 @@
+"""Whether a sharder leads, as its lease shows it.
+
+Refuses: certainty.  The lease's time is compared with this machine's clock, so a
+leader counts as gone only when it is late by more than a whole duration.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from sharder.kubectl.text import span
+from shardsdk.protocol.leases import Lease, parse_micro_time
+
+#: Duration of a lease that does not say one.
+_DURATION_SECONDS = 15
+
+
+@dataclass(frozen=True, slots=True)
+class Leading:
+    """A leader's lease; `words` says how it stands."""
+
+    alive: bool
+    words: str
+    holder: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Sharder:
+    """Where the sharder is: ServiceAccount and leader's lease, each as namespace and name."""
+
+    account: tuple[str, str]
+    lease: tuple[str, str]
+
+
+def read_leading(lease: Lease | None, where: str, now: datetime) -> Leading:
+    """What the lease at `where` (NAMESPACE/NAME) says; None: there is none."""
+    if lease is None:
+        return Leading(False, f"there is no lease {where}: no sharder has ever led here")
+    if not lease.holder:
+        return Leading(False, f"nobody holds the lease {where}")
+    renewed = parse_micro_time(lease.spec.renew_time)
+    duration = lease.spec.lease_duration_seconds or _DURATION_SECONDS
+    if renewed is None:
+        return Leading(True, f"{lease.holder} leads", lease.holder)
+    seconds = (now - renewed).total_seconds()
+    ago = span(max(seconds, 0.0))
+    if seconds > 2 * duration:
+        return Leading(False, f"{lease.holder} last renewed the lease {where} {ago} ago", lease.holder)
+    return Leading(True, f"{lease.holder} leads, renewed {ago} ago", lease.holder)
