@@ -12,7 +12,8 @@ from sharder.core.webhookconfig import render_webhook
 from sharder.kubectl.certificates import Certificate, parse_bundle
 from sharder.kubectl.findings import Finding, Level
 from sharder.kubectl.webhookchecks import Probe, Probed, ServiceEvidence, WebhookEvidence, called_host, check_webhook
-from sharder.webhook.authority import Issued, ServingNames, issue, make_authority
+from sharder.webhook.authority import Issued, issue, make_authority
+from sharder.webhook.wanted import ServingNames
 from tests.unit.kubectl.rings import NOW, resolved_ring
 
 SERVICE = {"namespace": "sharding-system", "name": "sharder", "port": 443}
