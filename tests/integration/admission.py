@@ -85,7 +85,7 @@ class Admission:
 
     async def in_force(self) -> None:
         """Return once a created object comes back labelled."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(40):
             while self.shard_of(await self.create(dry_run=True, name="probe")) is None:
                 pass
 
@@ -100,6 +100,7 @@ async def webhook_in_force(
     certificates_clock: Clock | None = None,
     lifetimes: Lifetimes | None = None,
     refresh: Callable[[SelfManaged], None] = lambda source: None,
+    server_clock: Clock | None = None,
 ) -> AsyncIterator[Admission]:
     ring = await admin.create(
         RINGS,
@@ -137,7 +138,10 @@ async def webhook_in_force(
             limits=limits,
         )
         server = WebhookServer(
-            app, TlsSwitch(source.published), clock=SystemClock(), address=BindAddress("127.0.0.1", 0)
+            app,
+            TlsSwitch(source.published),
+            clock=server_clock or SystemClock(),
+            address=BindAddress("127.0.0.1", 0),
         )
         server.bind()
         running = asyncio.create_task(server.run())

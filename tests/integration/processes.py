@@ -23,7 +23,7 @@ HEADER: Final = {"apiVersion": "config.sharding.timebertt.dev/v1alpha1", "kind":
 TIMINGS: Final = SharderTimings(graceful_shutdown=4.0)
 
 
-async def eventually(condition: Callable[[], Coroutine[Any, Any, bool]], timeout_seconds: float = 20.0) -> None:
+async def eventually(condition: Callable[[], Coroutine[Any, Any, bool]], timeout_seconds: float = 40.0) -> None:
     async with asyncio.timeout(timeout_seconds):
         while not await condition():
             await asyncio.sleep(0.02)

@@ -179,7 +179,7 @@ async def test_a_type_that_is_not_there_yet_and_then_goes(
         assert await client.discover(WIDGETS.group, WIDGETS.plural) is None
         await control_plane.apply(stdin=yaml.safe_dump(crd))
         await mine.until(mine.reflector.synced.is_set)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while await client.discover(WIDGETS.group, WIDGETS.plural) != WIDGETS:
                 await asyncio.sleep(0.1)
         body = {"apiVersion": WIDGETS.api_version, "kind": "Widget", "metadata": {"name": "w"}}

@@ -11,7 +11,7 @@ import socket
 import ssl
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,8 @@ from sharder.rbac import ring_role_name
 from tests.integration.processes import TIMINGS, eventually, readiness, run_sharder, says, write_pair
 
 RINGS = "sharding.timebertt.dev/v1alpha1/clusterrings"
+#: So long that nothing which a test does between signal and end comes too late on a busy machine.
+PATIENT = replace(TIMINGS, graceful_shutdown=30.0)
 WEBHOOKS = "admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
 LEASES = "coordination.k8s.io/v1/leases"
 REVIEW = json.dumps(
@@ -124,25 +126,23 @@ async def serving_serial(port: int) -> str:
 async def test_a_stop_is_orderly_requests_are_answered_and_the_leadership_is_handed_over(
     installation: Installation, admin: AdminClient
 ) -> None:
+    installation.timings = PATIENT
     replica = await installation.start_sharder("sharder-a")
     assert await installation.leader() is replica
-    async with calling(replica.webhook_port) as running:
+    async with calling(replica.webhook_port) as running, calling(replica.webhook_port) as late:
         await running.begin()
         stopping = asyncio.create_task(replica.process.stop())
-        began = asyncio.get_running_loop().time()
         await says(replica, "the sharder is stopping")
 
-        async with calling(replica.webhook_port) as late:
-            await late.begin()
-            status, headers, answer = await late.finish()
+        await late.begin()
+        status, headers, answer = await late.finish()
         assert (status, headers["connection"]) == (200, "close"), "callers are told to go elsewhere"
         assert answer["response"]["allowed"] is True
 
         status, _, answer = await running.finish()
         assert status == 200
         assert answer["response"] == {"uid": "1234", "allowed": True}
-    assert await stopping == 0
-    assert asyncio.get_running_loop().time() - began < TIMINGS.graceful_shutdown
+    assert await stopping == 0, "within its limit, else it would have been ended"
     lease = await admin.get(LEASES, "sharder", "sharding-system")
     assert not lease["spec"].get("holderIdentity"), "the next leader need not wait"
     assert "stopped in order" in replica.process.log.read_text()
@@ -169,7 +169,7 @@ async def test_while_one_of_two_replicas_stops_every_object_still_comes_back_lab
         stopped.set()
         answers = await asyncio.gather(*creating)
         assert sum(missed for _, missed in answers) == 0
-        assert sum(labelled for labelled, _ in answers) > 20
+        assert all(labelled for labelled, _ in answers)
     finally:
         renewing.cancel()
 
@@ -197,6 +197,7 @@ async def _renew_shard(admin: AdminClient, ring: str) -> None:
 
 
 async def test_a_second_signal_ends_it_at_once(installation: Installation) -> None:
+    installation.timings = PATIENT
     replica = await installation.start_sharder("sharder-a")
     async with calling(replica.webhook_port) as running:
         await running.begin()

@@ -208,7 +208,7 @@ async def test_a_shard_without_fence_that_hangs_and_wakes_up_after_its_lease_was
         await seen.until(lambda: any(each.ours for each in seen.lease("hangs")))
         await ring.in_place()
         hangs.resume()
-        await asyncio.wait_for(hangs.lost.wait(), 10)
+        await asyncio.wait_for(hangs.lost.wait(), 40)
         await seen.caught_up()
         taken_under_hold(seen, "hangs")
         assert hangs.acknowledged == []

@@ -183,7 +183,7 @@ async def test_leaving_a_watch_closes_its_connection() -> None:
         watch: Any = client.watch(CONFIGMAPS, resource_version="5")
         await anext(watch)
         await watch.aclose()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while client._transport._sessions[Lane.STREAMS].connector._acquired:  # type: ignore[union-attr]
                 await asyncio.sleep(0.001)
 

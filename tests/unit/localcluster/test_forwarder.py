@@ -187,6 +187,6 @@ def test_a_backend_that_is_none_is_refused_with_what_to_write(wrong: str, capsys
 
 
 async def _until_ready_is(forwarder: Forwarder, expected: tuple[Backend, ...]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(40):
         while forwarder.ready != expected:
             await asyncio.sleep(0.01)

@@ -13,6 +13,7 @@ import aiohttp
 import pytest
 from cryptography import x509
 
+from sharder.webhook import server as server_module
 from sharder.webhook.certificates import Published
 from sharder.webhook.server import BindAddress, WebhookServer, bind
 from sharder.webhook.tls import TlsSwitch
@@ -197,24 +198,28 @@ async def test_a_stop_says_connection_close_at_once_and_finishes_what_runs() -> 
 
 
 async def test_answers_say_connection_close_while_stopping() -> None:
-    published, stored = Published(), make_certificates()
+    published, stored, clock = Published(), make_certificates(), ManualClock()
     publish(published, stored)
-    async with serving(Echo(), published) as server, connect(trusting(stored)) as client:
+    async with serving(Echo(), published, clock) as server, connect(trusting(stored)) as client:
         async with client.post(url(server), data=b"before") as answer:
             assert "connection" not in answer.headers
-        stop = asyncio.create_task(server.stop_gracefully(0.2))
-        await asyncio.sleep(0)
+        stop = asyncio.create_task(server.stop_gracefully(1.0))
+        await clock.asleep()
         async with client.post(url(server), data=b"during") as answer:
             assert answer.headers["connection"] == "close"
+        clock.jump(timedelta(seconds=1))
         await stop
 
 
-async def test_a_connection_that_never_asks_anything_does_not_hold_up_the_stop() -> None:
+async def test_a_connection_that_never_asks_anything_does_not_hold_up_the_stop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(server_module, "FINISH_SECONDS", 3600)
     published, stored = Published(), make_certificates()
     publish(published, stored)
     async with serving(Echo(), published) as server:
         _, writer = await asyncio.open_connection("127.0.0.1", server.port, ssl=trusting(stored))
-        async with asyncio.timeout(3):
+        async with asyncio.timeout(50):
             await server.stop_gracefully(0.0)
         writer.close()
 
