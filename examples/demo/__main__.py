@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import base64
+import signal
 import sys
 import time
 from collections.abc import Awaitable, Callable
@@ -20,6 +21,8 @@ from shardsdk.kube.client import Client
 
 RING = "checksum"
 NAMESPACE = "default"
+#: The program that every shard runs.
+SHARD_MODULE = "examples.checksum"
 SECRETS_MADE = 300
 #: Leases of the demo's shards: short, so that a crash is dealt with while one watches.
 LEASE_SECONDS = 3
@@ -43,7 +46,7 @@ class Demo:
         """Start a shard of examples/checksum, under the controller's own ServiceAccount."""
         arguments = ["--ring", RING, "--namespace", NAMESPACE, "--lease-seconds", str(LEASE_SECONDS)]
         await self.installation.start_shard(
-            name, module="examples.checksum", arguments=arguments, kubeconfig=self.shard_kubeconfig
+            name, module=SHARD_MODULE, arguments=arguments, kubeconfig=self.shard_kubeconfig
         )
         self.watching.living.add(name)
 
@@ -60,7 +63,9 @@ class Demo:
         await asyncio.gather(*(make(number) for number in range(first, first + count)))
 
     async def step(self, title: str, act: Callable[[], Awaitable[None]], done: Callable[[], bool]) -> None:
-        """Do something, wait until all is well again, and show what happened."""
+        """Do something, wait until all is well again, and show what happened; nothing once a check has failed."""
+        if self.failures:
+            return
         watching = self.watching
         self.screen.title(title)
         watching.handovers.clear()
@@ -139,6 +144,8 @@ async def tell(demo: Demo) -> None:
 
     await demo.step("The leading sharder is killed", behead, lambda: len(watching.secrets.store) >= demo.count + 20)
     moved = [each for each in watching.handovers if each.before is not None]
+    if demo.failures:
+        return
     if moved:
         demo.failures.append(f"{len(moved)} secrets moved because of the sharder's failover")
         demo.screen.bad(demo.failures[-1])
@@ -209,7 +216,10 @@ async def stay(demo: Demo) -> None:
         "k delete lease shard-1             # its shard steps down, its objects move once it would have run out",
     ):
         demo.screen.say(f"  {line}")
-    await asyncio.Event().wait()
+    ended, loop = asyncio.Event(), asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, ended.set)
+    await ended.wait()
 
 
 def run() -> int:
@@ -221,7 +231,7 @@ def run() -> int:
     try:
         return asyncio.run(main(options.keep, options.secrets))
     except KeyboardInterrupt:
-        return 0
+        return 128 + signal.SIGINT
     except DemoFailed:
         return 1
 

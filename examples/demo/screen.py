@@ -31,7 +31,7 @@ class Screen:
     def say(self, text: str) -> None:
         """One line."""
         if self._console is not None:
-            self._console.print(f"  {text}", markup=False)
+            self._console.print(f"  {text}", markup=False, soft_wrap=True)  # what is to be copied stays whole
         else:
             print(f"   {text}", flush=True)
 

@@ -54,6 +54,9 @@ class Watching:
     living: set[str] = field(default_factory=set)
     handovers: list[Handover] = field(default_factory=list)
     moved_configmaps: int = 0
+    #: uids of the ConfigMaps that were ever there for a Secret, by the Secret's uid: a shard that does not know
+    #: another's work makes a second one, or one anew.
+    made: dict[str, set[str]] = field(default_factory=dict)
     _orphaned_at: dict[str, tuple[float, str | None]] = field(default_factory=dict)
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
     labels: RingLabels = field(init=False)
@@ -110,6 +113,8 @@ class Watching:
             self.handovers.append(Handover(name, before, after, now - since))
 
     def _on_configmap(self, delta: Delta[Data]) -> None:
+        if (owner := delta.object.metadata.controller) is not None:
+            self.made.setdefault(owner.uid, set()).add(delta.object.metadata.uid)
         if delta.kind is EventKind.MODIFIED and delta.old is not None:
             label = self.labels.shard
             self.moved_configmaps += delta.old.metadata.label(label) != delta.object.metadata.label(label)
@@ -177,6 +182,8 @@ class Watching:
             if len(made) != 1:
                 wrong.append(f"secret {thing.metadata.name} has {len(made)} configmaps instead of one")
                 continue
+            if (times := len(self.made.get(thing.metadata.uid, ()))) > 1:
+                wrong.append(f"the configmap of secret {thing.metadata.name} was made {times} times")
             if made[0].metadata.label(self.labels.shard) != thing.metadata.label(self.labels.shard):
                 wrong.append(f"configmap {made[0].metadata.name} is not on its secret's shard")
             if checksum(thing.data) not in (made[0].data or {}).values():
