@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from random import Random
@@ -36,9 +36,13 @@ class Replica:
     apis: list[MemoryApi] = field(default_factory=list)
     deaths: list[int] = field(default_factory=list)
     reconciled: list[str] = field(default_factory=list)
+    #: Seconds that requests and events take, as `MemoryApi` has them.
+    delay: Callable[[], float] = lambda: 0.001
+    lag: Callable[[], float] = lambda: 0.001
+    on_death: Callable[[], None] = lambda: None
 
     def api(self, fence: Fence | None = None) -> MemoryApi:
-        self.apis.append(MemoryApi(self.server, self.clock, fence=fence))
+        self.apis.append(MemoryApi(self.server, self.clock, fence=fence, delay=self.delay, lag=self.lag))
         return self.apis[-1]
 
     def cut_off(self) -> None:
@@ -60,8 +64,12 @@ class Replica:
 
         return World(
             opened, connect, self.clock, Random(self.number), threaded=False, serve=False, signals=False,
-            die=lambda code, why: self.deaths.append(code), open=opened,
+            die=self._die, open=opened,
         )  # fmt: skip
+
+    def _die(self, code: int, why: str) -> None:
+        self.deaths.append(code)
+        self.on_death()
 
     async def note(self, context: Ctx) -> None:
         self.reconciled.append(context.request.name)

@@ -30,7 +30,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from typing import Any, Final, NoReturn, Self, assert_never
+from typing import Any, Final, NoReturn, Self
 
 from shardsdk.core.timings import LeaseTimings
 from shardsdk.errors import ConfigurationError, LeaseLost, ShardingError
@@ -52,7 +52,7 @@ from shardsdk.runtime.shardlease import LeaseState, ShardLease
 from shardsdk.runtime.spec import ControllerSpec, Scope, Task, TaskSpec, Work
 from shardsdk.runtime.together import run_together, until_stopped
 from shardsdk.runtime.unsharded import Unfenced
-from shardsdk.runtime.workload import Ended, Workload
+from shardsdk.runtime.workload import CANCEL_SECONDS, Ended, Workload
 from shardsdk.runtime.world import World, load_world
 
 __all__ = ["GRACE_SECONDS", "Manager", "World"]
@@ -284,7 +284,12 @@ class Manager:
                 parts,
                 background,
                 stopping=self.stopping,
-                stuck=lambda: world.die(ExitCode.STUCK, "work still runs although the process is to end"),
+                # Until the lost lease may be taken by somebody else.
+                cancel_seconds=max(self._timings.lease_duration - self._timings.renew_deadline, CANCEL_SECONDS),
+                stuck=lambda failure: world.die(
+                    ExitCode.LEASE_LOST if isinstance(failure, LeaseLost) else ExitCode.STUCK,
+                    "work still runs although the process is to end",
+                ),
             )
 
     async def _hold(self, world: World, lease: ShardLease, work: Work) -> ExitCode:
@@ -350,17 +355,10 @@ class Manager:
 
     async def _run_workload(self, world: World, workload: Workload) -> ExitCode:
         ended = await workload.run(self.stopping, self._grace_seconds)
-        match ended:
-            case Ended.STOPPED:
-                return ExitCode.OK
-            case Ended.FAILED:
-                return ExitCode.FAILED
-            case Ended.STUCK:
-                # No lease is released: it runs out, and whoever takes over is safe.
-                world.die(ExitCode.STUCK, "reconciles still run although the time for stopping is over")
-                return ExitCode.STUCK
-            case _:
-                assert_never(ended)
+        if ended is Ended.STUCK:
+            # No lease is released: it runs out, and whoever takes over is safe.
+            world.die(ExitCode.STUCK, "reconciles still run although the time for stopping is over")
+        return {Ended.STOPPED: ExitCode.OK, Ended.FAILED: ExitCode.FAILED, Ended.STUCK: ExitCode.STUCK}[ended]
 
     def _make_caches(self, world: World, api: Api, identity: Identity) -> Caches:
         return Caches(

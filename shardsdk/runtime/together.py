@@ -11,12 +11,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, Final
+from typing import Any
 
 from shardsdk.runtime.process import ExitCode
-
-#: How long parts that were cancelled because another one raised may take to end.
-CANCEL_SECONDS: Final = 2.0
 
 
 async def until_stopped(
@@ -45,16 +42,19 @@ async def run_together(
     background: Sequence[Coroutine[Any, Any, object]],
     *,
     stopping: asyncio.Event,
-    stuck: Callable[[], None],
+    cancel_seconds: float,
+    stuck: Callable[[BaseException | None], None],
 ) -> ExitCode:
     """Run `parts` until all have ended, above `background`, which must not end before them.
 
-    `stuck` is called when a part that was cancelled does not end.
+    When one has raised, the others have `cancel_seconds` to end; `stuck` is
+    called when they do not, with what was raised.
 
     Raises: what a part raises first.
     """
     below = [asyncio.create_task(each) for each in background]
     above = [asyncio.create_task(each) for each in parts]
+    failure: BaseException | None = None
     try:
         await asyncio.wait([*above, *below], return_when=asyncio.FIRST_COMPLETED)
         code = _judge(above, below)
@@ -66,9 +66,12 @@ async def run_together(
             rest = list(unfinished)
             code = _judge(above, ()) if code is ExitCode.OK else code
         return code
+    except BaseException as error:
+        failure = error
+        raise
     finally:
-        await _cancel(above, stuck)
-        await _cancel(below, stuck)
+        if await _cancel(above, cancel_seconds) | await _cancel(below, cancel_seconds):
+            stuck(failure)
 
 
 def _judge(above: Sequence[asyncio.Task[ExitCode]], below: Sequence[asyncio.Task[object]]) -> ExitCode:
@@ -81,12 +84,12 @@ def _judge(above: Sequence[asyncio.Task[ExitCode]], below: Sequence[asyncio.Task
     return max(codes, default=ExitCode.OK)
 
 
-async def _cancel(tasks: Sequence[asyncio.Task[Any]], stuck: Callable[[], None]) -> None:
+async def _cancel(tasks: Sequence[asyncio.Task[Any]], seconds: float) -> set[asyncio.Task[Any]]:
+    """Cancel what still runs; gives what does not end."""
     running = [task for task in tasks if not task.done()]
     if not running:
-        return
+        return set()
     for task in running:
         task.cancel()
-    _, left = await asyncio.wait(running, timeout=CANCEL_SECONDS)
-    if left:
-        stuck()
+    _, left = await asyncio.wait(running, timeout=seconds)
+    return left

@@ -260,7 +260,7 @@ async def test_what_does_not_end_when_another_lease_is_lost_ends_with_the_proces
     await clock.sleep(5)
     cluster.take("shard-1")
     assert await process is ExitCode.LEASE_LOST
-    assert replica.deaths == [ExitCode.STUCK]
+    assert replica.deaths == [ExitCode.LEASE_LOST]
     gate.set()
 
 
