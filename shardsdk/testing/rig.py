@@ -35,18 +35,20 @@ from typing import Any, Final
 
 from shardsdk.core.timings import LeaseTimings
 from shardsdk.errors import Retry, ShardingError
-from shardsdk.kube.api import Api
+from shardsdk.kube.api import Api, Fence
 from shardsdk.kube.clock import Clock, SystemClock
 from shardsdk.kube.selectors import Selector
 from shardsdk.protocol.labels import DRAIN_VALUE, RingLabels, parse_ring_name
 from shardsdk.protocol.objects import LEASES, GroupResource, Resource
 from shardsdk.runtime.controller import Outcome
 from shardsdk.runtime.events import EVENTS
-from shardsdk.runtime.manager import Manager, World
+from shardsdk.runtime.leading import Election
+from shardsdk.runtime.manager import Manager
 from shardsdk.runtime.objects import controller_reference, metadata_of
 from shardsdk.runtime.process import ExitCode
 from shardsdk.runtime.shardlease import ShardLease
-from shardsdk.runtime.spec import ControllerSpec
+from shardsdk.runtime.spec import ControllerSpec, Scope
+from shardsdk.runtime.world import World
 from shardsdk.testing.memory import EVERYTHING, Change, MemoryServer, Object
 from shardsdk.testing.memoryapi import MemoryApi
 from shardsdk.testing.virtual import run_virtual
@@ -60,7 +62,7 @@ NAMESPACE: Final = "default"
 _QUIET_TURNS: Final = 200
 _TURN_SECONDS: Final = 0.001
 #: Whoever has not come to rest by then never will.
-_MAX_TURNS: Final = 50_000
+_MAX_TURNS: Final = 20_000
 
 #: The lease is not what a rig is about: it is renewed so seldom that a story may go on for days.
 _TIMINGS: Final = LeaseTimings(lease_duration=3600, renew_deadline=2400, retry_period=480)
@@ -120,8 +122,19 @@ class Rig:
         self._reconciling = 0
         self._changes = 0
         self.server.listeners.append(self._count)
-        self._main = {spec.main.resource.group_resource for spec in specs}
-        self._manager = Manager(RING, shard=SHARD, namespace=NAMESPACE, fenced=True, timings=_TIMINGS)
+        self._main = {spec.main.resource.group_resource for spec in specs if spec.scope in (None, Scope.SHARDED)}
+        #: Clients of unsharded work; what they write shows in `writes` as well.
+        self._others: list[MemoryApi] = []
+        leads = any(spec.scope is Scope.LEADER for spec in specs)
+        election = Election("test", NAMESPACE, identity="me", timings=_TIMINGS) if leads else None
+        self._manager = Manager(
+            RING if self._main else None,
+            election=election,
+            shard=SHARD,
+            namespace=NAMESPACE,
+            fenced=True,
+            timings=_TIMINGS,
+        )
         for spec in specs:
             self._manager.add(spec if spec.function is None else spec.reconcile(self._watched(spec.function)))
 
@@ -164,7 +177,7 @@ class Rig:
         for _ in range(_MAX_TURNS):
             await asyncio.sleep(_TURN_SECONDS)
             now = self._progress()
-            quiet = quiet + 1 if now == before and not self._reconciling and not self.api.inflight_writes else 0
+            quiet = quiet + 1 if now == before and not self._reconciling and not self._writing() else 0
             before = now
             if quiet >= _QUIET_TURNS:
                 return
@@ -197,8 +210,8 @@ class Rig:
 
     @property
     def writes(self) -> list[tuple[str, str, str]]:
-        """(verb, resource, name) of every write that a reconcile or an acknowledgement sent, in order; no Events."""
-        return [write for write in self.api.writes if write[1] != EVENTS.plural]
+        """(verb, resource, name) of every write but those of Events and leases, in order."""
+        return [write for write in self.api.writes if write[1] not in (EVENTS.plural, LEASES.plural)]
 
     @property
     def events(self) -> list[tuple[str, str, str]]:
@@ -238,11 +251,24 @@ class Rig:
             self.api.fence = lease.fence
             yield self.api
 
-        return World(keeper, connect, self.clock, self._rng, threaded=False, serve=False, signals=False, die=_die)
+        @asynccontextmanager
+        async def connect_other(fence: Fence | None) -> AsyncIterator[Api]:
+            api = MemoryApi(self.server, self.clock, fence=fence)
+            api.writes, api.lists = self.api.writes, self.api.lists
+            self._others.append(api)
+            yield api
+
+        return World(
+            keeper, connect, self.clock, self._rng, threaded=False, serve=False, signals=False, die=_die,
+            open=connect_other,
+        )  # fmt: skip
 
     def _progress(self) -> tuple[int, int, int]:
         """Changes whenever something has happened; renewals of the lease are nothing."""
         return self._changes, len(self.outcomes), len(self.api.lists)
+
+    def _writing(self) -> int:
+        return sum(api.inflight_writes for api in (self.api, *self._others))
 
     def _count(self, change: Change) -> None:
         self._changes += change.resource not in _UNOBSERVED

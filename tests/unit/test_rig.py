@@ -12,9 +12,12 @@ from shardsdk import (
     Controller,
     Done,
     EventType,
+    Every,
     PartialObject,
+    Request,
     RequeueAfter,
     TerminalError,
+    Trigger,
     finalizing,
     set_controller_reference,
 )
@@ -153,3 +156,36 @@ def test_another_shards_objects_are_not_reconciled() -> None:
     labels = {parse_ring_name(RING).shard: "shard-2"}
     other = (SECRETS, {"metadata": {"name": "b", "labels": labels}})
     assert drive(Controller.for_(SECRETS).owns(CONFIGMAPS).reconcile(make_child), [other]).outcomes == []
+
+
+@pytest.mark.parametrize("scope", ["leader", "everywhere"])
+def test_unsharded_controllers_see_every_object(scope: str) -> None:
+    async def note(context: Ctx) -> None:
+        await context.api.patch(
+            SECRETS, context.request.name, "default", {"metadata": {"annotations": {"seen": "yes"}}}
+        )
+
+    spec = Controller.for_(SECRETS).reconcile(note)
+    spec = spec.on_leader() if scope == "leader" else spec.on_every_replica()
+    rig = drive(spec, [SECRET, (SECRETS, {"metadata": {"name": "b"}})])
+    assert {name for _, _, name in rig.writes} == {"a", "b"}
+    assert rig.labels(SECRETS, "a") == {}
+
+
+def test_timers_and_pushes_wake_a_controller() -> None:
+    trigger = Trigger()
+
+    async def story(rig: Rig) -> None:
+        before = len(rig.outcomes)
+        trigger.push(Request("default", "a"))
+        await rig.settle()
+        assert len(rig.outcomes) == before + 1
+        await rig.clock.sleep(60)
+        assert len(rig.outcomes) == before + 2
+
+    spec = Controller.for_(SECRETS).source(trigger).source(Every(60))
+    drive(spec.reconcile(make_nothing), [SECRET], story)
+
+
+async def make_nothing(context: Ctx) -> None:
+    return None
