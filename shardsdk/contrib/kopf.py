@@ -51,7 +51,7 @@ from shardsdk.runtime.identity import ShardIdentity
 from shardsdk.runtime.process import ExitCode, die, stop_on_signal
 from shardsdk.runtime.shardlease import ShardLease
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 T = TypeVar("T")
 

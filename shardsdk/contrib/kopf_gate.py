@@ -32,7 +32,7 @@ from shardsdk.runtime.identity import ShardIdentity
 from shardsdk.runtime.inflight import InFlight
 from shardsdk.runtime.objects import Request
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 #: When an acknowledgement that failed is tried again without news of its object.
 RETRY_SECONDS: Final = 1.0

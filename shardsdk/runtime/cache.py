@@ -18,18 +18,16 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from random import Random
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic
 
 from shardsdk.errors import ConfigurationError, ShardingError
-from shardsdk.kube.api import PARTIAL, SILENCE_SECONDS, Api
+from shardsdk.kube.api import PARTIAL, SILENCE_SECONDS, Api, T
 from shardsdk.kube.clock import Clock
 from shardsdk.kube.reflector import Delta, EventKind, Reflector
 from shardsdk.kube.selectors import Selector
 from shardsdk.kube.store import Index
 from shardsdk.protocol.objects import PartialObject, Resource
 from shardsdk.runtime.objects import Request, drop_managed_fields, is_at_least, metadata_of, private_copy, request_of
-
-T = TypeVar("T")
 
 EVERYTHING: Final = Selector()
 _BY_CONTROLLER: Final = "controller"

@@ -12,8 +12,18 @@ from pathlib import Path
 
 import pytest
 
+from docsite.pages import blocks_of, read_pages
+
+SDK_PAGES = {page: blocks_of(page, text) for page, text in read_pages().items() if page.startswith("sdk/")}
 #: Type checkers take some twenty seconds each when nothing else runs.
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+#: The SDK's pages as programs; what their modules import of each other is not looked at.
+PAGES = {
+    f"page_{page.removeprefix('sdk/').removesuffix('.md')}.py": text
+    for page, blocks in SDK_PAGES.items()
+    if (text := "\n".join(block.text for block in blocks if block.language == "python" and not block.file))
+}
 
 USERS_CODE = """
 from typing import assert_type
@@ -90,8 +100,8 @@ def test_pyright_knows_the_type_of_every_public_name(environment: Path) -> None:
 
 def test_users_code_is_strictly_typed_and_mistakes_in_it_are_found(environment: Path, tmp_path: Path) -> None:
     mistakes = USERS_CODE + "\n".join(code for code, _ in MISTAKES.values())
-    found = mypy(environment, tmp_path, {"right.py": USERS_CODE, "wrong.py": mistakes})
-    assert [line for line in found if line.startswith("right.py")] == []
+    found = mypy(environment, tmp_path, {"right.py": USERS_CODE, "wrong.py": mistakes, **PAGES})
+    assert [line for line in found if not line.startswith("wrong.py")] == []
     kinds = [line.rsplit("[", 1)[1].rstrip("]") for line in found if line.startswith("wrong.py")]
     assert sorted(kinds) == sorted(kind for _, kind in MISTAKES.values()), found
 
