@@ -129,7 +129,7 @@ class Writing:
     """Writes Secrets: creates some, changes some, deletes some; `unlabelled` came back without a shard."""
 
     world: World
-    rng: random.Random
+    rng: random.Random = field(default_factory=lambda: random.Random(0))
     created: int = 0
     unlabelled: int = 0
     there: list[str] = field(default_factory=list)
