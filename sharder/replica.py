@@ -15,8 +15,8 @@ import logging
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from random import Random
-from typing import Final
 
+from sharder.controllers.detection import Detection
 from sharder.controllers.holds import CommitProof
 from sharder.controllers.leases import LeaseController
 from sharder.controllers.namespaces import Namespaces
@@ -38,9 +38,6 @@ from shardsdk.runtime.election import ElectionTimings, LeaderElector
 from shardsdk.runtime.queue import RateLimit, WorkQueue
 
 log = logging.getLogger(__name__)
-
-#: Two renewals further apart than this many retry periods leave a gap in which nothing counts.
-PROOF_GAP_PERIODS: Final = 2.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,10 +86,11 @@ class Replica:
             api, clock=clock, rng=rng,
             staleness_seconds=settings.staleness_seconds, default_scope=settings.default_scope,
         )  # fmt: skip
-        self._proof = CommitProof(clock, PROOF_GAP_PERIODS * settings.timings.retry_period)
+        self._proof = CommitProof(clock, settings.timings.retry_period)
+        self._detection = Detection(self.registry, self._proof, recorder, show=metrics.crash_detection_suspended)
         self.elector = LeaderElector(
             api, namespace=settings.lease_namespace, name=settings.lease_name, identity=settings.identity,
-            timings=settings.timings, clock=clock, rng=rng, on_renewed=self._proof.renewed, recorder=recorder,
+            timings=settings.timings, clock=clock, rng=rng, on_renewed=self._detection.renewed, recorder=recorder,
         )  # fmt: skip
 
     def certificates_changed(self) -> None:
@@ -138,6 +136,7 @@ class Replica:
                     tasks.create_task(run())
         finally:
             self._rings = None
+            self._detection.forget()
             for entry in self.registry.entries():
                 self.registry.set_ready(entry.name, None)
 

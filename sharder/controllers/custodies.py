@@ -6,6 +6,8 @@ objects are that carry a name with more than one lease.  Refuses: to decide.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from sharder.controllers.leasewrites import Record
 from sharder.controllers.registry import RingEntry, SeenLease, hold_of
 from sharder.core.shards import LeaseFacts, Standing
@@ -21,10 +23,13 @@ def custody_of(
     judged: tuple[LeaseFacts, Standing] | None,
     record: Record,
     work_left: bool | None,
-    proven_since: float,
+    proven_since: Callable[[float], float],
     clock: Clock,
 ) -> Custody:
-    """The facts about the lease `seen` of `shard` (`None`: there is no lease of that name)."""
+    """The facts about the lease `seen` of `shard` (`None`: there is no lease of that name).
+
+    `proven_since(duration)`: since when time counts against a lease of that duration.
+    """
     membership = entry.membership
     facts, standing = judged if judged is not None else (None, None)
     if lives_elsewhere(entry, shard) and (facts is None or facts.holder != shard):
@@ -50,7 +55,12 @@ def lives_elsewhere(entry: RingEntry, shard: str) -> bool:
 
 
 def presumed_until(
-    entry: RingEntry, shard: str, seen: SeenLease | None, record: Record, proven_since: float, clock: Clock
+    entry: RingEntry,
+    shard: str,
+    seen: SeenLease | None,
+    record: Record,
+    proven_since: Callable[[float], float],
+    clock: Clock,
 ) -> float:
     """Until when a lease that is not held by its shard, or not there, counts as held (0: it is free)."""
     if seen is not None:
@@ -65,6 +75,6 @@ def presumed_until(
     return _ends(record.missing_since, entry.longest_duration, proven_since)
 
 
-def _ends(begins: float, seconds: float, proven_since: float) -> float:
+def _ends(begins: float, seconds: float, proven_since: Callable[[float], float]) -> float:
     # Time that no commit proves lets nothing run out.
-    return max(begins, proven_since) + seconds if seconds else 0.0
+    return max(begins, proven_since(seconds)) + seconds if seconds else 0.0

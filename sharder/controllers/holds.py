@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from sharder.core.proof import Renewals, note_renewal, proof_for
+from sharder.core.shards import Proof
 from shardsdk.kube.clock import Clock
 
 
@@ -51,25 +53,24 @@ def join(name: str, holds: Iterable[ShardHold]) -> JointHold:
 
 @dataclass(slots=True)
 class CommitProof:
-    """The span in which commits were proven without a break.
-
-    The leader's own lease being renewed shows that the API server takes writes;
-    while it does not, a shard that cannot renew either is no less alive.
-    `gap_seconds`: a longer time between two renewals is a break.
-    """
+    """The time in which commits were proven, by the renewals of the leader's own lease; see `sharder.core.proof`."""
 
     clock: Clock
-    gap_seconds: float
-    since: float = field(default=0.0)
-    until: float = field(default=0.0)
+    retry_seconds: float
+    renewals: Renewals = field(default_factory=Renewals)
 
     def renewed(self, sent_at: float, answered_at: float) -> None:
         """Note a confirmed write of the leader's lease."""
-        if self.until == 0.0 or answered_at - self.until > self.gap_seconds:
-            self.since = answered_at
-        self.until = sent_at
+        self.renewals = note_renewal(self.renewals, sent_at, answered_at, self.retry_seconds)
+
+    def of(self, duration_seconds: float) -> Proof:
+        """What counts against a lease of this duration."""
+        return proof_for(self.renewals, duration_seconds, self.retry_seconds, self.clock.monotonic())
+
+    def since(self, duration_seconds: float) -> float:
+        """Since when time counts against a lease of this duration."""
+        return self.of(duration_seconds).since
 
     def proven_until(self) -> float:
-        """The latest moment up to which time counts: now, unless a renewal is overdue."""
-        now = self.clock.monotonic()
-        return now if now - self.until <= self.gap_seconds else self.until
+        """The latest moment up to which time counts for anything: now, unless a renewal is overdue."""
+        return self.of(float("inf")).until

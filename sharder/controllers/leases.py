@@ -20,7 +20,7 @@ from sharder.controllers.custodies import custody_of, lives_elsewhere
 from sharder.controllers.holds import CommitProof, JointHold, ShardHold, join
 from sharder.controllers.leasewrites import LeaseWriter, Record, namespaces_of
 from sharder.controllers.registry import Change, LeaseKey, Registry, RingEntry, SeenLease
-from sharder.core.shards import LeaseFacts, Proof, Standing, State, classify, facts_of
+from sharder.core.shards import LeaseFacts, Standing, State, classify, facts_of
 from sharder.core.takeover import Act, Custody, Limits, Step, decide_custody, hold_seconds
 from shardsdk.errors import FenceClosed, ShardingError
 from shardsdk.kube.api import Api, Fence
@@ -353,8 +353,7 @@ class LeaseController:
 
     def _standing(self, seen: SeenLease) -> tuple[LeaseFacts, Standing]:
         facts = facts_of(seen.lease, seen.seen_at)
-        proof = Proof(self._proof.since, self._proof.proven_until())
-        return facts, classify(facts, proof, self._limits.orphaned_after_seconds)
+        return facts, classify(facts, self._proof.of(facts.duration_seconds), self._limits.orphaned_after_seconds)
 
     def _classify_all(self, entry: RingEntry) -> None:
         states = {key: self._standing(seen)[1].state for key, seen in entry.leases.items()}

@@ -94,6 +94,8 @@ class PlacementController:
         self._on_summary = on_summary
         self._on_refused = on_refused
         self._running: dict[str, _Running] = {}
+        #: Placers that were told to end and have not yet; the ring's next one waits for all of them.
+        self._ending: dict[str, set[asyncio.Task[None]]] = {}
         self._dirty: set[str] = set()
         self._wake = asyncio.Event()
 
@@ -179,15 +181,15 @@ class PlacementController:
             return
         if running is not None and running.placer.ring == resolved and running.retired == retired:
             return
-        before = self._stop(ring)
+        self._stop(ring)
         placer = Placer(self._make_surroundings(), resolved, retired)
         placer.set_membership(entry.membership)
-        self._running[ring] = _Running(placer, tasks.create_task(self._run_placer(ring, placer, before)), retired)
+        self._running[ring] = _Running(placer, tasks.create_task(self._run_placer(ring, placer)), retired)
 
-    async def _run_placer(self, ring: str, placer: Placer, before: asyncio.Task[None] | None) -> None:
-        """Run a placer once nothing of the one before it can be executed any more."""
-        if before is not None:
-            await asyncio.wait([before])
+    async def _run_placer(self, ring: str, placer: Placer) -> None:
+        """Run a placer once nothing of those before it can be executed any more."""
+        if before := self._ending.get(ring):
+            await asyncio.wait(set(before))
         await placer.around.api.writes_settled()
         try:
             await placer.run()
@@ -198,14 +200,22 @@ class PlacementController:
             await self._clock.sleep(RESTART_SECONDS)
             self.refresh(ring)
 
-    def _stop(self, ring: str) -> asyncio.Task[None] | None:
-        """End the ring's placer; returns its task, which may need a moment."""
+    def _stop(self, ring: str) -> None:
+        """End the ring's placer, which may need a moment."""
         running = self._running.pop(ring, None)
         if running is None:
-            return None
+            return
+        ending = self._ending.setdefault(ring, set())
+        ending.add(running.task)
+        running.task.add_done_callback(lambda task: self._ended(ring, task))
         running.task.cancel()
         self._on_summary(ring, Summary())
-        return running.task
+
+    def _ended(self, ring: str, task: asyncio.Task[None]) -> None:
+        ending = self._ending[ring]
+        ending.discard(task)
+        if not ending:
+            del self._ending[ring]
 
     # -- for people --------------------------------------------------------
 

@@ -99,6 +99,7 @@ class Metrics:
     shards: Gauge
     ring_condition: Gauge
     lease_takeovers: Counter
+    detection_suspended: Gauge
     webhook_requests: Counter
     webhook_duration: Histogram
     certificate_expiry: Gauge
@@ -149,6 +150,10 @@ class Metrics:
                 *_RING, "type",
             ),
             lease_takeovers=counter("lease_takeovers_total", "Leases of shards that the sharder acquired.", *_RING),
+            detection_suspended=gauge(
+                "crash_detection_suspended",
+                "1 while the leader's renewals are too slow for any crashed shard of the ring to be noticed.", *_RING,
+            ),
             webhook_requests=counter("webhook_requests_total", "Admission requests by outcome.", "ringName", "outcome"),
             webhook_duration=seconds("webhook_duration", "Time to answer an admission request.", _WEBHOOK_BUCKETS),
             certificate_expiry=gauge(
@@ -205,6 +210,10 @@ class Metrics:
             else:
                 self.ring_condition.labels(name, kind).set(holds)
 
+    def crash_detection_suspended(self, ring: str, suspended: bool) -> None:
+        """Say whether crashed shards of the ring go unnoticed, because the leader renews too slowly."""
+        self.detection_suspended.labels(ring).set(1 if suspended else 0)
+
     def webhook_answered(self, ring: str, outcome: str, seconds: float) -> None:
         """Count an admission request; `ring` is empty when no such ring is known here."""
         child = self._webhook.get((ring, outcome))
@@ -236,6 +245,7 @@ class Metrics:
         if leads:
             return
         self.ring_condition.clear()
+        self.detection_suspended.clear()
         for ring in self._rings.values():
             ring.oldest_drain_age.set(0)
             ring.set_shards(())
@@ -253,7 +263,7 @@ class Metrics:
         by_ring: tuple[MetricWrapperBase, ...] = (
             self.assignments, self.movements, self.drains, self.placement_latency, self.unassigned, self.stranded,
             self.draining, self.oldest_drain_age, self.resync_duration, self.resync_objects, self.shards,
-            self.ring_condition, self.lease_takeovers, self.webhook_requests,
+            self.ring_condition, self.lease_takeovers, self.detection_suspended, self.webhook_requests,
         )  # fmt: skip
         for family in by_ring:
             family.remove_by_labels({"ringName": name})

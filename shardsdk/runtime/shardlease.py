@@ -265,7 +265,10 @@ class ShardLease:
         self.fence.close()
         try:
             settled = await self._settle()
-            self._post(partial(self._tenure.leave, self._goodbye if settled else Goodbye(release=False)))
+            # A lost lease is not released: the process that follows finds it its own or waits it out, and nothing has
+            # to move because the API server was away for a moment.
+            keeps = self.loss is None or self._goodbye.grace_seconds > 0
+            self._post(partial(self._tenure.leave, self._goodbye if settled and keeps else Goodbye(release=False)))
             async with asyncio.timeout(self.timings.lease_duration + _SPARE_SECONDS):
                 await self._ended.wait()
         except TimeoutError:

@@ -48,6 +48,7 @@ def labels_of() -> dict[str, set[str]]:
     ring, resource = metrics.ring("r"), metrics.resource("r", GroupResource("", "secrets"))
     ring.set_shards([State.READY])
     metrics.ring_conditions("r", {"Ready": True})
+    metrics.crash_detection_suspended("r", False)
     metrics.webhook_answered("r", "assigned", 0.1)
     metrics.api_called("get", 200, 0.1)
     metrics.certificate_loaded(True)

@@ -17,7 +17,8 @@ from sharder.controllers import leases
 from sharder.controllers.groups import Group, GroupMover
 from sharder.controllers.holds import CommitProof, ShardHold, join
 from sharder.controllers.leases import LeaseController
-from sharder.core.shards import LeaseFacts, Standing, classify
+from sharder.core import proof
+from sharder.core.shards import LeaseFacts, Proof, Standing, classify
 from shardsdk.kube.fencing import Guard
 from shardsdk.protocol.labels import SHARDER_HOLDER
 from shardsdk.runtime import manager
@@ -35,6 +36,7 @@ class Bug(Enum):
 
     ACKNOWLEDGE_EARLY = "a drain is acknowledged before the reconcile has ended"
     TAKE_OVER_UNPROVEN = "time counts against leases although nobody could renew them"
+    OUTAGES_BY_ONE_MEASURE = "an outage that is short for a long lease counts against a short one, too"
     TAKE_OVER_UNFENCED_EARLY = "a shard without fence is given one lease duration, not two"
     MOVE_WITHOUT_HOLD = "objects are taken from a shard whose lease the sharder does not hold"
     CHILDREN_LAST = "children are patched after their owner"
@@ -65,9 +67,12 @@ def _busy(inflight: InFlight, request: Any) -> bool:
     return False
 
 
-def _proven_until(proof: CommitProof) -> float:
-    proof.since = 0.0
-    return proof.clock.monotonic()
+def _of(counted: CommitProof, duration_seconds: float) -> Proof:
+    return Proof(0.0, counted.clock.monotonic())
+
+
+def _tolerated_gap(duration_seconds: float, retry_seconds: float) -> float:
+    return proof.MOST_PERIODS * retry_seconds
 
 
 def _classify(facts: LeaseFacts, *others: Any) -> Standing:
@@ -113,7 +118,8 @@ def _passes(barrier: Barrier, owner: Any, uid: str) -> bool:
 
 _WRONG: dict[Bug, tuple[tuple[Any, str, Any], ...]] = {
     Bug.ACKNOWLEDGE_EARLY: ((InFlight, "busy", _busy),),
-    Bug.TAKE_OVER_UNPROVEN: ((CommitProof, "proven_until", _proven_until),),
+    Bug.TAKE_OVER_UNPROVEN: ((CommitProof, "of", _of),),
+    Bug.OUTAGES_BY_ONE_MEASURE: ((proof, "tolerated_gap", _tolerated_gap),),
     Bug.TAKE_OVER_UNFENCED_EARLY: ((leases, "classify", _classify),),
     Bug.MOVE_WITHOUT_HOLD: ((LeaseController, "hold", _hold), (LeaseController, "renew", _renew)),
     Bug.CHILDREN_LAST: ((GroupMover, "_move", _owner_first),),
@@ -134,7 +140,10 @@ FOCUS: dict[Bug, dict[str, float]] = {
 }
 
 #: Scenarios that bring about what chance is too rarely in the place for.
-SCENARIOS: dict[Bug, Scenario] = {Bug.WARM_CACHES: Scenario.STALE_RETURN}
+SCENARIOS: dict[Bug, Scenario] = {
+    Bug.WARM_CACHES: Scenario.STALE_RETURN,
+    Bug.OUTAGES_BY_ONE_MEASURE: Scenario.SHORT_OUTAGES,
+}
 
 
 @contextmanager

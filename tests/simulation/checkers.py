@@ -255,10 +255,21 @@ class Checkers:
 
     def _check_takeover(self, shard: str, held: Held) -> None:
         """The shard had its time: once (fenced) or twice, counted while the API server answered."""
+        if self.world.outlasting and shard not in self.world.foreign_names:
+            self.violate("outlasts outages", f"lease of {shard} taken {self.world.now - held.at:.3f} s after {held}")
         if held.holder != shard:
             return
-        since = max(held.at, self.world.answering_since)
+        since = max(held.at, self._answering_since(held.duration))
         wanted = held.duration * (1 if held.fenced or held.author == "user" else 2)
         if self.world.now - since < wanted - 0.001:
             passed = self.world.now - since
             self.violate("takes over in time", f"lease of {shard} taken {passed:.3f} s after {held}, not {wanted:g} s")
+
+    def _answering_since(self, duration: float) -> float:
+        """The end of the last outage that took more than its share of a lease that lasts `duration`.
+
+        No shard loses half of its lease to an outage, as far as the leader's renewals can tell one.
+        """
+        retry = self.world.timings.retry
+        too_long = min(max(duration / 2, 1.5 * retry), 2.5 * retry)
+        return max((ended for seconds, ended in self.world.outages if seconds > too_long), default=0.0)

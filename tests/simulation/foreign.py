@@ -89,7 +89,7 @@ class ForeignShard:
     # -- life ----------------------------------------------------------------
 
     async def _run(self) -> None:
-        timings = self._world.timings
+        timings = self._world.plan.shard_timings
         while not await self._try_to_hold():
             await self._clock.sleep(timings.retry * (1 + 0.2 * self._rng.random()))
             if self._stopping.is_set():
@@ -124,13 +124,13 @@ class ForeignShard:
     async def _try_to_hold(self) -> bool:
         """As tryAcquireOrRenew of client-go's leader election."""
         try:
-            async with asyncio.timeout(self._world.timings.renew / 2):
+            async with asyncio.timeout(self._world.plan.shard_timings.renew / 2):
                 return await self._hold()
         except (ShardingError, TimeoutError):
             return False
 
     async def _hold(self) -> bool:
-        duration = int(self._world.timings.lease)
+        duration = int(self._world.plan.shard_timings.lease)
         spec: dict[str, Any] = {"holderIdentity": self.name, "leaseDurationSeconds": duration}
         try:
             self._lease = await self._api.get(LEASES, self.name, SHARDS_NAMESPACE, model=dict)

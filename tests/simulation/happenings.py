@@ -55,7 +55,7 @@ class Happenings:
             each.process.resume()
             self._calm(each.link)
         world.webhook_up = world.plan.webhook
-        self._serve()
+        world.serve()
         rings = {shard.ring.ring for shard in world.shards if shard.running}
         for name, ring in (("fam-0", FAMILY), ("pla-0", PLAIN)):
             if ring.ring not in rings:
@@ -172,23 +172,7 @@ class Happenings:
             return
         service = rng.choice((Service.DOWN, Service.HANGING, Service.FAILING))
         seconds = rng.uniform(0.2, 3.0) * self.world.timings.lease
-        self.world.note(f"API server: {service.value} for {seconds:.1f} s")
-        for shard in self.world.shards:
-            self.world.trouble(shard.identity)
-        self.world.server.become(service)
-        began = self.world.now
-        self._later(seconds, lambda: self._serve(began))
-
-    def _serve(self, began: float | None = None) -> None:
-        world = self.world
-        if world.server.service is Service.UP:
-            return
-        world.note("API server: answers again")
-        # A break that the leader's renewals cannot have missed counts for every shard.
-        if began is not None and world.now - began > 5.0 * world.timings.retry + 1.0:
-            world.answering_since = world.now
-        world.server.become(Service.UP)
-        world.calm_from(world.now)
+        self.world.outage(service, seconds)
 
     def trouble_shard(self, rng: Random) -> None:
         self._trouble(self._pick(self.world.shards, rng), rng)

@@ -7,14 +7,18 @@ the seed; afterwards the run's random actions follow.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from enum import Enum
 from random import Random
 from typing import TYPE_CHECKING
 
 from shardsdk.protocol.labels import SHARDER_HOLDER
+from tests.simulation.network import CALM, Trouble
+from tests.simulation.server import Service
 from tests.simulation.shards import ShardProcess
-from tests.simulation.vocabulary import FAMILY, WORKS
+from tests.simulation.vocabulary import FAMILY, PIECES, WORKS
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -24,6 +28,8 @@ class Scenario(Enum):
     """A scripted sequence; the value says what happens in it."""
 
     STALE_RETURN = "a shard comes back while its objects move, and hears of that only after it has its lease again"
+    RING_CHANGES = "the ring is changed while owners' writes are on their way and shards come and go"
+    SHORT_OUTAGES = "leases are short, and the API server is away for moments in which they could run out"
 
 
 async def play(scenario: Scenario, world: World) -> None:
@@ -48,6 +54,54 @@ async def _stale_return(world: World, rng: Random) -> None:
     await world.clock.sleep(2 * world.timings.lease)
 
 
+async def _short_outages(world: World, rng: Random) -> None:
+    """Each begins as the leader has just renewed, and ends before its next renewal is overdue.
+
+    Shards lose their leases by their own clocks, and come back; nobody takes them meanwhile.
+    """
+    await _shard_with_work(world, rng)
+    await world.clock.sleep(2 * world.plan.shard_timings.lease)
+    world.outlasting = True
+    for _ in range(6):
+        before = world.leaders_lease
+        await world.until(lambda before=before: world.leaders_lease is not before)  # type: ignore[misc]
+        await world.clock.sleep(0.05)
+        seconds = rng.uniform(0.3, 0.97) * 2.5 * world.timings.retry - 0.1
+        world.outage(rng.choice((Service.DOWN, Service.HANGING, Service.FAILING)), seconds)
+        await world.clock.sleep(rng.uniform(1.5, 2.5) * world.plan.shard_timings.lease)
+    world.outlasting = False
+
+
+async def _ring_changes(world: World, rng: Random) -> None:
+    """Each change has the leader place anew, from nothing, while late writes of before may still be executed."""
+    await _shard_with_work(world, rng)
+    for number in range(6):
+        came = world.start_shard(f"fam-{20 + number}", FAMILY)
+        leader = world.leader
+        if leader is not None:
+            leader.link.trouble = Trouble(late=0.6, unanswered=0.2)
+        await _until_children_move(world)
+        # Another one comes, so that some of the owners belong elsewhere than where they are going.
+        another = world.start_shard(f"fam-{30 + number}", FAMILY)
+        await world.clock.sleep(rng.uniform(0.01, 0.05))
+        world.change_ring(FAMILY)
+        await world.clock.sleep(rng.uniform(0.2, 1.0) * world.timings.lease)
+        came.kill()
+        another.kill()
+        if leader is not None:
+            leader.link.trouble = CALM
+
+
+async def _until_children_move(world: World) -> None:
+    def where() -> dict[str, str | None]:
+        return {version.uid: version.label(FAMILY.shard) for version in world.storage.objects(PIECES)}
+
+    before = where()
+    with suppress(TimeoutError):
+        async with asyncio.timeout(world.timings.lease / 2):
+            await world.until(lambda: where() != before)
+
+
 async def _shard_with_work(world: World, rng: Random) -> ShardProcess:
     """A shard that works on something, next to one that could take its objects."""
 
@@ -60,4 +114,8 @@ async def _shard_with_work(world: World, rng: Random) -> ShardProcess:
     return rng.choice(candidates())
 
 
-_SCRIPTS: dict[Scenario, Callable[[World, Random], Awaitable[None]]] = {Scenario.STALE_RETURN: _stale_return}
+_SCRIPTS: dict[Scenario, Callable[[World, Random], Awaitable[None]]] = {
+    Scenario.STALE_RETURN: _stale_return,
+    Scenario.RING_CHANGES: _ring_changes,
+    Scenario.SHORT_OUTAGES: _short_outages,
+}

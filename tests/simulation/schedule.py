@@ -79,11 +79,13 @@ class Action:
 class Plan:
     """One run; `shards` per ring, `foreign` of the first ring's follow only the wire contract.
 
+    `timings` are the sharder's and, but for `shard_timings`, everybody's.
     `scenario` is played first, the random `actions` come from `actions_from` on.
     """
 
     seed: int
     timings: Timings
+    shard_timings: Timings
     shards: int
     plain_shards: int
     foreign: int
@@ -101,12 +103,14 @@ class Plan:
 def draw_plan(seed: int, focus: Mapping[str, float] | None = None, scenario: Scenario | None = None) -> Plan:
     """The run of a seed; `focus` has some actions happen that much more often, `scenario` is played in any case."""
     rng = Random(f"plan/{seed}")
-    timings = rng.choices(TIMINGS, weights=(5, 4, 1))[0]
+    timings = shard_timings = rng.choices(TIMINGS, weights=(5, 4, 1))[0]
     actions: list[Action] = []
     # Random actions begin when the cluster stands, or when the scenario is over.
     chosen = Random(f"scenario/{seed}")
     if scenario is None and chosen.random() < SCENARIO_SHARE:
         scenario = chosen.choice(list(Scenario))
+    if scenario is Scenario.SHORT_OUTAGES:
+        timings, shard_timings = TIMINGS[2], TIMINGS[1]
     begins = moment = (2.5 if scenario is None else 2.5 + SCENARIO_LEASES) * timings.lease
     length = begins + 15.5 * timings.lease
     pace = rng.choice((0.1, 0.2, 0.4)) * timings.lease
@@ -121,6 +125,7 @@ def draw_plan(seed: int, focus: Mapping[str, float] | None = None, scenario: Sce
     return Plan(
         seed=seed,
         timings=timings,
+        shard_timings=shard_timings,
         shards=rng.randint(2, 4),
         plain_shards=rng.randint(1, 2),
         foreign=rng.choice((0, 0, 1)),

@@ -42,7 +42,7 @@ class ShardProcess:
         self._clock = SkewedClock(world.clock, ahead_seconds=rng.uniform(-3600, 3600), boot_seconds=rng.uniform(0, 1e5))
         self._world = world
         self._reconciling = Reconciling(world, name, self.identity, self._clock, rng, fenced=True)
-        timings = world.timings
+        timings = world.plan.shard_timings
         self._manager = Manager(
             ring.ring, shard=name, namespace=SHARDS_NAMESPACE,
             timings=LeaseTimings(timings.lease, timings.renew, timings.retry), fenced=True,

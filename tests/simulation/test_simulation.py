@@ -11,13 +11,15 @@ from tests.simulation.bugs import Bug
 from tests.simulation.running import run_seeds
 from tests.simulation.scenarios import Scenario
 
+#: Each test plays many seeds, on a machine that others use as well.
+pytestmark = pytest.mark.timeout(900)
+
 #: Seeds that every run of the tests plays; `make simulate` plays others.
 DEFAULT_SEEDS = range(12)
 #: Within so many seeds each planted bug must show.
 BUG_SEEDS = range(16)
 
 
-@pytest.mark.timeout(180)
 def test_default_seeds_hold() -> None:
     played = set()
     for outcome in run_seeds(DEFAULT_SEEDS):
@@ -27,7 +29,6 @@ def test_default_seeds_hold() -> None:
     assert played == set(Scenario)
 
 
-@pytest.mark.timeout(180)
 @pytest.mark.parametrize("bug", list(Bug), ids=lambda bug: bug.name)
 def test_planted_bug_is_found(bug: Bug) -> None:
     assert any(outcome.violations for outcome in run_seeds(BUG_SEEDS, bug)), bug.value

@@ -121,3 +121,8 @@ def ring_object(name: str, *, select_namespaces: bool) -> dict[str, Any]:
         "metadata": {"name": name},
         "spec": spec,
     }
+
+
+def selector_of(labels: dict[str, str]) -> list[dict[str, Any]]:
+    """What `matchLabels` says, as `matchExpressions`."""
+    return [{"key": key, "operator": "In", "values": [value]} for key, value in labels.items()]

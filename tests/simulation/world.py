@@ -7,6 +7,7 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from copy import deepcopy
 from functools import partial
 from random import Random
 from typing import Any, Final
@@ -29,7 +30,7 @@ from tests.simulation.scenarios import play
 from tests.simulation.schedule import Plan
 from tests.simulation.server import Service, SimServer
 from tests.simulation.shards import ShardProcess
-from tests.simulation.storage import Author, Commit, Storage
+from tests.simulation.storage import Author, Commit, Storage, Version
 from tests.simulation.vocabulary import (
     FAMILY,
     IN_RING,
@@ -42,6 +43,7 @@ from tests.simulation.vocabulary import (
     WORKS,
     Stats,
     ring_object,
+    selector_of,
 )
 
 AnyShard = ShardProcess | ForeignShard
@@ -75,11 +77,15 @@ class World:
         self.shards: list[AnyShard] = []
         self.foreign_names: set[str] = set()
         self.over = False
+        #: While this is set, nothing happens that may cost a shard its lease.
+        self.outlasting = False
         #: What waits for the next takeover of a shard's lease.
         self.traps: deque[Callable[[str], None]] = deque()
         self._graves: list[Any] = []
         self.calm_since = 0.0
-        self.answering_since = 0.0
+        #: Times in which no request was answered: how long, and when they ended.
+        self.outages: list[tuple[float, float]] = []
+        self._away_since = 0.0
         self._routes = Random(f"{plan.seed}/routes")
         self._incarnations: dict[str, int] = {}
         self._troubled: set[str] = set()
@@ -113,9 +119,14 @@ class World:
         return [shard for shard in self.shards if shard.ring.ring == ring and shard.running and shard.name in available]
 
     @property
+    def leaders_lease(self) -> Version | None:
+        """The lease that the sharder's replicas stand for election with."""
+        return self.storage.get(LEASES, Key(SYSTEM_NAMESPACE, SHARDER_SERVICE_ACCOUNT))
+
+    @property
     def leader(self) -> ReplicaProcess | None:
         """The replica that the leader's lease names, if it runs."""
-        lease = self.storage.get(LEASES, Key(SYSTEM_NAMESPACE, SHARDER_SERVICE_ACCOUNT))
+        lease = self.leaders_lease
         holder = lease.doc["spec"].get("holderIdentity") if lease is not None else None
         return next((replica for replica in self.replicas if replica.identity == holder and replica.running), None)
 
@@ -146,6 +157,39 @@ class World:
             await reached
         finally:
             self.storage.on_commit.remove(look)
+
+    # -- the API server ----------------------------------------------------------
+
+    def outage(self, service: Service, seconds: float) -> None:
+        """The API server is away for a while, in the way that `service` says."""
+        self.note(f"API server: {service.value} for {seconds:.1f} s")
+        for shard in self.shards:
+            self.trouble(shard.identity)
+        self._away_since = self.now
+        self.server.become(service)
+        self.later(seconds, self.serve)
+
+    def serve(self) -> None:
+        """It answers again, if it was away."""
+        if self.server.service is Service.UP:
+            return
+        self.note("API server: answers again")
+        self.outages.append((self.now - self._away_since, self.now))
+        self.server.become(Service.UP)
+        self.calm_from(self.now)
+
+    def change_ring(self, ring: RingLabels) -> None:
+        """Write the ring's spec in another way; it says the same."""
+        self.note(f"user changes ring {ring.ring}")
+        found = self.storage.demand(CLUSTERRINGS, Key("", ring.ring))
+        spec = dict(found.doc["spec"])
+        if "matchLabels" in (spec.get("namespaceSelector") or {}):
+            spec["namespaceSelector"] = {"matchExpressions": selector_of(spec["namespaceSelector"]["matchLabels"])}
+        else:
+            labels = {IN_RING: "yes"} if self.plan.select_namespaces else {}
+            spec["namespaceSelector"] = {"matchLabels": labels}
+        self.storage.replace(CLUSTERRINGS, found, {**deepcopy(found.doc), "spec": spec}, Author("user"))
+        self.calm_from(self.now)
 
     # -- processes ---------------------------------------------------------------
 

@@ -17,6 +17,7 @@ from sharder.controllers.leases import CustodyKey, LeaseController
 from sharder.controllers.registry import Registry
 from sharder.core import takeover
 from shardsdk.errors import Forbidden
+from shardsdk.protocol.labels import SHARDER_HOLDER
 from shardsdk.protocol.objects import CLUSTERRINGS, LEASES, NAMESPACES, Resource
 from shardsdk.runtime.queue import RateLimit, WorkQueue
 from shardsdk.testing.memory import Change
@@ -74,7 +75,7 @@ class Controlled:
 async def controlling(stage: Stage, work: FakeWork) -> AsyncIterator[Controlled]:
     clock = stage.clock
     registry = Registry(stage.api, clock=clock, rng=Random(7))
-    proof = CommitProof(clock, 5.0)
+    proof = CommitProof(clock, 2.0)
     controller = LeaseController(
         stage.api, registry, leader=FakeFence(1e9), proof=proof, work=work, clock=clock,
         queue=WorkQueue[CustodyKey](clock, rate_limit=RateLimit(0.05, 5.0, None)),
@@ -232,3 +233,27 @@ async def test_a_lease_that_cannot_be_given_back_yet_is_not_read_for_all_the_tim
         work.left.clear()
         await stage.pass_time(60)
         assert 3 <= len(work.reads) < 25
+
+
+@in_virtual_time
+async def test_a_known_name_that_starts_in_a_namespace_new_to_the_ring_is_not_kept_off(clock: VirtualClock) -> None:
+    """What README does not guarantee: its Lease is created where nobody holds it, while a move is on its way."""
+    stage = make_stage(clock, api=SlowApi)
+    assert isinstance(stage.api, SlowApi)
+    stage.create(CLUSTERRINGS, ring({"group": OWNERS.group, "resource": OWNERS.plural}), None)
+    stage.create(NAMESPACES, {"metadata": {"name": "elsewhere"}}, None)
+    stage.start("one")
+    stage.create(OWNERS, thing("moving", shard="wanderer"))
+    async with leading(stage):
+        stage.api.slow[OWNERS.plural] = 1.0
+        await stage.until(lambda: ("patch", OWNERS.plural, "moving") in stage.api.writes)
+        assert stage.holder("wanderer") == SHARDER_HOLDER, "held where the ring has shards"
+        stage.create(LEASES, lease(clock, "wanderer"), "elsewhere")
+        await stage.until(lambda: stage.label(OWNERS, "moving") == "one", seconds=2)
+        assert stage.holder("wanderer", "elsewhere") == "wanderer", "it has not been asked"
+        # From then on it is a shard like any other: what is its own stays with it.
+        [name] = names_on("wanderer", "one", "wanderer")
+        stage.create(OWNERS, thing(name, shard="wanderer"))
+        await stage.pass_time(5)
+        assert stage.label(OWNERS, name) == "wanderer"
+        assert not stage.draining(OWNERS, name)

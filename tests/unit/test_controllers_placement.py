@@ -51,6 +51,40 @@ async def test_a_changed_ring_places_nothing_before_what_is_on_its_way_has_arriv
     assert not split
 
 
+def test_of_a_ring_that_changes_again_and_again_one_placer_runs_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also when the one before last still has to end, and the last never got to run."""
+    running: list[Placer] = []
+    most = 0
+
+    async def run(placer: Placer) -> None:
+        nonlocal most
+        running.append(placer)
+        most = max(most, len(running))
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(2)
+            running.remove(placer)
+
+    monkeypatch.setattr(Placer, "run", run)
+
+    @in_virtual_time
+    async def scenario(clock: VirtualClock) -> None:
+        stage = make_stage(clock)
+        stage.create(CLUSTERRINGS, ring(), None)
+        async with leading(stage):
+            await stage.until(lambda: bool(running))
+            for value in ("a", "b", "c"):
+                selector = {"matchLabels": {"changed": value}}
+                stage.server.patch(CLUSTERRINGS, RING, None, {"spec": {"namespaceSelector": selector}})
+                await stage.pass_time(0.5)
+            await stage.pass_time(10)
+            assert len(running) == 1
+
+    scenario()
+    assert most == 1
+
+
 def test_a_placer_that_fails_is_begun_anew_and_harms_no_other_ring(monkeypatch: pytest.MonkeyPatch) -> None:
     sweep, failures = Placer._sweep, ["ring"]
 

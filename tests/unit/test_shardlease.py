@@ -81,6 +81,26 @@ async def test_the_body_is_cancelled_at_the_deadline_and_well_before_the_lease_c
     assert lease.state is LeaseState.LOST
 
 
+@in_virtual_time
+async def test_a_lost_lease_is_left_to_the_next_process_of_its_name(clock: VirtualClock) -> None:
+    """The API server is back in time for a release, which would have the sharder move everything."""
+    rig = Rig(clock)
+    api = rig.api()
+
+    async def work() -> None:
+        api.fault = Fault.REFUSED
+        try:
+            await asyncio.Event().wait()
+        finally:
+            api.fault = Fault.NONE
+
+    await lose(rig.shard(api), work)
+    await asyncio.sleep(1)
+    assert rig.holder() == SHARD
+    async with rig.shard():
+        assert rig.holder() == SHARD
+
+
 @pytest.mark.parametrize("fault", [Fault.LOST, Fault.UNANSWERED])
 @in_virtual_time
 async def test_an_api_server_that_hangs_costs_the_lease_at_the_deadline_too(clock: VirtualClock, fault: Fault) -> None:

@@ -1,0 +1,146 @@
+"""Time counts against a lease only where its shard could have renewed it, and where it could it counts."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from sharder.core.proof import (
+    MAX_GAPS,
+    SLOW_AFTER,
+    Renewals,
+    are_slow,
+    note_renewal,
+    proof_for,
+    tolerated_gap,
+)
+from sharder.core.shards import LeaseFacts, Proof, State, classify
+
+RETRY = 2.0
+DURATIONS = (1, 2, 6, 7, 9, 10, 15, 60)
+
+#: Pauses between two renewals and the time that each takes, both in seconds.
+histories = st.lists(st.tuples(st.floats(0.1, 12.0), st.floats(0.0, 4.0)), min_size=1, max_size=MAX_GAPS)
+
+
+def play(history: list[tuple[float, float]]) -> list[tuple[float, float]]:
+    """When each renewal was sent and answered."""
+    moments, now = [], 0.0
+    for pause, takes in history:
+        sent = now + pause
+        now = sent + takes
+        moments.append((sent, now))
+    return moments
+
+
+def known_after(moments: list[tuple[float, float]], retry: float = RETRY) -> Renewals:
+    known = Renewals()
+    for sent, answered in moments:
+        known = note_renewal(known, sent, answered, retry)
+    return known
+
+
+@given(histories, st.sampled_from(DURATIONS), st.floats(0.0, 20.0))
+def test_time_counts_from_the_end_of_the_last_gap_that_is_too_long(
+    history: list[tuple[float, float]], duration: int, later: float
+) -> None:
+    moments, tolerated = play(history), tolerated_gap(duration, RETRY)
+    since = moments[0][1]
+    for (sent, _), (_, answered) in pairwise(moments):
+        if answered - sent > tolerated:
+            since = answered
+    last_sent, now = moments[-1][0], moments[-1][1] + later
+    expected = Proof(since, now if now - last_sent <= tolerated else last_sent)
+    assert proof_for(known_after(moments), duration, RETRY, now) == expected
+
+
+@given(st.lists(st.tuples(st.floats(0.1, 12.0), st.floats(0.0, 4.0)), min_size=1, max_size=300))
+def test_what_is_remembered_is_bounded_and_longer_leases_have_no_less_time_counted(
+    history: list[tuple[float, float]],
+) -> None:
+    moments = play(history)
+    known = known_after(moments)
+    assert len(known.gaps) <= MAX_GAPS
+    assert len(known.recent) <= SLOW_AFTER
+    proofs = [proof_for(known, duration, RETRY, moments[-1][1]) for duration in DURATIONS]
+    for short, long in pairwise(proofs):
+        assert short.since >= long.since
+        assert short.until <= long.until
+
+
+def test_ever_shorter_gaps_are_merged_to_let_less_time_count() -> None:
+    moments = [(0.0, 0.0)]
+    for number in range(2 * MAX_GAPS):
+        sent = moments[-1][0] + 4.9 - number / 1000
+        moments.append((sent, sent))
+    known = known_after(moments)
+    assert len(known.gaps) == MAX_GAPS
+    last_too_long = max(answered for (sent, _), (_, answered) in pairwise(moments) if answered - sent > 4.85)
+    assert proof_for(known, 9.7, RETRY, moments[-1][1]).since >= last_too_long
+
+
+def lease(duration: int, seen_at: float) -> LeaseFacts:
+    return LeaseFacts("ns", "a", "a", duration, fenced=True, seen_at=seen_at, released=False)
+
+
+@example(duration=6, away=4.5, phase=0.05, jitter=0.0, since_renewal=0.0)
+@given(
+    duration=st.integers(6, 40),
+    away=st.floats(0.0, 60.0),
+    phase=st.floats(0.0, 1.0),
+    jitter=st.floats(0.0, 1.0),
+    since_renewal=st.floats(0.0, 1.0),
+)
+def test_an_outage_of_any_length_takes_no_lease_from_a_shard_that_comes_back_in_time(
+    duration: int, away: float, phase: float, jitter: float, since_renewal: float
+) -> None:
+    """Leases of three retry periods and more, renewed as by default: every 2/15 of their duration and its jitter.
+
+    A shard that lives through it renews within one such pause of its end; one that has lost its lease by its own
+    clock (at 2/3 of it) comes back within a duration.
+    """
+    pause = RETRY * (1 + 0.2 * jitter)
+    began = 100.0 + phase * pause
+    renewals, sent = [], 0.0
+    while sent < began:
+        renewals.append((sent, sent + 0.02))
+        sent += pause
+    # The first renewal that is answered again: one that hung, or the next try after the end.
+    known = known_after(renewals)
+    answered_again = max(began + away, sent) + 0.02
+    after = note_renewal(known, answered_again - 0.01, answered_again, RETRY)
+    renews_every = duration * 2 / 15 * 1.2
+    last_seen = began - since_renewal * renews_every
+    survives = began + away - last_seen < duration * 2 / 3
+    back = began + away + renews_every if survives else began + away + 0.95 * duration
+    for step in range(101):
+        now = began + (back - began) * step / 100
+        proof = proof_for(known if now < answered_again else after, duration, RETRY, now)
+        if now >= answered_again:
+            # Renewals go on afterwards, in time.
+            proof = Proof(proof.since, now)
+        assert classify(lease(duration, last_seen), proof).state is State.READY, f"{now - began:.2f} s after its begin"
+
+
+@given(st.sampled_from(DURATIONS), st.lists(st.floats(0.0, 0.29), min_size=40, max_size=40), st.floats(0.0, 1.0))
+def test_a_crashed_shards_lease_runs_out_while_the_leader_renews_in_time(
+    duration: int, answers: list[float], jitter: float
+) -> None:
+    moments = [(number * RETRY * (1 + 0.2 * jitter), 0.0) for number in range(len(answers))]
+    known = known_after([(sent, sent + takes * RETRY) for (sent, _), takes in zip(moments, answers, strict=True)])
+    now = moments[-1][0]
+    if now - answers[0] * RETRY > duration:
+        assert classify(lease(duration, answers[0] * RETRY), proof_for(known, duration, RETRY, now)).state is not (
+            State.READY
+        )
+    assert not are_slow(known, duration, RETRY)
+
+
+def test_renewals_that_come_too_slowly_time_after_time_are_no_outage() -> None:
+    outage = known_after([(0.0, 0.1), (2.0, 2.1), (22.0, 22.1), (24.0, 24.1)])
+    assert not are_slow(outage, 15, RETRY)
+    slow = known_after([(3.0 * number, 3.0 * number + 2.9) for number in range(5)])
+    assert are_slow(slow, 15, RETRY)
+    assert proof_for(slow, 15, RETRY, 15.0).since == 14.9
