@@ -28,7 +28,7 @@ _DNS_SUBDOMAIN: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line `arguments` (`None`: the process's own); returns the exit code."""
-    options = _make_parser().parse_args(arguments)
+    options = make_parser().parse_args(arguments)
     try:
         match options.command:
             case "rbac":
@@ -47,7 +47,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _make_parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
+    """What the command understands; its reference is printed from it."""
     parser = argparse.ArgumentParser(prog="shardsdk", description="For authors of sharded controllers.")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     commands.add_parser("version", help="print the version")

@@ -220,8 +220,9 @@ class GroupMover:
             return False
 
     def _extra(self, group: Group, error: Exception) -> dict[str, str]:
-        meta = group.meta
-        return {"ring": self._placer.name, "namespace": meta.namespace, "object": meta.name, "error": str(error)}
+        meta, resource = group.meta, str(group.placed.subject.resource.group_resource)
+        where = {"resource": resource, "namespace": meta.namespace, "object": meta.name}
+        return {"ring": self._placer.name, **where, "error": str(error)}
 
     # -- letting go ------------------------------------------------------
 

@@ -211,7 +211,8 @@ class LeaseController:
                 )
                 self._queue.add_rate_limited(key)
             except Exception:
-                log.exception("lease not handled, will retry", extra={"ring": key[0], "shard": key[2]})
+                where = {"ring": key[0], "namespace": key[1], "shard": key[2]}
+                log.exception("lease not handled, will retry", extra=where)
                 self._queue.add_rate_limited(key)
             finally:
                 self._queue.done(key)
