@@ -145,9 +145,13 @@ async def crashing(bench: Bench, raw: Figures) -> None:
         count = bench.owners.counts[name]
         before = bench.usage()
         renewed = bench.shards.pop(name).crash()
+        await bench.owners.until(lambda counts, name=name, count=count: counts[name] < count)
+        first = time.monotonic()
         await bench.owners.until(lambda counts, name=name: counts[name] == 0)
-        bench.say(f"{kind} crash: last renewal to last object", time.monotonic() - renewed, "s")
-        after = bench.usage()
+        last, after = time.monotonic(), bench.usage()
+        bench.say(f"{kind} crash: last renewal to last object", last - renewed, "s")
+        rate = (count - 1) / max(last - first, 0.001)
+        bench.say(f"{kind} crash: rate once it moves", rate, "objects/s", f"[{raw.rate:.0f} raw patches/s]")
         cpu = (after.cpu_seconds - before.cpu_seconds) * 1000 / max(count, 1)
         bench.say(f"{kind} crash: CPU per move", cpu, "ms", f"[{count} objects, {raw.rate:.0f} raw patches/s]")
 
