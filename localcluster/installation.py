@@ -171,8 +171,10 @@ class Installation:
 
     # -- sharder -----------------------------------------------------------
 
-    async def start_sharder(self, name: str, *, wait: bool = True) -> Sharder:
-        """Start a replica, and wait until it is ready unless told otherwise."""
+    async def start_sharder(
+        self, name: str, *, wait: bool = True, environment: Mapping[str, str] | None = None
+    ) -> Sharder:
+        """Start a replica (its `environment` on top of a pod's), and wait until it is ready unless told otherwise."""
         ports = [reserve_port() for _ in range(3)]
         self._ports += ports
         health, metrics, webhook = (port.number for port in ports)
@@ -181,7 +183,7 @@ class Installation:
         argv = [sys.executable, "-m", "sharder", "--config", str(path)]
         if self.sharder_kubeconfig is not None:
             argv += ["--kubeconfig", str(self.sharder_kubeconfig)]
-        process = Process(name, argv, self._supervisor, self._identity)
+        process = Process(name, argv, self._supervisor, {**self._identity, **(environment or {})})
         replica = Sharder(process, f"http://{LOOPBACK}:{health}", f"http://{LOOPBACK}:{metrics}", webhook)
         self.sharders[name] = replica
         process.start()

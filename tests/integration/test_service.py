@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+from cryptography import x509
 
 from localcluster import AdminClient, ControlPlane
 from localcluster.installation import Installation
@@ -115,8 +116,6 @@ async def serving_serial(port: int) -> str:
     """The serial number of the certificate that is served on `port`, as TLS clients see it."""
     async with calling(port) as call:
         served = call.writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
-    from cryptography import x509
-
     return f"{x509.load_der_x509_certificate(served).serial_number:x}"
 
 
@@ -342,7 +341,25 @@ async def test_certificates_from_files_are_waited_for_and_reloaded_and_no_ca_is_
         return await serving_serial(port) != first
 
     await eventually(replaced)
+    assert await client_config(admin, ring) == {"url": f"{url}/webhooks/sharder/clusterring/{ring}"}
+
+
+async def test_a_pair_in_the_default_directory_of_controller_runtime_is_served_and_no_ca_is_injected(
+    installation: Installation, admin: AdminClient, ring: str, tmp_path: Path
+) -> None:
+    folder = tmp_path / "k8s-webhook-server" / "serving-certs"
+    folder.mkdir(parents=True)
+    write_pair(folder)
+    replica = await installation.start_sharder("sharder-a", environment={"TMPDIR": str(tmp_path)})
+    written = x509.load_pem_x509_certificate((folder / "tls.crt").read_bytes())
+    assert await serving_serial(replica.webhook_port) == f"{written.serial_number:x}"
+    assert "caBundle" not in await client_config(admin, ring)
+
+
+async def client_config(admin: AdminClient, ring: str) -> dict[str, Any]:
+    """How the API server is told to call the webhook."""
     (config,) = await admin.eventually(
         WEBHOOKS, lambda found: [each for each in found if each["metadata"]["name"] == f"clusterring-{ring}"]
     )
-    assert config["webhooks"][0]["clientConfig"] == {"url": f"{url}/webhooks/sharder/clusterring/{ring}"}
+    found: dict[str, Any] = config["webhooks"][0]["clientConfig"]
+    return found

@@ -106,8 +106,9 @@ async def test_of_a_crashed_shard_an_owner_drains_first_then_the_lease_is_renewe
             assert max(children) < moved
 
 
+@pytest.mark.parametrize("leave", ["released", "crashed"])
 async def test_a_shard_that_comes_back_while_its_objects_move_waits_and_gets_its_share_back_by_drain(
-    stage: Stage,
+    stage: Stage, leave: str
 ) -> None:
     ring = await stage.ring()
     await settled_on(stage, ring, "stays", "back", each=25)
@@ -116,7 +117,7 @@ async def test_a_shard_that_comes_back_while_its_objects_move_waits_and_gets_its
     await stage.sharder(webhook=False, takeover=LIMITS, concurrent_moves=1)
     await ring.in_place()
     async with chronicle(stage, ring) as seen:
-        await back.release()
+        await (back.release() if leave == "released" else back.crash())
         await seen.until(lambda: any(each.ours for each in seen.lease("back")))
         await back.start()
         await ring.in_place()
