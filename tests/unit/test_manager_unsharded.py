@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from shardsdk.core.timings import LeaseTimings
+from shardsdk.errors import ConfigurationError
 from shardsdk.kube.api import Api
 from shardsdk.runtime.controller import Controller
 from shardsdk.runtime.leading import Election
@@ -384,3 +385,10 @@ async def test_what_cannot_work_is_said_in_a_sentence_with_exit_code_2(
     assert await make().run_async(Cluster(clock).replica().world()) is ExitCode.CONFIGURATION
     assert problem in caplog.text
     assert "Traceback" not in caplog.text
+
+
+@pytest.mark.parametrize("concurrency", [0, 10_000])
+def test_a_concurrency_that_cannot_be_is_said_when_the_controller_is_added(concurrency: int) -> None:
+    spec = Controller.for_(SECRETS).options(concurrency=concurrency).reconcile(lambda context: None)
+    with pytest.raises(ConfigurationError, match="use 1 to 1000"):
+        Manager().add(spec)
