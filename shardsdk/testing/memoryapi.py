@@ -150,13 +150,12 @@ class MemoryApi:
             await self._call(lambda: self.server.changes(resource, position))
         with self._changes_of(resource) as changed:
             while ends_at is None or self.clock.monotonic() < ends_at:
-                now = self.server.version
                 for change in self.server.changes(resource, position):
+                    position = change.version
                     told = change.seen_by(namespace, selector)
                     if told is not None:
                         await asyncio.sleep(self.lag())
                         yield WatchEvent(told[0], _decode(copy.deepcopy(told[1]), model), str(change.version))
-                position = now
                 await self._wait_for(changed, silence_seconds)
                 if not changed.is_set():
                     yield WatchEvent(WatchKind.BOOKMARK, None, str(position))
