@@ -9,8 +9,9 @@
 
     Manager(ring="example").add(Controller.for_(SECRETS).reconcile(reconcile)).run()
 
-What is named here is public and stays; what is not may change.  Names are
-loaded when they are first used, so that a program pays for what it needs.
+What is named here is public and stays; what is not may change.  docs/sdk shows
+every name in use, in code that the tests run.  Names are loaded when they are
+first used, so that a program pays for what it needs.
 """
 
 from __future__ import annotations

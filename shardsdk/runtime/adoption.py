@@ -19,7 +19,8 @@ conditional on the version that was seen, so that of two owners one succeeds.
 With sharding, an adopted child gets this shard's label in the same patch if it
 carries none.  One that carries another shard's keeps it: taking objects away
 from a shard is the sharder's right alone, which moves it here with its next
-resync.  A released child loses this shard's label in the same patch.
+resync; until then the owner's next reconcile waits, as for any write that the
+cache does not show, 15 s at most.  A released child loses this shard's label in the same patch.
 
 Refuses: cluster-scoped children of a namespaced owner, and resources that the
 controller was not declared to own.

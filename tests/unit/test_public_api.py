@@ -8,6 +8,7 @@ import sys
 import pytest
 
 import shardsdk
+import shardsdk.testing
 
 #: Whoever changes this list changes what users rely on.
 PUBLIC = [
@@ -83,6 +84,39 @@ PUBLIC = [
     "set_controller_reference",
     "slow_start_batch",
 ]
+
+
+#: The same for what users test with.
+TESTING = [
+    "ControlPlane",
+    "ControlPlaneFailed",
+    "Deadlock",
+    "Fault",
+    "LeaseStage",
+    "Livelock",
+    "MemoryApi",
+    "MemoryServer",
+    "Process",
+    "Programs",
+    "Rig",
+    "SkewedClock",
+    "TimeLimit",
+    "VirtualClock",
+    "drive",
+    "find_programs",
+    "in_virtual_time",
+    "lease_body",
+    "make_lease",
+    "run_virtual",
+]
+
+
+def test_the_public_names_of_testing_are_pinned() -> None:
+    assert shardsdk.testing.__all__ == dir(shardsdk.testing) == TESTING
+    assert set(shardsdk.testing._HOME_OF) == set(TESTING)
+    assert all(getattr(shardsdk.testing, name) for name in TESTING)
+    with pytest.raises(AttributeError, match="no attribute 'Unknown'"):
+        shardsdk.testing.Unknown  # type: ignore[attr-defined]  # noqa: B018
 
 
 def test_the_public_names_are_pinned() -> None:
