@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
 from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import Future
 from typing import Any, Generic, TypeVar
 
 from shardsdk.errors import LeaseLost
-from shardsdk.kube.api import Api
+from shardsdk.kube.api import Api, Fence
 from shardsdk.kube.clock import Clock, SystemClock
 from shardsdk.protocol.objects import GroupResource, ObjectMeta, Resource
 from shardsdk.runtime.cache import Cache
@@ -35,6 +36,7 @@ class Context(Generic[T]):
     __slots__ = (
         "_caches",
         "_cancelled",
+        "_fence",
         "_loop",
         "_readable",
         "_recorder",
@@ -63,6 +65,7 @@ class Context(Generic[T]):
         identity: ShardIdentity | None = None,
         clock: Clock | None = None,
         readable: Mapping[GroupResource, Cache[Any]] | None = None,
+        fence: Fence | None = None,
     ) -> None:
         self.request: Request = request
         self.object: T = thing
@@ -75,6 +78,7 @@ class Context(Generic[T]):
         self._caches = caches
         self._readable = caches if readable is None else readable
         self._recorder = recorder
+        self._fence = fence
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
         self._cancelled = threading.Event()
@@ -131,6 +135,14 @@ class Context(Generic[T]):
         if recorder is not None:
             regarding = Regarding.of(self.main, self.metadata)
             self._on_loop(lambda: recorder.event(regarding, event_type, reason, message))
+
+    @property
+    def remaining_seconds(self) -> float:
+        """For how long this process may still write, for those who write by another client than `api`.
+
+        Zero or less: not any more; infinity: no lease stands behind this reconcile.
+        """
+        return math.inf if self._fence is None else self._fence.remaining()
 
     @property
     def writes_left(self) -> int | None:

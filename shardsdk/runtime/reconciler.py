@@ -200,6 +200,7 @@ class Reconciler(Generic[T]):
             identity=self._identity if isinstance(self._identity, ShardIdentity) else None,
             clock=self._clock,
             readable=self._readable,
+            fence=self._fence,
         )
         with self._resource.inflight.hold(request):
             return await self._reconcile(context)

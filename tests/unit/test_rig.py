@@ -189,3 +189,15 @@ def test_timers_and_pushes_wake_a_controller() -> None:
 
 async def make_nothing(context: Ctx) -> None:
     return None
+
+
+def test_a_reconcile_knows_for_how_long_it_may_write() -> None:
+    seconds: list[float] = []
+
+    async def reconcile(context: Ctx) -> None:
+        seconds.append(context.remaining_seconds)
+
+    drive(Controller.for_(SECRETS).reconcile(reconcile), [SECRET])
+    drive(Controller.for_(SECRETS).on_every_replica().reconcile(reconcile), [SECRET])
+    assert 3000 < seconds[0] < 3600
+    assert seconds[-1] == float("inf")
