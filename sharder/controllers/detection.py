@@ -65,8 +65,10 @@ class Detection:
         self._suspended.clear()
 
     def _tell(self, entry: RingEntry, kind: EventType, reason: str, message: str) -> None:
-        level = logging.WARNING if kind is EventType.WARNING else logging.INFO
-        log.log(level, "crash detection: %s", message, extra={"ring": entry.name})
+        if kind is EventType.WARNING:
+            log.warning("crash detection suspended", extra={"ring": entry.name, "why": message})
+        else:
+            log.info("crash detection resumed", extra={"ring": entry.name})
         if entry.obj is not None:
             self._recorder.event(Regarding.of(CLUSTERRINGS, entry.obj.metadata), kind, reason, message)
 
