@@ -1,7 +1,11 @@
-"""`python -m bench [--objects N] [--json FILE]`: rates, latencies, CPU and memory of the sharder.
+"""`python -m bench [PART] [--objects N] [--json FILE]`: what it costs, measured.
 
+PART `sharder` (the default): rates, latencies, CPU and memory of the sharder.
 The figures in brackets are the limit, measured in the same run: what the API
 server does without a ring, by the same clients.
+
+PART `shards`: three shards of the example next to one replica of it.
+PART `cache`: memory of an object in a shard's cache.
 """
 
 from __future__ import annotations
@@ -13,9 +17,12 @@ import sys
 import time
 from collections import Counter
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
+from bench.caching import sizes
 from bench.load import CONFIGMAPS, Figures, Usage, creates, generated, measure, patches
+from bench.replicas import one_and_three
 from bench.shards import Owners, Shard
 from localcluster import ControlPlane
 from localcluster.installation import Installation, SharderTimings
@@ -43,8 +50,7 @@ class Bench:
 
     def say(self, name: str, value: float, unit: str, limit: str = "") -> None:
         """Note and print one figure."""
-        self.report[name] = round(value, 4)
-        print(f"  {name:<44} {value:>10.2f} {unit:<12} {limit}", flush=True)
+        say(self.report, name, value, unit, limit)
 
     def usage(self) -> Usage:
         """What the sharder has used."""
@@ -56,6 +62,12 @@ class Bench:
         shard = self.shards[name] = Shard(self.api, RING, name, "default", lease_seconds=lease_seconds, fenced=fenced)
         await shard.start()
         return shard
+
+
+def say(report: dict[str, float], name: str, value: float, unit: str, limit: str = "") -> None:
+    """Note and print one figure."""
+    report[name] = round(value, 4)
+    print(f"  {name:<44} {value:>10.2f} {unit:<12} {limit}", flush=True)
 
 
 async def baseline(bench: Bench) -> tuple[Figures, Figures]:
@@ -201,10 +213,18 @@ async def main(objects: int) -> dict[str, float]:
 def run() -> int:
     """Parse the command line and run."""
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument("--objects", type=int, default=2000, help="objects per figure")
+    parser.add_argument("part", nargs="?", choices=["sharder", "shards", "cache"], default="sharder")
+    parser.add_argument("--objects", type=int, help="objects per figure (default: 2000; of a cache 10000)")
     parser.add_argument("--json", type=Path, help="write the figures to this file as well")
     options = parser.parse_args()
-    report = asyncio.run(main(options.objects))
+    report: dict[str, float] = {}
+    match options.part:
+        case "shards":
+            asyncio.run(one_and_three(options.objects or 2000, partial(say, report)))
+        case "cache":
+            asyncio.run(sizes(options.objects or 10_000, partial(say, report)))
+        case _:
+            report = asyncio.run(main(options.objects or 2000))
     if options.json is not None:
         options.json.write_text(json.dumps(report, indent=2))
     return 0

@@ -1,0 +1,141 @@
+"""Three shards next to one replica: what each needs for the same objects, net of a process that has none.
+
+The controller is examples/checksum.py as it is.  Each of its objects is made, and changed once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import gc
+import hashlib
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from bench.load import CONFIGMAPS, Usage, measure
+from localcluster import ControlPlane
+from localcluster.installation import Installation, Process, SharderTimings
+from shardsdk.kube.access import load_access
+from shardsdk.kube.client import Client
+from shardsdk.kube.selectors import Selector
+from shardsdk.protocol.labels import LEASE_RING_LABEL
+from shardsdk.protocol.objects import NAMESPACES, ObjectMeta, Resource
+
+SECRETS: Final = Resource("", "v1", "secrets", "Secret")
+LEASES: Final = Resource("coordination.k8s.io", "v1", "leases", "Lease")
+FAMILY: Final = {
+    "group": "",
+    "resource": "secrets",
+    "controlledResources": [{"group": "", "resource": "configmaps"}],
+}
+RING: Final = "checksum"
+NAMESPACE: Final = "bench"
+IDLE: Final = "idle"
+LOOK_SECONDS: Final = 1.0
+#: What a Secret holds: a certificate and its key are about that large.
+VALUE_BYTES: Final = 2048
+
+Say = Callable[..., None]
+
+
+class _Made(msgspec.Struct, frozen=True):
+    metadata: ObjectMeta
+    data: dict[str, str] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What a process needed for its objects: CPU seconds, MiB; net of an idle one."""
+
+    cpu_seconds: float
+    resident_mib: float
+
+
+async def one_and_three(objects: int, say: Say) -> None:
+    """Measure one replica, then three."""
+    print(f"{objects} Secrets, each made and changed once, by one replica and by three shards", flush=True)
+    (alone,) = await _measure(["one"], objects, say)
+    shards = await _measure(["one", "two", "three"], objects, say)
+    for name, of_one, of_each in (
+        ("memory", alone.resident_mib, [each.resident_mib for each in shards]),
+        ("CPU", alone.cpu_seconds, [each.cpu_seconds for each in shards]),
+    ):
+        unit = "MiB" if name == "memory" else "s"
+        say(f"{name}: one replica, net", of_one, unit)
+        say(f"{name}: each of three, net, mean", sum(of_each) / len(of_each), unit)
+        say(f"{name}: each of three / one replica, mean", sum(of_each) / len(of_each) / of_one, "", "[0.33 ideal]")
+        say(f"{name}: fullest of three / one replica", max(of_each) / of_one, "", "[0.33 ideal]")
+
+
+async def _measure(names: list[str], objects: int, say: Say) -> list[Needs]:
+    timings = SharderTimings(lease_duration=15, renew_deadline=10, retry_period=2, staleness=10)
+    async with ControlPlane() as plane, Installation(plane, timings) as installation:
+        access = await load_access(str(plane.admin_kubeconfig))
+        async with Client(access) as api:
+            await api.create(NAMESPACES, {"metadata": {"name": NAMESPACE}})
+            for ring in (RING, IDLE):
+                namespace = NAMESPACE if ring == RING else "nowhere"
+                selector = {"matchLabels": {"kubernetes.io/metadata.name": namespace}}
+                await installation.ring(ring, {"resources": [FAMILY], "namespaceSelector": selector})
+            await installation.start_sharder("sharder-1")
+            await installation.leader()
+            shards = [await _start(installation, plane, RING, name) for name in names]
+            idle = await _start(installation, plane, IDLE, "idle")
+            await _until_held(api, {*names, "idle"})
+            before = {each.name: Usage.of(each.pid) for each in (*shards, idle)}
+            await measure(_writes(api, objects, b"a"))
+            await _until_done(api, objects, b"a")
+            await measure(_writes(api, objects, b"b", patch=True))
+            await _until_done(api, objects, b"b")
+            gc.collect()
+            after = {each.name: Usage.of(each.pid) for each in (*shards, idle)}
+            spent = {name: after[name].cpu_seconds - before[name].cpu_seconds for name in after}
+            say(f"idle process beside {len(names)}: memory", after["idle"].resident_mib, "MiB")
+            say(f"idle process beside {len(names)}: CPU", spent["idle"], "s")
+            return [
+                Needs(spent[name] - spent["idle"], after[name].resident_mib - after["idle"].resident_mib)
+                for name in names
+            ]
+
+
+async def _start(installation: Installation, plane: ControlPlane, ring: str, name: str) -> Process:
+    arguments = ["--ring", ring, "--namespace", "default"]
+    return await installation.start_shard(
+        name, module="examples.checksum", arguments=arguments, kubeconfig=plane.admin_kubeconfig
+    )
+
+
+async def _until_held(api: Client, names: set[str]) -> None:
+    rings = Selector(f"{LEASE_RING_LABEL} in ({RING},{IDLE})")
+    while True:
+        held = [lease async for page in api.pages(LEASES, "default", selector=rings, model=dict) for lease in page]
+        if names <= {each["spec"].get("holderIdentity") for each in held}:
+            return
+        await asyncio.sleep(LOOK_SECONDS)
+
+
+def _writes(api: Client, count: int, letter: bytes, *, patch: bool = False) -> list[Callable[[], Awaitable[Any]]]:
+    data = {"key": base64.b64encode(letter * VALUE_BYTES).decode()}
+
+    def write(number: int) -> Callable[[], Awaitable[Any]]:
+        name = f"secret-{number}"
+        if patch:
+            return lambda: api.patch(SECRETS, name, NAMESPACE, {"data": data})
+        return lambda: api.create(SECRETS, {"metadata": {"name": name}, "data": data}, NAMESPACE)
+
+    return [write(number) for number in range(count)]
+
+
+async def _until_done(api: Client, count: int, letter: bytes) -> None:
+    wanted = hashlib.sha256(b"key\0" + letter * VALUE_BYTES + b"\0").hexdigest()
+    while True:
+        done = 0
+        not_ours = Selector(fields="metadata.name!=kube-root-ca.crt")
+        async for page in api.pages(CONFIGMAPS, NAMESPACE, selector=not_ours, model=_Made):
+            done += sum(each.data.get("sha256") == wanted for each in page)
+        if done == count:
+            return
+        await asyncio.sleep(LOOK_SECONDS)
