@@ -45,7 +45,10 @@ class AdminError(LocalClusterError):
 
 
 class AdminClient:
-    """A client for one event loop; use it as an async context manager."""
+    """A client for one event loop; use it as an async context manager.
+
+    Without a token it sends none: to a proxy that authenticates itself.
+    """
 
     def __init__(self, url: str, ca_bundle: bytes, token: str) -> None:
         self._url = url
@@ -57,7 +60,7 @@ class AdminClient:
         self._session = aiohttp.ClientSession(
             self._url,
             connector=aiohttp.TCPConnector(ssl=self._tls, limit=64),
-            headers={"Authorization": f"Bearer {self._token}"},
+            headers={"Authorization": f"Bearer {self._token}"} if self._token else {},
             timeout=aiohttp.ClientTimeout(total=_REQUEST_SECONDS),
             read_bufsize=_MAX_LINE_BYTES,
         )

@@ -66,6 +66,8 @@ class Node:
         self._programs = programs
         self.components: dict[str, Component] = {}
         self.address = ""
+        #: The machine's end of what joins the two.
+        self.interface = ""
 
     async def prepare(self, supervisor: Supervisor, authority: Authority) -> Network:
         """Make the namespaces, and what joins them to the machine."""
@@ -193,6 +195,7 @@ class Node:
                 raise LocalClusterError(f"ip {' '.join(pair)}: {said}")
         else:
             raise LocalClusterError(f"there are {_MOST_NODES} nodes on this machine already; end some")
+        self.interface = name
         machine, node = addresses(number)
         inside = [*enter(self._found, self.pid, "--net"), self._tool("ip")]
         await self._ip([self._tool("ip")], f"address add {machine}/30 dev {name}", f"link set {name} up")

@@ -16,7 +16,8 @@ from localcluster.errors import LocalClusterError
 from localcluster.process import is_running
 
 DEFAULT_NAME = "default"
-_STOP_SECONDS = 30.0
+#: A node's layers are many files to delete.
+_STOP_SECONDS = 120.0
 _POLL_SECONDS = 0.02
 
 

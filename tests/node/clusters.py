@@ -108,6 +108,19 @@ class Cluster:
         pods = await self.admin.list(PODS, namespace, labels=labels)
         return sorted(pod["metadata"]["name"] for pod in pods if is_working(pod))
 
+    async def working_pods(self, namespace: str, labels: str, count: int) -> list[str]:
+        """Wait until so many pods are ready and no others are there; returns their names."""
+
+        async def check() -> list[str]:
+            pods = await self.admin.list(PODS, namespace, labels=labels)
+            ready = sorted(pod["metadata"]["name"] for pod in pods if is_working(pod))
+            if not len(pods) == len(ready) == count:
+                raise Complaints(f"{len(ready)} of {len(pods)} pods are ready, not {count}")
+            return ready
+
+        found: list[str] = await until_right(check)
+        return found
+
 
 def is_working(pod: Object) -> bool:
     """Whether a pod is ready and not on its way out."""

@@ -9,6 +9,7 @@ EXAMPLES_IMAGE).  Tests change cluster-wide objects there: use one to throw away
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import AsyncIterator, Mapping
 from contextlib import nullcontext
 from pathlib import Path
@@ -59,18 +60,20 @@ async def plane(request: pytest.FixtureRequest) -> AsyncIterator[ControlPlane | 
 async def cluster(
     request: pytest.FixtureRequest, plane: ControlPlane | None, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Cluster]:
-    helm, kubectl = Helm(find_helm().program, tmp_path_factory.mktemp("helm")), find_binaries().kubectl
+    helm = Helm(find_helm().program, tmp_path_factory.mktemp("helm"))
     if plane is not None:
         images = request.config.stash[_IMAGES]
         sharder, examples = (
             Reference(images[target].repository, images[target].tag, "Never") for target in ("sharder", "examples")
         )
         async with plane.admin() as admin:
-            yield Cluster(admin, plane.admin_kubeconfig, helm, kubectl, sharder, examples, plane)
+            yield Cluster(admin, plane.admin_kubeconfig, helm, plane.binaries.kubectl, sharder, examples, plane)
         return
     kubeconfig = Path(os.environ.get("KUBECONFIG") or Path.home() / ".kube" / "config")
     sharder = read_reference(IMAGE)
     examples = read_reference(os.environ.get("EXAMPLES_IMAGE") or f"{sharder.repository}-examples:{sharder.tag}")
+    on_path = shutil.which("kubectl")
+    kubectl = (on_path,) if on_path else find_binaries().kubectl
     async with proxied(kubectl, kubeconfig) as admin:
         yield Cluster(admin, kubeconfig, helm, kubectl, sharder, examples, None)
 

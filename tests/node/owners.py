@@ -13,20 +13,20 @@ import hashlib
 import itertools
 import random
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from localcluster import AdminError
-from shardsdk.protocol.labels import LEASE_RING_LABEL, parse_ring_name
-from tests.integration.chronicle import LEASES, Chronicle
+from shardsdk.protocol.labels import LEASE_RING_LABEL, RingLabels, parse_ring_name
+from tests.integration.chronicle import LEASES, Chronicle, Version
 from tests.node.clusters import Cluster, Complaints, until_right
 
 RINGS: Final = "sharding.timebertt.dev/v1alpha1/clusterrings"
 SECRETS: Final = "v1/secrets"
 CONFIGMAPS: Final = "v1/configmaps"
-#: Of the objects; pods and leases are in the release's.
+#: Complaints that one can read at once.
 SHOWN: Final = 8
 
 
@@ -47,36 +47,55 @@ class World:
 
     async def _check(self, shards: int) -> Counter[str]:
         admin = self.cluster.admin
-        labels = parse_ring_name(self.ring)
-        ready = await self.cluster.ready_pods(self.namespace, self.pods)
-        leases = await admin.list(LEASES, self.namespace, labels=f"{LEASE_RING_LABEL}={self.ring}")
-        holding = sorted(each["metadata"]["name"] for each in leases if held_by_itself(each))
-        secrets = await admin.list(SECRETS, self.objects)
-        children = {each["metadata"]["name"]: each for each in await admin.list(CONFIGMAPS, self.objects)}
-        ring = await admin.get(RINGS, self.ring)
-        wrong = [
-            f"the ring is not {condition}: {ring.get('status')}"
-            for condition in ("Ready", "Settled")
-            if status_of(ring, condition) != "True"
-        ]
-        if not len(ready) == len(holding) == shards or ready != holding:
-            wrong.append(f"pods {ready} are ready, leases are held by {holding}, not {shards} of each")
-        owners: Counter[str] = Counter(dict.fromkeys(holding, 0))
-        for secret in secrets:
-            name, carried = secret["metadata"]["name"], secret["metadata"].get("labels") or {}
-            shard, child = carried.get(labels.shard, ""), children.get(f"{name}-checksum")
-            if shard not in holding or labels.drain in carried:
-                wrong.append(f"{name} carries {carried}")
-            elif child is None or child.get("data") != {"sha256": checksum(secret)}:
-                wrong.append(f"{name} has the ConfigMap {child and child.get('data')}, not {checksum(secret)}")
-            elif (child["metadata"].get("labels") or {}).get(labels.shard) != shard:
-                wrong.append(f"{name} is on {shard}, its ConfigMap carries {child['metadata'].get('labels')}")
-            else:
-                owners[shard] += 1
+        view = View(
+            await self.cluster.ready_pods(self.namespace, self.pods),
+            await admin.list(LEASES, self.namespace, labels=f"{LEASE_RING_LABEL}={self.ring}"),
+            await admin.get(RINGS, self.ring),
+            await admin.list(SECRETS, self.objects),
+            await admin.list(CONFIGMAPS, self.objects),
+        )
+        owners, wrong = judge(view, parse_ring_name(self.ring), shards)
         if wrong:
             more = f" and {len(wrong) - SHOWN} more" if len(wrong) > SHOWN else ""
             raise Complaints("; ".join(wrong[:SHOWN]) + more)
         return owners
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What the API server says at about one moment; `ready` are names of pods."""
+
+    ready: list[str]
+    leases: list[dict[str, Any]]
+    ring: dict[str, Any]
+    secrets: list[dict[str, Any]]
+    children: list[dict[str, Any]]
+
+
+def judge(view: View, labels: RingLabels, shards: int) -> tuple[Counter[str], list[str]]:
+    """How many objects each shard has, and what is not as it should be with so many shards."""
+    holding = sorted(each["metadata"]["name"] for each in view.leases if held_by_itself(each))
+    children = {each["metadata"]["name"]: each for each in view.children}
+    wrong = [
+        f"the ring is not {condition}: {view.ring.get('status')}"
+        for condition in ("Ready", "Settled")
+        if status_of(view.ring, condition) != "True"
+    ]
+    if len(holding) != shards or view.ready != holding:
+        wrong.append(f"pods {view.ready} are ready, leases are held by {holding}, not {shards} of each")
+    owners: Counter[str] = Counter(dict.fromkeys(holding, 0))
+    for secret in view.secrets:
+        name, carried = secret["metadata"]["name"], secret["metadata"].get("labels") or {}
+        shard, child = carried.get(labels.shard, ""), children.get(f"{name}-checksum")
+        if shard not in holding or labels.drain in carried:
+            wrong.append(f"{name} carries {carried}")
+        elif child is None or child.get("data") != {"sha256": checksum(secret)}:
+            wrong.append(f"{name} has the ConfigMap {child and child.get('data')}, not {checksum(secret)}")
+        elif (child["metadata"].get("labels") or {}).get(labels.shard) != shard:
+            wrong.append(f"{name} is on {shard}, its ConfigMap carries {child['metadata'].get('labels')}")
+        else:
+            owners[shard] += 1
+    return owners, wrong
 
 
 def held_by_itself(lease: dict[str, Any]) -> bool:
@@ -113,15 +132,22 @@ async def watched(world: World) -> AsyncIterator[None]:
         yield
         await secrets.caught_up()
         await leases.caught_up()
-        wrong = []
-        for before, after in secrets.steps([SECRETS]):
-            if before.deleted or after.deleted or before.shard in (None, after.shard):
-                continue
-            held = [each for each in leases.lease(before.shard or "") if each.at < after.at]
-            away = not held or held[-1].deleted or held[-1].holder != before.shard
-            if not (away or before.draining):
-                wrong.append(f"{before.name} left {before.shard} for {after.shard} at {after.at}, without a drain")
-        assert wrong == []
+        assert taken_from_the_living(secrets.steps([SECRETS]), leases.lease) == []
+
+
+def taken_from_the_living(
+    steps: Iterable[tuple[Version, Version]], lease: Callable[[str], Sequence[Version]]
+) -> list[str]:
+    """Each time an object left a shard that held its own `lease` and had not been asked to let go."""
+    wrong = []
+    for before, after in steps:
+        if before.deleted or after.deleted or before.shard is None or before.shard == after.shard:
+            continue
+        held = [each for each in lease(before.shard) if each.at < after.at]
+        away = not held or held[-1].deleted or held[-1].holder != before.shard
+        if not (away or before.draining):
+            wrong.append(f"{before.name} left {before.shard} for {after.shard} at {after.at}, without a drain")
+    return wrong
 
 
 @dataclass(slots=True)

@@ -111,9 +111,7 @@ async def check_certificates(sharder: Cluster, webhook: dict[str, Any]) -> None:
 
 
 async def test_its_pods_are_nobody_and_write_nowhere_but_in_tmp(sharder: Cluster) -> None:
-    pods = await sharder.ready_pods(NAMESPACE, PODS_OF_SHARDER)
-    assert len(pods) == 2
-    for pod in pods:
+    for pod in await sharder.working_pods(NAMESPACE, PODS_OF_SHARDER, 2):
         assert await sharder.python(NAMESPACE, pod, INSPECT) == NOBODY
 
 
@@ -145,15 +143,10 @@ async def test_a_replica_that_hangs_gets_no_calls_and_is_restarted(sharder: Clus
     """SIGSTOP from the node's side: readiness takes it out of the Service, liveness restarts the container."""
     if sharder.plane is None:
         pytest.skip("stops a process on its node: for the cluster that these tests make themselves")
-    pod, _ = await sharder.ready_pods(NAMESPACE, PODS_OF_SHARDER)
+    pod, _ = await sharder.working_pods(NAMESPACE, PODS_OF_SHARDER, 2)
     before = await sharder.admin.get(PODS, pod, NAMESPACE)
     for process in processes_of(before["metadata"]["uid"], "sharder"):
         os.kill(process, signal.SIGSTOP)
-
-    [_] = await sharder.admin.eventually(
-        PODS, lambda pods: [each for each in pods if named(each, pod) and not is_working(each)], NAMESPACE,
-        timeout_seconds=PATIENCE_SECONDS,
-    )  # fmt: skip
 
     def out_of_service(slices: list[dict[str, Any]]) -> bool:
         ready = [
@@ -162,18 +155,21 @@ async def test_a_replica_that_hangs_gets_no_calls_and_is_restarted(sharder: Clus
             for endpoint in each["endpoints"] or ()
             if endpoint["conditions"]["ready"]
         ]
-        return pod not in ready and len(ready) == 1
+        return pod not in ready
+
+    def restarted(pods: list[dict[str, Any]]) -> bool:
+        [each] = [each for each in pods if named(each, pod)]
+        return is_working(each) and restarts(each) > restarts(before)
 
     await sharder.admin.eventually(
         "discovery.k8s.io/v1/endpointslices", out_of_service, NAMESPACE,
         labels="kubernetes.io/service-name=sharder", timeout_seconds=PATIENCE_SECONDS,
     )  # fmt: skip
-
-    def restarted(pods: list[dict[str, Any]]) -> bool:
-        [each] = [each for each in pods if named(each, pod)]
-        return is_working(each) and each["status"]["containerStatuses"][0]["restartCount"] == 1
-
     await sharder.admin.eventually(PODS, restarted, NAMESPACE, timeout_seconds=PATIENCE_SECONDS)
+
+
+def restarts(pod: dict[str, Any]) -> int:
+    return int(pod["status"]["containerStatuses"][0]["restartCount"])
 
 
 def named(pod: dict[str, Any], name: str) -> bool:

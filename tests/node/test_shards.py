@@ -74,7 +74,7 @@ async def test_every_object_has_one_owner_whatever_happens_to_the_pods(sharder: 
         await fill(world)
         shares(await world.settled(3), 3)
         async with writing(world, 1000):
-            [pod, *_] = await sharder.ready_pods(world.namespace, world.pods)
+            [pod, *_] = await sharder.working_pods(world.namespace, world.pods, 3)
             assert await sharder.python(world.namespace, pod, INSPECT) == NOBODY
 
             await scale(world, kind, 5)
@@ -92,8 +92,7 @@ async def test_every_object_has_one_owner_whatever_happens_to_the_pods(sharder: 
 
         async with writing(world, 3000):
             await scale(world, kind, 3)
-            await pods_are(world, 3)
-            [pod, *_] = await sharder.ready_pods(world.namespace, world.pods)
+            [pod, *_] = await pods_are(world, 3)
             await kubectl(*namespace, "delete", "pod", pod, "--grace-period=0", "--force")
             await pods_are(world, 3)
         shares(await world.settled(3), 3)
@@ -109,10 +108,9 @@ async def test_upgrade_and_rollback_under_load(sharder: Cluster) -> None:
         shares(await world.settled(3), 3)
         revision = await revision_of(sharder)
         async with writing(world, 1000) as writer:
-            before = await sharder.ready_pods(NAMESPACE, PODS_OF_SHARDER)
+            before = await sharder.working_pods(NAMESPACE, PODS_OF_SHARDER, 2)
             await sharder.upgrade_sharder({"replicas": 3, "log": {"level": "debug"}})
-            after = await sharder.ready_pods(NAMESPACE, PODS_OF_SHARDER)
-            assert len(after) == 3
+            after = await sharder.working_pods(NAMESPACE, PODS_OF_SHARDER, 3)
             assert not set(before) & set(after)
             await scale(world, "Deployment", 4)
         shares(await world.settled(4), 4)
@@ -135,16 +133,9 @@ async def fill(world: World) -> None:
         await writer.create(number)
 
 
-async def pods_are(world: World, count: int) -> None:
+async def pods_are(world: World, count: int) -> list[str]:
     """Wait until so many are ready and the others are gone."""
-
-    async def check() -> None:
-        pods = await world.cluster.admin.list("v1/pods", world.namespace, labels=world.pods)
-        ready = await world.cluster.ready_pods(world.namespace, world.pods)
-        if not len(pods) == len(ready) == count:
-            raise Complaints(f"{len(ready)} of {len(pods)} pods are ready, not {count}")
-
-    await until_right(check)
+    return await world.cluster.working_pods(world.namespace, world.pods, count)
 
 
 async def revision_of(sharder: Cluster) -> int:
