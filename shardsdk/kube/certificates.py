@@ -20,7 +20,7 @@ from typing import Final
 from shardsdk.kube.clock import Clock
 from shardsdk.kube.credentials import Credentials
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 #: How long a pair is used before its files are read again.
 #: Source: client-go, transport/cert_rotation.go, which looks when it connects and each five minutes;

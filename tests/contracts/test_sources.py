@@ -33,6 +33,12 @@ def test_every_file_is_named_after_what_it_holds() -> None:
     assert not [path for path in SOURCES if VAGUE & {part.removesuffix(".py") for part in path.parts}]
 
 
+def test_loggers_of_the_sdk_are_final() -> None:
+    """Else `pyright --verifytypes` takes their type for a guess (tests/types)."""
+    texts = {path: path.read_text() for path in SOURCES if path.parts[0] == "shardsdk"}
+    assert not [str(path) for path, text in texts.items() if "\nlog = " in text], "write `log: Final = …`"
+
+
 def test_only_errors_inherit() -> None:
     """Of our own classes; protocols, enums and structs are no inheritance of behaviour."""
     ours: dict[str, Path] = {}
