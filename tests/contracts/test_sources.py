@@ -23,6 +23,10 @@ def test_functions_are_short() -> None:
     assert not {name: lines for name, lines in lengths.items() if lines > MOST_FUNCTION_LINES}
 
 
+def test_the_example_takes_fewer_than_80_lines() -> None:
+    assert Path("examples/checksum.py").read_text().count("\n") < 80
+
+
 def functions(tree: ast.AST) -> Iterator[tuple[str, int]]:
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):

@@ -26,7 +26,7 @@ from tests.permissions import audit_flags
 
 SECRETS: Final = "v1/secrets"
 CONFIGMAPS: Final = "v1/configmaps"
-QUICK: Final = ElectionTimings(lease_duration=2, renew_deadline=1.4, retry_period=0.3)
+QUICK: Final = ElectionTimings(lease_duration=4, renew_deadline=3, retry_period=0.3)
 _WRITES: Final = frozenset({"create", "update", "patch", "delete"})
 
 

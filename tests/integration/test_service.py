@@ -30,6 +30,7 @@ RINGS = "sharding.timebertt.dev/v1alpha1/clusterrings"
 PATIENT = replace(TIMINGS, graceful_shutdown=30.0)
 WEBHOOKS = "admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
 LEASES = "coordination.k8s.io/v1/leases"
+PATH = "/webhooks/sharder/clusterring/"
 REVIEW = json.dumps(
     {
         "apiVersion": "admission.k8s.io/v1",
@@ -79,22 +80,25 @@ class Call:
         self.writer.write(data)
         await self.writer.drain()
 
-    async def begin(self, body: bytes = REVIEW) -> None:
+    async def begin(self, body: bytes = REVIEW, *, path: str = f"{PATH}none", length: int | None = None) -> None:
         head = [
-            "POST /webhooks/sharder/clusterring/none HTTP/1.1",
+            f"POST {path} HTTP/1.1",
             "Host: x",
             "Content-Type: application/json",
-            f"Content-Length: {len(body)}",
+            f"Content-Length: {len(body) if length is None else length}",
             "\r\n",
         ]
         await self.send("\r\n".join(head).encode() + body[:10])
 
     async def finish(self, body: bytes = REVIEW) -> tuple[int, dict[str, str], dict[str, Any]]:
         await self.send(body[10:])
+        status, headers, answer = await self.answer()
+        return status, headers, json.loads(answer)
+
+    async def answer(self) -> tuple[int, dict[str, str], bytes]:
         head = (await self.reader.readuntil(b"\r\n\r\n")).decode().splitlines()
         headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in head[1:] if line)}
-        answer = json.loads(await self.reader.readexactly(int(headers["content-length"])))
-        return int(head[0].split()[1]), headers, answer
+        return int(head[0].split()[1]), headers, await self.reader.readexactly(int(headers["content-length"]))
 
 
 @asynccontextmanager
@@ -255,6 +259,38 @@ async def test_every_problem_of_a_bad_configuration_is_told_at_once(
     assert len(ended.errors) == 3
     for path in ("gracefulShutDown", "leaderElection", "extra"):
         assert any(path in line for line in ended.errors)
+
+
+async def test_what_is_no_admission_review_is_answered_and_takes_nothing_from_others(
+    installation: Installation, admin: AdminClient, ring: str
+) -> None:
+    replica = await installation.start_sharder("sharder-a")
+    renewing = asyncio.create_task(_renew_shard(admin, ring))
+
+    async def ask(body: bytes, path: str = PATH + ring, length: int | None = None) -> tuple[int, str]:
+        async with calling(replica.webhook_port) as call:
+            await call.begin(body, path=path, length=length)
+            await call.send(body[10:])
+            status, _, answer = await call.answer()
+            return status, answer.decode()
+
+    try:
+        await eventually(lambda: _comes_back_labelled(admin, ring))
+        for body, path, length, status, said in (
+            (b"{", PATH + ring, None, 400, "not an AdmissionReview"),
+            (b"[]", PATH + ring, None, 400, "not an AdmissionReview"),
+            (b"{" * 20, PATH + ring, 1 << 30, 413, "bytes"),
+            (REVIEW, "/mutate", None, 404, PATH),
+            (REVIEW, f"{PATH}no-such-ring", None, 200, '"allowed":true'),
+            (REVIEW.replace(b'"metadata"', b'"nothing"'), PATH + ring, None, 200, '"allowed":true'),
+        ):
+            answered = await ask(body, path, length)
+            assert answered[0] == status, answered
+            assert said in answered[1]
+            assert "patch" not in answered[1]
+        assert await _comes_back_labelled(admin, ring)
+    finally:
+        renewing.cancel()
 
 
 # -- /metrics ---------------------------------------------------------------------
