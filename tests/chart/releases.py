@@ -28,7 +28,7 @@ WEBHOOKS: Final = "admissionregistration.k8s.io/v1/mutatingwebhookconfigurations
 LEASES: Final = "coordination.k8s.io/v1/leases"
 SECRETS: Final = "v1/secrets"
 CONFIGMAPS: Final = "v1/configmaps"
-START_SECONDS: Final = 30.0
+START_SECONDS: Final = 60.0
 
 #: A ring of the cluster's ConfigMaps.
 CONFIG_RING: Final = {"resources": [{"group": "", "resource": "configmaps"}]}

@@ -126,7 +126,7 @@ class Chronicle:
             }
             await self.until(lambda resource=resource, current=current: current <= self._known(resource))  # type: ignore[misc]
 
-    async def until(self, condition: Callable[[], bool], timeout_seconds: float = 30.0) -> None:
+    async def until(self, condition: Callable[[], bool], timeout_seconds: float = 60.0) -> None:
         """Wait until `condition` holds; it is asked after every change.  Raises: TimeoutError."""
         async with asyncio.timeout(timeout_seconds), self._news:
             await self._news.wait_for(condition)

@@ -81,7 +81,7 @@ async def change(stage: Stage, names: dict[str, str], value: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(300)
 async def test_a_stateful_shard_keeps_its_objects_over_a_restart_and_loses_them_after_its_grace(
     stage: Stage, tmp_path: Path
 ) -> None:
@@ -112,7 +112,7 @@ async def test_a_stateful_shard_keeps_its_objects_over_a_restart_and_loses_them_
         await ring.in_place({"web-1"}, timeout=60)
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 async def test_a_plain_client_that_slept_longer_than_its_lease_writes_nothing_when_it_wakes(
     stage: Stage, tmp_path: Path
 ) -> None:

@@ -15,7 +15,7 @@ import pytest_asyncio
 import yaml
 
 from localcluster import AdminClient, ControlPlane
-from localcluster.installation import ROOT, STOP_SECONDS
+from localcluster.installation import ROOT, START_SECONDS, STOP_SECONDS
 from localcluster.ports import LOOPBACK, reserve_port
 from localcluster.process import Supervisor
 from tests.integration.harness import SYSTEM, Stage
@@ -55,7 +55,7 @@ class GoStyle:
             except aiohttp.ClientError:
                 return False
 
-        await eventually(answers, STOP_SECONDS)
+        await eventually(answers, START_SECONDS)
 
     async def stop(self) -> int | None:
         from signal import SIGTERM

@@ -81,7 +81,7 @@ async def test_kopf_operators_share_objects_hand_them_over_without_overlap_and_s
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 async def test_a_drain_waits_for_the_handler_and_the_daemons_and_keeps_finalizer_and_history(
     stage: Stage, tmp_path: Path
 ) -> None:
@@ -119,7 +119,7 @@ async def test_a_drain_waits_for_the_handler_and_the_daemons_and_keeps_finalizer
         assert overlaps(read_spans(operators.chronicle)) == []
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 async def test_a_lost_lease_ends_the_operator_without_a_further_write(stage: Stage, tmp_path: Path) -> None:
     ring = await stage.ring()
     shard, _ = ring.labels

@@ -25,7 +25,7 @@ RINGS: Final = "sharding.timebertt.dev/v1alpha1/clusterrings"
 WEBHOOKS: Final = "admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
 #: How often the whole world is compared; several resources have no common event.
 LOOK_SECONDS: Final = 0.05
-TIMEOUT_SECONDS: Final = 30.0
+TIMEOUT_SECONDS: Final = 60.0
 NOBODY: Final = "-"
 
 _CONTAINERS: Final = {"containers": [{"name": "main", "image": "example.invalid/none"}]}

@@ -14,14 +14,14 @@ def simulate(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(300)
 def test_seeds_that_hold_end_it_with_zero_and_their_numbers() -> None:
     done = simulate("--seed", "7", "--runs", "2")
     assert done.returncode == 0, done.stdout + done.stderr
     assert [line.partition(":")[0] for line in done.stdout.splitlines()] == ["seed 7", "seed 8", "2 seeds from 7 hold"]
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(300)
 def test_a_seed_that_fails_ends_it_with_an_error_that_says_how_to_see_it_again() -> None:
     done = simulate("--seed", "0", "--runs", "16", "--bug", "CHILDREN_LAST")
     assert done.returncode == 1, done.stdout + done.stderr
