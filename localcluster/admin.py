@@ -137,7 +137,7 @@ class AdminClient:
         namespace: str | None = None,
         *,
         labels: str = "",
-        timeout_seconds: float = 30.0,
+        timeout_seconds: float = 60.0,
     ) -> T:
         """Wait until `condition` returns something true for the list of objects, and return that.
 

@@ -24,18 +24,22 @@ from localcluster.process import FOLDER_PREFIX, sweep
 #: For what takes milliseconds, on a machine that is busy with other things.
 PATIENCE_SECONDS = 50.0
 
-#: Starts a control plane, says where and which processes, and waits to be killed.
+#: Starts a control plane and a process on it, says where and which processes, and waits to be killed.
 _OWNER = """
 import asyncio, json, sys
 from localcluster import ControlPlane
+from localcluster.installation import Installation
 
 async def main():
     plane = ControlPlane()
     await plane.start()
     components = [plane.etcd, plane.apiserver, plane.controller_manager]
-    told = {"folder": str(plane.folder), "supervisor": plane.supervisor_pid, "pids": [each.pid for each in components]}
-    print(json.dumps({**told, "url": plane.url}), flush=True)
-    await asyncio.Event().wait()
+    async with Installation(plane) as installation:
+        sharder = await installation.start_sharder("sharder", wait=False)
+        pids = [each.pid for each in [*components, sharder.process]]
+        told = {"folder": str(plane.folder), "supervisor": plane.supervisor_pid, "pids": pids}
+        print(json.dumps({**told, "url": plane.url}), flush=True)
+        await asyncio.Event().wait()
 
 asyncio.run(main())
 """
