@@ -26,7 +26,7 @@ SHARD_MODULE = "examples.checksum"
 SECRETS_MADE = 300
 #: Leases of the demo's shards: short, so that a crash is dealt with while one watches.
 LEASE_SECONDS = 3
-STEP_SECONDS = 60.0
+STEP_SECONDS = 120.0
 
 
 @dataclass(slots=True)

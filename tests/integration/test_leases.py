@@ -32,6 +32,7 @@ LIMITS: Final = Limits(
 )
 ONE_SECOND: Final = Script(lease_seconds=1, renew_seconds=0.2)
 #: Each state lasts so long that it shows on a busy machine, too.
+SLOWER: Final = Script(lease_seconds=3, renew_seconds=0.2)
 SLOWER_GO: Final = Script(lease_seconds=3, renew_seconds=0.2, go_like=True)
 
 
@@ -82,7 +83,7 @@ def moment(**ago: float) -> str:
     ("script", "path", "durations"),
     [
         pytest.param(SLOWER_GO, ["ready", "expired", "dead", "deleted"], 2, id="without fence"),
-        pytest.param(ONE_SECOND, ["ready", "dead", "deleted"], 1, id="with fence"),
+        pytest.param(SLOWER, ["ready", "dead", "deleted"], 1, id="with fence"),
     ],
 )
 async def test_a_crashed_shards_lease_goes_through_every_state_and_is_deleted_at_the_end(
