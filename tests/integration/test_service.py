@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import json
 import os
 import signal
 import socket
-import ssl
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, replace
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +21,7 @@ from localcluster import AdminClient, ControlPlane
 from localcluster.installation import Installation
 from localcluster.ports import LOOPBACK
 from sharder.rbac import ring_role_name
+from tests.integration.calls import PATH, REVIEW, calling, serving_serial
 from tests.integration.processes import TIMINGS, eventually, readiness, run_sharder, says, write_pair
 
 RINGS = "sharding.timebertt.dev/v1alpha1/clusterrings"
@@ -30,22 +29,6 @@ RINGS = "sharding.timebertt.dev/v1alpha1/clusterrings"
 PATIENT = replace(TIMINGS, graceful_shutdown=30.0)
 WEBHOOKS = "admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
 LEASES = "coordination.k8s.io/v1/leases"
-PATH = "/webhooks/sharder/clusterring/"
-REVIEW = json.dumps(
-    {
-        "apiVersion": "admission.k8s.io/v1",
-        "kind": "AdmissionReview",
-        "request": {
-            "uid": "1234",
-            "operation": "CREATE",
-            "kind": {"group": "", "version": "v1", "kind": "Secret"},
-            "resource": {"group": "", "version": "v1", "resource": "secrets"},
-            "namespace": "default",
-            "name": "a",
-            "object": {"metadata": {"name": "a", "namespace": "default"}},
-        },
-    }
-).encode()
 
 
 @pytest_asyncio.fixture
@@ -64,63 +47,6 @@ async def ring(installation: Installation, admin: AdminClient, namespace: str) -
     await admin.delete(WEBHOOKS, f"clusterring-{namespace}")
     for kind in ("clusterrolebindings", "clusterroles"):
         await admin.delete(f"rbac.authorization.k8s.io/v1/{kind}", ring_role_name(namespace))
-
-
-# -- the webhook's side of a connection ---------------------------------------
-
-
-@dataclass
-class Call:
-    """An admission request on a connection of its own, sent in two halves."""
-
-    reader: asyncio.StreamReader
-    writer: asyncio.StreamWriter
-
-    async def send(self, data: bytes) -> None:
-        self.writer.write(data)
-        await self.writer.drain()
-
-    async def begin(self, body: bytes = REVIEW, *, path: str = f"{PATH}none", length: int | None = None) -> None:
-        head = [
-            f"POST {path} HTTP/1.1",
-            "Host: x",
-            "Content-Type: application/json",
-            f"Content-Length: {len(body) if length is None else length}",
-            "\r\n",
-        ]
-        await self.send("\r\n".join(head).encode() + body[:10])
-
-    async def finish(self, body: bytes = REVIEW) -> tuple[int, dict[str, str], dict[str, Any]]:
-        await self.send(body[10:])
-        status, headers, answer = await self.answer()
-        return status, headers, json.loads(answer)
-
-    async def answer(self) -> tuple[int, dict[str, str], bytes]:
-        head = (await self.reader.readuntil(b"\r\n\r\n")).decode().splitlines()
-        headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in head[1:] if line)}
-        return int(head[0].split()[1]), headers, await self.reader.readexactly(int(headers["content-length"]))
-
-
-@asynccontextmanager
-async def calling(port: int) -> AsyncIterator[Call]:
-    reader, writer = await asyncio.open_connection(LOOPBACK, port, ssl=_trusting())
-    try:
-        yield Call(reader, writer)
-    finally:
-        writer.transport.abort()
-
-
-def _trusting() -> ssl.SSLContext:
-    context = ssl.create_default_context()
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    return context
-
-
-async def serving_serial(port: int) -> str:
-    """The serial number of the certificate that is served on `port`, as TLS clients see it."""
-    async with calling(port) as call:
-        served = call.writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
-    return f"{x509.load_der_x509_certificate(served).serial_number:x}"
 
 
 # -- stopping -----------------------------------------------------------------
