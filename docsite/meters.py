@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 import yaml
@@ -53,6 +54,16 @@ LABELS: Final[Mapping[str, str]] = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class Family:
+    """One metric: the name that a query asks for (a histogram's without `_bucket`, `_sum`, `_count`), and the rest."""
+
+    name: str
+    type: str
+    documentation: str
+    labels: tuple[str, ...]
+
+
 def render_sharder() -> str:
     """The sharder's."""
     return _render(sharder_families())
@@ -63,7 +74,7 @@ def render_shardsdk() -> str:
     return _render(shardsdk_families())
 
 
-def sharder_families() -> tuple[Metric, ...]:
+def sharder_families() -> tuple[Family, ...]:
     """Every family, with one sample at least wherever it has labels."""
     telemetry = Telemetry.create()
     metrics = telemetry.metrics
@@ -77,7 +88,7 @@ def sharder_families() -> tuple[Metric, ...]:
     return _families(telemetry.registry)
 
 
-def shardsdk_families() -> tuple[Metric, ...]:
+def shardsdk_families() -> tuple[Family, ...]:
     """The same of the SDK's runtime, as `Manager` fills it."""
     metrics = Metrics()
     metrics.controller("secrets", 1)
@@ -104,11 +115,6 @@ def _gauges_of_shardsdk() -> Iterator[tuple[str, str]]:
                 yield name, meaning
 
 
-def shown_name(family: Metric) -> str:
-    """The name that a query asks for; a histogram's without `_bucket`, `_sum` and `_count`."""
-    return f"{family.name}_total" if family.type == "counter" else family.name
-
-
 def unit_of(name: str) -> str:
     """What its numbers are in."""
     match name.removesuffix("_total").split("_"):
@@ -118,31 +124,20 @@ def unit_of(name: str) -> str:
             return unit
         case [*_, "info"]:
             return "always 1"
-        case [*_, "condition" | "status"]:
+        case [*_, "condition" | "status" | "suspended"]:
             return "0 or 1"
         case _:
             return "count"
 
 
-def labels_of(family: Metric) -> list[str]:
-    """The labels of its samples, without those of buckets and quantiles."""
-    return sorted({label for sample in family.samples for label in sample.labels} - {"le", "quantile"})
-
-
-def _render(families: Iterable[Metric]) -> str:
+def _render(families: Iterable[Family]) -> str:
     families = list(families)
     lines = ["| metric | type | unit | labels | meaning |", "|---|---|---|---|---|"]
     for family in families:
-        labels = ", ".join(f"`{label}`" for label in labels_of(family))
-        row = (
-            f"`{shown_name(family)}`",
-            family.type,
-            unit_of(shown_name(family)),
-            labels,
-            _sentence(family.documentation),
-        )
+        labels = ", ".join(f"`{label}`" for label in family.labels)
+        row = (f"`{family.name}`", family.type, unit_of(family.name), labels, _sentence(family.documentation))
         lines.append(f"| {' | '.join(row)} |")
-    used = sorted({label for family in families for label in labels_of(family)})
+    used = sorted({label for family in families for label in family.labels})
     lines += ["", "| label | value |", "|---|---|", *(f"| `{label}` | {LABELS[label]} |" for label in used)]
     return "\n".join(lines)
 
@@ -159,9 +154,21 @@ def render_alerts() -> str:
     return "\n".join(lines)
 
 
-def _families(registry: CollectorRegistry) -> tuple[Metric, ...]:
-    found: dict[str, Metric] = {family.name: family for family in _collect(registry)}
-    return tuple(found[name] for name in sorted(found))
+def _families(registry: CollectorRegistry) -> tuple[Family, ...]:
+    """By name.  Labels are the collector's own where it knows them: a family without samples shows none."""
+    known = {
+        name: tuple(getattr(collector, "_labelnames", ()))
+        for collector, names in registry._collector_to_names.items()
+        for name in names
+    }
+    return tuple(sorted((_family(family, known) for family in _collect(registry)), key=lambda family: family.name))
+
+
+def _family(family: Metric, known: Mapping[str, tuple[str, ...]]) -> Family:
+    shown = {label for sample in family.samples for label in sample.labels} - {"le", "quantile"}
+    name = f"{family.name}_total" if family.type == "counter" else family.name
+    labels = sorted({*known.get(family.name, ()), *shown})
+    return Family(name, family.type, family.documentation, tuple(labels))
 
 
 def _collect(registry: Any) -> Iterator[Metric]:

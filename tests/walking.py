@@ -92,6 +92,7 @@ def make_tools(folder: Path) -> Path:
         "kube-controller-manager": binaries.kube_controller_manager,
         "kubectl": binaries.kubectl,
         "sharder": (sys.executable, "-m", "sharder"),
+        "shardsdk": (sys.executable, "-m", "shardsdk"),
         "kubectl-sharding": (sys.executable, "-m", "sharder.kubectl"),
         "python": (sys.executable,),
     }.items():

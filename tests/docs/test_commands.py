@@ -36,6 +36,10 @@ def commands_of(page: str) -> list[str]:
     return [command for block in blocks_of(page, read_pages()[page]) for command in block.commands]
 
 
+def to_run(page: str) -> list[str]:
+    return [each for each in commands_of(page) if each not in ELSEWHERE and not each.startswith((*RENDERED, *PODS))]
+
+
 def test_every_page_with_commands_is_run() -> None:
     others = {"tutorial.md"}
     pages = {page for page in read_pages() if commands_of(page) and not page.startswith("sdk/")}
@@ -62,9 +66,9 @@ def test_kubectl_knows_the_command(command: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(3 * SECONDS)
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", [page for page in PAGES if to_run(page)])
 async def test_commands_work_one_after_the_other(page: str, fresh_control_plane: ControlPlane, tmp_path: Path) -> None:
-    commands = [each for each in commands_of(page) if each not in ELSEWHERE and not each.startswith((*RENDERED, *PODS))]
+    commands = to_run(page)
     files = {block.file: block for block in blocks_of(page, read_pages()[page]) if block.file}
     for name, block in files.items():
         (tmp_path / name).write_text(block.text)
@@ -102,7 +106,9 @@ def split_at(commands: list[str], first_of_second: str) -> tuple[list[str], list
 
 
 def script(commands: list[str]) -> str:
-    return "\n".join(["set -eux -o pipefail", *commands])
+    # What these find amiss is their answer, not a failure.
+    lines = [f"{each} || test $? -eq 1" if each.startswith("kubectl sharding") else each for each in commands]
+    return "\n".join(["set -eux -o pipefail", *lines])
 
 
 def environment(plane: ControlPlane, folder: Path) -> dict[str, str]:

@@ -50,7 +50,7 @@ def test_every_metric_has_a_meaning_and_a_unit() -> None:
 
     assert {"controller_sharding_shards", "shardsdk_lease_remaining_seconds"} <= {each.name for each in families}
     assert not [family.name for family in families if len(family.documentation) < 10]
-    assert {meters.unit_of(meters.shown_name(family)) for family in families} == {
+    assert {meters.unit_of(family.name) for family in families} == {
         "seconds", "bytes", "Unix time in seconds", "always 1", "0 or 1", "count",
     }  # fmt: skip
 

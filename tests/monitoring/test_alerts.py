@@ -70,6 +70,7 @@ def shards(**states: str) -> dict[str, str]:
 
 
 UNASSIGNED, STRANDED = "controller_sharding_unassigned_objects", "controller_sharding_stranded_objects"
+SUSPENDED = "controller_sharding_crash_detection_suspended"
 DRAIN = "controller_sharding_oldest_drain_age_seconds"
 EXPIRY = f"controller_sharding_webhook_certificate_expiry_timestamp_seconds{{{LEADER}}}"
 RING = {"ringName": "r"}
@@ -100,6 +101,8 @@ CASES = [
     Case("SharderObjectsStranded", "moved soon", gauges(STRANDED, SECRETS, "5 5 0x10"), 8),
     Case("SharderDrainStuck", "too old", gauges(DRAIN, 'ringName="r"', "301x5"), 1, RING, "5m 1s"),
     Case("SharderDrainStuck", "not yet", gauges(DRAIN, 'ringName="r"', "300x5"), 1),
+    Case("SharderCrashDetectionSuspended", "for long", gauges(SUSPENDED, 'ringName="r"', "1x5"), 2, RING),
+    Case("SharderCrashDetectionSuspended", "for a moment", gauges(SUSPENDED, 'ringName="r"', "1 0x5"), 2),
     Case("SharderWebhookMalfunction", "requests fail", requests("failed", "0+6x30"), 20, RING | {"outcome": "failed"}),
     Case("SharderWebhookMalfunction", "once", requests("failed", "0 1x30"), 20),
     Case("SharderWebhookMalfunction", "all is well", requests("assigned", "0+6x30"), 20),
