@@ -15,7 +15,7 @@ COLOURS: Final = ("auto", "always", "never")
 #: Between two refreshes of `status --watch`, at least.
 INTERVAL_SECONDS: Final = 2.0
 
-_EXITS: Final = (
+EXITS: Final = (
     "Exit codes: 0 all in order, 1 something is wrong, 2 wrong arguments or configuration, 3 it could not be found"
     " out (no answer, or not permitted)."
 )
@@ -26,7 +26,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="kubectl sharding",
         description="Shows where the objects of ClusterRings are, why, and what is wrong.",
-        epilog=_EXITS,
+        epilog=EXITS,
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="store_true", help="print the version")
@@ -35,6 +35,7 @@ def make_parser() -> argparse.ArgumentParser:
     _add_status(commands)
     _add_explain(commands)
     _add_check(commands)
+    _add_cleanup(commands)
     _add_rbac(commands)
     return parser
 
@@ -95,6 +96,33 @@ def _add_check(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     _add_output(check, ("json", "yaml"))
 
 
+def _add_cleanup(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    cleanup = _command(
+        commands,
+        "cleanup",
+        "take the labels of a deleted ring off the objects that still carry them",
+        "Looks for objects with the shard or drain label of a ring that is gone; with --yes it takes the labels off."
+        " Ends with 1 when labels are left, with 3 when not everything could be looked at.",
+        "look at objects of this namespace only",
+    )
+    cleanup.add_argument("ring", metavar="RING", help="name of the ClusterRing that was deleted")
+    cleanup.add_argument("--yes", "--apply", action="store_true", help="take the labels off, instead of a dry run")
+    cleanup.add_argument(
+        "--resource",
+        action="append",
+        metavar="RESOURCE",
+        help="look at this resource only; may be repeated (default: everything that can be listed and patched)",
+    )
+    cleanup.add_argument(
+        "--force",
+        action="store_true",
+        help="also while the ring is there, or nobody can tell: for a ring whose shards have been stopped, and whose"
+        " sharder is gone. With a sharder the labels come back within a second; with running shards two of them may"
+        " work on one object for a moment",
+    )
+    _add_output(cleanup, ("json", "yaml"))
+
+
 def _add_rbac(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     rbac = _command(
         commands,
@@ -117,7 +145,7 @@ def _command(
     long: str,
     namespace: str | None,
 ) -> argparse.ArgumentParser:
-    made = commands.add_parser(name, help=short, description=long, epilog=_EXITS, allow_abbrev=False)
+    made = commands.add_parser(name, help=short, description=long, epilog=EXITS, allow_abbrev=False)
     # A subcommand's own default would overwrite what stood before it.
     _add_common(made, default=argparse.SUPPRESS, namespace=namespace)
     return made

@@ -26,7 +26,7 @@ from shardsdk.protocol.objects import OwnerReference
 #: Owners away from their place that are remembered, at some 200 bytes each.
 MAX_DISPLACED: Final = 100_000
 #: Objects that are named for each trouble; the rest is only counted.
-MAX_EXAMPLES: Final = 5
+MAX_EXAMPLES: Final = 3
 
 #: Whether objects of a namespace (empty: cluster-scoped) belong to the ring; None: nobody knows.
 Covers = Callable[[str], bool | None]

@@ -93,6 +93,11 @@ async def _dispatch(options: argparse.Namespace, session: object) -> int:
 
             sharder = Sharder(options.service_account, lease)
             return await run_check(session, options.ring, sharder, probe=options.probe, quiet=options.quiet)
+        case "cleanup":
+            from sharder.kubectl.cleanup import Wish, clean_up
+
+            wish = Wish(options.ring, options.resource or (), options.yes, options.force)
+            return await clean_up(session, wish)
         case "rbac":
             from sharder.kubectl.roles import print_roles_of_ring
 

@@ -16,6 +16,7 @@ from sharder.kubectl.findings import Finding, Level
 from sharder.kubectl.outcome import Unread
 from sharder.kubectl.overview import Balance, Overview, ResourceCount, balance_of
 from sharder.kubectl.standings import Standing
+from sharder.kubectl.sweeping import Swept
 from shardsdk.protocol.objects import ObjectMeta, Resource
 
 
@@ -115,6 +116,33 @@ def findings_document(sections: Iterable[tuple[str | None, Sequence[Finding]]]) 
     ]
     counts = {level.value: sum(each["level"] == level.value for each in findings) for level in Level}
     return {"counts": counts, "findings": findings}
+
+
+def cleanup_document(
+    ring: str, applied: bool, swept: Sequence[Swept], unread: Sequence[str], running: Sequence[str]
+) -> dict[str, Any]:
+    """What `cleanup` did, or would."""
+    return {
+        "ring": ring,
+        "dryRun": not applied,
+        "shardsRunning": list(running),
+        "groupsUnread": list(unread),
+        "resources": [
+            {
+                "group": each.resource.group,
+                "resource": each.resource.plural,
+                "found": each.found,
+                "removed": each.removed,
+                "gone": each.gone,
+                "refused": each.refused,
+                "messages": each.messages,
+                "examples": each.examples,
+                "unread": each.unread,
+            }
+            for each in swept
+            if each.found or each.unread
+        ],
+    }
 
 
 def unread_document(gap: Unread) -> dict[str, str]:

@@ -34,7 +34,7 @@ _SIGNS: Final = {True: ("✓", Tone.GOOD), False: ("✗", Tone.BAD), None: ("?",
 _TROUBLE_WORDS: Final = {
     Trouble.UNASSIGNED: ("no shard owns them", Tone.WARN),
     Trouble.STRANDED: ("on a shard that is not available", Tone.BAD),
-    Trouble.DRAINING: ("waiting for their shard to let go", Tone.WARN),
+    Trouble.DRAINING: ("asked to leave their shard", Tone.WARN),
     Trouble.MISPLACED: ("on another shard than the one they belong on", Tone.WARN),
     Trouble.LEAVING: ("labelled, but outside the ring's scope", Tone.WARN),
 }

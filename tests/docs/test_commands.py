@@ -20,7 +20,7 @@ from localcluster import ControlPlane, find_binaries
 from localcluster.installation import Installation
 from tests.walking import FOLDERS, make_tools, run
 
-PAGES = ("operations.md", "troubleshooting.md", "security.md", "monitoring.md", "shards-in-python.md")
+PAGES = ("operations.md", "troubleshooting.md", "security.md", "monitoring.md", "shards-in-python.md", "kubectl.md")
 #: Command -> the file that runs it, and the words there that show it.
 ELSEWHERE = {
     "make image": ("tests/chart/test_image.py", "Dockerfile"),

@@ -115,7 +115,7 @@ async def test_everything_that_is_amiss_is_said() -> None:
     assert any(line.startswith("(nobody) 1 0") for line in lines)
     assert "! unassigned (no shard owns them): secrets 1 (default/nobodys)" in lines
     assert "! stranded (on a shard that is not available): secrets 2 (default/ghostly, default/stranded)" in lines
-    assert "! draining (waiting for their shard to let go): secrets 1 (default/draining)" in lines
+    assert "! draining (asked to leave their shard): secrets 1 (default/draining)" in lines
     assert "! leaving (labelled, but outside the ring's scope): secrets 1 (kube-system/leaving)" in lines
     assert "✗ DrainsAcknowledged (Overdue for 2m): drains wait for their shard" in lines
     assert any(line.startswith("! silent: old last renewed 100s ago and still counts as ready") for line in lines)

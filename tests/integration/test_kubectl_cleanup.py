@@ -1,0 +1,83 @@
+"""`kubectl sharding cleanup` on a real control plane: what a deleted ring has left."""
+
+from __future__ import annotations
+
+from localcluster import AdminClient, ControlPlane
+from tests.integration.harness import Stage
+from tests.integration.plugin import Plugin, granted, make_account
+from tests.integration.world import RINGS, Ring
+
+RESOURCES = ("--resource", "secrets", "--resource", "cm")
+
+
+async def labelled(ring: Ring) -> int:
+    """Objects that carry a label of the ring."""
+    found = [*await ring.objects(), *await ring.objects("v1/configmaps")]
+    return sum(bool(set(each["metadata"].get("labels") or {}) & set(ring.labels)) for each in found)
+
+
+async def test_it_refuses_while_the_ring_is_there(plugin: Plugin, ring: Ring) -> None:
+    said = await plugin.sharding("cleanup", ring.name, "--yes")
+    assert (said.code, said.out) == (2, "")
+    assert said.err.startswith(f"kubectl-sharding: ring {ring.name} is there: its labels say which shard works on what")
+    assert await labelled(ring) == 12
+
+
+async def test_it_looks_first_and_takes_labels_off_with_yes(
+    plugin: Plugin, stage: Stage, ring: Ring, admin: AdminClient
+) -> None:
+    for shard in stage.shards:
+        await shard.crash()
+    await admin.delete(RINGS, ring.name)
+    await ring.patch("object-1", {"metadata": {"labels": {ring.labels[1]: "true", "team": "a"}}})
+
+    looked = await plugin.sharding("cleanup", ring.name)
+    assert (looked.code, looked.err) == (1, "")
+    assert f"12 objects with labels of ring {ring.name}. Dry run, nothing was changed" in looked.out
+    assert await labelled(ring) == 12
+
+    done = await plugin.sharding("cleanup", ring.name, "--yes", "-o", "json")
+    assert (done.code, done.err) == (0, "")
+    cleaned = {each["resource"]: each["removed"] for each in done.data["resources"] if each["found"]}
+    assert cleaned == {"secrets": 6, "configmaps": 6}
+    assert await labelled(ring) == 0
+    assert (await ring.get("object-1"))["metadata"]["labels"] == {"team": "a"}
+
+    again = await plugin.sharding("cleanup", ring.name, *RESOURCES)
+    assert (again.code, again.out) == (0, f"No object has labels of ring {ring.name}.\n")
+
+
+async def test_what_one_may_not_change_is_said(
+    plugin: Plugin, stage: Stage, ring: Ring, admin: AdminClient, installed: ControlPlane
+) -> None:
+    await admin.delete(RINGS, ring.name)
+    cleaner = plugin.as_user(await make_account(installed, admin, ring.namespace))
+    rules = [
+        {"apiGroups": ["sharding.timebertt.dev"], "resources": ["clusterrings"], "verbs": ["get"]},
+        {"apiGroups": [""], "resources": ["secrets"], "verbs": ["list"]},
+    ]
+    unseen = await cleaner.sharding("cleanup", ring.name, *RESOURCES)
+    assert unseen.code == 2
+    assert f"whether ring {ring.name} is gone cannot be seen" in unseen.err
+    async with granted(admin, ring.namespace, rules):
+        said = await cleaner.sharding("cleanup", ring.name, *RESOURCES, "--yes")
+    assert (said.code, said.err) == (1, "")
+    assert "✗ 6 refused: patch secrets" in said.out
+    assert "? not looked at: configmaps: you may not list them" in said.out
+    assert await labelled(ring) == 12
+
+
+async def test_force_goes_on_and_says_so(plugin: Plugin, stage: Stage, ring: Ring) -> None:
+    for sharder in stage.sharders:
+        await sharder.stop()
+    said = await plugin.sharding("cleanup", ring.name, *RESOURCES, "--force", "--yes")
+    assert (said.code, said.err) == (0, "")
+    assert "! forced: it was not asked whether the ring is gone" in said.out
+    assert "! shards of this ring still run" in said.out
+    assert await labelled(ring) == 0
+
+
+async def test_a_name_that_no_ring_can_have_is_one_line(plugin: Plugin) -> None:
+    said = await plugin.sharding("cleanup", "x" * 64)
+    assert (said.code, said.out) == (2, "")
+    assert said.err.startswith("kubectl-sharding: ring name 'xxx")
