@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import io
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -32,6 +33,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.command is None:
         parser.print_help(sys.stdout)
         return ExitCode.IN_ORDER
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # A terminal that does not know a sign shows another one.
+        sys.stdout.reconfigure(errors="replace")
     try:
         return asyncio.run(_run(options, sys.stdout, os.environ))
     except KeyboardInterrupt:

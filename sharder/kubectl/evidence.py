@@ -165,7 +165,8 @@ class Evidence:
         namespace = self.reader.namespace if resource.namespaced else None
         try:
             async for page in self.reader.api.pages(resource, namespace, selector=selector, limit=1):
-                return page[0].metadata
+                for each in page:
+                    return each.metadata
         except ShardingError:
             pass
         return None

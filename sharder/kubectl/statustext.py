@@ -48,9 +48,12 @@ def render_overview(overview: Overview, painter: Painter, *, wide: bool = False)
     if overview.namespace is not None:
         lines.append(painter.paint(f"  only objects of namespace {overview.namespace} are counted", Tone.WARN))
     lines += [painter.paint(f"  ✗ {problem}", Tone.BAD) for problem in overview.problems]
-    table = list(_shard_rows(overview, painter, wide=wide))
-    if table:
-        lines += ["", *painter.table(_head(overview, wide=wide), table, indent="  ")]
+    rows = [list(row) for row in _shard_rows(overview, wide=wide)]
+    if rows:
+        head = _head(overview, wide=wide)
+        # Bars are for eyes; what goes into a pipe ends with the numbers.
+        shown = len(head) if painter.colours or not overview.resources else len(head) - 1
+        lines += ["", *painter.table(head[:shown], [row[:shown] for row in rows], indent="  ")]
     footer = [*_troubles(overview, painter), *_conditions(overview, painter, wide=wide), *_gaps(overview, painter)]
     return [*lines, *([""] if footer else []), *footer]
 
@@ -91,24 +94,23 @@ def _head(overview: Overview, *, wide: bool) -> list[str]:
     if wide:
         head += ["NAMESPACE", "HOLDER", "DURATION", "FENCED", "TRANSITIONS"]
     head += [str(each.resource).upper() for each in overview.resources]
-    return [*head, "DRAINING", "SHARE"] if overview.resources else head
+    return [*head, "DRAINING", "SHARE", ""] if overview.resources else head
 
 
-def _shard_rows(overview: Overview, painter: Painter, *, wide: bool) -> Iterator[Sequence[Cell]]:
+def _shard_rows(overview: Overview, *, wide: bool) -> Iterator[Sequence[Cell]]:
     standings = overview.standings or ()
     loads = loads_of(overview.resources, {standing.name for standing in standings})
     blank = [Cell("")] * (7 if wide else 2)
     for standing in standings:
         row = [Cell(standing.name, Tone.NAME), _state(standing), _renewed(standing), Cell(span(standing.held_seconds))]
         row += _wide_cells(standing) if wide else []
-        share = [_share(standing.name, loads, painter)] if overview.resources else []
-        yield [*row, *_counts(overview, standing.name), *share]
+        yield [*row, *_counts(overview, standing.name), *_share(overview, standing.name, loads)]
     unknown = Cell("?", Tone.FAINT) if overview.standings is None else Cell("no lease", Tone.BAD)
     for name in unleased_shards(overview):
-        yield [Cell(name or '""', Tone.NAME), unknown, *blank, *_counts(overview, name), Cell("")]
+        yield [Cell(name or '""', Tone.NAME), unknown, *blank, *_counts(overview, name), Cell(""), Cell("")]
     if any(each.unassigned for each in overview.resources):
         counts = [number(each.unassigned, Tone.WARN) for each in overview.resources]
-        yield [Cell("(nobody)", Tone.WARN), Cell(""), *blank, *counts, Cell(""), Cell("")]
+        yield [Cell("(nobody)", Tone.WARN), Cell(""), *blank, *counts, Cell(""), Cell(""), Cell("")]
 
 
 def _counts(overview: Overview, name: str) -> list[Cell]:
@@ -118,12 +120,14 @@ def _counts(overview: Overview, name: str) -> list[Cell]:
     return [*cells, number(sum(each.draining.get(name, 0) for each in overview.resources), Tone.WARN)]
 
 
-def _share(name: str, loads: Mapping[str, int], painter: Painter) -> Cell:
+def _share(overview: Overview, name: str, loads: Mapping[str, int]) -> list[Cell]:
     """A shard's part of the main objects; the bar compares it with the fullest shard."""
+    if not overview.resources:
+        return []
     if not sum(loads.values()):
-        return Cell("")
-    text = f"{loads[name] / sum(loads.values()):4.0%}"
-    return Cell(text + (f"  {bar(loads[name] / max(loads.values()), _BAR_WIDTH)}" if painter.colours else ""))
+        return [Cell(""), Cell("")]
+    share, of_fullest = loads[name] / sum(loads.values()), loads[name] / max(loads.values())
+    return [Cell(f"{share:.0%}", right=True), Cell(bar(of_fullest, _BAR_WIDTH), Tone.NAME)]
 
 
 def _state(standing: Standing) -> Cell:

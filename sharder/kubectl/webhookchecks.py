@@ -130,7 +130,8 @@ def _check_certificates(evidence: WebhookEvidence, client: Mapping[str, Any], no
         return
     yield _check_authorities(authorities, now)
     if evidence.serving:
-        yield from _check_serving(evidence.serving[0], authorities, client, now)
+        answered = evidence.probe.probed is Probed.ANSWERED
+        yield from _check_serving(evidence.serving[0], authorities, client, now, answered=answered)
 
 
 def _check_authorities(authorities: Sequence[Certificate], now: datetime) -> Finding:
@@ -152,9 +153,24 @@ def _check_authorities(authorities: Sequence[Certificate], now: datetime) -> Fin
 
 
 def _check_serving(
-    serving: Certificate, authorities: Sequence[Certificate], client: Mapping[str, Any], now: datetime
+    serving: Certificate,
+    authorities: Sequence[Certificate],
+    client: Mapping[str, Any],
+    now: datetime,
+    *,
+    answered: bool,
 ) -> Iterator[Finding]:
+    """`answered`: the webhook was called and trusted, so whatever it serves with is in order."""
     topic, before = "certificates", 0
+    if not any(serving.signed_by(each) for each in authorities):
+        if answered:
+            yield skipped(topic, "the sharder's Secret is not what it serves with; the one in use was not read")
+            return
+        before += 1
+        yield problem(
+            topic, "caBundle does not hold the authority that signed the serving certificate",
+            "look into the leading sharder's log: it writes caBundle",
+        )  # fmt: skip
     left = (serving.expires_at - now).total_seconds()
     if not serving.valid_at(now):
         before += 1
@@ -162,12 +178,6 @@ def _check_serving(
     elif left < EXPIRING_SECONDS:
         before += 1
         yield warning(topic, f"the serving certificate ends in {span(left)}", "look into the sharder's log")
-    if not any(serving.signed_by(each) for each in authorities):
-        before += 1
-        yield problem(
-            topic, "caBundle does not hold the authority that signed the serving certificate",
-            "look into the leading sharder's log: it writes caBundle",
-        )  # fmt: skip
     if (host := called_host(client)) not in serving.names:
         before += 1
         yield problem(

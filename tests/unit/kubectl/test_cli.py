@@ -104,6 +104,37 @@ def test_roles_of_a_manifest_need_no_cluster(tmp_path: Path, capsys: pytest.Capt
     ]
 
 
+def test_without_the_extra_it_says_what_to_install(tmp_path: Path) -> None:
+    kubeconfig = tmp_path / "config"
+    kubeconfig.write_text(
+        "{current-context: c, contexts: [{name: c, context: {cluster: c}}],"
+        " clusters: [{name: c, cluster: {server: 'http://127.0.0.1:1'}}]}"
+    )
+    blocked = "import sys; sys.modules.update(dict.fromkeys(['xxhash', 'cryptography']));"
+    for command in ("status", "check"):
+        done = subprocess.run(
+            [sys.executable, "-c", f"{blocked}from sharder.kubectl.cli import main; sys.exit(main(['{command}']))"],
+            env={"KUBECONFIG": str(kubeconfig), "PATH": "/usr/bin"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 2
+        [line] = done.stderr.splitlines()
+        assert line.endswith("is not installed; install `pip install 'controller-sharding[kubectl]'`")
+
+
+def test_a_terminal_that_knows_only_ascii_gets_something(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", "import sys; from sharder.kubectl.cli import main; main(['status']); print('✓')"],
+        env={"PYTHONIOENCODING": "ascii", "KUBECONFIG": str(tmp_path / "none"), "PATH": "/usr/bin"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout == "?\n"
+
+
 def test_it_runs_without_the_service_and_what_that_needs() -> None:
     blocked = "import sys; sys.modules.update(dict.fromkeys(['fastapi', 'uvicorn', 'uvloop', 'httptools']));"
     modules = "import sharder.kubectl.status, sharder.kubectl.roles, sharder.kubectl.completion"

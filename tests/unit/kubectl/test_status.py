@@ -80,8 +80,8 @@ async def test_a_settled_ring_fits_into_a_few_lines() -> None:
         "  namespaces: kubernetes.io/metadata.name notin (kube-system, sharding-system)\n"
         "\n"
         "  SHARD   STATE   RENEWED   HELD   SECRETS   CONFIGMAPS   DRAINING   SHARE\n"
-        "  one     ready   1s ago    60s          2            2          0    50%\n"
-        "  two     ready   4s ago    3h           2            2          0    50%\n"
+        "  one     ready   1s ago    60s          2            2          0     50%\n"
+        "  two     ready   4s ago    3h           2            2          0     50%\n"
     )
 
 

@@ -113,8 +113,13 @@ def test_one_valid_authority_is_enough() -> None:
 
 
 def test_a_bundle_that_does_not_trust_the_serving_certificate_is_a_problem() -> None:
-    finding = only(amiss(serving=serving(authority())))
+    finding = only(amiss(serving=serving(authority()), probe=UNTRIED))
     assert finding.message == "caBundle does not hold the authority that signed the serving certificate"
+
+
+def test_a_webhook_that_answered_serves_with_something_else_then() -> None:
+    """Certificates come from elsewhere now, and the sharder's own Secret was left behind."""
+    assert only(amiss(serving=serving(authority(), host="other"))).level is Level.SKIPPED
 
 
 def test_a_serving_certificate_for_other_names_is_a_problem() -> None:
