@@ -222,3 +222,24 @@ def test_plugin_asks_for_exactly_what_the_sharder_is_granted(granted: dict[str, 
     everywhere = {each for each in granted[SHARDER] if not each.namespace and "/" not in each.resource}
     assert asked == everywhere
     assert SHARDER_RULES["sharding.timebertt.dev", "clusterrings/status"] == ("patch",)
+
+
+VIEWER_USES = {
+    Permission("clusterrings.sharding.timebertt.dev", "get"): "reading.py",
+    Permission("clusterrings.sharding.timebertt.dev", "list"): "reading.py",
+    Permission("leases.coordination.k8s.io", "get"): "explain.py",
+    Permission("leases.coordination.k8s.io", "list"): "reading.py",
+    Permission("namespaces", "list"): "reading.py",
+    Permission("mutatingwebhookconfigurations.admissionregistration.k8s.io", "get"): "reading.py",
+    Permission("mutatingwebhookconfigurations.admissionregistration.k8s.io", "list"): "evidence.py",
+    Permission("services", "get"): "evidence.py",
+    Permission("endpointslices.discovery.k8s.io", "list"): "evidence.py",
+    Permission("subjectaccessreviews.authorization.k8s.io", "create"): "evidence.py",
+}
+
+
+def test_viewers_may_do_what_the_plugin_asks_for_them_and_no_more() -> None:
+    [role] = read_files(Path("rbac/viewer.yaml"))
+
+    assert expand_rules(role["rules"]) == set(VIEWER_USES)
+    assert all((Path("sharder/kubectl") / user).exists() for user in VIEWER_USES.values())
