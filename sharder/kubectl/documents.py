@@ -48,6 +48,7 @@ def overview_document(overview: Overview) -> dict[str, Any]:
         "upToDate": overview.up_to_date,
         "problems": list(overview.problems),
         "namespaces": overview.scope,
+        "countedNamespace": overview.namespace,
         "shards": None if standings is None else [_shard(overview, standing) for standing in standings],
         "resources": [_resource(resource) for resource in overview.resources],
         **{trouble.value: overview.count(trouble) for trouble in Trouble},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections import Counter
 
 import pytest
@@ -99,6 +100,28 @@ def test_too_many_displaced_owners_leave_misplaced_children_uncounted(monkeypatc
     for name in ("a", "b"):
         census.add(tally, glimpse(name, "ghost"))
     assert census.overfull
+
+
+def test_counting_keeps_nothing_of_objects_in_their_place() -> None:
+    membership = members("one", "two")
+    census, owners, controlled = Census(LABELS, membership, covers), Tally(SECRET), Tally(CONFIGMAP)
+
+    def count_some(first: int) -> None:
+        for name in (f"object-{number}" for number in range(first, first + 5_000)):
+            shard = place(membership, name)
+            census.add(owners, glimpse(name, shard))
+            census.add(controlled, glimpse(f"{name}-child", shard, owner=name))
+
+    count_some(0)
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        count_some(5_000)
+        after, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert sum(owners.by_shard.values()) == 10_000
+    assert after - before < 20_000
 
 
 labels = st.sampled_from([None, "one", "two", "three", "ghost"])
