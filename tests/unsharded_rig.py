@@ -39,10 +39,14 @@ class Replica:
     #: Seconds that requests and events take, as `MemoryApi` has them.
     delay: Callable[[], float] = lambda: 0.001
     lag: Callable[[], float] = lambda: 0.001
+    #: What becomes of the requests of the first client that is opened: that of the caches of unsharded work.
+    reading: Fault = Fault.NONE
     on_death: Callable[[], None] = lambda: None
 
     def api(self, fence: Fence | None = None) -> MemoryApi:
         self.apis.append(MemoryApi(self.server, self.clock, fence=fence, delay=self.delay, lag=self.lag))
+        if len(self.apis) == 1:
+            self.apis[0].fault = self.reading
         return self.apis[-1]
 
     def cut_off(self) -> None:

@@ -85,6 +85,12 @@ class Caches:
                 group.create_task(cache.run(), name=f"cache/{name}")
             await asyncio.Event().wait()
 
+    async def wait_synced(self, work: Work) -> None:
+        """Wait until the caches that unsharded `work` needs are complete."""
+        for spec in work.specs:
+            for source in spec.resources:
+                await self.of(source).wait_synced()
+
     def check_synced(self) -> str | None:
         """Which caches are not complete, and why; `None`: all are."""
         pending = [
@@ -105,6 +111,6 @@ def prepare(shared: Caches, work: Mapping[Scope, Work]) -> None:
     """Have every cache made that unsharded work needs, so that all of them fill before it begins."""
     for scope in Scope:
         for spec in work[scope].specs:
-            own = () if scope is Scope.SHARDED else (spec.main, *spec.children)
-            for source in (*own, *(watch.source for watch in spec.watched)):
+            watched = tuple(watch.source for watch in spec.watched)
+            for source in watched if scope is Scope.SHARDED else spec.resources:
                 shared.of(source)

@@ -12,7 +12,8 @@ from shardsdk.errors import ConfigurationError
 from shardsdk.protocol.objects import GroupResource
 from shardsdk.runtime.caches import CacheSettings
 from shardsdk.runtime.controller import MAX_CONCURRENCY
-from shardsdk.runtime.leading import Election
+from shardsdk.runtime.leading import Candidate, Election
+from shardsdk.runtime.shardlease import ShardLease
 from shardsdk.runtime.spec import ControllerSpec, Scope, Source, TaskSpec, Work
 
 
@@ -37,7 +38,7 @@ def check_specs(specs: Sequence[ControllerSpec[Any]]) -> None:
                 f"controllers of {spec.main.resource.group_resource} differ in drain_timeout_seconds: a drain waits for"
                 " all of them, so give them the same"
             )
-        for source in (spec.main, *spec.children, *(watch.source for watch in spec.watched)):
+        for source in spec.resources:
             other = seen.setdefault(source.resource.group_resource, source)
             if (source.resource, source.model, source.metadata_only) != (
                 other.resource,
@@ -104,6 +105,17 @@ def check_work(
             " .on_leader(), or leave the election out"
         )
     return work
+
+
+def check_leases(lease: ShardLease | None, candidate: Candidate | None) -> None:
+    """Raises: ConfigurationError when the shard's lease would be the election's."""
+    if lease is None or candidate is None:
+        return
+    if (lease.namespace, lease.name) == (candidate.namespace, candidate.election.name):
+        raise ConfigurationError(
+            f"the election is called {lease.name!r} as the shard is, so that both would hold the same Lease: give the"
+            " election another name"
+        )
 
 
 def check_settings(settings: Mapping[GroupResource, CacheSettings], sharded: Work) -> None:

@@ -80,7 +80,7 @@ class Candidate:
             raise ConfigurationError("the election has no name; it is the name of its Lease: pass Election(name)")
         self.election = election
         self.leads: bool = False
-        self._namespace = _choose_namespace(election, source)
+        self.namespace = _choose_namespace(election, source)
         self._clock = clock
         self._rng = rng
         self._threaded = threaded
@@ -100,7 +100,7 @@ class Candidate:
         recorder = EventRecorder(api, election.name, self._clock, self._rng)
         elector = LeaderElector(
             api,
-            namespace=self._namespace,
+            namespace=self.namespace,
             name=election.name,
             identity=election.identity,
             timings=election.timings,

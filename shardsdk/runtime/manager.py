@@ -10,8 +10,8 @@ leader's work under the election's, and work on every replica.  Without a ring
 nothing is sharded; without an election everything unsharded runs everywhere.
 
 Order of start: health and metrics; caches of what is not sharded, so that they
-are warm when this replica is elected; lease and election; a shard's caches;
-controllers and tasks.  Order of stop: not ready any more, no new reconcile,
+are complete before this replica stands for election; lease and election; a
+shard's caches; controllers and tasks.  Order of stop: not ready any more, no new reconcile,
 running ones end, tasks end, writes are settled, leases are released, caches,
 servers.  Lost lease or election: no new reconcile, running ones are cancelled,
 writes refused, the process exits non-zero, by force at the deadline.
@@ -39,7 +39,7 @@ from shardsdk.kube.selectors import Selector
 from shardsdk.kube.store import Index
 from shardsdk.protocol.objects import GroupResource, Resource
 from shardsdk.runtime.caches import Caches, CacheSettings, needs_shared, prepare
-from shardsdk.runtime.checking import check_grace, check_settings, check_specs, check_work
+from shardsdk.runtime.checking import check_grace, check_leases, check_settings, check_specs, check_work
 from shardsdk.runtime.health import Check, Checks, parse_address
 from shardsdk.runtime.hold import Hold
 from shardsdk.runtime.identity import Identity, ShardIdentity, Unsharded
@@ -197,6 +197,7 @@ class Manager:
             world = world or await load_world(self._kubeconfig, self._context, self.metrics)
             lease = None if self.ring is None else self._make_lease(world, self.ring)
             candidate = self._make_candidate(world) if work[Scope.LEADER] else None
+            check_leases(lease, candidate)
             with contextlib.ExitStack() as around:
                 if world.signals:
                     around.enter_context(stop_on_signal(self.stopping.set))
@@ -316,8 +317,10 @@ class Manager:
         )
 
     async def _lead(self, world: World, work: Work, candidate: Candidate, shared: Caches) -> ExitCode:
-        """Wait to be elected, and work as the leader."""
+        """Warm up, wait to be elected, and work as the leader."""
         code = ExitCode.OK
+        # Whoever cannot see what it is to work on must not keep others from leading.
+        await shared.wait_synced(work)
 
         async def lead(hold: Hold) -> None:
             nonlocal code

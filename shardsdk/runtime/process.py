@@ -24,6 +24,11 @@ STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 SIGNAL_EXIT_BASE: Final = 128
 
 
+#: Whom a signal stops; a process has one set of handlers, however many managers it runs.
+_STOPS: Final[list[Callable[[], None]]] = []
+_RESTORE: Final[list[Callable[[], None]]] = []
+
+
 class ExitCode(IntEnum):
     """How a manager's process ends."""
 
@@ -51,8 +56,22 @@ def die(code: int, why: str) -> NoReturn:
 def stop_on_signal(stop: Callable[[], None]) -> Iterator[None]:
     """Within this context the first SIGTERM or SIGINT calls `stop` on the running loop, the second ends the process.
 
-    Call it on the main thread.
+    Call it on the main thread.  Several contexts may be open at once on one
+    event loop, in a process with several managers; a signal stops all of them.
     """
+    if not _STOPS:
+        _RESTORE.append(_install())
+    _STOPS.append(stop)
+    try:
+        yield
+    finally:
+        _STOPS.remove(stop)
+        if not _STOPS:
+            _RESTORE.pop()()
+
+
+def _install() -> Callable[[], None]:
+    """Handle signals from now on; call what is returned to have them handled as before."""
     loop = asyncio.get_running_loop()
     before = {number: signal.getsignal(number) for number in STOP_SIGNALS}
     received = 0
@@ -65,15 +84,16 @@ def stop_on_signal(stop: Callable[[], None]) -> Iterator[None]:
 
     def announce(number: signal.Signals) -> None:
         log.info("Stopping; a second signal ends the process at once", extra={"signal": number.name})
-        stop()
+        for stop in _STOPS:
+            stop()
+
+    def restore() -> None:
+        for number, handler in before.items():
+            loop.remove_signal_handler(number)
+            signal.signal(number, handler)
 
     for number in STOP_SIGNALS:
         # Both are called: the loop's own once it takes a turn, the other even while something blocks the loop.
         loop.add_signal_handler(number, announce, number)
         signal.signal(number, count)
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            loop.remove_signal_handler(number)
-            signal.signal(number, handler)
+    return restore

@@ -39,6 +39,8 @@ log: Final = logging.getLogger(__name__)
 Mapping = Callable[[Any], Iterable[Request]]
 #: So many different requests wait in a trigger whose controller does not run (yet).
 MAX_PUSHED: Final = 10_000
+#: So many requests of a timer are added before other tasks get a turn.
+ADD_TURN: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +111,10 @@ class Every:
         """As `RequestSource.run`."""
         while True:
             await feed.clock.sleep(self.seconds)
-            for request in (self._requests or feed.requests)():
+            for count, request in enumerate((self._requests or feed.requests)(), start=1):
                 feed.add(request, Priority.BULK)
+                if count % ADD_TURN == 0:
+                    await asyncio.sleep(0)
 
 
 class Trigger:

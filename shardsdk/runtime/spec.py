@@ -177,6 +177,11 @@ class ControllerSpec(Generic[T]):
         return replace(self, **changes)
 
     @property
+    def resources(self) -> tuple[Source, ...]:
+        """All that it looks at."""
+        return (self.main, *self.children, *(watch.source for watch in self.watched))
+
+    @property
     def title(self) -> str:
         """Its name, or the main resource's."""
         return self.name or str(self.main.resource.group_resource)

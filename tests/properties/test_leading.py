@@ -168,3 +168,6 @@ async def test_nothing_is_made_twice_and_nobody_writes_after_its_successor_began
     assert world.children() == {f"owner-{number}": 1 for number in range(OWNERS)}
     assert world.wrong == []
     assert ExitCode.LEASE_LOST in world.exits
+    for running in world.replicas:
+        running.process.kill()
+    await asyncio.sleep(60)  # until what is under way has its answer

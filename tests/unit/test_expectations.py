@@ -72,8 +72,10 @@ async def test_a_write_that_is_never_seen_is_given_up(clock: VirtualClock) -> No
         rig.server.patch(SECRETS, "owner", "default", {"data": {"k": "v"}})
         await clock.sleep(5)
         assert rig.reconciled == ["owner"]
+        lists = rig.counter("child_lists_total")
         await clock.sleep(10)
         assert rig.reconciled == ["owner", "owner"]
+        assert rig.counter("child_lists_total") == (lists or 0) + 1, "through the barrier: only a list can tell"
     assert rig.counter("expectations_expired_total") == 1
 
 

@@ -18,6 +18,7 @@ from shardsdk.runtime.objects import Request
 from shardsdk.runtime.process import ExitCode
 from shardsdk.runtime.sources import Trigger
 from shardsdk.runtime.spec import Scope
+from shardsdk.testing.leaseserver import Fault
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
 from tests.shard_rig import CONFIGMAPS, SECRETS
 from tests.unsharded_rig import ELECTION, Cluster, Ctx, Replica, shard_of_ring
@@ -70,6 +71,24 @@ async def test_one_replica_leads_and_the_next_takes_over_with_warm_caches(clock:
     two.stopping.set()
     assert await other is ExitCode.OK
     assert cluster.holder() == ""
+
+
+@in_virtual_time
+async def test_a_replica_that_cannot_read_does_not_stand_for_election(clock: VirtualClock) -> None:
+    cluster = Cluster(clock)
+    cluster.secret("a")
+    blind, seeing = cluster.replica(), cluster.replica()
+    blind.reading = Fault.REFUSED
+    managers = [elected(blind), elected(seeing)]
+    waiting = blind.start(managers[0])
+    await clock.sleep(60)
+    leading = seeing.start(managers[1])
+    await clock.sleep(5)
+    assert (blind.reconciled, seeing.reconciled) == ([], ["a"])
+    managers[0].stopping.set()
+    assert await waiting is ExitCode.OK, "a stop ends that wait as well"
+    managers[1].stopping.set()
+    assert await leading is ExitCode.OK
 
 
 @in_virtual_time
@@ -375,6 +394,12 @@ async def task(api: Api) -> None: ...
         (lambda: Manager(election=Election("")).add(controller()), "has no name"),
         (lambda: Manager(election=Election("x", identity="", namespace="shards")).add(controller()), "identity"),
         (lambda: Manager("ring", shard="A", namespace="b").add(controller()), "cannot be a shard's name"),
+        (
+            lambda: shard_of_ring(election=Election("shard-1", "shards"))
+            .add(controller())
+            .add(controller().on_leader().options(name="other")),
+            "same Lease",
+        ),
         (lambda: shard_of_ring(restart_grace_seconds=-1).add(controller()), "whole seconds"),
     ],
 )  # fmt: skip
