@@ -72,6 +72,17 @@ async def test_an_object_that_gets_an_owner_later_goes_to_its_shard(stage: Stage
     assert ring.shard_of(adopted) == ring.shard_of(owner)
 
 
+async def test_another_shards_orphan_that_is_adopted_follows_its_owner_by_the_next_resync(stage: Stage) -> None:
+    """As `shardsdk.claim` adopts it: with the reference alone, the label is the sharder's to change."""
+    ring, _ = await set_up(stage, sync_period_seconds=1.0)
+    names = {shard: name for name, shard in ring.pick_names(1, {"one", "two"}).items()}
+    await ring.create(CHILDREN, name="adopted", labels={ring.labels[0]: "two"})
+    owner = await ring.create(name=names["one"])
+    await ring.patch("adopted", {"metadata": {"ownerReferences": ring.reference_to(owner)}}, CHILDREN)
+    await ring.until_on("adopted", "one", CHILDREN)
+    await ring.in_place()
+
+
 async def test_a_child_that_changes_its_owner_follows_by_the_next_resync(stage: Stage) -> None:
     ring, _ = await set_up(stage, sync_period_seconds=1.0)
     names = {shard: name for name, shard in ring.pick_names(1, {"one", "two"}).items()}

@@ -55,6 +55,13 @@ def test_every_block_is_run() -> None:
     assert {block.language for blocks in PAGES.values() for block in blocks} <= {"python", "sh"}
 
 
+def test_metrics_that_are_recommended_exist() -> None:
+    pages = read_pages()
+    named = set(re.findall(r"`((?:shardsdk|workqueue|controller_runtime|rest_client)_\w+)`", pages["sdk/running.md"]))
+    assert named
+    assert [name for name in named if f"`{name}`" not in pages["metrics.md"]] == []
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(2 * SECONDS)
 @pytest.mark.parametrize("page", PAGES)
