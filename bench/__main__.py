@@ -45,6 +45,8 @@ class Bench:
     installation: Installation
     objects: int
     owners: Owners
+    lease_seconds: int
+    rest_seconds: float
     shards: dict[str, Shard] = field(default_factory=dict)
     report: dict[str, float] = field(default_factory=dict)
 
@@ -57,9 +59,10 @@ class Bench:
         (replica,) = self.installation.sharders.values()
         return Usage.of(replica.process.pid)
 
-    async def start_shard(self, name: str, *, lease_seconds: int = 15, fenced: bool = True) -> Shard:
+    async def start_shard(self, name: str, *, fenced: bool = True) -> Shard:
         """Add a shard."""
-        shard = self.shards[name] = Shard(self.api, RING, name, "default", lease_seconds=lease_seconds, fenced=fenced)
+        lease = self.lease_seconds
+        shard = self.shards[name] = Shard(self.api, RING, name, "default", lease_seconds=lease, fenced=fenced)
         await shard.start()
         return shard
 
@@ -149,11 +152,13 @@ async def leaving(bench: Bench, raw: Figures) -> None:
 async def crashing(bench: Bench, raw: Figures) -> None:
     """Shards stop renewing: a fenced one (our SDK), then one that promises nothing (a Go shard)."""
     for name, kind in (("shard-3", "fenced"), ("shard-5", "unfenced")):
-        print(f"crash of a {kind} shard (lease of 15 s)", flush=True)
+        print(f"crash of a {kind} shard (lease of {bench.lease_seconds} s)", flush=True)
         if name not in bench.shards:
             await bench.start_shard(name, fenced=kind == "fenced")
             await bench.owners.until(lambda counts, name=name: counts[name] > 0)
-            await asyncio.sleep(15.0)  # a last drain may be on its way; what follows counts from a renewal
+            await asyncio.sleep(
+                bench.lease_seconds
+            )  # a last drain may be on its way; what follows counts from a renewal
         count = bench.owners.counts[name]
         before = bench.usage()
         renewed = bench.shards.pop(name).crash()
@@ -175,13 +180,13 @@ async def growing(bench: Bench) -> None:
     more = 10 * bench.objects
     await measure(creates(bench.api, NAMESPACE, "more", more))
     before = bench.usage()
-    await asyncio.sleep(20.0)  # what rest costs can only be measured by resting
+    await asyncio.sleep(bench.rest_seconds)  # what rest costs can only be measured by resting
     after = bench.usage()
     bench.say("resident memory", after.resident_mib, "MiB", f"[{owned(bench.owners.counts)} objects]")
-    bench.say("CPU at rest", (after.cpu_seconds - before.cpu_seconds) / 20.0 * 100, "% of a core")
+    bench.say("CPU at rest", (after.cpu_seconds - before.cpu_seconds) / bench.rest_seconds * 100, "% of a core")
 
 
-async def main(objects: int) -> dict[str, float]:
+async def main(objects: int, lease_seconds: int = 15, rest_seconds: float = 20.0) -> dict[str, float]:
     """Run everything; returns the figures by name."""
     timings = SharderTimings(lease_duration=15, renew_deadline=10, retry_period=2, staleness=10)
     async with ControlPlane() as plane, Installation(plane, timings) as installation:
@@ -197,7 +202,7 @@ async def main(objects: int) -> dict[str, float]:
             await installation.leader()
             owners = Owners(watching, RING, NAMESPACE)
             watch = asyncio.create_task(owners.run())
-            bench = Bench(api, installation, objects, owners)
+            bench = Bench(api, installation, objects, owners, lease_seconds, rest_seconds)
             made, patched = await baseline(bench)
             await creating(bench, made)
             await scaling_out(bench, patched)
@@ -215,6 +220,8 @@ def run() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("part", nargs="?", choices=["sharder", "shards", "cache"], default="sharder")
     parser.add_argument("--objects", type=int, help="objects per figure (default: 2000; of a cache 10000)")
+    parser.add_argument("--lease-seconds", type=int, default=15, help="lease of the sharder's shards (default: 15)")
+    parser.add_argument("--rest-seconds", type=float, default=20.0, help="how long rest is measured (default: 20)")
     parser.add_argument("--json", type=Path, help="write the figures to this file as well")
     options = parser.parse_args()
     report: dict[str, float] = {}
@@ -224,7 +231,7 @@ def run() -> int:
         case "cache":
             asyncio.run(sizes(options.objects or 10_000, partial(say, report)))
         case _:
-            report = asyncio.run(main(options.objects or 2000))
+            report = asyncio.run(main(options.objects or 2000, options.lease_seconds, options.rest_seconds))
     if options.json is not None:
         options.json.write_text(json.dumps(report, indent=2))
     return 0
