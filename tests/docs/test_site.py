@@ -93,3 +93,11 @@ def test_pages_are_ordinary_markdown_on_a_git_host() -> None:
         if not (DOCS / page).parent.joinpath(target).exists()
     ]
     assert not links
+
+
+def test_links_to_other_sites_are_listed() -> None:
+    command = [sys.executable, "-m", "docsite", "links"]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+
+    assert "https://github.com/timebertt/kubernetes-controller-sharding" in listed
+    assert all(link.startswith("https://") for link in listed if "127.0.0.1" not in link)
