@@ -29,6 +29,8 @@ PROJECT = "controller-sharding"
 PATIENCE_SECONDS = 420.0
 FILES = {block.file: block.text for block in BLOCKS if block.file}
 LEASES, CONFIGMAPS = "coordination.k8s.io/v1/leases", "v1/configmaps"
+#: What the commands of `kubectl sharding` are made of; they need no web framework.
+PLUGIN = tuple(f"sharder.kubectl.{name}" for name in ("status", "explain", "check", "cleanup", "suggestions"))
 RINGS = "sharding.timebertt.dev/v1alpha1/clusterrings"
 Objects = list[dict[str, Any]]
 
@@ -142,6 +144,7 @@ async def test_the_readmes_example_runs_from_the_wheel_alone(fresh_control_plane
         (tmp_path / name).write_text(text)
     wheel = await asyncio.to_thread(build_wheel, tmp_path)
     (tmp_path / "shard.txt").write_text(locked())
+    (tmp_path / "kubectl.txt").write_text(locked(["kubectl"]))
     (tmp_path / "sharder.txt").write_text(locked(["sharder"]))
 
     async with asyncio.timeout(PATIENCE_SECONDS):
@@ -150,6 +153,11 @@ async def test_the_readmes_example_runs_from_the_wheel_alone(fresh_control_plane
         await environment.install("--no-deps", str(wheel))
         await environment.output_of("python", "-m", "pip", "check")
         assert (await environment.output_of("shardsdk", "version")).startswith("shardsdk ")
+        assert (await environment.output_of("kubectl-sharding", "--version")).startswith("kubectl-sharding ")
+        await environment.install("--require-hashes", "--requirement", "kubectl.txt")
+        assert "kind: ClusterRoleBinding" in await environment.output_of("kubectl-sharding", "rbac", "-f", "ring.yaml")
+        await environment.output_of("python", "-c", f"import {', '.join(PLUGIN)}")
+        assert "status" in await environment.output_of("kubectl_complete-sharding", "")
         assert "fastapi" not in await environment.output_of("python", "-m", "pip", "list")
 
         async with plane.admin() as admin, environment.running("python", "shard.py", "one"):
