@@ -112,6 +112,42 @@ async def test_a_stateful_shard_keeps_its_objects_over_a_restart_and_loses_them_
         await ring.in_place({"web-1"}, timeout=60)
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+async def test_of_elected_shards_one_leads_and_all_share(stage: Stage, tmp_path: Path) -> None:
+    ring = await stage.ring()
+    more = ("--namespace", stage.namespace, "--watch-namespace", stage.namespace)
+    async with programs_on(stage, tmp_path) as programs:
+        replicas = {name: await start(programs, ring, "elected", name, *more) for name in ("one", "two")}
+        await stage.sharder()
+        await ring.in_place({"one", "two"}, timeout=60)
+        places = ring.pick_names(2, replicas)
+        for name in places:
+            await create_secret(stage, name, name)
+        await ring.in_place({"one", "two"})
+        for name, shard in places.items():
+            made = await ring.until(f"{name}-seen", lambda made: True, CONFIGMAPS)
+            assert ring.shard_of(made) == shard
+        await ring.until("secrets-count", lambda made: made["data"]["secrets"] == "4", CONFIGMAPS)
+
+        election = await stage.admin.get(LEASES, "elected", stage.namespace)
+        leader = next(
+            each for each in replicas if f"Acquired the lease {stage.namespace}/elected" in log_of(replicas[each])
+        )
+        replicas.pop(leader).process.kill()
+        await create_secret(stage, "late", "late")
+        await ring.until("secrets-count", lambda made: made["data"]["secrets"] == "5", CONFIGMAPS, timeout=60)
+        after = await stage.admin.get(LEASES, "elected", stage.namespace)
+        assert after["spec"]["holderIdentity"] != election["spec"]["holderIdentity"]
+        (other,) = replicas
+        await ring.in_place({other}, timeout=60)
+        assert await replicas[other].stop() == ExitCode.OK
+
+
+def log_of(program: Program) -> str:
+    return program.log.read_text()
+
+
 @pytest.mark.timeout(300)
 async def test_a_plain_client_that_slept_longer_than_its_lease_writes_nothing_when_it_wakes(
     stage: Stage, tmp_path: Path
