@@ -24,13 +24,12 @@ from random import Random
 from typing import Any, Final, Generic, TypeVar
 
 from shardsdk.core.guard import Verdict
-from shardsdk.errors import LeaseLost, ShardingError
+from shardsdk.errors import LeaseLost
 from shardsdk.kube.api import Fence
-from shardsdk.kube.backoff import Backoff
 from shardsdk.kube.clock import Clock
 from shardsdk.kube.reflector import Delta, EventKind
 from shardsdk.protocol.objects import GroupResource, ObjectMeta
-from shardsdk.runtime.barrier import Barrier, catch_up
+from shardsdk.runtime.barrier import Barrier
 from shardsdk.runtime.cache import Cache
 from shardsdk.runtime.context import Context
 from shardsdk.runtime.controller import Controller, Outcome, Waiting
@@ -63,8 +62,8 @@ class Reconciler(Generic[T]):
     its `children` has changed, when a change of a `watched` object is mapped to
     it, or a source asks for it.  `fence` says whether the lease that the work
     needs is held.  One reconcile may send `max_writes` writes (`None`: any
-    number).  `catches_up`: its caches were warm before the lease was held, so
-    nothing is reconciled before they show everything that existed then.
+    number).  `before()` is awaited before its first reconcile, once its caches
+    are complete.
     """
 
     def __init__(
@@ -82,7 +81,7 @@ class Reconciler(Generic[T]):
         timeout_seconds: float | None = None,
         rate_limit: RateLimit | None = None,
         max_writes: int | None = None,
-        catches_up: bool = False,
+        before: Callable[[], Awaitable[object]] | None = None,
         clock: Clock,
         rng: Random,
         metrics: Metrics | None = None,
@@ -98,7 +97,7 @@ class Reconciler(Generic[T]):
         self._predicate = predicate
         self._recorder = recorder
         self._max_writes = max_writes
-        self._catches_up = catches_up
+        self._before = before
         self._sources = sources
         self._clock = clock
         self._rng = rng
@@ -140,8 +139,8 @@ class Reconciler(Generic[T]):
         """Reconcile once all caches are synced, until cancelled or stopped and done."""
         for cache, _, _ in self._listening:
             await cache.wait_synced()
-        if self._catches_up:
-            await self._catch_up()
+        if self._before is not None:
+            await self._before()
         await self._replay()
         barrier = asyncio.create_task(self._barrier.run(), name=f"{self.name}/barrier")
         try:
@@ -296,17 +295,6 @@ class Reconciler(Generic[T]):
                 if count % REPLAY_TURN == 0:
                     await asyncio.sleep(0)
             before.clear()
-
-    async def _catch_up(self) -> None:
-        """Have warm caches show what the leader before this one did."""
-        backoff = Backoff(self._rng)
-        while True:
-            try:
-                await catch_up([cache for cache, _, _ in self._listening])
-                return
-            except ShardingError as error:
-                log.warning("Objects could not be listed; the controller waits", extra={"error": str(error)})
-                await self._clock.sleep(backoff.next())
 
     def _feed(self, predicate: Predicate) -> Feed:
         def add(request: Request, priority: Priority) -> None:

@@ -20,9 +20,12 @@ from enum import Enum
 from random import Random
 from typing import Any, Final
 
+from shardsdk.errors import ShardingError
 from shardsdk.kube.api import Api, Fence
+from shardsdk.kube.backoff import Backoff
 from shardsdk.kube.clock import Clock
 from shardsdk.protocol.objects import GroupResource
+from shardsdk.runtime.barrier import catch_up
 from shardsdk.runtime.caches import Caches
 from shardsdk.runtime.context import Context
 from shardsdk.runtime.controller import Outcome
@@ -82,6 +85,9 @@ class Workload:
         self._caches = caches
         self._shared = shared
         self._catches_up = catches_up
+        looked_at = [source for spec in work.specs for source in spec.resources] if catches_up else []
+        self._warm = list(dict.fromkeys(caches.of(source) for source in looked_at))
+        self._caught_up = asyncio.Event()
         self._clock = clock
         self._rng = rng
         self._metrics = metrics
@@ -101,6 +107,8 @@ class Workload:
             *(asyncio.create_task(drains.run(), name="drains") for drains in self._drains()),
             asyncio.create_task(self._recorder.run(), name="events"),
         ]
+        if self._catches_up:
+            background.append(asyncio.create_task(self._catch_up(), name="catching up"))
         if self._caches is not self._shared:
             background.append(asyncio.create_task(self._caches.run(), name="caches"))
         working = [asyncio.create_task(each.run(), name=each.name) for each in self._reconcilers]
@@ -129,6 +137,20 @@ class Workload:
             await asyncio.wait([stopping, *background])
             if self._threads:
                 self._threads.close()
+
+    async def _catch_up(self) -> None:
+        """Have warm caches show what whoever held the lease before has done, once for all controllers."""
+        for cache in self._warm:
+            await cache.wait_synced()
+        backoff = Backoff(self._rng)
+        while not self._caught_up.is_set():
+            try:
+                await catch_up(self._warm)
+                self._caught_up.set()
+            except ShardingError as error:
+                log.warning("Objects could not be listed; the controller waits", extra={"error": str(error)})
+                await self._clock.sleep(backoff.next())
+        await asyncio.Event().wait()
 
     async def _run_task(self, task: TaskSpec) -> None:
         """A task that has returned is done; one that raised ends the process."""
@@ -180,7 +202,7 @@ class Workload:
             timeout_seconds=spec.timeout_seconds,
             rate_limit=spec.rate_limit,
             max_writes=spec.max_writes,
-            catches_up=self._catches_up,
+            before=self._caught_up.wait if self._catches_up else None,
             clock=self._clock,
             rng=self._rng,
             metrics=self._metrics,

@@ -73,6 +73,22 @@ async def test_one_replica_leads_and_the_next_takes_over_with_warm_caches(clock:
 
 
 @in_virtual_time
+async def test_controllers_of_a_new_leader_share_one_list_of_each_resource(clock: VirtualClock) -> None:
+    cluster = Cluster(clock)
+    cluster.secret("a")
+    replica = cluster.replica()
+    manager = elected(replica).add(Controller.for_(SECRETS).options(name="second").reconcile(replica.note))
+    manager.add(Controller.for_(CONFIGMAPS).on_leader().reconcile(replica.note))
+    process = replica.start(manager)
+    await clock.sleep(5)
+    assert replica.reconciled == ["a", "a"]
+    lists = [resource for api in replica.apis for resource in api.lists]
+    assert sorted(lists) == ["configmaps", "configmaps", "secrets", "secrets"], "one for the cache, one to catch up"
+    manager.stopping.set()
+    assert await process is ExitCode.OK
+
+
+@in_virtual_time
 async def test_a_replica_that_cannot_read_does_not_stand_for_election(clock: VirtualClock) -> None:
     cluster = Cluster(clock)
     cluster.secret("a")
