@@ -11,7 +11,9 @@ Guarantees:
   (tests/unit/test_shardlease.py, tests/integration/test_shardlease.py).
 - Renewals go on while the body blocks its event loop, because they have a thread,
   a loop and a connection of their own (tests/integration/test_shardlease.py).
-- The lease is given up only once the body has ended and its writes are settled.
+- The lease is given up only once the body has ended and its writes are settled,
+  and not at all once it is lost: it runs out, unless the next process of its name
+  takes it up (tests/unit/test_shardlease.py).
 
 Does not guarantee: that a body stops which swallows its cancellation or blocks
 its loop.  Its writes through `lease.client()` are refused all the same, and
