@@ -172,8 +172,10 @@ def _build(buildah: _Buildah, base: str, target: str, name: str, tell: Say) -> I
 def _trust(environment: Mapping[str, str]) -> list[str]:
     """Arguments by which pip in the build goes where the machine's pip goes, and trusts whom that trusts."""
     arguments = []
-    for setting in ("index-url", "extra-index-url", "find-links", "cert"):
+    for setting in ("index-url", "find-links", "cert"):
         value = _pip_setting(setting, environment)
+        if setting == "cert":
+            value = value or environment.get("REQUESTS_CA_BUNDLE") or environment.get("SSL_CERT_FILE") or ""
         if not value:
             continue
         inside = value
