@@ -70,7 +70,7 @@ async def test_text_has_a_line_and_a_remedy_for_each(plugin: Plugin, ring: Ring)
     assert lines[0] == "Sharder"
     assert lines[1].startswith("  ✗ sharder       there is no lease sharding-system/nobody")
     assert lines[2].strip().startswith("→ start the sharder")
-    assert lines[-1] == "1 problem"
+    assert lines[-1].startswith("1 problem")
 
 
 async def test_a_webhook_that_does_not_answer_is_found_by_calling_it(plugin: Plugin, stage: Stage, ring: Ring) -> None:
