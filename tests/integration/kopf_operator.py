@@ -2,7 +2,8 @@
 
     python -m tests.integration.kopf_operator RING SHARD CHRONICLE [GATE]
 
-A Secret named `busy…` keeps its handler busy until the file GATE exists.
+A Secret named `busy…` keeps its handler busy until the file GATE exists, one
+named `stuck…` its timer for good.
 """
 
 from __future__ import annotations
@@ -75,6 +76,8 @@ def tick(name: str, namespace: str | None, **_: Any) -> None:
     with noted(name):
         shard.call(shard.api.find(SECRETS, name, namespace))
         time.sleep(0.05)
+        while name.startswith("stuck"):
+            time.sleep(1)
 
 
 @kopf.daemon("secrets")

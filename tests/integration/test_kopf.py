@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import signal
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,8 @@ from tests.integration.world import Ring
 CONFIGMAPS = "v1/configmaps"
 LEASES = "coordination.k8s.io/v1/leases"
 FINALIZER = "example.com/kopf"
+#: What the sharder does with a lease that has run out.
+TAKEN = {"spec": {"holderIdentity": "shardlease-controller", "leaseDurationSeconds": 60}}
 
 
 class Operators:
@@ -128,8 +132,7 @@ async def test_a_lost_lease_ends_the_operator_without_a_further_write(stage: Sta
         one = await operators.start("one")
         await ring.create(name="busy", labels={shard: "one"})
         await until(lambda: operators.work_of("busy", "one") > 1)
-        taken = {"spec": {"holderIdentity": "shardlease-controller", "leaseDurationSeconds": 60}}
-        await stage.admin.patch(LEASES, "one", taken, stage.namespace)
+        await stage.admin.patch(LEASES, "one", TAKEN, stage.namespace)
         assert await one.exit_code() == ExitCode.LEASE_LOST
         operators.gate.touch()
         assert await stage.admin.find(CONFIGMAPS, "busy-one", stage.namespace) is None
@@ -138,6 +141,45 @@ async def test_a_lost_lease_ends_the_operator_without_a_further_write(stage: Sta
         again = await operators.start("one")
         await again.until_it_says("held by shardlease-controller")
         assert await again.stop() == ExitCode.OK
+
+
+@pytest.mark.timeout(300)
+async def test_an_operator_that_slept_longer_than_its_lease_writes_nothing_when_it_wakes(
+    stage: Stage, tmp_path: Path
+) -> None:
+    ring = await stage.ring()
+    shard, _ = ring.labels
+    async with programs_on(stage, tmp_path) as programs:
+        operators = Operators(programs, ring)
+        one = await operators.start("one")
+        await ring.create(name="busy", labels={shard: "one"})
+        await until(lambda: operators.work_of("busy", "one") > 2)
+        one.send(signal.SIGSTOP)
+        await stage.admin.patch(LEASES, "one", TAKEN, stage.namespace)
+        before = await stage.admin.get("v1/secrets", "busy", stage.namespace)
+        await asyncio.sleep(5.5)  # longer than its lease
+        operators.gate.touch()
+        one.send(signal.SIGCONT)
+        assert await one.exit_code() == ExitCode.LEASE_LOST
+        assert await stage.admin.find(CONFIGMAPS, "busy-one", stage.namespace) is None
+        after = await stage.admin.get("v1/secrets", "busy", stage.namespace)
+        assert after["metadata"]["resourceVersion"] == before["metadata"]["resourceVersion"], "kopf itself wrote"
+
+
+@pytest.mark.timeout(300)
+async def test_a_handler_that_never_returns_does_not_keep_the_process_past_its_lease(
+    stage: Stage, tmp_path: Path
+) -> None:
+    ring = await stage.ring()
+    shard, _ = ring.labels
+    async with programs_on(stage, tmp_path) as programs:
+        operators = Operators(programs, ring)
+        one = await operators.start("one")
+        await ring.create(name="stuck", labels={shard: "one"})
+        await until(lambda: operators.work_of("stuck", "one") > 2)
+        await stage.admin.patch(LEASES, "one", TAKEN, stage.namespace)
+        assert await one.exit_code() == ExitCode.LEASE_LOST
+        assert "handlers still run" in one.log.read_text()
 
 
 async def test_a_handler_for_what_the_ring_does_not_share_is_refused_at_the_start(stage: Stage, tmp_path: Path) -> None:
