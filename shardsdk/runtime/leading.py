@@ -80,7 +80,7 @@ class Candidate:
             raise ConfigurationError("the election has no name; it is the name of its Lease: pass Election(name)")
         self.election = election
         self.leads: bool = False
-        self.namespace = _choose_namespace(election, source)
+        self.namespace: str = _choose_namespace(election, source)
         self._clock = clock
         self._rng = rng
         self._threaded = threaded
