@@ -151,6 +151,42 @@ async def test_a_change_of_a_child_wakes_its_owner(clock: VirtualClock) -> None:
 
 
 @in_virtual_time
+async def test_a_change_overtakes_what_a_list_brought_be_it_the_first_or_a_later_one(clock: VirtualClock) -> None:
+    rig = Rig(clock)
+    names = [f"secret-{number}" for number in range(5)]
+    overtaking = ["secret-0", "secret-4", "secret-1", "secret-2", "secret-3"]
+
+    async def slow(context: Ctx) -> None:
+        await clock.sleep(10)
+
+    def change(name: str, value: str) -> None:
+        rig.server.patch(SECRETS, name, "default", {"data": {"k": value}})
+
+    for name in names:
+        rig.secret(name)
+        rig.child(name, f"of-{name}")
+    async with rig.shard(slow, concurrency=1):
+        await clock.sleep(5)
+        assert rig.reconciled == ["secret-0"]
+        change("secret-4", "fresh")
+        await clock.sleep(100)
+        assert rig.reconciled == overtaking
+
+        rig.reconciled.clear()
+        rig.api.fault = Fault.REFUSED
+        await clock.sleep(1)
+        for name in names:
+            change(name, "missed")
+        rig.server.compacted = rig.server.version  # the watch cannot go on: all is listed anew
+        rig.api.fault = Fault.NONE
+        while not rig.reconciled:
+            await clock.sleep(1)
+        change("secret-4", "fresh again")
+        await clock.sleep(100)
+        assert rig.reconciled == overtaking
+
+
+@in_virtual_time
 async def test_what_the_reconcile_gets_is_its_own_copy(clock: VirtualClock) -> None:
     rig = Rig(clock)
 

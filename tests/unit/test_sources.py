@@ -21,7 +21,7 @@ from shardsdk.runtime.sources import MAX_PUSHED, Every, Feed, RequestSource, Tri
 from shardsdk.runtime.spec import ControllerSpec
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
 from tests.shard_rig import CONFIGMAPS, SECRETS
-from tests.unsharded_rig import Cluster, Replica, shard_of_ring
+from tests.unsharded_rig import ELECTION, Cluster, Ctx, Replica, shard_of_ring
 
 
 def named(name: str) -> Request:
@@ -138,6 +138,76 @@ async def test_a_watch_hears_only_the_changes_that_its_predicate_lets_pass(clock
     await stop(manager, process)
 
 
+# -- priorities --------------------------------------------------------------------
+
+
+class Line:
+    """Five secrets that one replica reconciles one after the other, `seconds` each."""
+
+    def __init__(self, cluster: Cluster, replica: Replica, seconds: float) -> None:
+        self.cluster, self.replica, self.seconds = cluster, replica, seconds
+        self.names = ["a", "b", "c", "d", "e"]
+        #: The order in which they are reconciled if the last one changes while the first is.
+        self.overtaken = ["a", "e", "b", "c", "d"]
+        for name in self.names:
+            cluster.secret(name)
+
+    async def reconcile(self, context: Ctx) -> None:
+        await self.replica.note(context)
+        await self.cluster.clock.sleep(self.seconds)
+
+    async def begun(self) -> None:
+        while not self.replica.reconciled:
+            await self.cluster.clock.sleep(0.1)
+
+    def change_the_last(self) -> None:
+        self.cluster.server.patch(SECRETS, "e", "default", {"data": {"key": "fresh"}})
+
+
+@pytest.mark.parametrize("brings", ["objects", "children", "watched objects"])
+@in_virtual_time
+async def test_a_change_overtakes_what_first_lists_bring(clock: VirtualClock, brings: str) -> None:
+    cluster = Cluster(clock)
+    line = Line(cluster, cluster.replica(), seconds=10)
+    spec = Controller.for_(SECRETS).reconcile(line.reconcile)
+    for name in line.names:
+        if brings == "watched objects":
+            refer(cluster, name, name)
+        elif brings == "children":
+            uid = cluster.server.get(SECRETS, name, "default")["metadata"]["uid"]
+            owner = {"apiVersion": "v1", "kind": "Secret", "name": name, "uid": uid, "controller": True}
+            metadata = {"name": name, "namespace": "default", "ownerReferences": [owner]}
+            cluster.server.create(CONFIGMAPS, {"metadata": metadata})
+    if brings == "watched objects":
+        spec = spec.watches(CONFIGMAPS, wanted_by)
+    elif brings == "children":
+        spec = spec.owns(CONFIGMAPS)
+    process = line.replica.start(manager := Manager().add(spec))
+    await line.begun()
+    await clock.sleep(1)
+    line.change_the_last()
+    await clock.sleep(100)
+    assert line.replica.reconciled == line.overtaken
+    await stop(manager, process)
+
+
+@in_virtual_time
+async def test_a_change_overtakes_what_the_caches_of_a_new_leader_hold_already(clock: VirtualClock) -> None:
+    cluster = Cluster(clock)
+    before, line = cluster.replica(), Line(cluster, cluster.replica(), seconds=10)
+    led = before.start(leader := Manager(election=ELECTION).add(Controller.for_(SECRETS).reconcile(before.note)))
+    await clock.sleep(5)
+    manager = Manager(election=ELECTION).add(Controller.for_(SECRETS).reconcile(line.reconcile))
+    process = line.replica.start(manager)
+    await clock.sleep(5)
+    await stop(leader, led)
+    await line.begun()
+    line.change_the_last()
+    await clock.sleep(100)
+    assert line.replica.reconciled == line.overtaken
+    await stop(manager, process)
+
+
 # -- timers ------------------------------------------------------------------------
 
 
@@ -164,6 +234,23 @@ async def test_a_timer_may_say_itself_what_to_reconcile(clock: VirtualClock) -> 
     process = replica.start(manager := Manager().add(Controller.for_(SECRETS).source(every).reconcile(replica.note)))
     await clock.sleep(65)
     assert replica.reconciled == ["a", "b", "b"]
+    await stop(manager, process)
+
+
+@in_virtual_time
+async def test_a_change_overtakes_what_a_timer_asks_for(clock: VirtualClock) -> None:
+    cluster = Cluster(clock)
+    line = Line(cluster, cluster.replica(), seconds=0)
+    spec = Controller.for_(SECRETS).source(Every(60)).reconcile(line.reconcile)
+    process = line.replica.start(manager := Manager().add(spec))
+    await clock.sleep(30)
+    assert line.replica.reconciled == line.names
+    line.replica.reconciled.clear()
+    line.seconds = 5
+    await line.begun()
+    line.change_the_last()
+    await clock.sleep(20)
+    assert line.replica.reconciled == line.overtaken
     await stop(manager, process)
 
 
