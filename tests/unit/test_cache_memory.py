@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from bench.caching import DATA_BYTES, model_of
+from bench.caching import DATA_BYTES, MODELS, model_of
 from shardsdk.kube.answers import Target
 from shardsdk.kube.api import PARTIAL, WatchEvent
 from shardsdk.kube.decoding import INITIAL_EVENTS_END, codec_of
@@ -69,7 +69,7 @@ def thing(number: int) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"key": "x" * DATA_BYTES}}
 
 
-@pytest.mark.parametrize("name", ["metadata", "struct", "dict"])
+@pytest.mark.parametrize("name", MODELS)
 @in_virtual_time
 async def test_ten_thousand_objects_fit_into_the_documented_memory(clock: VirtualClock, name: str) -> None:
     model = model_of(name)

@@ -25,7 +25,8 @@ async def settings_of(shard: KopfShard, registry: kopf.OperatorRegistry, monkeyp
 
     async def spawn(*, registry: kopf.OperatorRegistry, **_: Any) -> list[asyncio.Task[Any]]:
         for handler in registry._activities.get_handlers(activity=Activity.STARTUP):
-            await handler.fn(settings=settings)  # type: ignore[misc]
+            startup: Any = handler.fn
+            await startup(settings=settings)
         return []
 
     async def run(*_: Any, **__: Any) -> None:
@@ -59,7 +60,7 @@ async def test_kopf_watches_only_this_shards_objects_of_what_the_ring_shares(mon
 async def test_selectors_of_the_operators_own_are_kept_beside_it(monkeypatch: pytest.MonkeyPatch) -> None:
     registry = kopf.OperatorRegistry()
 
-    @kopf.on.startup(registry=registry)  # type: ignore[arg-type]
+    @kopf.on.startup(registry=registry)
     async def configure(settings: kopf.OperatorSettings, **_: Any) -> None:
         settings.watching.label_selectors["secrets"] = "team=ours"
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
+import socket
 from itertools import pairwise
 
 import pytest
@@ -358,6 +360,10 @@ async def test_identities_are_unique_and_never_empty(clock: VirtualClock) -> Non
     first = world.elector(LeaseApi(world.store), None, rng=random.Random(1))
     second = world.elector(LeaseApi(world.store), None, rng=random.Random(2))
     assert first.identity != second.identity
+    for each in (first, second):
+        assert re.fullmatch(
+            rf"{re.escape(socket.gethostname())}_[0-9a-f]{{8}}(-[0-9a-f]{{4}}){{3}}-[0-9a-f]{{12}}", each.identity
+        )
     with pytest.raises(ConfigurationError, match="empty"):
         world.elector(LeaseApi(world.store), "")
 

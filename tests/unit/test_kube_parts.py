@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import subprocess
 import sys
 from datetime import UTC
@@ -10,6 +11,7 @@ from datetime import UTC
 import pytest
 
 from shardsdk import errors
+from shardsdk.errors import Retry
 from shardsdk.kube import selectors
 from shardsdk.kube.answers import MESSAGE_MAX_CHARACTERS, Refusal, Target, explain
 from shardsdk.kube.backoff import Backoff
@@ -148,6 +150,51 @@ def test_each_answer_has_its_leaf(status: int, reason: str, leaf: type[errors.Ap
     assert (error.status, error.reason) == (status, reason)
     assert str(error).startswith("patch deployments.apps n/d: ")
     assert "because" in str(error)
+
+
+#: What to do about each error.  Whoever changes this changes what users' loops do.
+RULES: dict[Retry, list[type[errors.ShardingError]]] = {
+    Retry.NEVER: [
+        errors.ShardingError,
+        errors.ConfigurationError,
+        errors.InvalidRingName,
+        errors.ApiError,
+        errors.BadRequest,
+        errors.NotFound,
+        errors.MethodNotAllowed,
+        errors.Invalid,
+        errors.AlreadyOwned,
+        errors.FenceClosed,
+        errors.LeaseLost,
+        errors.TerminalError,
+    ],
+    Retry.REFRESH: [errors.AlreadyExists, errors.Conflict, errors.Gone],
+    Retry.BACKOFF: [
+        errors.Unauthorized,
+        errors.Forbidden,
+        errors.TooManyRequests,
+        errors.ServerError,
+        errors.ConnectionFailed,
+        errors.StreamInterrupted,
+        errors.TooManyWrites,
+    ],
+}
+
+
+def test_each_error_carries_its_retry_rule() -> None:
+    classes_of_it = [each for each in vars(errors).values() if isinstance(each, type)]
+    defined = [each for each in classes_of_it if issubclass(each, errors.ShardingError)]
+    assert {rule: {each for each in defined if each.retry is rule} for rule in Retry} == {
+        rule: set(classes) for rule, classes in RULES.items()
+    }
+
+
+def test_the_tree_of_errors_is_drawn_as_it_is() -> None:
+    drawn = dict(re.findall(r"── (\w+) .* (NEVER|REFRESH|BACKOFF)$", errors.__doc__ or "", re.MULTILINE))
+    roots = {errors.ShardingError, errors.ApiError}
+    assert drawn == {
+        each.__name__: rule.name for rule, classes in RULES.items() for each in classes if each not in roots
+    }
 
 
 def test_an_answer_that_is_no_status_is_quoted_and_cut() -> None:

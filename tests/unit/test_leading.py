@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
 
 from shardsdk.core.timings import LeaseTimings
-from shardsdk.errors import LeaseLost
+from shardsdk.errors import ConfigurationError, LeaseLost
 from shardsdk.kube.clock import SystemClock
 from shardsdk.protocol.objects import LEASES
 from shardsdk.runtime.events import EVENTS
@@ -19,6 +20,7 @@ from shardsdk.runtime.leading import Candidate, Election
 from shardsdk.testing.memory import MemoryServer
 from shardsdk.testing.memoryapi import MemoryApi
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
+from tests.kube_configs import in_cluster, load, service_account
 
 WAIT_SECONDS = 60.0
 
@@ -86,3 +88,22 @@ async def test_an_election_tells_what_becomes_of_it(clock: VirtualClock) -> None
     assert server.get(LEASES, "told", "default")["spec"].get("holderIdentity") in (None, "")
     messages = sorted(event["message"] for event in server.select(EVENTS))
     assert messages == ["me became leader", "me stopped leading"]
+
+
+async def test_the_namespace_is_that_of_the_pods_service_account_unless_somebody_says_otherwise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    access = await load(tmp_path, environ=in_cluster(service_account(tmp_path / "account")))
+
+    def namespace(election: Election, source: object = access) -> str:
+        return Candidate(
+            election, source, clock=SystemClock(), rng=Random(1), threaded=False, die=lambda: None
+        ).namespace
+
+    monkeypatch.delenv("POD_NAMESPACE", raising=False)
+    assert namespace(Election("mine")) == "pods-namespace"
+    with pytest.raises(ConfigurationError, match="POD_NAMESPACE"):
+        namespace(Election("mine"), None)
+    monkeypatch.setenv("POD_NAMESPACE", "team")
+    assert namespace(Election("mine")) == "team"
+    assert namespace(Election("mine", "given")) == "given"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +14,7 @@ from shardsdk.runtime import pod
 from shardsdk.runtime.shardlease import ShardLease
 from shardsdk.testing.leaseserver import Fault
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
+from tests.kube_configs import in_cluster, load, service_account
 from tests.lease_rig import NAMESPACE, RING, SHARD, Rig, connecting, lose
 
 
@@ -317,6 +319,17 @@ def test_defaults_come_from_the_pod(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pod, "hostname", lambda: "web-0")
     lease = ShardLease(lambda: None, RING)  # type: ignore[arg-type, return-value]
     assert (lease.name, lease.namespace, lease.instance) == ("web-0", "team", "uid-7")
+
+
+async def test_the_namespace_is_that_of_the_pods_service_account_unless_somebody_says_otherwise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    access = await load(tmp_path, environ=in_cluster(service_account(tmp_path / "account")))
+    monkeypatch.delenv("POD_NAMESPACE", raising=False)
+    assert ShardLease(access, RING, SHARD).namespace == "pods-namespace"
+    monkeypatch.setenv("POD_NAMESPACE", "team")
+    assert ShardLease(access, RING, SHARD).namespace == "team"
+    assert ShardLease(access, RING, SHARD, "given").namespace == "given"
 
 
 def test_a_host_whose_name_no_shard_can_have_is_said_so(monkeypatch: pytest.MonkeyPatch) -> None:
