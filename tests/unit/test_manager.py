@@ -42,11 +42,12 @@ class Stage:
 
     def __post_init__(self) -> None:
         self.api = MemoryApi(self.server, self.clock)
+        self.keeper = MemoryApi(self.server, self.clock)
 
     def world(self) -> World:
         @asynccontextmanager
         async def keeper() -> AsyncIterator[Api]:
-            yield MemoryApi(self.server, self.clock)
+            yield self.keeper
 
         @asynccontextmanager
         async def connect(lease: ShardLease) -> AsyncIterator[Api]:
@@ -232,24 +233,43 @@ async def test_a_lease_taken_away_ends_the_shard_without_a_further_write(clock: 
 @in_virtual_time
 async def test_a_shard_cut_off_from_the_api_server_ends_before_its_lease_does(clock: VirtualClock) -> None:
     stage = Stage(clock)
-    keepers: list[MemoryApi] = []
-    world = stage.world()
-
-    @asynccontextmanager
-    async def keeper() -> AsyncIterator[Api]:
-        keepers.append(MemoryApi(stage.server, clock))
-        yield keepers[0]
-
     stage.secret("mine")
-    manager = stage.manager(timings=LeaseTimings(15, 10, 2))
-    world = World(keeper, world.connect, clock, Random(1), threaded=False, serve=False, signals=False, die=world.die)
-    process = asyncio.create_task(manager.run_async(world))
+    process = stage.start(stage.manager(timings=LeaseTimings(15, 10, 2)))
     await clock.sleep(5)
-    keepers[0].fault = stage.api.fault = Fault.LOST
+    stage.keeper.fault = stage.api.fault = Fault.LOST
     cut_off = clock.monotonic()
     assert await process is ExitCode.LEASE_LOST
     assert clock.monotonic() - cut_off <= 15
     assert stage.deaths == []
+
+
+@in_virtual_time
+async def test_a_lost_lease_ends_the_feeding_before_it_cancels_what_runs(clock: VirtualClock) -> None:
+    stage = Stage(clock)
+    cancelled: list[tuple[str, bool]] = []
+
+    async def busy(context: Ctx) -> None:
+        stage.reconciled.append(context.request.name)
+        if len(stage.reconciled) == 1:
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                # It tidies up and returns, which sets its worker free; writes are still allowed, so nothing but the
+                # queue keeps that worker from the object that waits.
+                assert stage.api.fence is not None
+                cancelled.append((context.request.name, stage.api.fence.remaining() > 0))
+
+    stage.secret("first")
+    stage.secret("second")
+    process = stage.start(stage.manager(busy))
+    await clock.sleep(5)
+    assert stage.reconciled == ["first"]
+    stage.api.fault = stage.keeper.fault = Fault.LOST
+    await clock.sleep(60)
+    assert cancelled == [("first", True)]
+    assert stage.reconciled == ["first"]
+    assert stage.deaths == []
+    assert await process is ExitCode.LEASE_LOST
 
 
 @in_virtual_time
