@@ -5,7 +5,8 @@
 The leader notes itself on every Secret (annotation); with `mixed` the process is a shard as
 well, which makes a ConfigMap for each of its own.  A Secret called `block` blocks
 the leader's event loop for good; one that is pushed over HTTP (POST /push/NAME)
-is noted again.
+is noted again.  With --checks its own health check `disk` and ready check `backlog`
+fail while there is a file of that name in the folder, and say what is in it.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 
 from aiohttp import web
 
@@ -32,6 +34,7 @@ from shardsdk import (
     Trigger,
 )
 from shardsdk.kube.reflector import EventKind
+from shardsdk.runtime.health import Check
 from shardsdk.runtime.predicates import of_kind
 from shardsdk.runtime.spec import Task
 
@@ -41,6 +44,8 @@ TIMINGS = LeaseTimings(3, 2, 0.3)
 ELECTION = "leaders"
 NOTED = "test/noted-by"
 TIMES = "test/times"
+DISK = "disk"
+BACKLOG = "backlog"
 Ctx = Context[PartialObject]
 
 
@@ -87,6 +92,11 @@ def serve_pushes(trigger: Trigger, namespace: str, port: int) -> Task:
     return serve
 
 
+def complain(file: Path) -> Check:
+    """A check of the user's."""
+    return lambda: file.read_text() if file.exists() else None
+
+
 def main() -> None:
     """Be a replica."""
     parser = argparse.ArgumentParser()
@@ -94,6 +104,7 @@ def main() -> None:
     for option in ("ring", "name", "namespace", "kubeconfig", "address"):
         parser.add_argument(f"--{option}", required=True)
     parser.add_argument("--push-port", type=int, default=0)
+    parser.add_argument("--checks", type=Path)
     options = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     manager = Manager(
@@ -115,6 +126,9 @@ def main() -> None:
     if options.push_port:
         task = serve_pushes(trigger, options.namespace, options.push_port)
         manager.run_task(task, scope=Scope.EVERYWHERE)
+    if options.checks:
+        manager.add_health_check(DISK, complain(options.checks / DISK))
+        manager.add_ready_check(BACKLOG, complain(options.checks / BACKLOG))
     manager.run()
 
 

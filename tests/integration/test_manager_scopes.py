@@ -16,7 +16,7 @@ import pytest_asyncio
 from localcluster import AdminClient, ControlPlane
 from localcluster.ports import reserve_port
 from shardsdk.runtime.process import ExitCode
-from tests.integration.scoped_manager import ELECTION, NOTED, TIMES
+from tests.integration.scoped_manager import BACKLOG, DISK, ELECTION, NOTED, TIMES
 from tests.integration.shard_stage import (
     CONFIGMAPS,
     LEASES,
@@ -28,6 +28,8 @@ from tests.integration.shard_stage import (
     set_shard_stage,
 )
 
+BINDINGS = "rbac.authorization.k8s.io/v1/clusterrolebindings"
+REVIEWS = "authorization.k8s.io/v1/subjectaccessreviews"
 LEADS = f'leader_election_master_status{{name="{ELECTION}"}} 1.0'
 FOLLOWS = f'leader_election_master_status{{name="{ELECTION}"}} 0.0'
 
@@ -174,6 +176,59 @@ async def test_a_users_http_server_pushes_requests(stage: Stage) -> None:
     await until_noted(stage, "a", "one", times=2)
     first.send(signal.SIGTERM)
     assert await first.exit_code() == ExitCode.OK
+
+
+async def until_objects_may_be_seen(stage: Stage, allowed: bool) -> None:
+    """Wait until the API server knows whether the shards may list objects."""
+    user = f"system:serviceaccount:{stage.namespace}:{stage.namespace}-shard"
+    review = {"spec": {"user": user, "resourceAttributes": {"verb": "list", "version": "v1", "resource": "secrets"}}}
+    async with asyncio.timeout(30):
+        while (await stage.admin.create(REVIEWS, review))["status"]["allowed"] is not allowed:
+            await asyncio.sleep(0.02)
+
+
+async def test_readyz_names_the_lease_and_the_caches_while_they_are_missing(stage: Stage) -> None:
+    held = {"holderIdentity": "somebody", "leaseDurationSeconds": 3600}
+    await stage.admin.create(LEASES, {"metadata": {"name": "one"}, "spec": held}, stage.namespace)
+    first = await start(stage, "one", "mixed")
+    await first.until("/readyz", "[-]lease failed: waits for the lease", status=500)
+    await first.until("/readyz", "[-]caches failed: not started", status=500)
+
+    rights = await stage.admin.get(BINDINGS, f"{stage.namespace}-shard")
+    await stage.admin.delete(BINDINGS, f"{stage.namespace}-shard")
+    await until_objects_may_be_seen(stage, False)
+    released = {"holderIdentity": "", "leaseDurationSeconds": 1}
+    await stage.admin.patch(LEASES, "one", {"spec": released}, stage.namespace)
+    await first.until("/readyz/lease", "ok")
+    await first.until("/readyz", "forbidden", status=500)
+    status, page = await first.ask("/readyz")
+    assert status == 500
+    lease, caches, *others = page.splitlines()
+    assert lease == "[+]lease ok"
+    assert caches.startswith("[-]caches failed: ")
+    assert others == ["[+]stopping ok", "readyz check failed"]
+    assert await first.ask("/healthz") == (200, "ok")
+
+    kept = {"metadata": {"name": rights["metadata"]["name"]}, **{key: rights[key] for key in ("roleRef", "subjects")}}
+    await stage.admin.create(BINDINGS, kept)
+    await first.until_ready()
+    assert await first.ask("/readyz/caches") == (200, "ok")
+    first.send(signal.SIGTERM)
+    assert await first.exit_code() == ExitCode.OK
+
+
+async def test_a_users_own_checks_are_asked_as_well(stage: Stage, tmp_path: Path) -> None:
+    first = await start(stage, "one", "elected", "--checks", str(tmp_path))
+    await first.until_ready()
+    for asked, other, name in (("/readyz", "/healthz", BACKLOG), ("/healthz", "/readyz", DISK)):
+        await first.until(f"{asked}?verbose", f"[+]{name} ok")
+        (tmp_path / name).write_text("too full")
+        await first.until(asked, f"[-]{name} failed: too full", status=500)
+        assert (await first.ask(f"{asked}/{name}"))[0] == 500
+        assert await first.ask(other) == (200, "ok")
+        (tmp_path / name).unlink()
+        await first.until(asked, "ok")
+        assert await first.ask(f"{asked}/{name}") == (200, "ok")
 
 
 @pytest.mark.parametrize(
