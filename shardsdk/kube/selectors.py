@@ -15,7 +15,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Selector:
-    """What a list or watch selects; an empty string selects everything."""
+    """What a list or watch selects; an empty string selects everything.
+
+    >>> print(Selector(labels=equals("team", "a"), fields=equals("metadata.name", "b")))
+    team=a and metadata.name=b
+    """
 
     labels: str = ""
     fields: str = ""
@@ -25,27 +29,47 @@ class Selector:
 
 
 def join(*terms: str) -> str:
-    """All of `terms` must hold; empty ones are left out."""
+    """All of `terms` must hold; empty ones are left out.
+
+    >>> join(exists("team"), "", equals("tier", "web"))
+    'team,tier=web'
+    """
     return ",".join(term for term in terms if term)
 
 
 def exists(key: str) -> str:
-    """The object carries `key`, whatever its value."""
+    """The object carries `key`, whatever its value.
+
+    >>> exists("team")
+    'team'
+    """
     return key
 
 
 def absent(key: str) -> str:
-    """The object does not carry `key`."""
+    """The object does not carry `key`.
+
+    >>> absent("team")
+    '!team'
+    """
     return f"!{key}"
 
 
 def equals(key: str, value: str) -> str:
-    """`key` has exactly this value (labels and fields)."""
+    """`key` has exactly this value (labels and fields).
+
+    >>> equals("metadata.name", "home")
+    'metadata.name=home'
+    """
     return f"{key}={value}"
 
 
 def differs(key: str, value: str) -> str:
-    """`key` has another value; objects without the label match too (labels and fields)."""
+    """`key` has another value; objects without the label match too (labels and fields).
+
+    >>> differs("metadata.namespace", "kube-system")
+    'metadata.namespace!=kube-system'
+    """
     return f"{key}!={value}"
 
 
@@ -53,6 +77,9 @@ def within(key: str, values: Iterable[str]) -> str:
     """`key` has one of `values`.
 
     Raises: ValueError for no values at all, which the API server would refuse.
+
+    >>> within("tier", {"web", "api"})
+    'tier in (api,web)'
     """
     return f"{key} in ({_listed(values)})"
 
@@ -61,6 +88,9 @@ def not_in(key: str, values: Iterable[str]) -> str:
     """`key` has none of `values`; objects without the key match too, so join with `exists` if they must not.
 
     Raises: ValueError for no values at all, which the API server would refuse.
+
+    >>> join(exists("tier"), not_in("tier", ["web"]))
+    'tier,tier notin (web)'
     """
     return f"{key} notin ({_listed(values)})"
 

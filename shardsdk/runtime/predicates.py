@@ -23,12 +23,22 @@ Predicate = Callable[[Delta[Any]], bool]
 
 
 def always(delta: Delta[Any]) -> bool:
-    """Every change."""
+    """Every change.
+
+    >>> from shardsdk import Delta, EventKind, ObjectMeta, PartialObject
+    >>> always(Delta(EventKind.ADDED, PartialObject(ObjectMeta()), None, initial=True))
+    True
+    """
     return True
 
 
 def never(delta: Delta[Any]) -> bool:
-    """No change."""
+    """No change; of use in `per_kind`.
+
+    >>> from shardsdk import Delta, EventKind, ObjectMeta, PartialObject
+    >>> never(Delta(EventKind.DELETED, PartialObject(ObjectMeta()), None, initial=False))
+    False
+    """
     return False
 
 
@@ -37,6 +47,12 @@ def generation_changed(delta: Delta[Any]) -> bool:
 
     Changes of status, labels and annotations alone do not pass; for resources
     without a generation (Secrets, ConfigMaps) every change passes.
+
+    >>> from shardsdk import Delta, EventKind, ObjectMeta, PartialObject
+    >>> before = PartialObject(ObjectMeta(generation=1))
+    >>> after = PartialObject(ObjectMeta(generation=1, labels={"team": "a"}))
+    >>> generation_changed(Delta(EventKind.MODIFIED, after, before, initial=False))
+    False
     """
     if delta.kind is not EventKind.MODIFIED or delta.old is None:
         return True
@@ -47,21 +63,39 @@ def generation_changed(delta: Delta[Any]) -> bool:
 
 
 def labels_changed(delta: Delta[Any]) -> bool:
-    """The labels changed (arrivals and deletions pass)."""
+    """The labels changed (arrivals and deletions pass).
+
+    >>> from shardsdk import Delta, EventKind, ObjectMeta, PartialObject
+    >>> before, after = PartialObject(ObjectMeta()), PartialObject(ObjectMeta(labels={"team": "a"}))
+    >>> labels_changed(Delta(EventKind.MODIFIED, after, before, initial=False))
+    True
+    """
     if delta.kind is not EventKind.MODIFIED or delta.old is None:
         return True
     return (metadata_of(delta.old).labels or {}) != (metadata_of(delta.object).labels or {})
 
 
 def annotations_changed(delta: Delta[Any]) -> bool:
-    """The annotations changed (arrivals and deletions pass)."""
+    """The annotations changed (arrivals and deletions pass).
+
+    >>> from shardsdk import Delta, EventKind, ObjectMeta, PartialObject
+    >>> before, after = PartialObject(ObjectMeta()), PartialObject(ObjectMeta(labels={"team": "a"}))
+    >>> annotations_changed(Delta(EventKind.MODIFIED, after, before, initial=False))
+    False
+    """
     if delta.kind is not EventKind.MODIFIED or delta.old is None:
         return True
     return (metadata_of(delta.old).annotations or {}) != (metadata_of(delta.object).annotations or {})
 
 
 def of_kind(*kinds: EventKind) -> Predicate:
-    """Only these kinds of change."""
+    """Only these kinds of change.
+
+    >>> from shardsdk import Delta, EventKind, ObjectMeta, PartialObject
+    >>> arrives = Delta(EventKind.ADDED, PartialObject(ObjectMeta()), None, initial=False)
+    >>> of_kind(EventKind.ADDED, EventKind.MODIFIED)(arrives), of_kind(EventKind.DELETED)(arrives)
+    (True, False)
+    """
     return lambda delta: delta.kind in kinds
 
 
@@ -76,7 +110,10 @@ def per_kind(
 
     `generic` is asked about requests that come from a timer or a trigger.
 
+    >>> from shardsdk import Delta, EventKind, ObjectMeta, PartialObject
     >>> only_spec_and_arrivals = per_kind(modified=generation_changed, deleted=never)
+    >>> only_spec_and_arrivals(Delta(EventKind.DELETED, PartialObject(ObjectMeta()), None, initial=False))
+    False
     """
     chosen = {
         EventKind.ADDED: added,
@@ -88,15 +125,33 @@ def per_kind(
 
 
 def all_of(*predicates: Predicate) -> Predicate:
-    """Every one of `predicates` passes."""
+    """Every one of `predicates` passes.
+
+    >>> from shardsdk import Delta, EventKind, ObjectMeta, PartialObject
+    >>> arrives = Delta(EventKind.ADDED, PartialObject(ObjectMeta()), None, initial=False)
+    >>> all_of(labels_changed, of_kind(EventKind.MODIFIED))(arrives)
+    False
+    """
     return lambda delta: all(predicate(delta) for predicate in predicates)
 
 
 def any_of(*predicates: Predicate) -> Predicate:
-    """At least one of `predicates` passes."""
+    """At least one of `predicates` passes.
+
+    >>> from shardsdk import Delta, EventKind, ObjectMeta, PartialObject
+    >>> arrives = Delta(EventKind.ADDED, PartialObject(ObjectMeta()), None, initial=False)
+    >>> any_of(labels_changed, of_kind(EventKind.MODIFIED))(arrives)
+    True
+    """
     return lambda delta: any(predicate(delta) for predicate in predicates)
 
 
 def negate(predicate: Predicate) -> Predicate:
-    """`predicate` does not pass."""
+    """`predicate` does not pass.
+
+    >>> from shardsdk import Delta, EventKind, ObjectMeta, PartialObject
+    >>> arrives = Delta(EventKind.ADDED, PartialObject(ObjectMeta()), None, initial=False)
+    >>> negate(of_kind(EventKind.ADDED))(arrives)
+    False
+    """
     return lambda delta: not predicate(delta)

@@ -14,6 +14,7 @@ import sys
 from collections.abc import AsyncIterator
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 import pytest_asyncio
@@ -110,3 +111,21 @@ def test_examples_in_docstrings_work(module: str) -> None:
     found = doctest.testmod(import_module(module), optionflags=doctest.ELLIPSIS)
     assert found.failed == 0
     assert sys.modules[module].__doc__
+
+
+@pytest.mark.parametrize("module", [shardsdk.predicates, shardsdk.selectors], ids=lambda module: str(module.__name__))
+def test_every_function_of_a_public_module_has_an_example_that_can_fail(module: ModuleType) -> None:
+    offered = [each for each in vars(module).values() if getattr(each, "__module__", "") == module.__name__]
+    names = {each.__name__ for each in offered if not each.__name__.startswith("_")}
+    shown = set()
+    for test in doctest.DocTestFinder().find(module):
+        name = test.name.rpartition(".")[2]
+        if any(each.want for each in test.examples) and any(f"{name}(" in each.source for each in test.examples):
+            shown.add(name)
+    assert len(names) > 5
+    assert names <= shown, f"without an example: {sorted(names - shown)}"
+
+
+def test_public_modules_are_those_whose_functions_need_examples() -> None:
+    modules = {name for name in shardsdk.__all__ if isinstance(getattr(shardsdk, name), ModuleType)}
+    assert modules == {"errors", "predicates", "selectors"}
