@@ -1,4 +1,4 @@
-"""The image's recipe: locked dependencies, nothing but what runs, nobody special. tests/e2e builds and runs it."""
+"""The image's recipe: locked dependencies, nothing but what runs, nobody special. tests/node builds and runs it."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The sharder run as the chart's pods run it: its rendered configuration, its ServiceAccount, its roles.
 
-Without a node there is no Service to route, so the webhook is called by URL; tests/e2e has it with real pods.
+Without a node there is no Service to route, so the webhook is called by URL; tests/node has it with real pods.
 """
 
 from __future__ import annotations

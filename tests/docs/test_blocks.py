@@ -27,7 +27,7 @@ BLOCKS = [block for page, text in PAGES.items() for block in blocks_of(page, tex
 #: Shown, not run: output, labels, usage.
 SHOWN = {"text", ""}
 #: Flags of `helm install` and `helm upgrade` that say nothing about manifests.
-NOT_OF_TEMPLATE = ("--install", "--create-namespace", "--reuse-values")
+NOT_OF_TEMPLATE = ("--install", "--create-namespace", "--reset-then-reuse-values")
 
 
 def of(language: str) -> list[Block]:

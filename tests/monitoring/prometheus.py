@@ -60,6 +60,15 @@ class Prometheus:
         """Every rule with its health and state."""
         return [rule for group in (await self._get("rules", {}))["groups"] for rule in group["rules"]]
 
+    async def evaluated_rules(self) -> list[dict[str, Any]]:
+        """The same, once each has been evaluated."""
+        async with asyncio.timeout(WAIT_SECONDS):
+            while True:
+                rules = await self.rules()
+                if all(rule["health"] != "unknown" for rule in rules):
+                    return rules
+                await asyncio.sleep(POLL_SECONDS)
+
     async def metric_names(self, job: str) -> set[str]:
         """What was scraped of a job."""
         names = await self._get("label/__name__/values", {"match[]": f'{{job="{job}"}}'})
