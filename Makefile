@@ -7,6 +7,8 @@ READY  := $(VENV)/.ready
 ARGS   ?=
 # Most tests wait for leases and servers, so they run side by side; each worker has a control plane of its own.
 WORKERS ?= 2
+# The order of the tests: the same in each run, so that what fails can be tried again; ORDER=random for another.
+ORDER ?= 3151281236
 VERSION = $(shell sed -n 's/^VERSION.*"\(.*\)"$$/\1/p' shardsdk/version.py)
 BUILDER ?= docker
 
@@ -38,8 +40,8 @@ node-deps: ## install Debian's packages for a node that runs pods (root)
 demo: $(READY) ## watch shards share, hand over and lose their objects (KEEP=1 leaves it running)
 	@$(RUN) examples.demo $(if $(KEEP),--keep)
 
-test: controlplane helm check ## set everything up, check the code and run every test (ARGS= for pytest)
-	@$(RUN) pytest -n $(WORKERS) --dist loadfile $(ARGS)
+test: controlplane helm check ## set everything up, check the code and run every test (ORDER=, ARGS= for pytest)
+	@$(RUN) pytest $(if $(filter-out random,$(ORDER)),--randomly-seed=$(ORDER)) -n $(WORKERS) --dist loadfile $(ARGS)
 
 e2e-node: $(READY) helm ## test both charts with real pods (root, after node-deps; or on KUBECONFIG= with IMAGE=)
 	@$(RUN) pytest -p no:randomly tests/node $(ARGS)

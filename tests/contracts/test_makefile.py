@@ -36,6 +36,8 @@ def test_settings_reach_the_commands() -> None:
     assert "examples.demo --keep" in run_make("--dry-run", "--always-make", "demo", "KEEP=1")
     assert "tests.simulation --seed 7 --runs 3" in run_make("--dry-run", "simulate", "SEED=7", "RUNS=3")
     assert "localcluster acquire --node" in run_make("--dry-run", "controlplane", "NODE=1")
+    assert "--randomly-seed=7 " in run_make("--dry-run", "test", "ORDER=7")
+    assert "--randomly-seed" not in run_make("--dry-run", "test", "ORDER=random")
     assert "--dist loadfile -k lease" in run_make("--dry-run", "test", "ARGS=-k lease")
 
 

@@ -100,6 +100,7 @@ class Sharder:
         self._clock = clock
         self._rng = Random(seed)
         self._plug = Plug()
+        self._closed = False
         self._closing = contextlib.AsyncExitStack()
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self.port = 0
@@ -128,7 +129,9 @@ class Sharder:
             await self.replica.registry.leases.synced.wait()
 
     async def stop(self) -> None:
-        """Stop in order: hand over, write the last Events."""
+        """Stop in order: hand over, write the last Events.  One that has been stopped stays so."""
+        if self._closed:
+            return
         await self.webhook_off()
         await self._end("replica")
         with contextlib.suppress(TimeoutError):
@@ -206,6 +209,7 @@ class Sharder:
             self.failures.append(result)
 
     async def _close(self) -> None:
+        self._closed = True
         for name in list(self._tasks):
             await self._end(name)
         await self._closing.aclose()
