@@ -101,7 +101,9 @@ class GroupMover:
 
     def submit(self, key: ItemKey, placed: Placed, meta: SeenMeta) -> None:
         """Have an owner moved that is unassigned or stranded; once at a time."""
-        if meta.uid in self._moving or self._past.is_old(meta) or self._is_held_up(meta):
+        if meta.uid in self._moving or self._is_held_up(meta):
+            return
+        if self._past.is_old(meta, self._placer.around.clock.monotonic()):
             return
         shard = meta.label(self._placer.labels.shard)
         since = self._placer.take_first_seen(key)
@@ -325,9 +327,9 @@ class GroupMover:
                 self._past.doubt(group.meta.uid)
             raise
         self._past.ended(group.meta.uid)
-        self._past.wrote(answer.metadata)
         decision = Decision.ASSIGN if group.shard is None else Decision.MOVE
         now = self._placer.around.clock.monotonic()
+        self._past.wrote(answer.metadata, now)
         self._placer.note(group.placed, decision, now - group.since)
         if group.shard is not None:
             self._placer.around.holds.moved(self._placer.name, group.shard)

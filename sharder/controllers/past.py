@@ -13,12 +13,15 @@ from __future__ import annotations
 from typing import Final, TypeVar
 
 from sharder.controllers.seen import SeenMeta
+from shardsdk.kube.api import SILENCE_SECONDS
 from shardsdk.runtime.objects import is_at_least
 
 T = TypeVar("T")
 
 #: Owners remembered at most, of each kind of memory.
 MAX_REMEMBERED: Final = 100_000
+#: A watch that shows what is older than our own write lags; one that is silent for this long is begun anew.
+MAX_LAG_SECONDS: Final = SILENCE_SECONDS + 10.0
 
 
 class Past:
@@ -27,7 +30,7 @@ class Past:
     def __init__(self) -> None:
         self._sources: dict[str, str] = {}
         self._targets: dict[str, str] = {}
-        self._written: dict[str, str] = {}
+        self._written: dict[str, tuple[str, float]] = {}
         self._doubtful: dict[str, None] = {}
 
     def drained(self, uid: str, shard: str) -> None:
@@ -55,14 +58,22 @@ class Past:
         for memory in (self._sources, self._targets):
             memory.pop(uid, None)
 
-    def wrote(self, meta: SeenMeta) -> None:
-        """Our own write gave this version to an owner."""
-        _remember(self._written, meta.uid, meta.resource_version)
+    def wrote(self, meta: SeenMeta, now: float) -> None:
+        """Our own write gave this version to an owner; `now` is monotonic."""
+        _remember(self._written, meta.uid, (meta.resource_version, now))
 
-    def is_old(self, meta: SeenMeta) -> bool:
-        """Whether we have written the owner since; a group begun by that would take children from their new shard."""
-        written = self._written.get(meta.uid)
-        return written is not None and not is_at_least(meta.resource_version, written)
+    def is_old(self, meta: SeenMeta, now: float) -> bool:
+        """Whether we have written the owner since; a group begun by that would take children from their new shard.
+
+        What stays older for long came back with a backup of etcd, perhaps: it is doubtful, so it is read first.
+        """
+        version, written_at = self._written.get(meta.uid, ("", now))
+        if not version or is_at_least(meta.resource_version, version):
+            return False
+        if now - written_at < MAX_LAG_SECONDS:
+            return True
+        self.doubt(meta.uid)
+        return False
 
     def doubt(self, uid: str) -> None:
         """Our write had no answer: nobody knows whose the owner is."""

@@ -59,6 +59,8 @@ class Placer:
         self.around = around
         self.membership = Membership()
         self.placed = tuple(Placed(subject) for subject in ring.subjects()) + retired
+        #: Whether objects leave with the ring's list that may control others.
+        self.owners_leave = any(each.subject.role is Role.MAIN for each in retired)
         self.slots = asyncio.Semaphore(around.concurrent_moves)
         #: Since when objects drain, those that have been draining longest first.
         self.drains_since: dict[ItemKey, float] = {}

@@ -277,7 +277,9 @@ class RingController:
         assert entry.obj is not None
         before = dict(placed_resources(entry.obj.status_dict))
         listed = {each.resource.group_resource: each.role is Role.CONTROLLED for each in resolved.subjects()}
-        unserved = set(entry.unserved)
+        # Also what an owner that is not served controls: its labels are needed when it is served again.
+        named = (name for main in resolved.spec.resources for name in (main.resource, *main.controlled))
+        unserved = set(named) - listed.keys()
         gone = {
             name: controlled
             for name, controlled in before.items()

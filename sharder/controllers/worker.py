@@ -22,6 +22,7 @@ from sharder.core.decisions import (
     NoKey,
     Outcome,
     OwnerUnassigned,
+    Target,
     decide,
     desire_controlled,
     desire_main,
@@ -143,7 +144,8 @@ class Worker:
         membership, shard = placer.membership, meta.label(placer.labels.shard)
         in_scope = placer.around.scope.covers(placer.ring, meta.namespace, unseen=shard is not None)
         if placed.retired and placed.subject.role is Role.CONTROLLED:
-            desired: Desired = OwnerUnassigned()
+            # Whose child it was is not known any more; owners that leave go first, by acknowledgement.
+            desired: Desired = Target(shard, by_owner=True) if shard and placer.owners_leave else OwnerUnassigned()
         elif placed.subject.role is Role.MAIN:
             desired = desire_main(placer.key_of(placed, meta), membership)
         else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from shardsdk.errors import Invalid
+from shardsdk.kube.store import Key
 from shardsdk.protocol.objects import CLUSTERRINGS
 from shardsdk.testing.memoryapi import MemoryApi
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
@@ -95,3 +96,23 @@ async def test_an_error_that_nobody_expected_stays_with_its_object(clock: Virtua
         stage.api.bewildering.clear()
         await stage.until(lambda: stage.label(OWNERS, "strange") == "one", seconds=12)
         await stage.until(lambda: stage.label(OWNERS, "family") == "one", seconds=12)
+
+
+@in_virtual_time
+async def test_an_owner_that_a_backup_brought_back_is_moved_again(clock: VirtualClock) -> None:
+    """Its version is older than the one that the leader gave it, and stays so."""
+    stage = make_stage(clock)
+    stage.create(CLUSTERRINGS, ring(), None)
+    stage.start("one")
+    async with leading(stage):
+        create_family(stage, "family", shard="gone", children=("gone",))
+        backup = {resource: stage.server.select(resource) for resource in (OWNERS, CHILDREN)}
+        await stage.until(lambda: stage.label(OWNERS, "family") == "one")
+        await stage.pass_time(10)
+        for resource, objects in backup.items():
+            for each in objects:
+                key = Key("default", each["metadata"]["name"])
+                stage.server.objects[resource.group_resource][key] = each
+        stage.start("two")
+        await stage.until(lambda: stage.label(OWNERS, "family") in ("one", "two"), seconds=180)
+        assert stage.label(CHILDREN, "family-0") == stage.label(OWNERS, "family")

@@ -12,6 +12,7 @@ from shardsdk.protocol.labels import LEASE_RING_LABEL
 from shardsdk.protocol.objects import CLUSTERRINGS, GroupResource, Resource
 from shardsdk.testing.memoryapi import MemoryApi
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
+from tests.unit.controllers.families import create_family
 from tests.unit.controllers.stage import CHILDREN, OWNERS, RING, leading, make_stage, ring, thing
 
 WEBHOOK = WebhookSettings({"url": "https://sharder.example"}, {}, lambda: None)
@@ -130,3 +131,38 @@ async def test_left_over_webhook_configurations_go_when_a_leader_begins(clock: V
         stage.create(WEBHOOK_CONFIGURATIONS, left, None)
     async with leading(stage, webhook=WEBHOOK):
         await stage.until(lambda: not stage.server.select(WEBHOOK_CONFIGURATIONS), seconds=10)
+
+
+@in_virtual_time
+async def test_children_keep_their_labels_while_their_owners_type_is_not_served(clock: VirtualClock) -> None:
+    stage = make_stage(clock)
+    stage.create(CLUSTERRINGS, ring(), None)
+    stage.start("one")
+    create_family(stage, "family", shard="one", children=("one",))
+    async with leading(stage) as replica:
+        await stage.until(lambda: stage.condition("Settled") == "True")
+        stage.api.served.remove(OWNERS)
+        replica.registry.resolve_again(RING)
+        await stage.until(lambda: stage.condition("ResourcesServed") == "False")
+        await stage.pass_time(60)
+        assert stage.label(CHILDREN, "family-0") == "one"
+        listed = stage.server.get(CLUSTERRINGS, RING, None)["status"]["placedResources"]
+        assert {each["resource"]: each["controlled"] for each in listed} == {"owners": False, "configmaps": True}
+
+
+@in_virtual_time
+async def test_an_owner_that_leaves_the_ring_is_let_go_before_its_children(clock: VirtualClock) -> None:
+    """Its shard would make them anew: it works on the owner, and sees them no longer."""
+    stage = make_stage(clock)
+    stage.create(CLUSTERRINGS, ring(), None)
+    stage.start("one")
+    create_family(stage, "family", shard="one", children=("one",))
+    async with leading(stage):
+        await stage.until(lambda: stage.condition("Settled") == "True")
+        stage.server.patch(CLUSTERRINGS, RING, None, {"spec": {"resources": []}})
+        await stage.until(lambda: stage.draining(OWNERS, "family"), seconds=10)
+        await stage.pass_time(90)
+        assert stage.label(CHILDREN, "family-0") == "one"
+        stage.acknowledge("family")
+        await stage.until(lambda: stage.label(CHILDREN, "family-0") is None, seconds=90)
+        await stage.until(lambda: not stage.server.get(CLUSTERRINGS, RING, None)["status"]["placedResources"])
