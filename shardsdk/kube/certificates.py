@@ -28,6 +28,16 @@ log: Final = logging.getLogger(__name__)
 CERTIFICATE_PERIOD_SECONDS: Final = 60.0
 
 
+def load_pair(context: ssl.SSLContext, certificate: Path, key: Path) -> None:
+    """Have new connections of `context` show this pair.
+
+    Raises: OSError when a file cannot be read, or they do not fit each other; `context` keeps what it has.
+    """
+    # A pair that does not fit would break the live context: try it elsewhere first.
+    ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_cert_chain(certificate, key)
+    context.load_cert_chain(certificate, key)
+
+
 class CertificateFiles:
     """`Credentials` that keep the client certificate of `context` current; the header is that of `others`."""
 
@@ -63,9 +73,7 @@ class CertificateFiles:
             text = self._read()
             if text == self._text:
                 return
-            # A pair that does not fit would break the live context: try it elsewhere first.
-            ssl.create_default_context().load_cert_chain(self._certificate, self._key)
-            self._context.load_cert_chain(self._certificate, self._key)
+            load_pair(self._context, self._certificate, self._key)
         except (OSError, ValueError) as error:
             log.warning("Client certificate not read, the last one is used", extra={"error": str(error)})
             return

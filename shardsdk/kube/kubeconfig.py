@@ -33,7 +33,7 @@ from kubernetes.aio.config.kube_config import (
 
 from shardsdk.errors import ConfigurationError
 from shardsdk.kube.access import DEFAULT_NAMESPACE, Access, Server, make_access
-from shardsdk.kube.certificates import CertificateFiles
+from shardsdk.kube.certificates import CertificateFiles, load_pair
 from shardsdk.kube.clock import Clock
 from shardsdk.kube.credentials import (
     PROVIDER_PERIOD_SECONDS,
@@ -181,16 +181,14 @@ class ExecPlugin:
         return Issued(header, expires)
 
     def _install(self) -> None:
-        """Check the pair in a context of its own first: a mismatched one would break the live context."""
         if self._context is None or self._pair is None:
             return
         with tempfile.TemporaryDirectory() as directory:
-            names = [os.path.join(directory, name) for name in ("client.crt", "client.key")]
-            for name, text in zip(names, self._pair, strict=True):
-                with open(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
-                    file.write(text)
-            ssl.create_default_context().load_cert_chain(*names)
-            self._context.load_cert_chain(*names)
+            certificate, key = Path(directory, "client.crt"), Path(directory, "client.key")
+            for path, text in zip((certificate, key), self._pair, strict=True):
+                path.touch(0o600, exist_ok=False)
+                path.write_text(text, encoding="utf-8")
+            load_pair(self._context, certificate, key)
 
 
 def _moment(text: object) -> datetime | None:
