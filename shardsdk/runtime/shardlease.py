@@ -43,7 +43,7 @@ from shardsdk.protocol.labels import RingLabels, parse_ring_name
 from shardsdk.runtime import pod
 from shardsdk.runtime.hold import Hold
 from shardsdk.runtime.hosts import Host, LoopHost, ThreadHost
-from shardsdk.runtime.tenure import TICK_SECONDS, Goodbye, Listener, Tenure
+from shardsdk.runtime.tenure import Goodbye, Listener, Tenure
 
 if TYPE_CHECKING:
     from shardsdk.kube.client import Client
@@ -118,8 +118,6 @@ class ShardLease:
         self.state: LeaseState = LeaseState.WAITING
         #: How it was lost; `None`: it was not.
         self.loss: Loss | None = None
-        #: When the body's loop last took a turn, on the clock's `monotonic`.
-        self.last_main_loop_beat: float = 0.0
         self._source = source
         self._clock = clock or SystemClock()
         self._threaded = threaded
@@ -136,7 +134,6 @@ class ShardLease:
         self._in_body = False
         self._body_ended = False
         self._cancelled = False
-        self._beating = False
         self._tenure = self._make_tenure(rng, fenced=fenced is True)
 
     def _make_tenure(self, rng: random.Random, *, fenced: bool) -> Tenure:
@@ -189,18 +186,11 @@ class ShardLease:
         """Await `settled()` between the body's end and the release, as for `Client.writes_settled`."""
         self._settlers.append(settled)
 
-    def main_loop_stalled_seconds(self) -> float:
-        """For how long the body's loop has not taken a turn; with `threaded` False never known, so zero."""
-        if not self._threaded or self._host is None:
-            return 0.0
-        return max(self._clock.monotonic() - self.last_main_loop_beat - TICK_SECONDS, 0.0)
-
     async def __aenter__(self) -> Self:
         if self._host is not None:
             raise RuntimeError("a ShardLease is entered once; make another one")
         self._task = asyncio.current_task()
         self._cancelling = self._task.cancelling() if self._task else 0
-        self.last_main_loop_beat = self._clock.monotonic()
         self._host = ThreadHost(f"lease-{self.name}") if self._threaded else LoopHost()
         self._host.start(self._run, self._on_end)
         try:
@@ -257,10 +247,6 @@ class ShardLease:
         self._ended.set()
         self._ready.set()
 
-    def _on_beat(self) -> None:
-        self.last_main_loop_beat = self._clock.monotonic()
-        self._beating = False
-
     async def _leave(self) -> None:
         """Wait for the body's writes, have the lease given up, wait for that; a second cancellation cuts it short."""
         assert self._host is not None
@@ -301,11 +287,7 @@ class ShardLease:
     async def _run(self) -> bool:
         try:
             async with self._connect() as api:
-                beats = asyncio.create_task(self._beat())
-                try:
-                    return await self._tenure.run(api)
-                finally:
-                    beats.cancel()
+                return await self._tenure.run(api)
         finally:
             self.fence.close()
 
@@ -315,14 +297,6 @@ class ShardLease:
 
             return Client(self._source, clock=self._clock)
         return self._source()
-
-    async def _beat(self) -> None:
-        """Knock at the body's loop; it answers when it takes a turn."""
-        while self._threaded:
-            if not self._beating:
-                self._beating = True
-                self._tell(self._on_beat)
-            await self._clock.sleep(TICK_SECONDS)
 
     def _tell_acquired(self) -> None:
         self._tell(self._on_acquired)
