@@ -18,6 +18,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, Final
 
+from sharder.arguments import add_kubeconfig, add_ring_source, add_service_account
 from shardsdk.errors import ConfigurationError, NotFound, ShardingError
 from shardsdk.kube.clock import SystemClock
 from shardsdk.protocol.labels import SHARDER_SERVICE_ACCOUNT, SYSTEM_NAMESPACE
@@ -82,7 +83,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--log-format", choices=["text", "json"], default="text", help="one line of text or one JSON object per event"
     )
-    _add_kubeconfig(parser, default=None)
+    add_kubeconfig(parser, default=None)
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     commands.add_parser("version", help="print the version")
     rbac = commands.add_parser(
@@ -90,18 +91,10 @@ def make_parser() -> argparse.ArgumentParser:
         help="print the ClusterRole and binding that a ring needs",
         description="Prints what lets the sharder place a ring's objects; pipe it to `kubectl apply -f -`.",
     )
-    source = rbac.add_mutually_exclusive_group(required=True)
-    source.add_argument("ring", nargs="?", metavar="RING", help="name of a ClusterRing in the cluster")
-    source.add_argument("-f", "--filename", metavar="FILE", help="manifest with ClusterRings; `-`: standard input")
-    rbac.add_argument(
-        "--service-account",
-        metavar="NAMESPACE/NAME",
-        type=_parse_account,
-        default=(SYSTEM_NAMESPACE, SHARDER_SERVICE_ACCOUNT),
-        help=f"the sharder's identity (default: {SYSTEM_NAMESPACE}/{SHARDER_SERVICE_ACCOUNT})",
-    )
+    add_ring_source(rbac)
+    add_service_account(rbac)
     # A subcommand's own default would overwrite what stood before it.
-    _add_kubeconfig(rbac, default=argparse.SUPPRESS)
+    add_kubeconfig(rbac, default=argparse.SUPPRESS)
     _add_installer(commands)
     return parser
 
@@ -127,19 +120,7 @@ def _add_installer(commands: argparse._SubParsersAction[argparse.ArgumentParser]
     )
     uninstall.add_argument("--crds", action="store_true", help="also the CustomResourceDefinitions, with every ring")
     for command in (crds, uninstall):
-        _add_kubeconfig(command, default=argparse.SUPPRESS)
-
-
-def _parse_account(text: str) -> tuple[str, str]:
-    namespace, _, name = text.partition("/")
-    if not namespace or not name or "/" in name:
-        raise argparse.ArgumentTypeError(f"{text!r} is not NAMESPACE/NAME, as in {SYSTEM_NAMESPACE}/sharder")
-    return namespace, name
-
-
-def _add_kubeconfig(parser: argparse.ArgumentParser, default: str | None) -> None:
-    where = "default: $KUBECONFIG, the pod's ServiceAccount, ~/.kube/config"
-    parser.add_argument("--kubeconfig", metavar="FILE", default=default, help=f"how to reach the API server ({where})")
+        add_kubeconfig(command, default=argparse.SUPPRESS)
 
 
 # -- the service -----------------------------------------------------------
@@ -183,7 +164,7 @@ def _print_roles(options: argparse.Namespace) -> None:
     import yaml
 
     from sharder.manifests import read_rings
-    from sharder.rbac import ring_resources, ring_role
+    from sharder.rbac import ring_roles
 
     if options.filename is not None:
         rings = read_rings(options.filename)
@@ -191,13 +172,7 @@ def _print_roles(options: argparse.Namespace) -> None:
         import asyncio
 
         rings = [asyncio.run(_fetch_ring(options.ring, options.kubeconfig))]
-    namespace, account = options.service_account
-    documents = [
-        document
-        for ring in rings
-        for document in ring_role(ring.name, ring_resources(ring), namespace=namespace, service_account=account)
-    ]
-    sys.stdout.write(yaml.safe_dump_all(documents, sort_keys=False))
+    sys.stdout.write(yaml.safe_dump_all(ring_roles(rings, options.service_account), sort_keys=False))
     sys.stdout.flush()
 
 

@@ -54,6 +54,16 @@ def ring_role(
     ]
 
 
+def ring_roles(rings: Iterable[RingSpec], service_account: tuple[str, str]) -> list[dict[str, Any]]:
+    """The roles of several rings; `service_account`: namespace and name."""
+    namespace, name = service_account
+    return [
+        document
+        for ring in rings
+        for document in ring_role(ring.name, ring_resources(ring), namespace=namespace, service_account=name)
+    ]
+
+
 def ring_resources(ring: RingSpec) -> list[GroupResource]:
     """Every resource that `ring` names, main and controlled."""
     return [resource for main in ring.resources for resource in (main.resource, *main.controlled)]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 from typing import Final
 
+from sharder.arguments import add_kubeconfig, add_ring_source, add_service_account, parse_namespaced
 from shardsdk.protocol.labels import SHARDER_SERVICE_ACCOUNT, SYSTEM_NAMESPACE
 
 OUTPUTS: Final = ("wide", "json", "yaml")
@@ -91,7 +92,7 @@ def _add_check(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         default=True,
         help="call the webhook by a dry run that takes the label off one object (it stays); takes the right to patch",
     )
-    _add_account(check)
+    add_service_account(check)
     _add_lease(check)
     _add_output(check, ("json", "yaml"))
 
@@ -131,10 +132,8 @@ def _add_rbac(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         "Prints manifests; pipe them to `kubectl apply -f -`.",
         None,
     )
-    source = rbac.add_mutually_exclusive_group(required=True)
-    source.add_argument("ring", nargs="?", metavar="RING", help="name of a ClusterRing in the cluster")
-    source.add_argument("-f", "--filename", metavar="FILE", help="manifest with ClusterRings; `-`: standard input")
-    _add_account(rbac)
+    add_ring_source(rbac)
+    add_service_account(rbac)
     _add_output(rbac, ("json", "yaml"))
 
 
@@ -152,8 +151,7 @@ def _command(
 
 
 def _add_common(parser: argparse.ArgumentParser, default: str | None, namespace: str | None = "the namespace") -> None:
-    where = "default: $KUBECONFIG, the pod's ServiceAccount, ~/.kube/config"
-    parser.add_argument("--kubeconfig", metavar="FILE", default=default, help=f"how to reach the API server ({where})")
+    add_kubeconfig(parser, default)
     parser.add_argument("--context", metavar="NAME", default=default, help="another context than the current one")
     shown = argparse.SUPPRESS if namespace is None else namespace
     parser.add_argument("-n", "--namespace", metavar="NAMESPACE", default=default, help=shown)
@@ -165,34 +163,17 @@ def _add_common(parser: argparse.ArgumentParser, default: str | None, namespace:
     )
 
 
-def _add_account(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--service-account",
-        metavar="NAMESPACE/NAME",
-        type=_parse_account,
-        default=(SYSTEM_NAMESPACE, SHARDER_SERVICE_ACCOUNT),
-        help=f"the sharder's identity (default: {SYSTEM_NAMESPACE}/{SHARDER_SERVICE_ACCOUNT})",
-    )
-
-
 def _add_lease(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--lease",
         metavar="NAMESPACE/NAME",
-        type=_parse_account,
+        type=parse_namespaced,
         help=f"the leading sharder's lease (default: {SYSTEM_NAMESPACE}/{SHARDER_SERVICE_ACCOUNT})",
     )
 
 
 def _add_output(parser: argparse.ArgumentParser, forms: tuple[str, ...]) -> None:
     parser.add_argument("-o", "--output", choices=forms, default=None, help="instead of text for people")
-
-
-def _parse_account(text: str) -> tuple[str, str]:
-    namespace, _, name = text.partition("/")
-    if not namespace or not name or "/" in name:
-        raise argparse.ArgumentTypeError(f"{text!r} is not NAMESPACE/NAME, as in {SYSTEM_NAMESPACE}/sharder")
-    return namespace, name
 
 
 def _parse_seconds(text: str) -> float:

@@ -10,7 +10,7 @@ from sharder.kubectl.outcome import ExitCode
 from sharder.kubectl.session import Session
 from sharder.kubectl.status import find_rings, make_reader
 from sharder.manifests import read_rings
-from sharder.rbac import ring_resources, ring_role
+from sharder.rbac import ring_roles
 from shardsdk.errors import Forbidden
 
 
@@ -36,12 +36,7 @@ async def print_roles_of_ring(session: Session, name: str, account: tuple[str, s
 
 def render_roles(rings: Iterable[RingSpec], account: tuple[str, str], output: str | None) -> str:
     """ClusterRole and binding of each ring: YAML documents, or (`json`) a List."""
-    namespace, name = account
-    documents = [
-        document
-        for ring in rings
-        for document in ring_role(ring.name, ring_resources(ring), namespace=namespace, service_account=name)
-    ]
+    documents = ring_roles(rings, account)
     if output == "json":
         import msgspec
 
