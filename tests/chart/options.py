@@ -51,6 +51,7 @@ OPTIONS: Final[dict[str, dict[str, Any]]] = {
     "network policy": {
         "networkPolicy": {
             "enabled": True,
+            "webhookFrom": [{"ipBlock": {"cidr": "10.0.0.0/28"}}],
             "metricsFrom": [{"namespaceSelector": {"matchLabels": {"team": "monitoring"}}}],
             "apiServer": {"ports": [443, 6443], "cidrs": ["10.0.0.1/32"]},
         }
