@@ -16,6 +16,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,6 +43,10 @@ _LEFT_OUT: Final = (
 #: The base, layers of two images, and room to work.  Source: measured, 1.2 GiB.
 _NEEDED_BYTES: Final = 3 << 30
 _TOOLS: Final = ("buildah", "debootstrap", "tar")
+#: Archives go when nobody has used them for so long; another checkout's may be on its way into a node.
+_KEEP_SECONDS: Final = 3600.0
+#: Downloads of some hundred packages.
+_BASE_ATTEMPTS: Final = 3
 #: Where the build finds the machine's certificates.
 _CERTIFICATES: Final = "/run/certificates.crt"
 #: Target in the Dockerfile -> name of the image.
@@ -133,8 +138,7 @@ def _make_base(buildah: _Buildah, tell: Say) -> str:
         delete_tree(leftover)
     draft = Path(tempfile.mkdtemp(prefix=".base-", dir=buildah.folder))
     try:
-        include = f"--include={','.join(_PACKAGES)}"
-        _run(["debootstrap", "--variant=minbase", include, _SUITE, str(draft / "root")], draft / "log", buildah)
+        _bootstrap(draft, buildah, tell)
         left_out = [f"--exclude={pattern}" for pattern in _LEFT_OUT]
         packed = str(draft / "root.tar")
         _run(["tar", "-C", str(draft / "root"), *left_out, "-cf", packed, "."], draft / "log", buildah)
@@ -149,6 +153,22 @@ def _make_base(buildah: _Buildah, tell: Say) -> str:
     return image
 
 
+def _bootstrap(draft: Path, buildah: _Buildah, tell: Say) -> None:
+    """Make Debian's root in `draft`; what was downloaded is kept for the next attempt."""
+    packages = draft / "packages"
+    packages.mkdir()
+    options = ["--variant=minbase", f"--include={','.join(_PACKAGES)}", f"--cache-dir={packages}"]
+    for attempt in range(1, _BASE_ATTEMPTS + 1):
+        try:
+            _run(["debootstrap", *options, _SUITE, str(draft / "root")], draft / "log", buildah)
+            return
+        except LocalClusterError as error:
+            if attempt == _BASE_ATTEMPTS:
+                raise
+            tell(f"localcluster: {error}\nlocalcluster: trying again")
+            delete_tree(draft / "root")
+
+
 def _build(buildah: _Buildah, base: str, target: str, name: str, tell: Say) -> Image:
     """Build one target; its tag tells its content, so that a node never runs an old one by mistake."""
     tell(f"localcluster: building the image {name}")
@@ -159,9 +179,12 @@ def _build(buildah: _Buildah, base: str, target: str, name: str, tell: Say) -> I
     identity = buildah.run(*bud, *said, *_trust(buildah.environment), "--tag", tagged, ".").splitlines()[-1]
     tag = identity.removeprefix("sha256:")[:12]
     archive = buildah.folder / f"{name}-{tag}.tar"
-    if not archive.exists():
-        for old in buildah.folder.glob(f"{name}-{'?' * 12}.tar"):
+    for old in buildah.folder.glob(f"{name}-{'?' * 12}.tar"):
+        if old != archive and time.time() - old.stat().st_mtime > _KEEP_SECONDS:
             old.unlink()
+    if archive.exists():
+        archive.touch()
+    else:
         draft = archive.with_suffix(".draft")
         draft.unlink(missing_ok=True)
         buildah.run("push", "--quiet", identity, f"docker-archive:{draft}:localhost/{name}:{tag}")

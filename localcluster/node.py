@@ -3,7 +3,8 @@
 It lives in mount, network and PID namespaces of its own, so that the machine
 is not touched: interfaces, iptables rules, mounts and every container go with
 the namespaces' first process, which the supervisor kills when its owner is
-gone.  Control groups are the exception; the supervisor removes them.  The API
+gone.  Control groups are the exception; the supervisor removes them, and the
+interface that joins the two, for which the kernel takes its time.  The API
 server shares the network namespace; the machine reaches it over a pair of
 interfaces with addresses that are for benchmarks of networks, not in use
 anywhere.
@@ -18,6 +19,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import os
+import socket
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -26,6 +28,7 @@ from typing import Any, Final, Protocol
 import aiohttp
 
 from localcluster.admin import AdminClient
+from localcluster.cgroups import make_groups
 from localcluster.components import START_SECONDS, Component, Network
 from localcluster.errors import LocalClusterError
 from localcluster.node_files import (
@@ -34,9 +37,9 @@ from localcluster.node_files import (
     PROXY_HEALTH_PORT,
     cni_config,
     containerd_config,
+    containerd_socket,
     kubelet_config,
     proxy_config,
-    socket,
 )
 from localcluster.node_programs import PATH, NodePrograms, find_node_programs
 from localcluster.pause import write_pause_archive
@@ -47,8 +50,7 @@ from localcluster.process import Supervisor
 _MOST_NODES: Final = 1024
 #: Of 198.18.0.0/15, for benchmarks of networks (RFC 2544).
 _FIRST_ADDRESS: Final = int(ipaddress.IPv4Address("198.18.0.0"))
-_CGROUPS: Final = Path("/sys/fs/cgroup")
-#: Until a node is ready it loads an image, and starts on two busy cores.
+#: Until a node is ready it loads an image, and starts on busy cores.
 NODE_SECONDS: Final = 3 * START_SECONDS
 
 
@@ -83,7 +85,8 @@ class Node:
         await self._start(
             "node", [*unshare, sys.executable, "-I", "-S", str(script), str(self._folder)], self._is_there
         )
-        self._make_cgroups()
+        self._cgroup = supervisor.folder.name
+        make_groups(self._cgroup, supervisor.folder / "cgroups")
         outside, self.address = await self._connect()
         return Network(outside, self.address, (self._tool("nsenter"), f"--net=/proc/{self.pid}/ns/net", "--"))
 
@@ -115,7 +118,7 @@ class Node:
         config.write_text(containerd_config(self._folder, read_snapshotter(self._folder)))
 
         async def answers() -> bool:
-            return (await _run([self._tool("ctr"), f"--address={socket(self._folder)}", "version"]))[0] == 0
+            return (await _run([self._tool("ctr"), f"--address={containerd_socket(self._folder)}", "version"]))[0] == 0
 
         await self._start("containerd", self._inside("containerd", f"--config={config}"), answers)
         pause = self._folder / "pause.tar"
@@ -169,20 +172,6 @@ class Node:
 
     # -- the machine ---------------------------------------------------------
 
-    def _make_cgroups(self) -> None:
-        """Make the node's control group, in each hierarchy of version 1 or in the one of version 2."""
-        self._cgroup = self._supervisor.folder.name
-        if (_CGROUPS / "cgroup.controllers").exists():
-            tops = [_CGROUPS]
-        else:
-            tops = [each for each in _CGROUPS.iterdir() if each.is_dir() and not each.is_symlink()]
-        paths = [top / self._cgroup for top in tops]
-        # First the note, so that whatever is made is removed.
-        (self._supervisor.folder / "cgroups").write_text("".join(f"{path}\n" for path in paths))
-        for path in paths:
-            path.mkdir()
-            _inherit_cpuset(path)
-
     async def _connect(self) -> tuple[str, str]:
         """Join the node's network to the machine's; returns the machine's address and the node's."""
         for number in range(_MOST_NODES):
@@ -195,6 +184,8 @@ class Node:
                 raise LocalClusterError(f"ip {' '.join(pair)}: {said}")
         else:
             raise LocalClusterError(f"there are {_MOST_NODES} nodes on this machine already; end some")
+        # For the supervisor, which removes it: where connections die hard the kernel takes minutes.
+        (self._supervisor.folder / "links").write_text(f"{name} {socket.if_nametoindex(name)}\n")
         self.interface = name
         machine, node = addresses(number)
         inside = [*enter(self._found, self.pid, "--net"), self._tool("ip")]
@@ -223,7 +214,7 @@ class Node:
 async def load_images(folder: Path, archive: Path, programs: NodePrograms) -> None:
     """Give the node below a supervisor's folder the images of an archive.  Raises: LocalClusterError."""
     node = folder / "node"
-    ctr = [programs.tools["ctr"], f"--address={socket(node)}", "--namespace=k8s.io", "images", "import"]
+    ctr = [programs.tools["ctr"], f"--address={containerd_socket(node)}", "--namespace=k8s.io", "images", "import"]
     ctr += [f"--snapshotter={read_snapshotter(node)}", str(archive)]
     code, said = await _run([*enter(programs, read_pid(folder)), *ctr])
     if code:
@@ -261,14 +252,6 @@ def is_ready(item: dict[str, Any]) -> bool:
     """Whether a node's or a pod's condition Ready is true."""
     conditions = (item.get("status") or {}).get("conditions") or ()
     return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
-
-
-def _inherit_cpuset(path: Path) -> None:
-    """A new group of version 1 may use no processor and no memory until it is told which."""
-    for name in ("cpuset.cpus", "cpuset.mems"):
-        own, parent = path / name, path.parent / name
-        if own.exists() and parent.exists() and not own.read_text().strip():
-            own.write_text(parent.read_text())
 
 
 async def _run(argv: Sequence[str]) -> tuple[int, str]:

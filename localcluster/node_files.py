@@ -27,7 +27,7 @@ state = "/run/containerd"
 disabled_plugins = ["io.containerd.internal.v1.opt", "io.containerd.snapshotter.v1.devmapper"]
 
 [grpc]
-address = "{socket(folder)}"
+address = "{containerd_socket(folder)}"
 
 [plugins."io.containerd.grpc.v1.cri"]
 sandbox_image = "{PAUSE_IMAGE}"
@@ -46,7 +46,7 @@ conf_dir = "{folder}/cni"
 """
 
 
-def socket(folder: Path) -> Path:
+def containerd_socket(folder: Path) -> Path:
     """Where containerd listens."""
     return folder / "containerd.sock"
 
@@ -81,7 +81,7 @@ def kubelet_config(folder: Path, authority: Path, pod_logs: Path, cgroup: str) -
         "cgroupDriver": "cgroupfs",
         "cgroupRoot": f"/{cgroup}",
         "clusterDNS": [],
-        "containerRuntimeEndpoint": f"unix://{socket(folder)}",
+        "containerRuntimeEndpoint": f"unix://{containerd_socket(folder)}",
         "enforceNodeAllocatable": [],
         "evictionHard": {},
         "failCgroupV1": False,

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from localcluster.errors import ComponentFailed, LocalClusterError
-from localcluster.supervisor import remove_cgroups
+from localcluster.supervisor import delete
 
 #: Folders of control planes in the temporary folder start with this.
 FOLDER_PREFIX = "localcluster-"
@@ -33,7 +33,9 @@ _POLL_SECONDS = 0.01
 #: Logs of failed runs are for whoever comes back tomorrow.
 _KEEP_LOGS_SECONDS = 24 * 3600
 #: An answer that takes longer means that the supervisor is stopped or gone.
-_ANSWER_SECONDS = 30.0
+_ANSWER_SECONDS = 60.0
+#: To end it kills a node's processes and deletes the many files of its layers.
+_CLOSE_SECONDS = 300.0
 
 
 class Supervisor:
@@ -110,12 +112,13 @@ class Supervisor:
         if self.closed:
             return
         self.closed = True
+        self._socket.settimeout(_CLOSE_SECONDS)
         with contextlib.suppress(LocalClusterError):
             self._ask("close", keep_logs=keep_logs)
         self._reader.close()
         self._socket.close()
         try:
-            self._process.wait(_ANSWER_SECONDS)
+            self._process.wait(_CLOSE_SECONDS)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
@@ -156,7 +159,7 @@ def is_running(folder: Path) -> bool:
 
 
 def sweep(prefix: str = FOLDER_PREFIX) -> None:
-    """Delete the folders of supervisors that were killed together with their owner, and old logs.
+    """Delete the folders of supervisors that were killed together with their owner, what they name, and old logs.
 
     Kept logs have no lock, nor has a folder whose supervisor is just starting:
     those go when they are a day old.
@@ -167,5 +170,4 @@ def sweep(prefix: str = FOLDER_PREFIX) -> None:
             if state.st_uid != os.getuid() or is_running(folder):
                 continue
             if (folder / "lock").exists() or time.time() - state.st_mtime > _KEEP_LOGS_SECONDS:
-                remove_cgroups(folder)
-                shutil.rmtree(folder, ignore_errors=True)
+                delete(folder)

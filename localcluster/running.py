@@ -17,7 +17,7 @@ from localcluster.process import is_running
 
 DEFAULT_NAME = "default"
 #: A node's layers are many files to delete.
-_STOP_SECONDS = 120.0
+_STOP_SECONDS = 300.0
 _POLL_SECONDS = 0.02
 
 

@@ -6,7 +6,8 @@ started the control plane.  When that end closes, for whatever reason (SIGKILL
 included), every component is killed and the folder is deleted.  Should this
 process itself be killed, the kernel kills the components (Linux), and the next
 control plane on this machine sweeps the folder, whose lock is then free.
-The file `cgroups` in the folder names control groups to remove with it.
+The files `cgroups` and `links` in the folder name control groups and network
+interfaces to remove with it.
 
 Refuses: to decide anything.  It starts, signals and reports what it is told.
 
@@ -31,12 +32,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-#: prctl(2): the signal a process gets when its parent dies.
+#: prctl(2): the signal a process gets when its parent dies; and becoming the parent of grandchildren whose parent died.
 _PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
 #: The longest command line that a supervisor accepts; a start command has some 4 KiB.
 _MAX_LINE_BYTES = 1 << 20
-#: How long the last processes of a killed PID namespace may take to leave their control groups.
-_CGROUP_SECONDS = 20.0
+#: How long the processes of a killed PID namespace may take to end, and to leave their control groups.
+_GONE_SECONDS = 60.0
+#: The kernel reports nothing when a control group empties.
+_LOOK_SECONDS = 0.02
+#: Where root's programs are, whatever the owner's PATH.
+_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 def main() -> int:
@@ -49,6 +55,8 @@ def main() -> int:
     fcntl.flock(lock, fcntl.LOCK_EX)
     (folder / "lock.new").rename(folder / "lock")
     (folder / "supervisor.pid").write_text(str(os.getpid()))
+    if _LIBC is not None:
+        _LIBC.prctl(_PR_SET_CHILD_SUBREAPER, 1)
     supervisor = _Supervisor(folder, socket.socket(fileno=0))
     signal.set_wakeup_fd(supervisor.wakeup.fileno(), warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
@@ -100,17 +108,8 @@ class _Supervisor:
                 child.kill()
         for child in self._children.values():
             child.wait()
-        remove_cgroups(self._folder)
-        for entry in self._folder.iterdir():
-            if entry.name in ("lock", "logs" if self._keep_logs else ""):
-                continue
-            if entry.is_dir():
-                shutil.rmtree(entry, ignore_errors=True)
-            else:
-                entry.unlink(missing_ok=True)
-        (self._folder / "lock").unlink(missing_ok=True)
-        if not self._keep_logs:
-            shutil.rmtree(self._folder, ignore_errors=True)
+        _await_orphans()
+        delete(self._folder, keep_logs=self._keep_logs)
         self._answer({"closed": True})
 
     def _read(self) -> bool:
@@ -181,22 +180,71 @@ class _Supervisor:
         self._ended = True
 
 
+def delete(folder: Path, *, keep_logs: bool = False) -> None:
+    """Delete a folder whose processes have ended, and first what it names elsewhere; harmless when repeated.
+
+    The lock goes last: as long as anything is left, others find it free and sweep again.
+    """
+    remove_links(folder)
+    remove_cgroups(folder)
+    kept = ("lock", "logs") if keep_logs else ("lock",)
+    for entry in folder.iterdir():
+        if entry.name in kept:
+            continue
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry, ignore_errors=True)
+        else:
+            entry.unlink(missing_ok=True)
+    if {entry.name for entry in folder.iterdir()} <= set(kept):
+        (folder / "lock").unlink(missing_ok=True)
+    if not keep_logs:
+        with contextlib.suppress(OSError):
+            folder.rmdir()
+
+
+def remove_links(folder: Path) -> None:
+    """Remove the network interfaces that `folder` lists by name and number; the kernel may take minutes to.
+
+    By number, which is never given twice: the name may be another node's by now.
+    """
+    for line in _lines(folder / "links"):
+        name, _, number = line.partition(" ")
+        with contextlib.suppress(OSError):
+            if str(socket.if_nametoindex(name)) == number:
+                command = ["ip", "link", "delete", "dev", f"if{number}"]
+                subprocess.run(command, env={"PATH": _PATH}, stdin=subprocess.DEVNULL, check=False)
+
+
 def remove_cgroups(folder: Path) -> None:
     """Remove the control groups that `folder` lists, once their processes have ended."""
-    try:
-        tops = (folder / "cgroups").read_text().splitlines()
-    except OSError:
-        return
-    end = time.monotonic() + _CGROUP_SECONDS
-    for top in tops:
+    end = time.monotonic() + _GONE_SECONDS
+    for top in _lines(folder / "cgroups"):
         while os.path.isdir(top):
             for path, _, _ in os.walk(top, topdown=False):
                 with contextlib.suppress(OSError):
                     os.rmdir(path)
             if time.monotonic() > end:
                 break
-            # The kernel reports nothing when a control group empties.
-            time.sleep(0.02)
+            time.sleep(_LOOK_SECONDS)
+
+
+def _lines(note: Path) -> list[str]:
+    try:
+        return note.read_text().splitlines()
+    except OSError:
+        return []
+
+
+def _await_orphans() -> None:
+    """Wait for what killed components have left to us: a node's first process ends after all others of the node."""
+    end = time.monotonic() + _GONE_SECONDS
+    while time.monotonic() < end:
+        try:
+            ended, _ = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return
+        if not ended:
+            time.sleep(_LOOK_SECONDS)
 
 
 #: Loaded here, since little is safe to do between fork and exec.

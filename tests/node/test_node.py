@@ -1,14 +1,18 @@
-"""A node of this machine leaves nothing on it, however it ends."""
+"""A node of this machine leaves nothing on it, however it ends, and another one next to it does not notice."""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import sys
 from pathlib import Path
 
 import pytest
 
+from localcluster import ControlPlane
+from localcluster.node import is_ready
+from localcluster.process import sweep
 from tests.node.clusters import PATIENCE_SECONDS, Complaints, until_right
 from tests.node.conftest import IMAGE
 
@@ -24,12 +28,12 @@ POD = {
 
 async def main():
     async with ControlPlane(node=Node()) as plane, plane.admin() as admin:
-        await admin.eventually("v1/serviceaccounts", bool, "default", timeout_seconds=240)
+        await admin.eventually("v1/serviceaccounts", bool, "default", timeout_seconds=600)
         await admin.create("v1/pods", POD, "default")
         await admin.eventually(
-            "v1/pods", lambda pods: pods[0]["status"]["phase"] == "Running", "default", timeout_seconds=240
+            "v1/pods", lambda pods: pods[0]["status"]["phase"] == "Running", "default", timeout_seconds=600
         )
-        print(plane.folder, plane.node.interface, flush=True)
+        print(plane.folder, plane.node.interface, plane.supervisor_pid, flush=True)
         await asyncio.Event().wait()
 
 asyncio.run(main())
@@ -42,26 +46,36 @@ pytestmark = [
 ]
 
 
-async def test_when_its_owner_is_killed_everything_goes() -> None:
+@pytest.mark.parametrize("killed", ["owner", "owner and supervisor"])
+async def test_when_its_owner_is_killed_everything_goes(plane: ControlPlane, killed: str) -> None:
+    """The supervisor cleans up; where it is killed, too, the next start on this machine does."""
     owner = await asyncio.create_subprocess_exec(sys.executable, "-c", OWNER, stdout=asyncio.subprocess.PIPE)
     assert owner.stdout is not None
     words = (await owner.stdout.readline()).decode().split()
-    assert len(words) == 2, "the node did not start; what went wrong is above"
-    folder, link = Path(words[0]), Path("/sys/class/net", words[1])
+    assert len(words) == 3, "the node did not start; what went wrong is above"
+    folder, link, supervisor = Path(words[0]), Path("/sys/class/net", words[1]), int(words[2])
     group = folder.name
     assert there(link), "a node is joined to the machine by an interface"
     assert processes(group), "a node has processes"
     assert groups(group), "a node has control groups"
 
+    if "supervisor" in killed:
+        os.kill(supervisor, signal.SIGKILL)
     owner.send_signal(signal.SIGKILL)
     await owner.wait()
 
     async def gone() -> None:
+        if "supervisor" in killed:
+            sweep()
         left = [*processes(group), *groups(group), *there(folder, link)]
         if left:
             raise Complaints(f"left behind: {left}")
 
     await until_right(gone)
+    async with plane.admin() as admin:
+        assert [is_ready(node) for node in await admin.list("v1/nodes")] == [True]
+    assert there(Path("/sys/class/net", plane.node.interface))
+    assert processes(plane.folder.name)
 
 
 def there(*paths: Path) -> list[Path]:

@@ -7,6 +7,7 @@ import io
 import json
 import os
 import platform
+import socket
 import tarfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -19,10 +20,10 @@ from localcluster.binaries import cache_folder
 from localcluster.build import Product, Say, build_products
 from localcluster.images import build_images
 from localcluster.node import addresses, is_ready, read_pid
-from localcluster.node_files import cni_config, containerd_config, kubelet_config, proxy_config, socket
+from localcluster.node_files import cni_config, containerd_config, containerd_socket, kubelet_config, proxy_config
 from localcluster.node_programs import NODE_MODULE, find_node_programs, find_tools
 from localcluster.pause import write_pause_archive
-from localcluster.supervisor import remove_cgroups
+from localcluster.supervisor import delete, remove_cgroups, remove_links
 from tests.unit.localcluster.programs import write_go, write_programs, write_script
 
 TOOLS = ("catatonit", "containerd", "ctr", "ip", "iptables", "mount", "nsenter", "runc", "unshare")
@@ -131,8 +132,8 @@ def test_everything_of_a_node_lies_in_its_folder(tmp_path: Path) -> None:
     kubelet = json.loads(kubelet_config(tmp_path, tmp_path / "ca.crt", tmp_path / "pods", "group"))
 
     assert f'root = "{tmp_path}/containerd"' in toml
-    assert f'address = "{socket(tmp_path)}"' in toml
-    assert kubelet["containerRuntimeEndpoint"] == f"unix://{socket(tmp_path)}"
+    assert f'address = "{containerd_socket(tmp_path)}"' in toml
+    assert kubelet["containerRuntimeEndpoint"] == f"unix://{containerd_socket(tmp_path)}"
     assert kubelet["cgroupRoot"] == "/group"
     assert kubelet["authentication"]["anonymous"] == {"enabled": False}
     assert json.loads(proxy_config(tmp_path / "kubeconfig"))["clusterCIDR"] == subnet()
@@ -168,3 +169,69 @@ def test_control_groups_go_from_the_leaves_up(tmp_path: Path) -> None:
     remove_cgroups(tmp_path)
 
     assert [entry.name for entry in tmp_path.iterdir()] == ["cgroups"]
+
+
+@pytest.fixture
+def links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A machine with two interfaces, on which `ip` writes down what it is told."""
+    write_script(tmp_path / "bin" / "ip", f'echo "$@" >>{tmp_path}/told')
+
+    def index(name: str) -> int:
+        try:
+            return {"eth0": 2, "localcluster0": 7}[name]
+        except KeyError:
+            raise OSError("no interface with this name") from None
+
+    monkeypatch.setattr("localcluster.supervisor._PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
+    monkeypatch.setattr(socket, "if_nametoindex", index)
+    return tmp_path
+
+
+def told(folder: Path) -> list[str]:
+    path = folder / "told"
+    return path.read_text().splitlines() if path.exists() else []
+
+
+def test_a_link_goes_by_its_number(links: Path) -> None:
+    (links / "links").write_text("localcluster0 7\n")
+    remove_links(links)
+    assert told(links) == ["link delete dev if7"]
+
+
+@pytest.mark.parametrize("line", ["localcluster0 6", "localcluster1 7", "eth0 7", "localcluster0", ""])
+def test_a_link_that_is_gone_or_anothers_is_left_alone(links: Path, line: str) -> None:
+    (links / "links").write_text(f"{line}\n")
+    remove_links(links)
+    assert told(links) == []
+
+
+def test_a_folder_goes_with_all_that_it_names_and_again_when_something_stayed(links: Path) -> None:
+    folder, group = links / "localcluster-x", links / "groups" / "localcluster-x"
+    for path in (folder / "logs", folder / "node" / "layers", group / "pods"):
+        path.mkdir(parents=True)
+    (folder / "lock").touch()
+    (folder / "links").write_text("localcluster0 7\n")
+    (folder / "cgroups").write_text(f"{group}\n")
+
+    delete(folder, keep_logs=True)
+    assert told(links) == ["link delete dev if7"]
+    assert not group.exists()
+    assert [entry.name for entry in folder.iterdir()] == ["logs"]
+
+    delete(folder)
+    assert not folder.exists()
+
+
+def test_a_folder_that_could_not_be_deleted_is_still_found_by_the_next_sweep(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "node").mkdir()
+    (tmp_path / "lock").touch()
+
+    with monkeypatch.context() as patched:
+        patched.setattr("localcluster.supervisor.shutil.rmtree", lambda *_, **__: None)
+        delete(tmp_path)
+    assert (tmp_path / "lock").exists()
+
+    delete(tmp_path)
+    assert not tmp_path.exists()
