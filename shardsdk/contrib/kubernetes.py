@@ -25,7 +25,7 @@ from urllib.parse import urlsplit
 from shardsdk.errors import FenceClosed
 from shardsdk.kube.api import Fence
 from shardsdk.kube.clock import Clock, SystemClock
-from shardsdk.kube.fencing import SLACK_SECONDS, SLACK_SHARE
+from shardsdk.kube.fencing import SLACK_SECONDS, SLACK_SHARE, limit_way
 
 _WRITES: Final = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 #: Behind these answers etcd may still have the write in hand.
@@ -56,15 +56,19 @@ class FencedWrites:
                 return
             await self._clock.sleep(min(_LOOK_SECONDS, max(mine.values()) - now))
 
-    def begin(self) -> tuple[int, float]:
-        """A write is about to be sent: its key, and the seconds that the API server may take.  Raises: FenceClosed."""
+    def begin(self, connection: Any = None) -> tuple[int, float]:
+        """A write is about to be sent over a socket: its key, and the seconds that the API server may take.
+
+        Raises: FenceClosed.
+        """
         remaining = self._fence.remaining()
         granted = remaining - max(SLACK_SECONDS, SLACK_SHARE * remaining)
         if granted <= 0:
             raise FenceClosed(f"write refused before it was sent: the hold on {self._fence.name} has run out")
+        limit_way(connection, remaining - granted)
         with self._lock:
             self._count += 1
-            self._open[self._count] = self._clock.monotonic() + granted
+            self._open[self._count] = self._clock.monotonic() + remaining
             return self._count, granted
 
     def answered(self, key: int) -> None:
@@ -109,7 +113,7 @@ def _fenced_connection(make_connection: Callable[..., Any], writes: FencedWrites
             if method.upper() in _WRITES:
                 if connection.sock is None:
                     connection.connect()  # takes time: first this, then the question
-                key, granted = writes.begin()
+                key, granted = writes.begin(connection.sock)
                 keys.append(key)
                 url = f"{url}{'&' if urlsplit(url).query else '?'}timeout={max(math.floor(granted * 1000), 1)}ms"
             send(method, url, *arguments, **more)

@@ -13,7 +13,9 @@ from __future__ import annotations
 
 import asyncio
 import math
+import socket
 from collections.abc import Sequence
+from contextlib import suppress
 from contextvars import ContextVar
 from typing import Any, Final
 
@@ -34,6 +36,11 @@ SLACK_SECONDS: Final = 0.05
 SLACK_SHARE: Final = 0.25
 
 
+#: How long sent bytes may lack the other side's receipt before the kernel drops them with their connection.
+#: Source: Linux, tcp(7); elsewhere there is none.
+_TCP_USER_TIMEOUT: Final[int | None] = getattr(socket, "TCP_USER_TIMEOUT", None)
+
+
 class SentTooLate(ShardingError):
     """The loop was held up between granting time and sending: nothing was sent, ask again."""
 
@@ -49,7 +56,7 @@ class Ledger:
         self._waiters: list[asyncio.Future[None]] = []
 
     def opened(self, write: Guard, until: float) -> None:
-        """`write` leaves now; the API server gives it up at `until`, by the monotonic clock."""
+        """`write` leaves now; it cannot be executed after `until`, by the monotonic clock."""
         self._open[write] = until
 
     def answered(self, write: Guard) -> None:
@@ -89,7 +96,7 @@ class Guard:
     `sent` says whether bytes may have left: only then may the write be executed.
     """
 
-    __slots__ = ("_clock", "_fences", "_granted", "_ledger", "_until", "refused", "sent")
+    __slots__ = ("_clock", "_fences", "_granted", "_ledger", "_until", "_way_seconds", "refused", "sent")
 
     def __init__(self, fences: Sequence[Fence], limit_seconds: float, clock: Clock, ledger: Ledger) -> None:
         self._fences = fences
@@ -97,6 +104,7 @@ class Guard:
         self._clock = clock
         self._ledger = ledger
         self._granted = 0.0
+        self._way_seconds = 0.0
         self.refused: ShardingError | None = None
         self.sent: bool = False
 
@@ -125,14 +133,34 @@ class Guard:
     def admit(self) -> bool:
         """Ask once more as the bytes go; `False`: they must not, and `refused` says why."""
         try:
-            if self._fences and self.remaining() < self._granted:
+            left = self.remaining()
+            if self._fences and left < self._granted:
                 raise SentTooLate("the event loop was held up while a write was about to be sent")
         except ShardingError as error:
             self.refused = error
             return False
         self.sent = True
-        self._ledger.opened(self, self._clock.monotonic() + self._granted)
+        # Not only as long as was granted: that counts from its arrival, and etcd may have it in hand at the end.
+        self._ledger.opened(self, self._clock.monotonic() + left)
+        self._way_seconds = left - self._granted if self._fences else left
         return True
+
+    def limit_way(self, transport: asyncio.BaseTransport | None) -> None:
+        """The write is about to go over `transport`: have the kernel drop it if it cannot deliver it in time."""
+        if transport is not None:
+            limit_way(transport.get_extra_info("socket"), self._way_seconds)
+
+
+def limit_way(connection: Any, seconds: float) -> None:
+    """Have the kernel drop what it cannot deliver over a socket within `seconds`.
+
+    It would go on trying for many minutes, even for a process that has ended or
+    is suspended, and the time granted to a write begins only when the API server
+    reads it.
+    """
+    if connection is not None and _TCP_USER_TIMEOUT is not None:
+        with suppress(OSError):  # no TCP, or broken already
+            connection.setsockopt(socket.IPPROTO_TCP, _TCP_USER_TIMEOUT, max(math.floor(seconds * 1000), 1))
 
 
 #: The guard of the write that the current task is sending.  aiohttp builds its
@@ -153,6 +181,9 @@ class GuardedRequest(aiohttp.ClientRequest):
         """Called with a live connection in hand."""
         guard = GUARD.get()
         if guard is not None:
+            if guard.sent:
+                # aiohttp repeats PUT and DELETE by itself.  The first may have been executed.
+                raise aiohttp.ServerDisconnectedError("the connection broke before the answer")
             self.url = guard.grant(self.url)
         return await super().send(conn)
 
@@ -167,4 +198,6 @@ class GuardedRequest(aiohttp.ClientRequest):
                 conn.protocol.set_exception(refused)
             conn.close()
             return
+        if guard is not None:
+            guard.limit_way(conn.transport)
         await super().write_bytes(writer, conn, content_length)

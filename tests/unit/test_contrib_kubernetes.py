@@ -145,11 +145,12 @@ async def test_a_write_counts_until_it_is_answered(rig: Rig) -> None:
 
 
 @in_virtual_time
-async def test_a_write_that_is_never_answered_counts_until_the_api_server_has_given_it_up(clock: VirtualClock) -> None:
+async def test_a_write_that_is_never_answered_counts_until_the_hold_would_have_ended(clock: VirtualClock) -> None:
+    """The API server gives it up after 7.5 s, counted from its arrival, and etcd may have it in hand then."""
     writes = FencedWrites(Fence(10.0), clock)
     writes.begin()
     await writes.settled()
-    assert 7.5 <= clock.monotonic() < 7.6
+    assert 10.0 <= clock.monotonic() < 10.1
 
 
 async def test_an_answer_that_says_nothing_about_the_write_does_not_settle_it(rig: Rig) -> None:
