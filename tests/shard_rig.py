@@ -152,7 +152,7 @@ class Rig:
         ]  # fmt: skip
         self.main, self.children, self.resource = main, children, resource
         parts = [main.run(), children.run(), resource.drains.run(), *(reconciler.run() for reconciler in reconcilers)]
-        tasks = [asyncio.create_task(part) for part in parts]
+        self.tasks = tasks = [asyncio.create_task(part) for part in parts]
         try:
             yield reconcilers[0]
         finally:

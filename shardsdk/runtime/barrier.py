@@ -122,10 +122,11 @@ class Barrier:
             if not self._waiting:
                 continue
             try:
+                # Before settling: who falls into doubt meanwhile has another write to wait for.
+                batch = dict(self._waiting)
                 if self._doubtful:
                     self._doubtful = False
                     await self._settle()
-                batch = dict(self._waiting)
                 pause = max(await self._learn_children() * (1 / LIST_SHARE - 1), LIST_PAUSE_SECONDS)
             except ShardingError as error:
                 log.warning("Children could not be listed; their owners wait", extra={"error": str(error)})

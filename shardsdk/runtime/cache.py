@@ -17,12 +17,14 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from functools import partial
 from random import Random
 from typing import Final, Generic
 
 from shardsdk.errors import ConfigurationError, ShardingError
 from shardsdk.kube.api import PARTIAL, SILENCE_SECONDS, Api, T
 from shardsdk.kube.clock import Clock
+from shardsdk.kube.mirror import contain
 from shardsdk.kube.reflector import Delta, EventKind, Reflector
 from shardsdk.kube.selectors import Selector
 from shardsdk.kube.store import Index
@@ -178,7 +180,8 @@ class Cache(Generic[T]):
             if len(self._deletions) > MAX_REMEMBERED_DELETIONS:
                 self._deletions.popitem(last=False)
         for listener in tuple(self._listeners):
-            listener(delta)
+            # One by one: what one raises keeps nothing from the others, a drain least of all.
+            contain(partial(listener, delta), str(self.resource.group_resource))
 
 
 def _controller_uid(thing: object) -> tuple[str, ...]:

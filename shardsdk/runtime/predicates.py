@@ -1,8 +1,8 @@
 """Predicates: which changes of an object are worth a reconcile.
 
 A predicate takes a change (`Delta`: kind, object, old) and says yes or no.
-They are only asked about objects that stay this shard's: a drain, its end and
-an object's arrival pass whatever the predicates say.
+They are only asked about objects that stay this shard's, and about an object's
+arrival (ADDED): a drain and its end pass whatever the predicates say.
 
 >>> only_when = any_of(generation_changed, annotations_changed)
 

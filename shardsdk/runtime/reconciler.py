@@ -142,16 +142,12 @@ class Reconciler(Generic[T]):
         if self._before is not None:
             await self._before()
         await self._replay()
-        barrier = asyncio.create_task(self._barrier.run(), name=f"{self.name}/barrier")
-        try:
-            async with asyncio.TaskGroup() as group:
-                feeding = [group.create_task(source.run(self._feed(when))) for source, when in self._sources]
-                await self._controller.run()
-                for task in feeding:
-                    task.cancel()
-        finally:
-            barrier.cancel()
-            await asyncio.wait([barrier])
+        async with asyncio.TaskGroup() as group:
+            beside = [group.create_task(source.run(self._feed(when))) for source, when in self._sources]
+            beside.append(group.create_task(self._barrier.run(), name=f"{self.name}/barrier"))
+            await self._controller.run()
+            for task in beside:
+                task.cancel()
 
     async def stop(self) -> None:
         """Begin no further reconcile; `run` returns when those that run have ended."""

@@ -214,6 +214,52 @@ async def test_that_list_waits_until_the_creation_can_no_longer_be_executed(cloc
 
 
 @in_virtual_time
+async def test_a_doubt_that_arises_while_another_is_waited_out_has_a_wait_of_its_own(clock: VirtualClock) -> None:
+    """Two creations without an answer, the second while the barrier waits for the first to be dead."""
+    rig = Rig(clock)
+    rig.hold.seconds = 60
+    attempts: dict[str, int] = {}
+
+    async def reconcile(context: Ctx) -> None:
+        name = context.request.name
+        attempts[name] = attempts.get(name, 0) + 1
+        if attempts[name] == 1:
+            await clock.sleep(0 if name == "early" else 15)
+            rig.api.delay = lambda: 20.0  # the request is on its way for so long
+            try:
+                async with asyncio.timeout(1):
+                    await make_child_if_missing(context)
+            finally:
+                rig.api.delay = lambda: 0.001
+        await make_child_if_missing(context)
+
+    rig.secret("early")
+    rig.secret("late")
+    async with rig.shard(reconcile):
+        await clock.sleep(200)
+    assert set(attempts) == {"early", "late"}
+    owners = [child["metadata"]["ownerReferences"][0]["name"] for child in rig.server.select(CONFIGMAPS)]
+    assert sorted(owners) == ["early", "late"]
+
+
+@in_virtual_time
+async def test_a_barrier_that_fails_ends_its_controller(clock: VirtualClock) -> None:
+    """Else owners would wait for ever, and nobody would notice."""
+    rig = Rig(clock)
+
+    async def fail() -> float:
+        raise RuntimeError("nothing that a list is known to raise")
+
+    async with rig.shard() as reconciler:
+        reconciler._barrier._learn_children = fail  # type: ignore[method-assign]
+        rig.secret("owner")
+        with pytest.raises(ExceptionGroup) as ended:
+            async with asyncio.timeout(60):
+                await rig.tasks[-1]
+    assert ended.group_contains(RuntimeError, match="nothing that a list")
+
+
+@in_virtual_time
 async def test_without_children_nobody_waits(clock: VirtualClock) -> None:
     rig = Rig(clock)
     rig.secret("mine")

@@ -148,3 +148,20 @@ def test_private_copies_share_nothing_that_can_change() -> None:
     assert copied == original
     copied["a"][0]["b"].metadata.labels["k"] = "spoilt"  # type: ignore[index]
     assert original["a"][0]["b"].metadata.labels == {"k": "v"}  # type: ignore[index]
+
+
+@in_virtual_time
+async def test_a_listener_that_raises_keeps_no_news_from_the_others(clock: VirtualClock) -> None:
+    rig = Rig(clock)
+    cache: Cache[PartialObject] = Cache(rig.api, SECRETS, clock=clock, rng=Random(1))
+    told: list[str] = []
+
+    def fail(delta: Delta[PartialObject]) -> None:
+        raise ValueError("a user's mistake")
+
+    cache.listen(fail)
+    cache.listen(lambda delta: told.append(delta.object.metadata.name))
+    async with running(cache):
+        rig.secret("x")
+        await clock.sleep(1)
+    assert told == ["x"]
