@@ -27,7 +27,7 @@ from shardsdk.protocol.labels import (
     SHARDER_HOLDER,
 )
 from shardsdk.protocol.leases import Lease, render_micro_time
-from shardsdk.protocol.objects import LEASES
+from shardsdk.protocol.objects import LEASES, ObjectMeta
 
 log = logging.getLogger(__name__)
 
@@ -96,7 +96,7 @@ class LeaseWriter:
             raise
         except ShardingError as error:
             # Nobody decides by it; the lease's next event tries again.
-            log.debug("lease state not shown", extra={"shard": lease.metadata.name, "error": str(error)})
+            log.debug("lease state not shown", extra={**_where(lease.metadata), "error": str(error)})
 
     async def acquire(self, record: Record, lease: Lease, seconds: float) -> bool:
         """Become the holder of `lease` as it was seen; False: someone else wrote first."""
@@ -115,7 +115,9 @@ class LeaseWriter:
         record.hold_length = _whole(seconds)
         record.announced = False
         write = functools.partial(self._patch, lease, body)
-        if not await self._confirm(record, lease.metadata.name, lease.metadata.resource_version, write):
+        if not await self._confirm(
+            record, _ring_of(lease), lease.metadata.name, lease.metadata.resource_version, write
+        ):
             record.drop()
             return False
         record.progress_at = self._clock.monotonic()
@@ -129,7 +131,8 @@ class LeaseWriter:
         spec = self._held(record.hold_length)
         del spec["acquireTime"]
         body = {"metadata": {"resourceVersion": version}, "spec": spec}
-        return await self._confirm(record, lease.metadata.name, version, functools.partial(self._patch, lease, body))
+        write = functools.partial(self._patch, lease, body)
+        return await self._confirm(record, _ring_of(lease), lease.metadata.name, version, write)
 
     async def create(self, record: Record, ring: str, namespace: str, shard: str, seconds: float) -> bool:
         """Create a lease in our name; False: the shard was faster."""
@@ -146,7 +149,7 @@ class LeaseWriter:
         record.hold_length = _whole(seconds)
         create = functools.partial(self._api.create, LEASES, body, namespace, model=Lease, fences=(self._leader,))
         try:
-            confirmed = await self._confirm(record, shard, "", create)
+            confirmed = await self._confirm(record, ring, shard, "", create)
         except Forbidden as error:
             if TERMINATING not in str(error):
                 raise
@@ -192,7 +195,7 @@ class LeaseWriter:
                 fences=(self._leader,),
             )
         except NotFound:
-            log.debug("lease was gone already", extra={"namespace": meta.namespace, "shard": meta.name})
+            log.debug("lease was gone already", extra=_where(meta))
 
     def _held(self, seconds: float) -> dict[str, Any]:
         now = render_micro_time(self._clock.now())
@@ -215,14 +218,16 @@ class LeaseWriter:
             timeout_seconds=REQUEST_SECONDS,
         )
 
-    async def _confirm(self, record: Record, shard: str, against: str, write: Callable[[], Awaitable[Lease]]) -> bool:
+    async def _confirm(
+        self, record: Record, ring: str, shard: str, against: str, write: Callable[[], Awaitable[Lease]]
+    ) -> bool:
         sent_at = self._clock.monotonic()
         try:
             lease = await write()
         except FenceClosed:
             raise
         except ShardingError as error:
-            log.info("lease not written", extra={"shard": shard, "error": str(error)})
+            log.info("lease not written", extra={"ring": ring, "shard": shard, "error": str(error)})
             # Someone else wrote (our own state label, or the shard is back), or nobody knows
             # whether we did.  The watch tells; until then only what was confirmed counts.
             record.version = ""
@@ -234,6 +239,14 @@ class LeaseWriter:
         record.hold.until = sent_at + record.hold_length
         record.held = True
         return True
+
+
+def _ring_of(lease: Lease) -> str:
+    return lease.metadata.label(LEASE_RING_LABEL) or ""
+
+
+def _where(meta: ObjectMeta) -> dict[str, str]:
+    return {"ring": meta.label(LEASE_RING_LABEL) or "", "namespace": meta.namespace, "shard": meta.name}
 
 
 def _whole(seconds: float) -> int:

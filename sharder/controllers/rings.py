@@ -163,7 +163,8 @@ class RingController:
         if entry is None or entry.obj is None or self._may_not_patch(ring, refused.resource):
             return
         message = refused.render()
-        log.warning("object cannot be placed", extra={"ring": ring, "why": message})
+        where = {"resource": str(refused.resource), "namespace": refused.namespace, "object": refused.name}
+        log.warning("object cannot be placed", extra={"ring": ring, **where, "why": message})
         self._recorder.event(Regarding.of(CLUSTERRINGS, entry.obj.metadata), EventType.WARNING, REFUSED, message)
 
     def _may_not_patch(self, ring: str, resource: GroupResource) -> bool:

@@ -49,7 +49,7 @@ _QUIET: Final = {
 }
 #: What every record has by itself; all else came from `extra`.
 _STANDARD: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
-_RESERVED: Final = frozenset({"time", "level", "logger", "message", "error", "stack"})
+_RESERVED: Final = frozenset({"time", "level", "logger", "message", "template", "error", "stack"})
 #: What some readers take for the end of a line, and JSON allows inside strings.
 _LINE_BREAKS: Final = {0x85: "\\u0085", 0x2028: "\\u2028", 0x2029: "\\u2029"}
 #: Fields longer than this are cut: a value may be a whole answer of a peer.
@@ -98,7 +98,10 @@ class TextFormatter(logging.Formatter):
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object: time, level, logger, message, then the fields."""
+    """One JSON object: time, level, logger, message, then the fields.
+
+    A message with values in it comes with its `template` (`Lost the lease: %s`), which never changes.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
         """The record as one line; the stack of an unexpected error is a field."""
@@ -107,6 +110,7 @@ class JsonFormatter(logging.Formatter):
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": record.getMessage(),
+            **({"template": str(record.msg)} if record.args else {}),
             **fields_of(record),
         }
         stack = _stack(self, record)

@@ -164,16 +164,16 @@ class _Endpoint:
         view = self._views(ring)
         if view is None:
             self._complain(
-                Trouble.UNKNOWN_RING, ring, "no such ring; its webhook configuration is left over or too new"
+                Trouble.UNKNOWN_RING, ring, "no such ring; its webhook configuration is left over or too new", review
             )
             return unchanged, Trouble.UNKNOWN_RING
         try:
             answer = await self._place(view, review)
         except OwnerUnread as error:
-            self._complain(Trouble.OWNER_UNREAD, ring, str(error))
+            self._complain(Trouble.OWNER_UNREAD, ring, str(error), review)
             return unchanged, Trouble.OWNER_UNREAD
         except Exception as error:
-            logger.exception("admission failed", extra={"ring": ring, "error": repr(error)})
+            logger.exception("admission failed", extra={"ring": ring, **_where(review), "error": repr(error)})
             return unchanged, Trouble.FAILED
         if answer.outcome is AnswerOutcome.ASSIGNED and not answer.dry_run:
             resource = review.request.resource
@@ -187,14 +187,23 @@ class _Endpoint:
             return admission.conclude(plan, owner, view.resolved, view.membership)
         return plan
 
-    def _complain(self, trouble: Trouble, ring: str, problem: str) -> None:
+    def _complain(self, trouble: Trouble, ring: str, problem: str, review: Review | None = None) -> None:
         """Log a problem, but not as often as callers can cause it."""
         now = self._clock.monotonic()
         last = self._complained.get(trouble)
         if last is None or now - last >= COMPLAINT_SECONDS:
             self._complained[trouble] = now
-            extra = {"ring": ring, "outcome": trouble.value, "reason": problem}
+            extra = {"ring": ring, **_where(review), "outcome": trouble.value, "reason": problem}
             logger.warning("admission passed an object unlabelled", extra=extra)
+
+
+def _where(review: Review | None) -> dict[str, str]:
+    """The object that was asked about, for the log; nothing is known of it where the review could not be read."""
+    if review is None:
+        return {"resource": "", "namespace": "", "object": ""}
+    asked = review.request
+    resource = str(GroupResource(asked.resource.group, asked.resource.resource))
+    return {"resource": resource, "namespace": asked.namespace or "", "object": asked.name or ""}
 
 
 def _answer_unreadable(review: Unreadable) -> _Reply:

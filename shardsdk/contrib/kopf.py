@@ -132,6 +132,9 @@ class KopfShard:
         for child in children:
             child.setdefault("metadata", {}).setdefault("labels", {})[lease.ring.shard] = lease.name
 
+    def _where(self) -> dict[str, str]:
+        return {"ring": self.ring, "shard": "" if self._lease is None else self._lease.name}
+
     def _held(self) -> ShardLease:
         if self._lease is None or not self._working:
             raise RuntimeError("the shard does not work yet; use it inside a handler")
@@ -163,20 +166,20 @@ class KopfShard:
                     lease.settle_first(session.writes_settled)
                     await self._operate(lease, api, session, operator)
         except ConfigurationError as error:
-            log.critical("The shard cannot run: %s", error)
+            log.critical("The shard cannot run: %s", error, extra=self._where())
             return ExitCode.CONFIGURATION
         except LeaseLost as error:
-            log.critical("The shard ends: %s", error)
+            log.critical("The shard ends: %s", error, extra=self._where())
             return ExitCode.LEASE_LOST
         except asyncio.CancelledError:
             if self._working:
                 raise
             return ExitCode.OK
         except ShardingError as error:
-            log.critical("The shard cannot go on: %s", error)
+            log.critical("The shard cannot go on: %s", error, extra=self._where())
             return ExitCode.FAILED
         except Exception:
-            log.critical("The operator has failed", exc_info=True)
+            log.critical("The operator has failed", exc_info=True, extra=self._where())
             return ExitCode.FAILED
         return ExitCode.OK
 

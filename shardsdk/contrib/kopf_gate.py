@@ -148,7 +148,8 @@ class Gate:
     def _warn_unshared(self, name: GroupResource) -> None:
         if name not in self._unshared:
             self._unshared.add(name)
-            log.error("Handlers are not called for %s: the ring does not share it", name)
+            where = {"ring": self._identity.ring.ring, "shard": self._identity.shard, "resource": str(name)}
+            log.error("Handlers are not called for %s: the ring does not share it", name, extra=where)
 
     async def _is_end(self, resource: Any, body: Event, rest: dict[str, Any]) -> bool:
         """Whether a DELETED event means the end of the object, or only that it is not this shard's any more."""
@@ -170,7 +171,8 @@ class Gate:
         try:
             found = await self._api.find(_as_ours(resource), metadata["name"], metadata.get("namespace"))
         except ShardingError as error:
-            log.warning("Could not find out whether an object was deleted: %s", error)
+            where = self._where(resource, body)
+            log.warning("Could not find out whether an object was deleted: %s", error, extra=where)
             return True
         return found is not None and found.metadata.uid == metadata["uid"]
 

@@ -159,7 +159,12 @@ def _adoption(context: Context[Any], orphan: PartialObject) -> dict[str, Any]:
         elif child.label(label) != context.identity.shard:
             log.info(
                 "Adopting an object that carries another shard's label; the sharder moves it here with its next resync",
-                extra={"namespace": child.namespace, "object": child.name, "shard": child.label(label)},
+                extra={
+                    "ring": context.identity.ring.ring,
+                    "namespace": child.namespace,
+                    "object": child.name,
+                    "shard": child.label(label),
+                },
             )
     return metadata
 

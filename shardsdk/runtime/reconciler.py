@@ -304,7 +304,9 @@ class Reconciler(Generic[T]):
         try:
             return predicate(delta)
         except Exception:
-            log.exception("A predicate raised; the object is reconciled", extra={"controller": self.name})
+            meta = metadata_of(delta.object)
+            where = {"controller": self.name, "namespace": meta.namespace, "object": meta.name}
+            log.exception("A predicate raised; the object is reconciled", extra=where)
             return True
 
     # -- what is written -------------------------------------------------------

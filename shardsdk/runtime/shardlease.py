@@ -260,7 +260,7 @@ class ShardLease:
             async with asyncio.timeout(self.timings.lease_duration + _SPARE_SECONDS):
                 await self._ended.wait()
         except TimeoutError:
-            log.warning("The lease's keeper does not end; leaving it behind", extra={"shard": self.name})
+            log.warning("The lease's keeper does not end; leaving it behind", extra=self._where())
             self._host.abandon()
         except asyncio.CancelledError:
             self._host.abandon()
@@ -276,11 +276,13 @@ class ShardLease:
                 for settled in self._settlers:
                     await settled()
         except Exception:
-            log.warning(
-                "Writes may still be under way; the lease is left to run out", exc_info=True, extra={"shard": self.name}
-            )
+            where = self._where()
+            log.warning("Writes may still be under way; the lease is left to run out", exc_info=True, extra=where)
             return False
         return True
+
+    def _where(self) -> dict[str, str]:
+        return {"ring": self.ring.ring, "shard": self.name}
 
     # On the keeper's loop.
 

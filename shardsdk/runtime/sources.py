@@ -29,7 +29,7 @@ from shardsdk.errors import ConfigurationError
 from shardsdk.kube.clock import Clock
 from shardsdk.kube.reflector import Delta
 from shardsdk.runtime.cache import Cache
-from shardsdk.runtime.objects import Request
+from shardsdk.runtime.objects import Request, metadata_of
 from shardsdk.runtime.predicates import Predicate, always
 from shardsdk.runtime.queue import Priority
 
@@ -58,7 +58,9 @@ class Watched:
             try:
                 found.update(dict.fromkeys(() if thing is None else self.mapping(thing)))
             except Exception:
-                log.exception("A mapping raised", extra={"resource": str(self.cache.resource.group_resource)})
+                meta = metadata_of(delta.object)
+                where = {"namespace": meta.namespace, "object": meta.name}
+                log.exception("A mapping raised", extra={"resource": str(self.cache.resource.group_resource), **where})
         return list(found)
 
 

@@ -63,6 +63,14 @@ def test_a_json_line_keeps_message_and_fields_apart() -> None:
     }
 
 
+def test_a_message_with_values_can_be_searched_for() -> None:
+    log, stream = lines_of(LogFormat.JSON)
+    log.error("Lost the lease: %s", "it was taken", extra={"shard": "a"})
+    line = json.loads(stream.getvalue())
+    assert (line["message"], line["template"]) == ("Lost the lease: it was taken", "Lost the lease: %s")
+    assert line["shard"] == "a"
+
+
 @pytest.mark.parametrize("log_format", list(LogFormat))
 def test_an_event_is_one_line_whatever_its_values_hold(log_format: LogFormat) -> None:
     log, stream = lines_of(log_format)
