@@ -13,8 +13,8 @@ from typing import Any, Final
 
 import msgspec
 
+from sharder.certificates import Certificate, parse_bundle
 from sharder.core.ringspec import ResolvedRing
-from sharder.kubectl.certificates import Certificate, parse_bundle
 from sharder.kubectl.clusterchecks import SHARDER_RULES
 from sharder.kubectl.leading import Leading, Sharder
 from sharder.kubectl.reading import WEBHOOK_CONFIGURATIONS, Reader, Ring

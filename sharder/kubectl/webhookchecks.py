@@ -15,9 +15,9 @@ from enum import Enum
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from sharder.certificates import Certificate, parse_bundle
 from sharder.core.ringspec import ResolvedRing
 from sharder.core.webhookconfig import differs, render_webhook, webhook_name
-from sharder.kubectl.certificates import Certificate, parse_bundle
 from sharder.kubectl.findings import Finding, good, problem, skipped, unknown, warning
 from sharder.kubectl.text import plural, span
 
@@ -178,7 +178,7 @@ def _check_serving(
     elif left < EXPIRING_SECONDS:
         before += 1
         yield warning(topic, f"the serving certificate ends in {span(left)}", "look into the sharder's log")
-    if (host := called_host(client)) not in serving.names:
+    if (host := called_host(client)) not in serving.dns_names | serving.addresses:
         before += 1
         yield problem(
             topic, f"the serving certificate is not for {host}, by which the API server calls",

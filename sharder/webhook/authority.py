@@ -13,11 +13,11 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from sharder.certificates import Certificate, parse_bundle, wrap
 from sharder.webhook.wanted import ServingNames
 from shardsdk.errors import ConfigurationError
 
@@ -25,40 +25,8 @@ from shardsdk.errors import ConfigurationError
 #: whose clock is behind ours accepts them at once.
 BACKDATE: Final = timedelta(hours=1)
 
-_INSTANT: Final = timedelta.resolution
-
 AUTHORITY_NAME: Final = "sharder webhook CA"
 SERVING_NAME: Final = "sharder webhook"
-
-
-@dataclass(frozen=True, slots=True)
-class Certificate:
-    """One parsed certificate and its PEM.
-
-    `made_at` is when it was made; it is valid from `BACKDATE` earlier until `expires_at`.
-    """
-
-    pem: bytes
-    made_at: datetime
-    expires_at: datetime
-    names: ServingNames
-    parsed: x509.Certificate = field(repr=False, compare=False)
-
-    def valid_at(self, moment: datetime) -> bool:
-        """Whether `moment` is within the validity."""
-        return self.made_at - BACKDATE <= moment < self.expires_at
-
-    def share_used(self, moment: datetime) -> float:
-        """How much of the life since `made_at` is over: 0 when new, 1 at the end."""
-        return (moment - self.made_at) / max(self.expires_at - self.made_at, _INSTANT)
-
-    def signed_by(self, authority: Certificate) -> bool:
-        """Whether `authority` signed this one."""
-        try:
-            self.parsed.verify_directly_issued_by(authority.parsed)
-        except (ValueError, TypeError, InvalidSignature):
-            return False
-        return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +59,7 @@ def make_authority(now: datetime, lifetime: timedelta) -> Issued:
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         .sign(key, hashes.SHA256())
     )
-    return Issued(_wrap(certificate), _key_pem(key))
+    return Issued(wrap(certificate), _key_pem(key))
 
 
 def issue(authority: Issued, names: ServingNames, now: datetime, lifetime: timedelta) -> Issued:
@@ -111,7 +79,7 @@ def issue(authority: Issued, names: ServingNames, now: datetime, lifetime: timed
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(identifier), critical=False)
         .sign(signer, hashes.SHA256())
     )
-    return Issued(_wrap(certificate), _key_pem(key))
+    return Issued(wrap(certificate), _key_pem(key))
 
 
 def parse_certificates(pem: bytes) -> tuple[Certificate, ...]:
@@ -120,7 +88,7 @@ def parse_certificates(pem: bytes) -> tuple[Certificate, ...]:
     Raises: ConfigurationError when there is none or one cannot be read.
     """
     try:
-        return tuple(_wrap(certificate) for certificate in x509.load_pem_x509_certificates(pem))
+        return parse_bundle(pem)
     except ValueError as error:
         raise ConfigurationError(f"not a PEM certificate: {error}") from error
 
@@ -160,23 +128,6 @@ def _builder(
 
 def _name(common_name: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
-
-
-def _wrap(certificate: x509.Certificate) -> Certificate:
-    try:
-        extension = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-        dns = extension.get_values_for_type(x509.DNSName)
-        addresses = extension.get_values_for_type(x509.IPAddress)
-        names = ServingNames(frozenset(dns), frozenset(str(address) for address in addresses))
-    except x509.ExtensionNotFound:
-        names = ServingNames()
-    return Certificate(
-        pem=certificate.public_bytes(serialization.Encoding.PEM),
-        made_at=certificate.not_valid_before_utc + BACKDATE,
-        expires_at=certificate.not_valid_after_utc,
-        names=names,
-        parsed=certificate,
-    )
 
 
 def _key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:

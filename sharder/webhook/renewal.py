@@ -18,8 +18,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
+from sharder.certificates import Certificate
 from sharder.webhook import authority
-from sharder.webhook.authority import BACKDATE, Certificate, Issued
+from sharder.webhook.authority import BACKDATE, Issued
 from sharder.webhook.wanted import Lifetimes, ServingNames
 from shardsdk.errors import ConfigurationError
 
@@ -107,7 +108,7 @@ def plan_renewal(stored: Stored, names: ServingNames, now: datetime, lifetimes: 
     newest = stored.newest
     if not newest.certificate.valid_at(now):
         return Renewal(make_stored(names, now, lifetimes), "the authority is not valid now")
-    if newest.certificate.share_used(now) >= lifetimes.renew_at:
+    if now >= _aged_at(newest.certificate, lifetimes):
         return Renewal(_add_authority(stored, names, now, lifetimes), "the authority is due for renewal")
     reason = _why_due(stored, names, now, lifetimes)
     if reason is None:
@@ -121,16 +122,19 @@ def next_due(stored: Stored, lifetimes: Lifetimes, now: datetime) -> datetime:
     """The moment before which `plan_renewal` has nothing to do if it has nothing to do now."""
     newest, serving = stored.authorities[0], stored.serving.certificate
     moments = [
-        moment
-        for each in (newest, serving)
-        for moment in (each.made_at - BACKDATE, _aged_at(each, lifetimes), each.expires_at)
+        moment for each in (newest, serving) for moment in (each.begins_at, _aged_at(each, lifetimes), each.expires_at)
     ]
-    moments.append(newest.made_at + lifetimes.bundle_spread)
+    moments.append(_made_at(newest) + lifetimes.bundle_spread)
     return min((moment for moment in moments if moment > now), default=newest.expires_at)
 
 
+def _made_at(certificate: Certificate) -> datetime:
+    return certificate.begins_at + BACKDATE
+
+
 def _aged_at(certificate: Certificate, lifetimes: Lifetimes) -> datetime:
-    return certificate.made_at + (certificate.expires_at - certificate.made_at) * lifetimes.renew_at
+    made_at = _made_at(certificate)
+    return made_at + (certificate.expires_at - made_at) * lifetimes.renew_at
 
 
 def _why_due(stored: Stored, names: ServingNames, now: datetime, lifetimes: Lifetimes) -> str | None:
@@ -139,13 +143,13 @@ def _why_due(stored: Stored, names: ServingNames, now: datetime, lifetimes: Life
     newest = stored.authorities[0]
     if not serving.valid_at(now):
         return "the serving certificate is not valid now"
-    if not serving.names.covers(names):
+    if not _names(serving).covers(names):
         return "the serving certificate lacks a name that the API server calls"
-    if len(stored.authorities) > 1 and now < newest.made_at + lifetimes.bundle_spread:
+    if len(stored.authorities) > 1 and now < _made_at(newest) + lifetimes.bundle_spread:
         return None
     if not serving.signed_by(newest):
         return "the new authority has been trusted long enough to sign"
-    if serving.share_used(now) >= lifetimes.renew_at:
+    if now >= _aged_at(serving, lifetimes):
         return _AGED
     return None
 
@@ -164,5 +168,9 @@ def _still_valid(stored: Stored, now: datetime) -> tuple[Certificate, ...]:
 
 def _merged(stored: Stored, names: ServingNames) -> ServingNames:
     """The wanted names and the present ones: during an update old and new replicas want different ones."""
-    merged = names | stored.serving.certificate.names
+    merged = names | _names(stored.serving.certificate)
     return merged if len(merged) <= NAMES_MAX else names
+
+
+def _names(certificate: Certificate) -> ServingNames:
+    return ServingNames(certificate.dns_names, certificate.addresses)

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from sharder.certificates import Certificate, parse_bundle
 from sharder.core.webhookconfig import render_webhook
-from sharder.kubectl.certificates import Certificate, parse_bundle
 from sharder.kubectl.findings import Finding, Level
 from sharder.kubectl.webhookchecks import Probe, Probed, ServiceEvidence, WebhookEvidence, called_host, check_webhook
 from sharder.webhook.authority import Issued, issue, make_authority

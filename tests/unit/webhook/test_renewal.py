@@ -9,6 +9,7 @@ from sharder.webhook.renewal import (
     NAMES_MAX,
     Stored,
     make_stored,
+    next_due,
     parse_stored,
     plan_renewal,
     render_stored,
@@ -41,7 +42,8 @@ def test_content_survives_the_secret() -> None:
     stored = make_stored(NAMES, START, LIFETIMES)
     again = parse_stored(render_stored(stored))
     assert again == stored
-    assert again.serving.certificate.names == NAMES
+    assert again.serving.certificate.dns_names == NAMES.dns
+    assert again.serving.certificate.addresses == NAMES.addresses
 
 
 def test_nothing_is_due_while_everything_is_young() -> None:
@@ -57,22 +59,31 @@ def test_the_serving_certificate_is_renewed_at_two_thirds_by_the_same_authority(
     assert renewed.serving.certificate.expires_at == START + 151 * DAY
 
 
+@pytest.mark.parametrize("seconds", [1000, 1001, 1002])
+def test_a_certificate_is_due_at_the_very_moment_that_was_named(seconds: int) -> None:
+    lifetimes = Lifetimes(serving=timedelta(seconds=seconds))
+    stored = make_stored(NAMES, START, lifetimes)
+    due = next_due(stored, lifetimes, START)
+    assert plan_renewal(stored, NAMES, due - timedelta(microseconds=1), lifetimes) is None
+    assert plan_renewal(stored, NAMES, due, lifetimes) is not None
+
+
 def test_a_missing_name_is_added_to_those_that_another_replica_wants() -> None:
     stored = make_stored(ServingNames.of(["old.example"]), START, LIFETIMES)
     renewed = settle(stored, DAY, ServingNames.of(["new.example"]))
-    assert renewed.serving.certificate.names.dns == {"old.example", "new.example"}
+    assert renewed.serving.certificate.dns_names == {"old.example", "new.example"}
 
 
 def test_names_nobody_wants_any_more_go_with_the_next_regular_renewal() -> None:
     stored = make_stored(ServingNames.of(["old.example", "new.example"]), START, LIFETIMES)
     renewed = settle(stored, 61 * DAY, ServingNames.of(["new.example"]))
-    assert renewed.serving.certificate.names.dns == {"new.example"}
+    assert renewed.serving.certificate.dns_names == {"new.example"}
 
 
 def test_names_do_not_pile_up_without_end() -> None:
     many = ServingNames.of(f"{index}.example" for index in range(NAMES_MAX))
     renewed = settle(make_stored(many, START, LIFETIMES), DAY, ServingNames.of(["new.example"]))
-    assert renewed.serving.certificate.names.dns == {"new.example"}
+    assert renewed.serving.certificate.dns_names == {"new.example"}
 
 
 def test_a_new_authority_is_trusted_long_before_it_signs() -> None:

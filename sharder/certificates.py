@@ -1,6 +1,6 @@
 """Certificates as they are found: who signed them, for which names, until when.
 
-Refuses: to make or renew any.
+Refuses: to make, renew or judge any.
 """
 
 from __future__ import annotations
@@ -10,17 +10,23 @@ from datetime import datetime
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.serialization import Encoding
 
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """One parsed certificate; `names`: DNS names and addresses that it is valid for."""
+    """One parsed certificate; `dns_names` and `addresses`: what it is valid for."""
 
-    subject: str
     begins_at: datetime
     expires_at: datetime
-    names: frozenset[str]
-    parsed: x509.Certificate = field(repr=False, compare=False)
+    dns_names: frozenset[str]
+    addresses: frozenset[str]
+    parsed: x509.Certificate = field(repr=False)
+
+    @property
+    def pem(self) -> bytes:
+        """The certificate as PEM."""
+        return self.parsed.public_bytes(Encoding.PEM)
 
     def valid_at(self, moment: datetime) -> bool:
         """Whether `moment` is within its validity."""
@@ -37,21 +43,21 @@ class Certificate:
 
 def parse_bundle(pem: bytes) -> tuple[Certificate, ...]:
     """Every certificate of a PEM bundle.  Raises: ValueError when there is none, or one cannot be read."""
-    return tuple(_read(each) for each in x509.load_pem_x509_certificates(pem))
+    return tuple(wrap(each) for each in x509.load_pem_x509_certificates(pem))
 
 
-def _read(certificate: x509.Certificate) -> Certificate:
-    names: frozenset[str] = frozenset()
+def wrap(certificate: x509.Certificate) -> Certificate:
+    """What is asked of `certificate`.  Raises: ValueError when its names cannot be read."""
     try:
         extension = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        dns_names = extension.get_values_for_type(x509.DNSName)
         addresses = [str(each) for each in extension.get_values_for_type(x509.IPAddress)]
-        names = frozenset([*extension.get_values_for_type(x509.DNSName), *addresses])
-    except (x509.ExtensionNotFound, ValueError):
-        pass
+    except x509.ExtensionNotFound:
+        dns_names, addresses = [], []
     return Certificate(
-        certificate.subject.rfc4514_string(),
         certificate.not_valid_before_utc,
         certificate.not_valid_after_utc,
-        names,
+        frozenset(dns_names),
+        frozenset(addresses),
         certificate,
     )
