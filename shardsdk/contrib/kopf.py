@@ -41,14 +41,14 @@ from kopf._core.reactor.inventory import ResourceMemories
 
 from shardsdk.contrib.kopf_gate import Gate
 from shardsdk.core.timings import LeaseTimings
-from shardsdk.errors import ConfigurationError, LeaseLost, ShardingError
+from shardsdk.errors import ConfigurationError, ShardingError
 from shardsdk.kube.access import load_access
 from shardsdk.kube.api import Fence
 from shardsdk.kube.client import Client
 from shardsdk.kube.relay import Relay
 from shardsdk.protocol.objects import GroupResource, Resource
 from shardsdk.runtime.identity import ShardIdentity
-from shardsdk.runtime.process import ExitCode, die, stop_on_signal
+from shardsdk.runtime.process import ExitCode, die, exit_code_for, stop_on_signal
 from shardsdk.runtime.shardlease import ShardLease
 
 log: Final = logging.getLogger(__name__)
@@ -165,19 +165,12 @@ class KopfShard:
                     self._api = api
                     lease.settle_first(session.writes_settled)
                     await self._operate(lease, api, session, operator)
-        except ConfigurationError as error:
-            log.critical("The shard cannot run: %s", error, extra=self._where())
-            return ExitCode.CONFIGURATION
-        except LeaseLost as error:
-            log.critical("The shard ends: %s", error, extra=self._where())
-            return ExitCode.LEASE_LOST
         except asyncio.CancelledError:
             if self._working:
                 raise
             return ExitCode.OK
         except ShardingError as error:
-            log.critical("The shard cannot go on: %s", error, extra=self._where())
-            return ExitCode.FAILED
+            return exit_code_for(error, self._where())
         except Exception:
             log.critical("The operator has failed", exc_info=True, extra=self._where())
             return ExitCode.FAILED

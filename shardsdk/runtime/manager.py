@@ -33,7 +33,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Final, NoReturn, Self
 
 from shardsdk.core.timings import LeaseTimings
-from shardsdk.errors import ConfigurationError, LeaseLost, ShardingError
+from shardsdk.errors import LeaseLost, ShardingError
 from shardsdk.kube.api import Api, Fence
 from shardsdk.kube.selectors import Selector
 from shardsdk.kube.store import Index
@@ -47,7 +47,7 @@ from shardsdk.runtime.leading import Candidate, Election
 from shardsdk.runtime.metrics import Metrics
 from shardsdk.runtime.objects import drop_managed_fields
 from shardsdk.runtime.probes import MainLoop, serve_probes
-from shardsdk.runtime.process import ExitCode, stop_on_signal
+from shardsdk.runtime.process import ExitCode, exit_code_for, stop_on_signal
 from shardsdk.runtime.shardlease import LeaseState, ShardLease
 from shardsdk.runtime.spec import ControllerSpec, Scope, Task, TaskSpec, Work
 from shardsdk.runtime.together import run_together, until_stopped
@@ -213,15 +213,8 @@ class Manager:
                         )
                     )
                 return await self._run_scopes(world, work, lease, candidate)
-        except ConfigurationError as error:
-            log.critical("The process cannot run: %s", error)
-            return ExitCode.CONFIGURATION
-        except LeaseLost as error:
-            log.critical("The process ends: %s", error)
-            return ExitCode.LEASE_LOST
         except ShardingError as error:
-            log.critical("The process cannot go on: %s", error)
-            return ExitCode.FAILED
+            return exit_code_for(error)
 
     def _make_lease(self, world: World, ring: str) -> ShardLease:
         lease = ShardLease(

@@ -12,10 +12,12 @@ import contextlib
 import logging
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from enum import IntEnum
 from types import FrameType
 from typing import Final, NoReturn
+
+from shardsdk.errors import ConfigurationError, LeaseLost, ShardingError
 
 log: Final = logging.getLogger(__name__)
 
@@ -42,6 +44,20 @@ class ExitCode(IntEnum):
     LEASE_LOST = 3
     #: Work was still running when the time for stopping was over.
     STUCK = 4
+
+
+def exit_code_for(error: ShardingError, where: Mapping[str, object] | None = None) -> ExitCode:
+    """How a process ends that `error` has ended; says so in the log, with the fields `where`."""
+    match error:
+        case ConfigurationError():
+            log.critical("The process cannot run: %s", error, extra=where)
+            return ExitCode.CONFIGURATION
+        case LeaseLost():
+            log.critical("The process ends: %s", error, extra=where)
+            return ExitCode.LEASE_LOST
+        case _:
+            log.critical("The process cannot go on: %s", error, extra=where)
+            return ExitCode.FAILED
 
 
 def die(code: int, why: str) -> NoReturn:

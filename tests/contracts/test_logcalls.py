@@ -38,9 +38,6 @@ ALLOWED = {
     "A callback of the leader election failed": "the user's own code; the stack names it",
     "A part of the manager has ended; stopping": "the process ends",
     "Task has ended": "the user's own task",
-    "The process cannot run: %s": "the process ends; the error names what is wrong",
-    "The process ends: %s": "the process ends; the error names the lease",
-    "The process cannot go on: %s": "the process ends; the error names what is wrong",
     "event not written": "an Event on any object: it names that",
 }
 #: Modules that speak of the process itself, of its credentials, certificates, ports and leadership.
