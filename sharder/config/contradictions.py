@@ -13,6 +13,10 @@ from sharder.core.problems import Problem
 #: A retry is delayed by up to this factor, and must still fit before the deadline.
 #: Source: client-go, tools/leaderelection, JitterFactor.
 RETRY_JITTER: Final = 1.2
+#: What is left of a lease when its holder must have stepped down: a share of it, and seconds at most.
+#: Source: shardsdk.core.timings, which refuses less.
+MARGIN_SHARE: Final = 0.1
+MARGIN_MAX_SECONDS: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +48,15 @@ def _in_election(election: LeaderElection) -> Iterator[Contradiction]:
             f"has the renewDeadline {render_duration(deadline)}, no shorter than the leaseDuration"
             f" {render_duration(lease)}: two replicas could lead at once",
             "make renewDeadline about two thirds of leaseDuration",
+            "renewDeadline",
+            "leaseDuration",
+        )
+    elif deadline >= (latest := lease - min(lease * MARGIN_SHARE, MARGIN_MAX_SECONDS)):
+        yield _contradiction(
+            "leaderElection",
+            f"has the renewDeadline {render_duration(deadline)}, too close to the leaseDuration"
+            f" {render_duration(lease)}",
+            f"make renewDeadline shorter than {render_duration(latest)}, better about two thirds of leaseDuration",
             "renewDeadline",
             "leaseDuration",
         )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import ipaddress
 import re
 import ssl
 from dataclasses import dataclass
@@ -29,6 +30,7 @@ _DNS_SUBDOMAIN: Final = re.compile(r"(?=.{1,253}\Z)[a-z0-9]([a-z0-9-]*[a-z0-9])?
 _QUALIFIED_NAME: Final = re.compile(r"([a-z0-9.-]{1,253}/)?[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
 #: Host and port, as Go's `net.Listen` takes them; an IPv6 address stands in brackets.
 _ADDRESS: Final = re.compile(r"(?:\[(?P<six>[0-9A-Fa-f:.%]+)\]|(?P<host>[^\[\]:/\s]*)):(?P<port>[0-9]{1,5})")
+_HOST: Final = re.compile(r"(?=.{1,253}\Z)[A-Za-z0-9_-]{1,63}(\.[A-Za-z0-9_-]{1,63})*")
 MAX_PORT: Final = 65_535
 
 
@@ -77,8 +79,8 @@ def duration(minimum: float | None = None) -> PlainValidator:
     return PlainValidator(parse)
 
 
-def duration_or_default(minimum: float) -> PlainValidator:
-    """Like `duration`, but zero means the default, as in Go's leader election settings."""
+def duration_or_default(minimum: float, *, whole: bool = False) -> PlainValidator:
+    """Like `duration`, but zero means the default, as in Go's leader election settings; `whole`: in seconds."""
 
     def parse(value: object, info: ValidationInfo) -> float:
         seconds = _seconds(_empty_is_default(value), from_file=info.context is not None)
@@ -86,6 +88,8 @@ def duration_or_default(minimum: float) -> PlainValidator:
             raise PydanticUseDefault
         if seconds < minimum:
             raise refuse(f"{_quoted(value)} is too short", f"use at least {render_duration(minimum)!r}")
+        if whole and seconds % 1:
+            raise refuse(f"{_quoted(value)} has parts of a second, which a Lease cannot say", "use whole seconds")
         return seconds
 
     return PlainValidator(parse)
@@ -137,10 +141,28 @@ def _parse_address(value: object) -> BindAddress:
         raise refuse(f"{_quoted(value)} is not an address", remedy)
     if int(match["port"]) > MAX_PORT:
         raise refuse(f"{_quoted(value)} has no such port", f"use a port up to {MAX_PORT}")
+    if match["host"] and _HOST.fullmatch(match["host"]) is None:
+        raise refuse(f"{_quoted(value)} is not an address", remedy)
     return BindAddress(match["six"] or match["host"] or "", int(match["port"]))
 
 
+def _parse_host(value: object) -> str:
+    text = _text(value)
+    if _HOST.fullmatch(text) is None and not _is_ipv6(text):
+        raise refuse(f"{_quoted(text)} is neither an address nor a host name", 'write "127.0.0.1", "::1" or a name')
+    return text
+
+
+def _is_ipv6(text: str) -> bool:
+    try:
+        ipaddress.IPv6Address(text)
+    except ValueError:
+        return False
+    return True
+
+
 Address = Annotated[BindAddress, PlainValidator(_parse_address)]
+Host = Annotated[str, PlainValidator(_parse_host)]
 
 
 # -- names -----------------------------------------------------------------

@@ -67,7 +67,7 @@ class LeaderElection:
     ] = "leases"
     lease_duration_seconds: Annotated[
         float,
-        fields.duration_or_default(1.0),
+        fields.duration_or_default(1.0, whole=True),
         Field(
             alias="leaseDuration",
             description="How long other replicas wait for a leader that no longer renews.",
@@ -177,7 +177,7 @@ class Controller:
 class WebhookServer:
     """The HTTPS server that the API server calls."""
 
-    host: Annotated[fields.Text, Field(description="*Ours.* Interface to listen on; empty: every one.")] = ""
+    host: Annotated[fields.Host, Field(description="*Ours.* Interface to listen on; empty: every one.")] = ""
     port: Annotated[
         fields.Count, Field(ge=0, le=fields.MAX_PORT, description="Port to listen on; 0: any free one, for tests.")
     ] = WEBHOOK_PORT

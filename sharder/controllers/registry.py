@@ -128,7 +128,7 @@ class Registry:
         self._staleness_seconds = staleness_seconds
         self._entries: dict[str, RingEntry] = {}
         self._subscribers: list[Subscriber] = []
-        #: Rings that have not been looked up even once, well or not.
+        #: Rings of the first list that have not been looked up even once, well or not.
         self._unresolved: set[str] = set()
         self._to_resolve: WorkQueue[str] = WorkQueue(
             clock, name="resolve", rate_limit=RateLimit(RESOLVE_AGAIN_SECONDS, RESOLVE_AGAIN_SECONDS, None)
@@ -148,7 +148,7 @@ class Registry:
 
     @property
     def warm(self) -> bool:
-        """Whether both caches are in and every ring known has been looked up once."""
+        """Whether both caches are in and every ring of the first list has been looked up once."""
         return self.rings.synced.is_set() and self.leases.synced.is_set() and not self._unresolved
 
     @property
@@ -284,7 +284,7 @@ class Registry:
             entry.spec = entry.resolved = None
         elif entry.spec is None or spec != entry.spec:
             entry.spec = spec
-            if entry.resolved is None:
+            if not self.rings.synced.is_set():
                 self._unresolved.add(name)
             self.resolve_again(name)
         self._tell(name, Change.RING)

@@ -99,10 +99,15 @@ def build_context(pair: ServingPair | None) -> ssl.SSLContext:
     if pair is not None:
         try:
             with _readable_path(pair.certificate + b"\n" + pair.key) as path:
-                context.load_cert_chain(path)
+                context.load_cert_chain(path, password=_refuse_password)
         except (ssl.SSLError, ValueError) as error:
             raise ConfigurationError(f"the serving certificate and its key do not fit together: {error}") from error
     return context
+
+
+def _refuse_password() -> str:
+    """Without this OpenSSL would ask the terminal, and the event loop would wait for somebody to type."""
+    raise ConfigurationError("the private key is encrypted; store it without a password")
 
 
 @contextlib.contextmanager

@@ -87,10 +87,33 @@ def test_addresses_are_read_as_go_writes_them(text: str, address: BindAddress) -
     assert str(read) == text
 
 
-@pytest.mark.parametrize("value", [0, 8080, "8080", "::1:80", "a b:1", ":65536", ":99999", ":http", "/tmp/x", ["x"]])
+@pytest.mark.parametrize(
+    "value",
+    [
+        0,
+        8080,
+        "8080",
+        "::1:80",
+        "a b:1",
+        ":65536",
+        ":99999",
+        ":http",
+        "/tmp/x",
+        ["x"],
+        "a..b:1",
+        "a\0b:1",
+        "é:1",
+        ".:1",
+    ],
+)
 def test_other_addresses_are_refused(value: Any) -> None:
     with pytest.raises(InvalidConfig, match=r"health\.bindAddress: .*(write|use)"):
         with_field("health.bindAddress", value)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1", "fe80::1%eth0", "localhost", "a_b.example.org"])
+def test_the_webhook_listens_on_an_address_or_a_name(host: str) -> None:
+    assert with_field("webhook.server.host", host).webhook.server.host == host
 
 
 @pytest.mark.parametrize("url", ["https://x", "https://x:9443/", "https://10.0.0.1/sharder", "https://[::1]:9443"])
@@ -126,6 +149,7 @@ def test_a_ca_bundle_without_certificates_is_refused(value: Any) -> None:
         ("leaderElection.resourceName", "A"),
         ("leaderElection.resourceNamespace", "a.b"),
         ("leaderElection.leaseDuration", "500ms"),
+        ("leaderElection.leaseDuration", "15500ms"),
         ("leaderElection.leaderElect", "yes"),
         ("controller.sharder.syncPeriod", "-1s"),
         ("controller.sharder.concurrentMoves", 0),
@@ -136,6 +160,9 @@ def test_a_ca_bundle_without_certificates_is_refused(value: Any) -> None:
         ("clientConnection.qps", "100"),
         ("clientConnection.burst", True),
         ("webhook.server.certName", 1),
+        ("webhook.server.host", "a..b"),
+        ("webhook.server.host", "a\0b"),
+        ("webhook.server.host", "[::1]"),
         ("webhook.server.port", 65_536),
         ("webhook.config.annotations", []),
         ("webhook.config.annotations.x", None),

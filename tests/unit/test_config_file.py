@@ -30,6 +30,7 @@ from sharder.config import (
 )
 from sharder.core.problems import Problem
 from sharder.core.selectors import all_namespaces_except
+from sharder.service import replica_settings
 from shardsdk.errors import ConfigurationError
 
 GO_FILE = Path(__file__).parents[1] / "vectors" / "sharderconfig-go.yaml"
@@ -238,11 +239,20 @@ def test_unknown_fields_with_null_are_refused_too() -> None:
     [
         ({"leaseDuration": "5s"}, "two replicas could lead at once"),
         ({"renewDeadline": "15s"}, "two replicas could lead at once"),
+        ({"renewDeadline": "14s"}, "make renewDeadline shorter than 14s"),
+        ({"leaseDuration": "5s", "renewDeadline": "4.5s"}, "make renewDeadline shorter than 4.5s"),
         ({"retryPeriod": "9s"}, "retryPeriod about a fifth"),
     ],
 )
 def test_timings_that_cannot_work_together_are_refused(election: dict[str, str], hint: str) -> None:
     assert hint in wrong(leaderElection=election)["leaderElection"]
+
+
+@pytest.mark.parametrize(("lease", "deadline"), [("15s", "13990ms"), ("5s", "4490ms"), ("1s", "890ms")])
+def test_timings_that_are_accepted_can_be_led_by(lease: str, deadline: str) -> None:
+    settings = {"leaseDuration": lease, "renewDeadline": deadline, "retryPeriod": "100ms"}
+    timings = replica_settings(parse(leaderElection=settings).config).timings
+    assert timings.renew_deadline == float(deadline[:-2]) / 1000
 
 
 def test_a_faulty_value_is_not_blamed_a_second_time() -> None:

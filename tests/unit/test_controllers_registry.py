@@ -96,6 +96,19 @@ async def test_a_ring_that_is_looked_up_again_does_not_make_a_replica_unready(cl
 
 
 @in_virtual_time
+async def test_a_new_ring_that_cannot_be_looked_up_takes_the_webhook_from_no_other(clock: VirtualClock) -> None:
+    """A replica that is not ready is not called, for whatever ring."""
+    stage = make_stage(clock, api=Unhurried)
+    stage.create(CLUSTERRINGS, ring(), None)
+    async with knowing(stage) as registry:
+        await stage.until(lambda: registry.warm, seconds=5)
+        stage.create(CLUSTERRINGS, ring({"group": "hangs.org", "resource": "slows"}, name="slow"), None)
+        for _ in range(120):
+            await stage.pass_time(0.5)
+            assert registry.warm
+
+
+@in_virtual_time
 async def test_a_subscriber_that_fails_keeps_no_news_from_the_others(clock: VirtualClock) -> None:
     stage = make_stage(clock)
     stage.create(CLUSTERRINGS, ring(), None)

@@ -5,6 +5,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives import serialization
 
 from sharder.webhook.directory import Directory, find_default_directory
 from sharder.webhook.renewal import make_stored
@@ -38,6 +39,16 @@ async def test_other_file_names_are_taken(tmp_path: Path) -> None:
     source = Directory(tmp_path, clock=ManualClock(), certificate_name="cert.pem", key_name="key.pem")
     await source.refresh()
     assert source.published.loaded.is_set()
+
+
+async def test_an_encrypted_key_is_refused_without_asking_anybody(tmp_path: Path) -> None:
+    write_pair(tmp_path)
+    key = serialization.load_pem_private_key((tmp_path / "tls.key").read_bytes(), None)
+    form = (serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8)
+    (tmp_path / "tls.key").write_bytes(key.private_bytes(*form, serialization.BestAvailableEncryption(b"secret")))
+    source = Directory(tmp_path, clock=ManualClock())
+    await source.refresh()
+    assert "is encrypted; store it without a password" in str(source.published.failure)
 
 
 async def test_a_mismatched_pair_changes_nothing_and_is_told_once(
