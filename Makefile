@@ -11,6 +11,8 @@ WORKERS ?= 2
 ORDER ?= 3151281236
 VERSION = $(shell sed -n 's/^VERSION.*"\(.*\)"$$/\1/p' shardsdk/version.py)
 BUILDER ?= docker
+# The image: sharder or examples, as the Dockerfile calls them.
+TARGET ?= sharder
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -31,8 +33,9 @@ controlplane: $(READY) ## find or build etcd, kube-apiserver, kube-controller-ma
 helm: $(READY) ## find or build Helm
 	@$(RUN) localcluster helm
 
-image: ## build the container image (BUILDER=podman or buildah; ARGS= for it)
-	@$(BUILDER) build --build-arg VERSION=$(VERSION) --build-arg REVISION=$$(git rev-parse HEAD) --tag controller-sharding:$(VERSION) $(ARGS) .
+image: ## build the container image (TARGET=examples for that one; BUILDER=podman or buildah; ARGS= for it)
+	@$(BUILDER) build --build-arg VERSION=$(VERSION) --build-arg REVISION=$$(git rev-parse HEAD) --target $(TARGET) \
+	  --tag controller-sharding$(patsubst %,-%,$(filter-out sharder,$(TARGET))):$(VERSION) $(ARGS) .
 
 node-deps: ## install Debian's packages for a node that runs pods (root)
 	@.ci/node-deps

@@ -17,7 +17,7 @@ _FENCED: Final = re.compile(
     r"^(?P<indent> *)```(?P<language>\w*)(?P<attributes>[^\n]*)\n(?P<text>.*?)^(?P=indent)```$",
     re.MULTILINE | re.DOTALL,
 )
-_FILE: Final = re.compile(r"(?:#|//|<!--) (?P<name>[\w./-]+\.\w+)\b[^\n]*\n")
+_FILE: Final = re.compile(r"(?:#|//|<!--) (?P<name>[\w./-]+\.\w+|[\w./-]*\bDockerfile)\b[^\n]*\n")
 
 
 @dataclass(frozen=True, slots=True)

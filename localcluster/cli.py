@@ -11,6 +11,7 @@ With `--node` pods run, too (Linux, root, `make node-deps`)::
 
     eval "$(python -m localcluster up --node)"
     python -m localcluster images --load
+    python -m localcluster build --tag my-controller:1.0.0 FOLDER
 """
 
 from __future__ import annotations
@@ -21,14 +22,15 @@ import os
 import shlex
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from localcluster.binaries import find_binaries, say
 from localcluster.control_plane import ControlPlane
 from localcluster.errors import LocalClusterError
 from localcluster.forwarder import Backend, Forwarder
 from localcluster.helm import find_helm
-from localcluster.images import build_images
-from localcluster.node import Node, load_images
+from localcluster.images import build_folder, build_images, full_name
+from localcluster.node import Node, load_images, name_image
 from localcluster.node_programs import find_node_programs
 from localcluster.ports import LOOPBACK
 from localcluster.running import DEFAULT_NAME, Running, find_running
@@ -66,6 +68,10 @@ def _parser() -> argparse.ArgumentParser:
     images = command("images", _images, "build the project's container images; prints their names")
     images.add_argument("--load", action="store_true", help="and give them to the node")
     images.add_argument("--name", default=DEFAULT_NAME, help="of several, which one")
+    build = command("build", _build, "build the Dockerfile of a folder, and give the image to the node")
+    build.add_argument("--tag", required=True, metavar="IMAGE", help="its name, as in my-controller:1.0.0")
+    build.add_argument("--name", default=DEFAULT_NAME, help="of several, which one")
+    build.add_argument("folder", type=Path, help="it may be built FROM one of the project's images")
     for name, run, text in (
         ("down", _down, "end it and delete its data"),
         ("status", _status, "say whether it runs (exit code 0) or not (1)"),
@@ -96,7 +102,12 @@ def _helm(_: argparse.Namespace) -> int:
 
 
 def _up(options: argparse.Namespace) -> int:
-    running = find_running(options.name) or asyncio.run(_start(options.name, Node() if options.node else None))
+    running = find_running(options.name)
+    if running and options.node and not running.has_node:
+        raise LocalClusterError(
+            f"{running.name} runs without a node; end it first: python -m localcluster down --name {running.name}"
+        )
+    running = running or asyncio.run(_start(options.name, Node() if options.node else None))
     say(f"localcluster: {running.name} runs at {running.url}, in {running.folder}")
     print(f"export KUBECONFIG={shlex.quote(str(running.kubeconfig))}")
     return 0
@@ -114,16 +125,35 @@ async def _start(name: str, node: Node | None) -> Running:
 
 
 def _images(options: argparse.Namespace) -> int:
+    running = _with_node(options.name) if options.load else None
     images = build_images().values()
-    if options.load:
-        running = find_running(options.name)
-        if running is None:
-            raise LocalClusterError(f"{options.name} does not run; start it: python -m localcluster up --node")
-        for image in images:
-            asyncio.run(load_images(running.folder, image.archive, find_node_programs()))
     for image in images:
-        print(image.reference)
+        if running:
+            asyncio.run(_load(running, image.archive, image.reference, full_name(image.released)))
+        print(image.released if running else image.reference)
     return 0
+
+
+def _build(options: argparse.Namespace) -> int:
+    running = _with_node(options.name)
+    name, archive = build_folder(options.folder, options.tag)
+    asyncio.run(_load(running, archive, name))
+    print(options.tag)
+    return 0
+
+
+def _with_node(name: str) -> Running:
+    running = find_running(name)
+    if running is None or not running.has_node:
+        raise LocalClusterError(f"{name} does not run with a node; start it: python -m localcluster up --node")
+    return running
+
+
+async def _load(running: Running, archive: Path, name: str, *more: str) -> None:
+    programs = find_node_programs()
+    await load_images(running.folder, archive, programs)
+    for each in more:
+        await name_image(running.folder, name, each, programs)
 
 
 def _down(options: argparse.Namespace) -> int:

@@ -66,6 +66,11 @@ class Image:
         """As a pod names it."""
         return f"{self.repository}:{self.tag}"
 
+    @property
+    def released(self) -> str:
+        """The name that `make image` gives and that the charts have by default."""
+        return f"{self.repository.removeprefix('localhost/')}:{VERSION}"
+
 
 def build_images(environment: Mapping[str, str] | None = None, *, tell: Say = say) -> dict[str, Image]:
     """Build every image of `TARGETS` from the checkout; of two builds at once, one waits.
@@ -73,16 +78,59 @@ def build_images(environment: Mapping[str, str] | None = None, *, tell: Say = sa
     Raises: BinariesMissing (what to install), LocalClusterError (what failed).
     """
     environment = os.environ if environment is None else environment
-    tools = {tool: shutil.which(tool, path=PATH) for tool in _TOOLS}
-    missing = [tool for tool, path in tools.items() if path is None]
-    if missing or os.geteuid() != 0:
-        raise BinariesMissing(f"building images takes root and {', '.join(missing or _TOOLS)}: make node-deps")
+    _check_tools()
     folder = cache_home(environment) / "images"
     folder.mkdir(parents=True, exist_ok=True)
     with one_at_a_time(folder / "lock", tell):
         buildah = _Buildah.of(folder, environment)
         base = _make_base(buildah, tell)
         return {target: _build(buildah, base, target, name, tell) for target, name in TARGETS.items()}
+
+
+def build_folder(
+    folder: Path, name: str, environment: Mapping[str, str] | None = None, *, tell: Say = say
+) -> tuple[str, Path]:
+    """Build the Dockerfile of a folder, on one of the project's images if it likes; its full name and archive.
+
+    The project's images are those that `build_images` made last; they are made when they are not there.
+    Raises: BinariesMissing (what to install), LocalClusterError (what failed).
+    """
+    environment = os.environ if environment is None else environment
+    full = full_name(name)
+    _check_tools()
+    if not (folder / "Dockerfile").exists():
+        raise LocalClusterError(f"there is no Dockerfile in {folder}")
+    own = cache_home(environment) / "images"
+    own.mkdir(parents=True, exist_ok=True)
+    if not all(_Buildah.of(own, environment).has(f"localhost/{each}:{VERSION}") for each in TARGETS.values()):
+        build_images(environment, tell=tell)
+    with one_at_a_time(own / "lock", tell):
+        buildah = _Buildah.of(own, environment)
+        tell(f"localcluster: building the image {name}")
+        bud = ("bud", "--quiet", "--isolation", "chroot", "--layers")
+        identity = buildah.run(*bud, "--tag", full, str(folder.resolve()))
+        archive = own / f"{full.replace('/', '_').replace(':', '_')}.tar"
+        archive.unlink(missing_ok=True)
+        buildah.run("push", "--quiet", identity.splitlines()[-1], f"docker-archive:{archive}:{full}")
+    return full, archive
+
+
+def full_name(name: str) -> str:
+    """The name that a node takes for an image's `repository:tag`: with a registry.  Raises: LocalClusterError."""
+    repository, _, tag = name.rpartition(":")
+    if not repository or "/" in tag:
+        raise LocalClusterError(f"the image {name!r} has no tag: write repository:tag")
+    first, _, rest = repository.partition("/")
+    if rest and ("." in first or ":" in first or first == "localhost"):
+        return name
+    return f"docker.io/{'' if rest else 'library/'}{name}"
+
+
+def _check_tools() -> None:
+    """Raises: BinariesMissing."""
+    missing = [tool for tool in _TOOLS if shutil.which(tool, path=PATH) is None]
+    if missing or os.geteuid() != 0:
+        raise BinariesMissing(f"building images takes root and {', '.join(missing or _TOOLS)}: make node-deps")
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,11 +220,12 @@ def _bootstrap(draft: Path, buildah: _Buildah, tell: Say) -> None:
 def _build(buildah: _Buildah, base: str, target: str, name: str, tell: Say) -> Image:
     """Build one target; its tag tells its content, so that a node never runs an old one by mistake."""
     tell(f"localcluster: building the image {name}")
-    tagged = f"localhost/{name}:latest"
+    # The second is for whoever builds on it.
+    names = [f"--tag=localhost/{name}:{tag}" for tag in ("latest", VERSION)]
     said = ["--build-arg", f"BASE={base}", "--build-arg", f"VERSION={VERSION}"]
     # Quiet: the last line is the image's id then.
     bud = ["bud", "--quiet", "--isolation", "chroot", "--layers", "--target", target]
-    identity = buildah.run(*bud, *said, *_trust(buildah.environment), "--tag", tagged, ".").splitlines()[-1]
+    identity = buildah.run(*bud, *said, *_trust(buildah.environment), *names, ".").splitlines()[-1]
     tag = identity.removeprefix("sha256:")[:12]
     archive = buildah.folder / f"{name}-{tag}.tar"
     for old in buildah.folder.glob(f"{name}-{'?' * 12}.tar"):

@@ -213,12 +213,22 @@ class Node:
 
 async def load_images(folder: Path, archive: Path, programs: NodePrograms) -> None:
     """Give the node below a supervisor's folder the images of an archive.  Raises: LocalClusterError."""
-    node = folder / "node"
-    ctr = [programs.tools["ctr"], f"--address={containerd_socket(node)}", "--namespace=k8s.io", "images", "import"]
-    ctr += [f"--snapshotter={read_snapshotter(node)}", str(archive)]
-    code, said = await _run([*enter(programs, read_pid(folder)), *ctr])
+    snapshotter = f"--snapshotter={read_snapshotter(folder / 'node')}"
+    code, said = await _images(folder, programs, "import", snapshotter, str(archive))
     if code:
         raise LocalClusterError(f"the images of {archive} could not be loaded: {said}")
+
+
+async def name_image(folder: Path, image: str, name: str, programs: NodePrograms) -> None:
+    """Give an image of that node one more name, which another may have had.  Raises: LocalClusterError."""
+    code, said = await _images(folder, programs, "tag", "--force", image, name)
+    if code:
+        raise LocalClusterError(f"the image {image} could not be called {name}: {said}")
+
+
+async def _images(folder: Path, programs: NodePrograms, *arguments: str) -> tuple[int, str]:
+    ctr = [programs.tools["ctr"], f"--address={containerd_socket(folder / 'node')}", "--namespace=k8s.io", "images"]
+    return await _run([*enter(programs, read_pid(folder)), *ctr, *arguments])
 
 
 def enter(programs: NodePrograms, pid: int, *namespaces: str) -> Iterable[str]:

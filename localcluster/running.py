@@ -39,6 +39,11 @@ class Running:
         """The components' logs; they go with it."""
         return self.folder / "logs"
 
+    @property
+    def has_node(self) -> bool:
+        """Whether pods run on it."""
+        return (self.folder / "node" / "pid").exists()
+
     def stop(self) -> None:
         """End it and delete its data.
 

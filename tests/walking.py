@@ -27,6 +27,13 @@ PORTS = ("8080", "8081", "9443")
 FOLDERS = ("charts", "crds", "rbac", "examples")
 
 
+def section_of(text: str, heading: str) -> str:
+    """A page's part from that line to the next heading of the same depth.  Raises: ValueError when it is not there."""
+    start = text.index(f"{heading}\n")
+    end = text.find(f"\n{heading.split()[0]} ", start)
+    return text[start:] if end < 0 else text[start : end + 1]
+
+
 async def walk(
     folder: Path, files: Mapping[str, str], commands: Iterable[str], seconds: float
 ) -> tuple[int | None, str]:

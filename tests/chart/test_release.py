@@ -311,7 +311,7 @@ async def test_notes_say_what_to_do_next(cluster: Cluster) -> None:
     await cluster.plane.apply(Path("crds"))
     await foreign_types(cluster)
     first = await notes(namespace="elsewhere")
-    assert "sharder rbac --service-account elsewhere/sharder -f my-ring.yaml" in first
+    assert "sharder rbac --service-account elsewhere/sharder -f - < my-ring.yaml | kubectl apply -f -" in first
     second = await notes(RING, OPTIONS["certManager"])
     assert re.search(r"clusterring/checksum(.|\n)*get certificate", second)
     third = await notes(OPTIONS["webhook off"], OPTIONS["one replica"], OPTIONS["no rbac"])

@@ -38,6 +38,8 @@ def test_settings_reach_the_commands() -> None:
     assert "localcluster acquire --node" in run_make("--dry-run", "controlplane", "NODE=1")
     assert "--randomly-seed=7 " in run_make("--dry-run", "test", "ORDER=7")
     assert "--randomly-seed" not in run_make("--dry-run", "test", "ORDER=random")
+    assert "--target sharder --tag controller-sharding:" in run_make("--dry-run", "image").replace("\\\n  ", "")
+    assert "--tag controller-sharding-examples:" in run_make("--dry-run", "image", "TARGET=examples")
     assert "--dist loadfile -k lease" in run_make("--dry-run", "test", "ARGS=-k lease")
 
 

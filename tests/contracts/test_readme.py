@@ -2,7 +2,8 @@
 
 A block whose first line is `# NAME.yaml` or `# NAME.py` becomes that file; a
 `sh` block is run line by line.  A command that cannot run inside a test run is
-in ELSEWHERE, with the file that runs it.
+in ELSEWHERE, with the file that runs it; those that need pods are run by
+tests/node/test_readme.py.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.walking import walk
+from tests.walking import section_of, walk
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
@@ -24,7 +25,10 @@ ELSEWHERE = {
     "make test": (".ci/run", "make test"),
     "make setup": ("Makefile", "$(READY): "),
     ". .venv/bin/activate": (".ci/environment.py", '"venv"'),
+    "make node-deps": ("Makefile", "node-deps: "),
 }
+#: The heading of what takes a cluster with nodes.
+WITH_PODS = "## On a cluster"
 #: A few seconds where nothing else runs; busy machines take their time.
 SECONDS = 240
 
@@ -52,6 +56,7 @@ class Block:
 FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 BLOCKS = [Block(language, text) for language, text in FENCED.findall(README)]
 COMMANDS = [command for block in BLOCKS for command in block.commands]
+ON_PODS = [text for _, text in FENCED.findall(section_of(README, WITH_PODS))]
 
 
 def test_every_block_is_shown_kept_or_run() -> None:
@@ -62,6 +67,13 @@ def test_every_block_is_shown_kept_or_run() -> None:
 def test_command_that_is_not_run_here_is_run_elsewhere(command: str) -> None:
     file, words = ELSEWHERE[command]
     assert words in (ROOT / file).read_text()
+
+
+def test_commands_that_need_pods_are_run_on_pods() -> None:
+    test = (ROOT / "tests/node/test_readme.py").read_text()
+    assert f'section_of(README.read_text(), "{WITH_PODS}")' in test
+    assert any("helm install sharder" in text for text in ON_PODS)
+    assert {block.text for block in BLOCKS if "helm " in block.text} <= set(ON_PODS)
 
 
 def test_a_ring_and_a_shard_take_25_lines() -> None:
@@ -79,7 +91,8 @@ def test_links_point_to_files() -> None:
 @pytest.mark.timeout(2 * SECONDS)
 async def test_commands_work_one_after_the_other(tmp_path: Path) -> None:
     files = {block.file: block.text for block in BLOCKS if block.file}
-    commands = [command for command in COMMANDS if command not in ELSEWHERE]
+    here = [block for block in BLOCKS if block.text not in ON_PODS]
+    commands = [command for block in here for command in block.commands if command not in ELSEWHERE]
 
     code, output = await walk(tmp_path, files, commands, SECONDS)
 

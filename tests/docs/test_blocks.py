@@ -3,7 +3,8 @@
 Manifests go to a real API server (as a dry run), settings through the parser
 that reads them, charts' values through Helm, Python is run, commands are run
 against a sharder with a ring (tests/docs/test_commands.py), or as a whole
-walk-through (tests/docs/test_tutorial.py).
+walk-through (tests/docs/test_tutorial.py, and tests/node/test_tutorial.py on
+pods).
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ BLOCKS = [block for page, text in PAGES.items() for block in blocks_of(page, tex
 #: Shown, not run: output, labels, usage.
 SHOWN = {"text", ""}
 #: Flags of `helm install` and `helm upgrade` that say nothing about manifests.
-NOT_OF_TEMPLATE = ("--install", "--create-namespace", "--reset-then-reuse-values")
+NOT_OF_TEMPLATE = ("--install", "--create-namespace", "--reset-then-reuse-values", "--wait")
 
 
 def of(language: str) -> list[Block]:
@@ -35,7 +36,7 @@ def of(language: str) -> list[Block]:
 
 
 def test_every_language_is_looked_at() -> None:
-    assert {block.language for block in BLOCKS} <= {"yaml", "python", "json", "sh", "promql", *SHOWN}
+    assert {block.language for block in BLOCKS} <= {"yaml", "python", "json", "sh", "promql", "dockerfile", *SHOWN}
 
 
 @pytest.mark.parametrize("block", of("json"), ids=str)

@@ -7,11 +7,14 @@ from pathlib import Path
 import pytest
 
 from docsite.pages import blocks_of, read_pages
-from tests.walking import walk
+from tests.walking import section_of, walk
 
-BLOCKS = blocks_of("tutorial.md", read_pages()["tutorial.md"])
-#: What the README's test runs, or what takes a cluster with nodes (tests/docs/test_blocks.py renders it).
-ELSEWHERE = ("make setup", ". .venv/bin/activate", "helm ")
+TUTORIAL = read_pages()["tutorial.md"]
+#: What takes a cluster with nodes: tests/node/test_tutorial.py walks through it.
+WITH_PODS = section_of(TUTORIAL, "## 8. On a cluster")
+BLOCKS = blocks_of("tutorial.md", TUTORIAL.replace(WITH_PODS, ""))
+#: What the README's test runs.
+ELSEWHERE = ("make setup", ". .venv/bin/activate")
 SECONDS = 240
 
 

@@ -24,6 +24,7 @@ from localcluster.images import Image, build_images
 from localcluster.node_programs import find_node_programs
 from tests.chart.helm import NAMESPACE, Helm
 from tests.node.clusters import Cluster, Reference, proxied, read_reference
+from tests.node.readers import Reader, clear
 
 IMAGE = os.environ.get("IMAGE", "")
 _IMAGES = pytest.StashKey[Mapping[str, Image]]()
@@ -85,3 +86,13 @@ async def sharder(cluster: Cluster) -> Cluster:
     if "sharder" not in found.split():
         await cluster.install_sharder()
     return cluster
+
+
+@pytest_asyncio.fixture
+async def reader(cluster: Cluster, tmp_path: Path) -> AsyncIterator[Reader]:
+    """Somebody who tries what a page says, on a cluster without a sharder."""
+    if cluster.plane is None:
+        pytest.skip("types `python -m localcluster`: for the cluster that these tests make themselves")
+    await clear(cluster)
+    yield Reader.sit_down(cluster, cluster.plane, tmp_path)
+    await clear(cluster)
