@@ -32,6 +32,15 @@ def test_help_lists_every_target() -> None:
     assert sorted(listed) == sorted(phony[1].split()) == sorted(RECIPES)
 
 
+def test_continuous_integration_runs_every_test_there_is() -> None:
+    lines = [line.removeprefix("exec ") for line in Path(".ci/run").read_text().splitlines()]
+    targets = [line.split()[1] for line in lines if line.startswith("make ")]
+
+    assert targets == ["node-deps", "controlplane", "test", "monitoring", "e2e-node"]
+    assert set(targets) <= RECIPES.keys()
+    assert "set -euo pipefail" in lines
+
+
 def test_settings_reach_the_commands() -> None:
     assert "examples.demo --keep" in run_make("--dry-run", "--always-make", "demo", "KEEP=1")
     assert "tests.simulation --seed 7 --runs 3" in run_make("--dry-run", "simulate", "SEED=7", "RUNS=3")
