@@ -70,6 +70,7 @@ async def _run(options: argparse.Namespace, out: TextIO, environ: Mapping[str, s
             namespace=options.namespace,
             default_namespace=access.namespace,
             host=access.host,
+            err=sys.stderr,
         )
         return await _dispatch(options, session)
 
@@ -82,10 +83,12 @@ async def _dispatch(options: argparse.Namespace, session: object) -> int:
     lease = getattr(options, "lease", None) or (namespace, SHARDER_SERVICE_ACCOUNT)
     match options.command:
         case "status":
-            from sharder.kubectl.status import show_status, watch_status
-
             if options.watch:
+                from sharder.kubectl.watching import watch_status
+
                 return await watch_status(session, options.ring, options.interval)
+            from sharder.kubectl.status import show_status
+
             return await show_status(session, options.ring)
         case "explain":
             from sharder.kubectl.explain import show_explanation

@@ -82,7 +82,8 @@ def unread(what: str, error: ShardingError) -> Unread:
     text = " ".join(str(error).split())
     message, _, remedy = text.partition(" — ")
     if isinstance(error, Forbidden):
-        return Unread(what, "you may not read it" if remedy else f"refused: {message}", remedy)
+        verb = "watch" if message.startswith("watch ") else "read"
+        return Unread(what, f"you may not {verb} it" if remedy else f"refused: {message}", remedy)
     if isinstance(error, ApiError) and error.status == NOT_FOUND and remedy:
         return Unread(what, "the API server does not serve it", remedy.partition("; ")[2])
     return Unread(what, message, remedy)

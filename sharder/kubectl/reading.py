@@ -27,7 +27,7 @@ from sharder.core.ringspec import (
 from sharder.core.selectors import LabelSelector, parse_selector
 from sharder.core.webhookconfig import webhook_name
 from sharder.kubectl.census import Census, Covers, Glimpsed, Tally
-from sharder.kubectl.outcome import Gaps
+from sharder.kubectl.outcome import Gaps, Unread
 from sharder.kubectl.overview import Overview, ResourceCount, count_resource, read_conditions, uncounted_resource
 from sharder.kubectl.selecting import by_name_alone, describe_selector
 from sharder.kubectl.standings import Standing, read_membership, read_standing
@@ -81,6 +81,51 @@ class SeenLeases:
 
     leases: list[Lease] | None
     whole: bool
+
+    def membership(self, now: datetime) -> Membership | None:
+        """The ring's shards at that time; None: not all leases were seen."""
+        leases = self.leases or []
+        return read_membership(leases, tuple(read_standing(lease, now) for lease in leases)) if self.whole else None
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """What was read of a ring `at` some time: its leases, and its objects as counts of each of `resources`."""
+
+    ring: Ring
+    at: datetime
+    seen: SeenLeases
+    membership: Membership | None
+    resources: tuple[Resource, ...]
+    counts: tuple[ResourceCount, ...]
+    problems: tuple[str, ...]
+    scope: str
+    unread: tuple[Unread, ...]
+    namespace: str | None
+
+    def is_outdated(self, now: datetime) -> bool:
+        """Whether another shard is available by now, or one is no longer, so that the counts mean something else."""
+        found = self.seen.membership(now)
+        before = self.membership.available if self.membership else ()
+        return set(found.available if found else ()) != set(before)
+
+    def overview(self, now: datetime | None = None) -> Overview:
+        """Summed up, with every age as it is `now` (None: when it was read)."""
+        now = now or self.at
+        leases = self.seen.leases
+        return Overview(
+            name=self.ring.name,
+            read=self.ring.read,
+            conditions=read_conditions(self.ring.status, ages_of(self.ring.status, now)),
+            up_to_date=self.ring.up_to_date,
+            problems=self.problems,
+            scope=self.scope,
+            standings=None if leases is None else sort_standings(tuple(read_standing(each, now) for each in leases)),
+            membership=self.membership,
+            resources=self.counts,
+            unread=self.unread,
+            namespace=self.namespace,
+        )
 
 
 @dataclass(slots=True)
@@ -245,36 +290,28 @@ class Reader:
 
     # -- a whole ring --------------------------------------------------------
 
-    async def overview(self, ring: Ring) -> Overview:
-        """Everything about a ring that `status` shows."""
+    async def gather(self, ring: Ring) -> Gathered:
+        """Everything about a ring that `status` shows, as it is now."""
         now = self.clock.now()
         seen = await self.leases(ring.name)
-        leases = seen.leases or []
-        standings = tuple(read_standing(lease, now) for lease in leases)
-        membership = read_membership(leases, standings) if seen.whole else None
+        membership = seen.membership(now)
         counts: tuple[ResourceCount, ...] = ()
         problems: tuple[str, ...] = ()
-        scope = ""
+        scope, resources = "", tuple[Resource, ...]()
         if ring.invalid is not None:
             problems = tuple(str(problem) for problem in ring.invalid.problems)
         if ring.spec is not None:
             resolved, missing = await self.resolved(ring.spec)
             problems = tuple(f"the API server does not serve {name}" for name in missing)
             scope = describe_selector(resolved.namespace_selector)
+            resources = tuple(subject.resource for subject in resolved.subjects())
             counts = await self.count(ring, resolved, membership)
-        return Overview(
-            name=ring.name,
-            read=ring.read,
-            conditions=read_conditions(ring.status, ages_of(ring.status, now)),
-            up_to_date=ring.up_to_date,
-            problems=problems,
-            scope=scope,
-            standings=None if seen.leases is None else sort_standings(standings),
-            membership=membership,
-            resources=counts,
-            unread=tuple(self.gaps.found),
-            namespace=self.namespace,
-        )
+        gaps = tuple(self.gaps.found)
+        return Gathered(ring, now, seen, membership, resources, counts, problems, scope, gaps, self.namespace)
+
+    async def overview(self, ring: Ring) -> Overview:
+        """The same, summed up."""
+        return (await self.gather(ring)).overview()
 
 
 def read_ring(raw: Mapping[str, Any]) -> Ring:

@@ -16,7 +16,7 @@ class Session:
 
     `output`: `text`, `wide`, `json` or `yaml`.  `namespace`: what `-n` said (None:
     nothing); `default_namespace` is that of the kubeconfig's context.  `host`: the
-    API server, for messages.
+    API server, for messages.  `err`: where remarks go that are no output (None: nowhere).
     """
 
     api: Api
@@ -27,6 +27,7 @@ class Session:
     namespace: str | None = None
     default_namespace: str = "default"
     host: str = ""
+    err: TextIO | None = None
 
     @property
     def for_people(self) -> bool:
@@ -37,3 +38,9 @@ class Session:
         """Write lines."""
         self.out.write("".join(line + "\n" for line in lines))
         self.out.flush()
+
+    def complain(self, line: str) -> None:
+        """Make a remark beside the output."""
+        if self.err is not None:
+            self.err.write(f"kubectl-sharding: {line}\n")
+            self.err.flush()

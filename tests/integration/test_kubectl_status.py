@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 import pty
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from localcluster import AdminClient, ControlPlane
@@ -77,27 +80,91 @@ async def test_a_ring_that_is_not_there_is_one_line(plugin: Plugin, installed: C
     assert said.err.startswith("kubectl-sharding: there is no ClusterRing 'no-such-ring' at https://")
 
 
-async def test_watching_on_a_terminal_redraws_in_colour_and_ends_with_ctrl_c(plugin: Plugin, ring: Ring) -> None:
-    leader, follower = pty.openpty()
-    try:
-        process = await asyncio.create_subprocess_exec(
-            *plugin.kubectl, "sharding", "status", ring.name, "-w", "--interval", "0.1",
-            env=plugin.environment | {"TERM": "xterm"}, stdin=follower, stdout=follower, stderr=follower,
-            start_new_session=True, preexec_fn=lambda: take_terminal(follower),
-        )  # fmt: skip
-        os.close(follower)
-        shown = b""
+@dataclass(slots=True)
+class Screen:
+    """A terminal on which the plugin runs."""
+
+    process: asyncio.subprocess.Process
+    leader: int
+    shown: bytes = b""
+
+    async def until(self, condition: Callable[[str], bool]) -> str:
+        """The last frame, once it is whole and `condition` holds for it."""
         async with asyncio.timeout(SECONDS):
-            while shown.count(b"\x1b[H") < 3:
-                shown += await asyncio.to_thread(os.read, leader, 4096)
-            os.write(leader, b"\x03")
-            code = await process.wait()
+            while not condition(self.frame):
+                self.shown += await asyncio.to_thread(os.read, self.leader, 65536)
+        return self.frame
+
+    @property
+    def frame(self) -> str:
+        """What the last whole frame says."""
+        frames = self.shown.split(b"\x1b[J")
+        return frames[-2].decode() if len(frames) > 1 else ""
+
+
+@asynccontextmanager
+async def terminal(plugin: Plugin, *arguments: str) -> AsyncIterator[Screen]:
+    """Run `kubectl sharding ARGUMENTS` on a terminal of its own."""
+    leader, follower = pty.openpty()
+    process = await asyncio.create_subprocess_exec(
+        *plugin.kubectl, "sharding", *arguments,
+        env=plugin.environment | {"TERM": "xterm"}, stdin=follower, stdout=follower, stderr=follower,
+        start_new_session=True, preexec_fn=lambda: take_terminal(follower),
+    )  # fmt: skip
+    os.close(follower)
+    try:
+        yield Screen(process, leader)
     finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
         os.close(leader)
+
+
+async def test_watching_on_a_terminal_redraws_in_colour_and_ends_with_ctrl_c(plugin: Plugin, ring: Ring) -> None:
+    async with terminal(plugin, "status", ring.name, "-w", "--interval", "0.1") as screen:
+        await screen.until(lambda _: screen.shown.count(b"\x1b[H") >= 3)
+        os.write(screen.leader, b"\x03")
+        async with asyncio.timeout(SECONDS):
+            code = await screen.process.wait()
     assert code == 130
-    assert shown.count(b"\x1b[2J") == 1
-    assert b"\x1b[32mready\x1b[0m" in shown
-    assert b"Traceback" not in shown
+    assert screen.shown.count(b"\x1b[2J") == 1
+    assert b"\x1b[32mready\x1b[0m" in screen.shown
+    assert b"as it changes, Ctrl-C ends" in screen.shown
+    assert b"Traceback" not in screen.shown
+
+
+async def test_what_changes_is_drawn(plugin: Plugin, stage: Stage, ring: Ring) -> None:
+    for sharder in stage.sharders:
+        await sharder.stop()
+    async with terminal(plugin, "status", ring.name, "-w", "--color", "never") as screen:
+        await screen.until(lambda frame: "3 of 3 shards available" in frame)
+        await ring.create(labels={ring.labels[0]: "ghost"}, name="haunted")
+        frame = await screen.until(lambda frame: "haunted" in frame)
+    assert "ghost" in frame
+    assert "not watched" not in screen.shown.decode()
+
+
+async def test_who_may_not_watch_is_told_and_sees_changes_all_the_same(
+    plugin: Plugin, ring: Ring, admin: AdminClient, installed: ControlPlane, stage: Stage
+) -> None:
+    for sharder in stage.sharders:
+        await sharder.stop()
+    viewer = plugin.as_user(await make_account(installed, admin, ring.namespace))
+    rules = [
+        {"apiGroups": ["sharding.timebertt.dev"], "resources": ["clusterrings"], "verbs": ["get", "list", "watch"]},
+        {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["list", "watch"]},
+        {"apiGroups": [""], "resources": ["secrets", "configmaps"], "verbs": ["list"]},
+        {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["watch"]},
+    ]
+    async with (
+        granted(admin, ring.namespace, rules),
+        terminal(viewer, "status", ring.name, "-w", "--interval", "0.2", "--color", "never") as screen,
+    ):
+        await screen.until(lambda frame: "not watched: secrets: you may not watch it; grant this identity" in frame)
+        assert "not watched: configmaps" not in screen.frame
+        await ring.create(labels={ring.labels[0]: "ghost"}, name="haunted")
+        await screen.until(lambda frame: "haunted" in frame)
 
 
 def take_terminal(descriptor: int) -> None:

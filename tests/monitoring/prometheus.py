@@ -69,6 +69,17 @@ class Prometheus:
                     return rules
                 await asyncio.sleep(POLL_SECONDS)
 
+    async def talking_rules(self, expected: set[str]) -> set[str]:
+        """Alerts besides `expected` whose expression goes on to hold, whether or not they fire yet."""
+        talking: set[str] = set()
+        try:
+            async with asyncio.timeout(WAIT_SECONDS):
+                while talking := {r["name"] for r in await self.rules() if r["state"] != "inactive"} - expected:
+                    await asyncio.sleep(POLL_SECONDS)
+        except TimeoutError:
+            pass
+        return talking
+
     async def metric_names(self, job: str) -> set[str]:
         """What was scraped of a job."""
         names = await self._get("label/__name__/values", {"match[]": f'{{job="{job}"}}'})

@@ -184,12 +184,16 @@ async def test_every_question_of_the_documentation_is_answered(question: str, sc
     assert await scene.prometheus.eventually(question)
 
 
-async def test_every_rule_can_be_evaluated_and_none_fires(scene: Scene) -> None:
+async def test_every_rule_can_be_evaluated_and_none_has_anything_to_say(scene: Scene) -> None:
+    """Most wait for minutes before they fire: a rule whose expression holds is pending until then, and shows here."""
+    # Webhook calls have failed, a minute ago.
+    expected = {"SharderWebhookFailing"}
     rules = await scene.prometheus.evaluated_rules()
 
-    assert rules
+    assert {rule["name"] for rule in rules} > expected
     assert not [(rule["name"], rule.get("lastError")) for rule in rules if rule["health"] != "ok"]
     assert not [rule["name"] for rule in rules if rule["state"] == "firing"]
+    assert await scene.prometheus.talking_rules(expected) == set()
 
 
 async def test_every_metric_that_is_scraped_is_documented(scene: Scene) -> None:

@@ -127,6 +127,11 @@ class RestrictedApi(MemoryApi):
         async for page in super().pages(resource, namespace, **kwargs):
             yield page
 
+    async def watch(self, resource: Any, namespace: Any = None, **kwargs: Any) -> Any:
+        self._judge("watch", resource, namespace)
+        async for event in super().watch(resource, namespace, **kwargs):
+            yield event
+
     def _judge(self, verb: str, resource: Resource, namespace: str | None = None) -> None:
         if (verb, resource.plural) in self.denied and namespace is None:
             rule = f'{{apiGroups: ["{resource.group}"], resources: ["{resource.plural}"], verbs: ["{verb}"]}}'

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from typing import Any
 
@@ -12,8 +11,8 @@ import yaml
 
 from sharder.kubectl.outcome import ExitCode
 from sharder.kubectl.session import Session
-from sharder.kubectl.status import REST, show_status, watch_status
-from shardsdk.errors import ConfigurationError, ConnectionFailed
+from sharder.kubectl.status import show_status
+from shardsdk.errors import ConfigurationError
 from shardsdk.protocol.labels import SHARDER_HOLDER
 from shardsdk.protocol.leases import Lease
 from shardsdk.protocol.objects import CLUSTERRINGS, LEASES, NAMESPACES, Resource
@@ -273,80 +272,3 @@ async def test_a_ring_that_is_not_there_names_the_remedy() -> None:
         ConfigurationError, match="there is no ClusterRing 'nope' at https://here; look at `kubectl get"
     ):
         await Cluster().status("nope")
-
-
-# -- again and again ---------------------------------------------------------
-
-
-async def watch(session: Session, frames: int, clock: Wall, interval: float = 2.0) -> list[float]:
-    """Let `frames` be shown; returns the pauses."""
-    pauses: list[float] = []
-
-    async def sleep(seconds: float) -> None:
-        pauses.append(seconds)
-        clock.seconds += seconds
-        if len(pauses) == frames:
-            raise asyncio.CancelledError
-
-    clock.sleep = sleep  # type: ignore[method-assign]
-    with pytest.raises(asyncio.CancelledError):
-        await watch_status(session, "checksum", interval)
-    return pauses
-
-
-async def test_frames_are_appended_where_no_terminal_is() -> None:
-    clock = Wall()
-    session = Cluster(lease("one")).session(clock=clock)
-    assert await watch(session, 3, clock) == [2.0, 2.0, 2.0]
-    assert said(session).count("Ring checksum") == 3
-    assert "\x1b" not in said(session)
-
-
-async def test_data_comes_one_document_per_line() -> None:
-    clock = Wall()
-    session = Cluster(lease("one")).session(clock=clock, output="json")
-    await watch(session, 2, clock)
-    assert [json.loads(line)["rings"][0]["name"] for line in said(session).splitlines()] == ["checksum"] * 2
-
-
-async def test_a_large_cluster_is_read_for_a_tenth_of_the_time() -> None:
-    clock = Wall()
-    cluster = Cluster(lease("one"))
-    session = cluster.session(clock=clock)
-
-    class Slow(RestrictedApi):
-        async def discover(self, group: str, plural: str) -> Resource | None:
-            clock.seconds += 3
-            return await super().discover(group, plural)
-
-    session = session_of(Slow(cluster.server, clock, set()), clock=clock)
-    assert await watch(session, 1, clock) == [REST * 6.0]
-
-
-async def test_an_outage_is_shown_and_asked_again() -> None:
-    clock = Wall()
-    cluster = Cluster(lease("one"))
-    answers = iter([False, True, False])
-
-    class Flaky(RestrictedApi):
-        async def get(self, resource: Any, *args: Any, **kwargs: Any) -> Any:
-            if resource == CLUSTERRINGS and next(answers):
-                raise ConnectionFailed("get clusterrings checksum: refused")
-            return await super().get(resource, *args, **kwargs)
-
-    session = session_of(Flaky(cluster.server, clock, set()), clock=clock)
-    await watch(session, 3, clock)
-    blocks = said(session).split("\n\n")
-    assert said(session).count("Ring checksum") == 2
-    assert "not refreshed: get clusterrings checksum: refused" in blocks[1] + blocks[2]
-
-
-async def test_a_terminal_is_drawn_over() -> None:
-    clock = Wall()
-    session = Cluster(lease("one")).session(clock=clock)
-    session.out.isatty = lambda: True  # type: ignore[method-assign]
-    await watch(session, 2, clock)
-    text = said(session)
-    assert text.count("\x1b[2J") == 1
-    assert text.count("\x1b[H") == 2
-    assert text.endswith("\x1b[J")
