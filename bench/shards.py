@@ -116,7 +116,6 @@ class Owners:
     namespace: str
     counts: Counter[str] = field(default_factory=Counter)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
-    moves: int = 0
 
     async def run(self) -> None:
         """Watch until cancelled."""
@@ -128,8 +127,6 @@ class Owners:
             if delta.kind is not EventKind.DELETED:
                 after = delta.object.metadata.label(label) or ""
                 self.counts[after] += 1
-                if delta.old is not None and after and delta.old.metadata.label(label) != after:
-                    self.moves += 1
             self.changed.set()
 
         reflector = Reflector(

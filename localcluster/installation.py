@@ -36,7 +36,6 @@ START_SECONDS: Final = 60.0
 #: Time for one to stop in order.
 STOP_SECONDS: Final = 30.0
 POLL_SECONDS: Final = 0.05
-RINGS: Final = "sharding.timebertt.dev/v1alpha1/clusterrings"
 
 
 class Process:

@@ -142,7 +142,6 @@ class Registry:
             api, LEASES, selector=Selector(labels=exists(LEASE_RING_LABEL)), model=Lease, metadata_only=False,
             handler=self._on_lease, name="leases", clock=clock, rng=rng,
         )  # fmt: skip
-        self._started_at = clock.monotonic()
 
     # -- what others read ------------------------------------------------
 

@@ -72,8 +72,7 @@ class _Groups(msgspec.Struct, frozen=True):
     items: list[_Group] | None = None
 
 
-class _OldVersion(msgspec.Struct, frozen=True, rename="camel"):
-    group_version: str = ""
+class _OldVersion(msgspec.Struct, frozen=True):
     version: str = ""
 
 

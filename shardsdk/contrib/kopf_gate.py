@@ -88,7 +88,7 @@ class Gate:
         self._memories = memories
         self._drain_timeout_seconds = drain_timeout_seconds
         self._clock = clock or SystemClock()
-        self._inflight = {name: InFlight(self._clock) for name in main}
+        self._inflight = {name: InFlight() for name in main}
         self._working: set[asyncio.Task[Any]] = set()
         #: Objects that this shard has worked on and not given away, by uid.
         self._known: set[str] = set()

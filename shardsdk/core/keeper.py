@@ -113,11 +113,6 @@ class Keeper:
         """The Lease as it was last seen."""
         return self._known
 
-    @property
-    def may_hold(self) -> bool:
-        """Whether the Lease may say that this process holds it."""
-        return bool(self._written) and self.phase is not Phase.LEFT
-
     def promise_fence(self) -> None:
         """Say in the Lease that writes are fenced, from the next write on, which is due at once."""
         self._claim = replace(self._claim, fenced=True)

@@ -9,41 +9,32 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from shardsdk.kube.clock import Clock
 from shardsdk.runtime.objects import Request
 
 
 class InFlight:
     """Counts the reconciles that run, by object."""
 
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
+    def __init__(self) -> None:
         self._running: dict[Request, int] = {}
-        self._since: dict[Request, float] = {}
         self._waiting: dict[Request, list[Callable[[], None]]] = {}
 
     @contextmanager
     def hold(self, request: Request) -> Iterator[None]:
         """The object is busy within this context."""
         self._running[request] = self._running.get(request, 0) + 1
-        self._since.setdefault(request, self._clock.monotonic())
         try:
             yield
         finally:
             self._running[request] -= 1
             if not self._running[request]:
-                del self._running[request], self._since[request]
+                del self._running[request]
                 for callback in self._waiting.pop(request, ()):
                     callback()
 
     def busy(self, request: Request) -> bool:
         """Whether any reconcile of the object runs."""
         return request in self._running
-
-    def busy_seconds(self, request: Request) -> float:
-        """For how long the object has been busy without a break; 0 when it is not."""
-        since = self._since.get(request)
-        return 0.0 if since is None else self._clock.monotonic() - since
 
     def when_idle(self, request: Request, callback: Callable[[], None]) -> None:
         """Call `callback` once, when no reconcile of the object runs (now, if none does)."""

@@ -237,11 +237,6 @@ class WorkQueue(Generic[K]):
         """How many items of `priority` wait."""
         return len(self._waiting[priority])
 
-    @property
-    def shutting_down(self) -> bool:
-        """Whether `shut_down` was called."""
-        return self._closed
-
     def unfinished_seconds(self) -> float:
         """Seconds of work on items that are not done yet, summed."""
         now = self._clock.monotonic()

@@ -47,7 +47,7 @@ class ShardedResource(Generic[T]):
         self.cache = cache
         self.api = api
         self.metrics: Final = metrics.shard(str(cache.resource.group_resource)) if metrics else None
-        self.inflight: Final = InFlight(clock)
+        self.inflight: Final = InFlight()
         self.reconcilers: list[Reconciler[T]] = []
         if self.metrics:
             self.metrics.waiting_owners.set_function(lambda: sum(each.waiting for each in self.reconcilers))

@@ -50,7 +50,6 @@ if TYPE_CHECKING:
 
 log: Final = logging.getLogger(__name__)
 
-ShardTimings = LeaseTimings
 #: Opens a connection for the keeper; called once, on the keeper's loop.
 Connect = Callable[[], AbstractAsyncContextManager[Api]]
 

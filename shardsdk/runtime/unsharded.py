@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import Final, Generic, TypeVar
 
 from shardsdk.kube.api import Api
-from shardsdk.kube.clock import Clock
 from shardsdk.runtime.cache import Cache
 from shardsdk.runtime.identity import Unsharded
 from shardsdk.runtime.inflight import InFlight
@@ -26,12 +25,12 @@ class UnshardedResource(Generic[T]):
 
     hands_over = False
 
-    def __init__(self, cache: Cache[T], api: Api, *, clock: Clock, metrics: Metrics | None = None) -> None:
+    def __init__(self, cache: Cache[T], api: Api, *, metrics: Metrics | None = None) -> None:
         self.identity: Final = Unsharded()
         self.cache = cache
         self.api = api
         self.metrics: Final = metrics.shard(str(cache.resource.group_resource)) if metrics else None
-        self.inflight: Final = InFlight(clock)
+        self.inflight: Final = InFlight()
         self.reconcilers: list[Reconciler[T]] = []
 
     def give_away(self, request: Request) -> None:

@@ -223,7 +223,7 @@ class Workload:
                     metrics=self._metrics,
                 )
             else:
-                self._resources[name] = UnshardedResource(cache, self._api, clock=self._clock, metrics=self._metrics)
+                self._resources[name] = UnshardedResource(cache, self._api, metrics=self._metrics)
         return self._resources[name]
 
     def _make_async(self, function: Reconcile[Any]) -> Callable[[Context[Any]], Awaitable[Outcome | None]]:

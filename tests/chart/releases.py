@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import aiohttp
-import yaml
 
 from localcluster import AdminClient, AdminError, ControlPlane
 from localcluster.installation import Process
@@ -185,8 +184,3 @@ def ring_is(condition: str, status: str = "True") -> Callable[[list[dict[str, An
         return any(each["type"] == condition and each["status"] == status for each in conditions)
 
     return holds
-
-
-def read_yaml(text: str) -> Any:
-    """The document in `text`."""
-    return yaml.safe_load(text)

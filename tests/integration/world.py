@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Collection, Iterable
+from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -358,11 +358,3 @@ class Ring:
         async with asyncio.timeout(TIMEOUT_SECONDS):
             while self.shard_of(await self.create(resource, dry_run=True, name="probe")) is None:
                 await asyncio.sleep(0)
-
-
-def distribution(shards: Iterable[str | None]) -> dict[str | None, int]:
-    """How many objects each shard has."""
-    counts: dict[str | None, int] = defaultdict(int)
-    for shard in shards:
-        counts[shard] += 1
-    return dict(counts)

@@ -11,8 +11,6 @@ import pytest
 from localcluster import LocalClusterError
 from localcluster.cgroups import make_groups
 
-USED = ["cpu", "cpuset", "hugetlb", "memory", "pids"]
-
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
