@@ -149,25 +149,6 @@ class Component:
         raise failure
 
 
-def etcd_flags(data: Path, port: int, host: str = LOOPBACK) -> list[str]:
-    """Flags of a single etcd that need not survive a power cut."""
-    url = f"http://{host}:{port}"
-    return [
-        f"--data-dir={data}",
-        f"--listen-client-urls={url}",
-        f"--advertise-client-urls={url}",
-        # Nobody talks to peers, so any free port will do; the name below is never called.
-        f"--listen-peer-urls=http://{LOOPBACK}:0",
-        "--initial-advertise-peer-urls=http://localhost:2380",
-        "--initial-cluster=default=http://localhost:2380",
-        "--unsafe-no-fsync",
-        # Alone it wins every election: no need to wait a second for rivals.
-        "--heartbeat-interval=10",
-        "--election-timeout=100",
-        "--log-level=warn",
-    ]
-
-
 def apiserver_flags(pki: Path, etcd_port: int, port: int, network: Network = HERE) -> list[str]:
     """Flags of an API server with RBAC, tokens of its own and client certificates."""
     return [

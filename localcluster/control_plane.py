@@ -27,7 +27,6 @@ from localcluster.components import (
     Network,
     apiserver_flags,
     controller_manager_flags,
-    etcd_flags,
 )
 from localcluster.errors import ComponentFailed, LocalClusterError
 from localcluster.kubeconfig import Cluster, certificate_credentials, token_credentials, write_kubeconfig
@@ -36,6 +35,7 @@ from localcluster.pki import Authority
 from localcluster.ports import ReservedPort, reserve_port
 from localcluster.process import Supervisor
 from localcluster.running import DEFAULT_NAME, Running, remember
+from shardsdk.testing.programs import lone_etcd_flags
 
 #: Reserved ports make conflicts all but impossible; a few more tries settle the rest.
 _START_ATTEMPTS = 5
@@ -325,7 +325,7 @@ class ControlPlane:
         self._etcd_port = self._reserve()
         host = self._network.etcd_host
         url = f"http://{host}:{self._etcd_port}"
-        argv = [*self.binaries.etcd, *etcd_flags(self.folder / "etcd", self._etcd_port, host), *self._etcd_extra]
+        argv = [*self.binaries.etcd, *lone_etcd_flags(self.folder / "etcd", self._etcd_port, host), *self._etcd_extra]
 
         async def is_ready() -> bool:
             return await self._answers(f"{url}/health")

@@ -35,7 +35,7 @@ import yaml
 
 from shardsdk.errors import ConfigurationError, ShardingError
 from shardsdk.kube.clock import SystemClock
-from shardsdk.testing.programs import Programs, find_programs
+from shardsdk.testing.programs import Programs, find_programs, lone_etcd_flags
 
 #: Several times what a loaded two-core machine needs.
 START_SECONDS: Final = 90.0
@@ -167,7 +167,9 @@ class ControlPlane:
         etcd_port, port = _free_ports(2)
         self.url = f"https://{_HOST}:{port}"
         etcd_extra, apiserver_extra = self._extra
-        etcd = self._run("etcd", [*programs.etcd, *_etcd_flags(self._folder, etcd_port), *etcd_extra])
+        etcd = self._run(
+            "etcd", [*programs.etcd, *lone_etcd_flags(self._folder / "etcd", etcd_port, _HOST), *etcd_extra]
+        )
         self._wait("etcd", etcd, lambda: _etcd_answers(etcd_port))
         flags = [*_apiserver_flags(self._folder, etcd_port, port), *apiserver_extra]
         server = self._run("kube-apiserver", [*programs.kube_apiserver, *flags])
@@ -255,23 +257,6 @@ def _etcd_answers(port: int) -> bool:
         return False
     finally:
         connection.close()
-
-
-def _etcd_flags(folder: Path, port: int) -> list[str]:
-    url = f"http://{_HOST}:{port}"
-    return [
-        f"--data-dir={folder}/etcd",
-        f"--listen-client-urls={url}",
-        f"--advertise-client-urls={url}",
-        # Nobody talks to peers: any free port will do, and the name below is never called.
-        f"--listen-peer-urls=http://{_HOST}:0",
-        "--initial-advertise-peer-urls=http://localhost:2380",
-        "--initial-cluster=default=http://localhost:2380",
-        "--unsafe-no-fsync",
-        "--heartbeat-interval=10",
-        "--election-timeout=100",
-        "--log-level=warn",
-    ]
 
 
 def _apiserver_flags(folder: Path, etcd_port: int, port: int) -> list[str]:

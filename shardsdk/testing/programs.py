@@ -1,4 +1,4 @@
-"""Find etcd and kube-apiserver on this machine.
+"""Find etcd and kube-apiserver on this machine, and say how etcd is called.
 
 In this order: the folder that KUBEBUILDER_ASSETS names, the PATH, what
 `setup-envtest` has downloaded, what this project's checkout has built.
@@ -44,6 +44,25 @@ def find_programs(environment: Mapping[str, str] | None = None) -> Programs:
         "etcd and kube-apiserver are not on this machine: set KUBEBUILDER_ASSETS to a folder that has both (for example"
         " by `export KUBEBUILDER_ASSETS=$(setup-envtest use -p path)`), or put them on the PATH"
     )
+
+
+def lone_etcd_flags(data: Path, port: int, host: str) -> list[str]:
+    """Flags of a single etcd that need not survive a power cut; it keeps all in `data`."""
+    url = f"http://{host}:{port}"
+    return [
+        f"--data-dir={data}",
+        f"--listen-client-urls={url}",
+        f"--advertise-client-urls={url}",
+        # Nobody talks to peers, so any free port will do; the name below is never called.
+        "--listen-peer-urls=http://127.0.0.1:0",
+        "--initial-advertise-peer-urls=http://localhost:2380",
+        "--initial-cluster=default=http://localhost:2380",
+        "--unsafe-no-fsync",
+        # Alone it wins every election: no need to wait a second for rivals.
+        "--heartbeat-interval=10",
+        "--election-timeout=100",
+        "--log-level=warn",
+    ]
 
 
 def _places(environment: Mapping[str, str]) -> Iterator[tuple[str, str]]:
