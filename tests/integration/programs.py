@@ -15,6 +15,8 @@ from tests.integration.harness import REPOSITORY, Stage
 
 #: Time for what a slow machine does in a second.
 PATIENCE_SECONDS = 60.0
+#: What the sharder does with a lease that has run out.
+TAKEN = {"spec": {"holderIdentity": "shardlease-controller", "leaseDurationSeconds": 60}}
 
 
 @dataclass

@@ -13,7 +13,7 @@ import pytest
 
 from shardsdk.runtime.process import ExitCode
 from tests.integration.harness import Stage
-from tests.integration.programs import Program, Programs, programs_on
+from tests.integration.programs import TAKEN, Program, Programs, programs_on
 from tests.integration.world import Ring
 
 SECRETS = "v1/secrets"
@@ -160,8 +160,7 @@ async def test_a_plain_client_that_slept_longer_than_its_lease_writes_nothing_wh
         await ring.until("first-checksum", lambda made: True, CONFIGMAPS)
         program.send(signal.SIGSTOP)
         await create_secret(stage, "second", "b", labels={shard: "one"})
-        taken = {"spec": {"holderIdentity": "shardlease-controller", "leaseDurationSeconds": 60}}
-        await stage.admin.patch(LEASES, "one", taken, stage.namespace)
+        await stage.admin.patch(LEASES, "one", TAKEN, stage.namespace)
         await asyncio.sleep(5.5)  # longer than its lease
         program.send(signal.SIGCONT)
         assert await program.exit_code() == ExitCode.LEASE_LOST

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
 from shardsdk.runtime.process import ExitCode
 from tests.integration.harness import Stage
-from tests.integration.programs import Program, Programs, overlaps, programs_on, read_spans, until
+from tests.integration.programs import TAKEN, Program, Programs, overlaps, programs_on, read_spans, until
 from tests.integration.world import Ring
 
 CONFIGMAPS = "v1/configmaps"
 LEASES = "coordination.k8s.io/v1/leases"
 FINALIZER = "example.com/kopf"
-#: What the sharder does with a lease that has run out.
-TAKEN = {"spec": {"holderIdentity": "shardlease-controller", "leaseDurationSeconds": 60}}
 
 
 class Operators:
@@ -42,6 +42,18 @@ class Operators:
 
     def work_of(self, name: str, shard: str | None) -> int:
         return sum(each.thing == name and each.shard == shard for each in read_spans(self.chronicle))
+
+
+@asynccontextmanager
+async def one_at_work(stage: Stage, folder: Path, thing: str) -> AsyncIterator[tuple[Operators, Program]]:
+    """An operator alone in its ring, busy with `thing`, whose handler waits for the gate."""
+    ring = await stage.ring()
+    async with programs_on(stage, folder) as programs:
+        operators = Operators(programs, ring)
+        one = await operators.start("one")
+        await ring.create(name=thing, labels={ring.labels[0]: "one"})
+        await until(lambda: operators.work_of(thing, "one") > 2)
+        yield operators, one
 
 
 @pytest.mark.slow
@@ -125,13 +137,7 @@ async def test_a_drain_waits_for_the_handler_and_the_daemons_and_keeps_finalizer
 
 @pytest.mark.timeout(300)
 async def test_a_lost_lease_ends_the_operator_without_a_further_write(stage: Stage, tmp_path: Path) -> None:
-    ring = await stage.ring()
-    shard, _ = ring.labels
-    async with programs_on(stage, tmp_path) as programs:
-        operators = Operators(programs, ring)
-        one = await operators.start("one")
-        await ring.create(name="busy", labels={shard: "one"})
-        await until(lambda: operators.work_of("busy", "one") > 1)
+    async with one_at_work(stage, tmp_path, "busy") as (operators, one):
         await stage.admin.patch(LEASES, "one", TAKEN, stage.namespace)
         assert await one.exit_code() == ExitCode.LEASE_LOST
         operators.gate.touch()
@@ -147,13 +153,7 @@ async def test_a_lost_lease_ends_the_operator_without_a_further_write(stage: Sta
 async def test_an_operator_that_slept_longer_than_its_lease_writes_nothing_when_it_wakes(
     stage: Stage, tmp_path: Path
 ) -> None:
-    ring = await stage.ring()
-    shard, _ = ring.labels
-    async with programs_on(stage, tmp_path) as programs:
-        operators = Operators(programs, ring)
-        one = await operators.start("one")
-        await ring.create(name="busy", labels={shard: "one"})
-        await until(lambda: operators.work_of("busy", "one") > 2)
+    async with one_at_work(stage, tmp_path, "busy") as (operators, one):
         one.send(signal.SIGSTOP)
         await stage.admin.patch(LEASES, "one", TAKEN, stage.namespace)
         before = await stage.admin.get("v1/secrets", "busy", stage.namespace)
@@ -170,13 +170,7 @@ async def test_an_operator_that_slept_longer_than_its_lease_writes_nothing_when_
 async def test_a_handler_that_never_returns_does_not_keep_the_process_past_its_lease(
     stage: Stage, tmp_path: Path
 ) -> None:
-    ring = await stage.ring()
-    shard, _ = ring.labels
-    async with programs_on(stage, tmp_path) as programs:
-        operators = Operators(programs, ring)
-        one = await operators.start("one")
-        await ring.create(name="stuck", labels={shard: "one"})
-        await until(lambda: operators.work_of("stuck", "one") > 2)
+    async with one_at_work(stage, tmp_path, "stuck") as (_, one):
         await stage.admin.patch(LEASES, "one", TAKEN, stage.namespace)
         assert await one.exit_code() == ExitCode.LEASE_LOST
         assert "handlers still run" in one.log.read_text()
