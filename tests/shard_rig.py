@@ -31,6 +31,19 @@ ME = ShardIdentity(RING, "shard-1")
 Reconcile = Callable[[Context[PartialObject]], Awaitable[Outcome | None]]
 
 
+def stubborn(gate: asyncio.Event) -> Reconcile:
+    """A reconcile that goes on until the gate opens, however often it is cancelled."""
+
+    async def reconcile(context: Context[PartialObject]) -> None:
+        while not gate.is_set():
+            try:
+                await gate.wait()
+            except asyncio.CancelledError:
+                continue
+
+    return reconcile
+
+
 @dataclass
 class Hold:
     """A lease that is held as long as the test says."""

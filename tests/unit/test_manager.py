@@ -26,7 +26,7 @@ from shardsdk.testing.leaseserver import Fault
 from shardsdk.testing.memory import MemoryServer
 from shardsdk.testing.memoryapi import MemoryApi
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
-from tests.shard_rig import CONFIGMAPS, RING, SECRETS
+from tests.shard_rig import CONFIGMAPS, RING, SECRETS, stubborn
 
 Ctx = Context[PartialObject]
 
@@ -189,15 +189,8 @@ async def test_what_cannot_be_stopped_ends_with_the_process(clock: VirtualClock)
     stage = Stage(clock)
     gate = asyncio.Event()
 
-    async def stubborn(context: Ctx) -> None:
-        while not gate.is_set():
-            try:
-                await gate.wait()
-            except asyncio.CancelledError:
-                continue
-
     stage.secret("mine")
-    process = stage.start(manager := stage.manager(stubborn, grace_seconds=8))
+    process = stage.start(manager := stage.manager(stubborn(gate), grace_seconds=8))
     await clock.sleep(5)
     manager.stopping.set()
     assert await process is ExitCode.STUCK
@@ -277,15 +270,8 @@ async def test_work_that_outlives_the_hold_ends_with_the_process(clock: VirtualC
     stage = Stage(clock)
     gate = asyncio.Event()
 
-    async def stubborn(context: Ctx) -> None:
-        while not gate.is_set():
-            try:
-                await gate.wait()
-            except asyncio.CancelledError:
-                continue
-
     stage.secret("mine")
-    process = stage.start(stage.manager(stubborn))
+    process = stage.start(stage.manager(stubborn(gate)))
     await clock.sleep(5)
     stage.server.patch(LEASES, "shard-1", "shards", {"spec": {"holderIdentity": "shardlease-controller"}})
     await clock.sleep(20)

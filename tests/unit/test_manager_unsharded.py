@@ -19,7 +19,7 @@ from shardsdk.runtime.sources import Trigger
 from shardsdk.runtime.spec import Scope
 from shardsdk.testing.leaseserver import Fault
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
-from tests.shard_rig import CONFIGMAPS, SECRETS
+from tests.shard_rig import CONFIGMAPS, SECRETS, stubborn
 from tests.unsharded_rig import ELECTION, Cluster, Ctx, Replica, shard_of_ring
 
 
@@ -184,14 +184,7 @@ async def test_a_leader_whose_work_outlives_its_hold_ends_with_the_process(clock
     cluster.secret("a")
     replica, gate = cluster.replica(), asyncio.Event()
 
-    async def stubborn(context: Ctx) -> None:
-        while not gate.is_set():
-            try:
-                await gate.wait()
-            except asyncio.CancelledError:
-                continue
-
-    process = replica.start(Manager(election=ELECTION).add(Controller.for_(SECRETS).reconcile(stubborn)))
+    process = replica.start(Manager(election=ELECTION).add(Controller.for_(SECRETS).reconcile(stubborn(gate))))
     await clock.sleep(5)
     cluster.take(ELECTION.name)
     await clock.sleep(20)
@@ -282,15 +275,8 @@ async def test_what_does_not_end_when_another_lease_is_lost_ends_with_the_proces
     cluster.secret("mine", shard="shard-1")
     replica, gate = cluster.replica(), asyncio.Event()
 
-    async def stubborn(context: Ctx) -> None:
-        while not gate.is_set():
-            try:
-                await gate.wait()
-            except asyncio.CancelledError:
-                continue
-
     manager = shard_of_ring().add(Controller.for_(SECRETS).reconcile(replica.note))
-    manager.add(Controller.for_(SECRETS).options(name="log").on_every_replica().reconcile(stubborn))
+    manager.add(Controller.for_(SECRETS).options(name="log").on_every_replica().reconcile(stubborn(gate)))
     process = replica.start(manager)
     await clock.sleep(5)
     cluster.take("shard-1")
