@@ -22,7 +22,7 @@ SCRIPTS: Final = {
     "kubectl-sharding": "from sharder.kubectl.cli import main; sys.exit(main())",
     "kubectl_complete-sharding": "from sharder.kubectl.completion import main; sys.exit(main())",
 }
-SECONDS: Final = 60.0
+SECONDS: Final = 240.0
 _ROLES: Final = "rbac.authorization.k8s.io/v1/clusterroles"
 _BINDINGS: Final = "rbac.authorization.k8s.io/v1/clusterrolebindings"
 
@@ -52,13 +52,18 @@ class Plugin:
     @classmethod
     def install(cls, folder: Path, plane: ControlPlane, kubeconfig: Path | None = None) -> Plugin:
         """Write the scripts that an installation of the wheel would."""
+        return cls.of(folder, plane.binaries.kubectl, kubeconfig or plane.admin_kubeconfig)
+
+    @classmethod
+    def of(cls, folder: Path, kubectl: tuple[str, ...], kubeconfig: Path) -> Plugin:
+        """The same for any kubectl and cluster."""
         for name, code in SCRIPTS.items():
             script = folder / name
             script.write_text(
                 f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -c {shlex.quote(f"import sys; {code}")} "$@"\n'
             )
             script.chmod(0o755)
-        return cls(folder, plane.binaries.kubectl, kubeconfig or plane.admin_kubeconfig)
+        return cls(folder, kubectl, kubeconfig)
 
     def as_user(self, kubeconfig: Path) -> Plugin:
         """The same under another identity."""

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from localcluster import AdminClient, ControlPlane, LocalClusterError
+from localcluster.admin import path_of
 from tests.chart.helm import NAMESPACE, SHARDER, Helm, merge
 
 #: For pods to start, stop and move on a slow machine. Nothing is asserted about how long it takes.
@@ -127,6 +128,41 @@ def is_working(pod: Object) -> bool:
     conditions = (pod.get("status") or {}).get("conditions") or ()
     ready = any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
     return ready and "deletionTimestamp" not in pod["metadata"]
+
+
+async def evict(cluster: Cluster, namespace: str, pod: str) -> None:
+    """Evict a pod, as draining a node does.  Raises: AdminError (429 when its budget refuses)."""
+    body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod, "namespace": namespace}}
+    await cluster.admin.request("POST", path_of(PODS, namespace, pod, "eviction"), body=body)
+
+
+async def evictable(cluster: Cluster, namespace: str, budget: str, labels: str, count: int) -> list[str]:
+    """Wait until so many pods are ready and their budget lets one go; returns their names."""
+
+    async def check() -> list[str]:
+        found = await cluster.admin.get("policy/v1/poddisruptionbudgets", budget, namespace)
+        ready = await cluster.ready_pods(namespace, labels)
+        if (found.get("status") or {}).get("disruptionsAllowed") != 1 or len(ready) != count:
+            raise Complaints(f"{ready} are ready, the budget says {found.get('status')}")
+        return ready
+
+    names: list[str] = await until_right(check)
+    return names
+
+
+@asynccontextmanager
+async def cordoned(cluster: Cluster) -> AsyncIterator[None]:
+    """While it is entered no new pod gets a node, so that nothing that was evicted is replaced."""
+
+    async def close(closed: bool) -> None:
+        for node in await cluster.admin.list("v1/nodes"):
+            await cluster.admin.patch("v1/nodes", node["metadata"]["name"], {"spec": {"unschedulable": closed}})
+
+    try:
+        await close(True)
+        yield
+    finally:
+        await close(False)
 
 
 @asynccontextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import re
 import signal
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,13 +16,22 @@ from cryptography import x509
 from cryptography.x509.oid import ExtensionOID
 
 from localcluster import AdminError
-from localcluster.admin import path_of
 from shardsdk.protocol.labels import LEASE_RING_LABEL, parse_ring_name
 from shardsdk.protocol.leases import render_micro_time
 from tests.chart.helm import NAMESPACE
 from tests.integration.chronicle import LEASES
-from tests.node.clusters import PATIENCE_SECONDS, PODS, Cluster, Complaints, is_working, until_right
-from tests.node.owners import CONFIGMAPS, make_namespace
+from tests.node.clusters import (
+    PATIENCE_SECONDS,
+    PODS,
+    Cluster,
+    Complaints,
+    cordoned,
+    evict,
+    evictable,
+    is_working,
+    until_right,
+)
+from tests.node.owners import CONFIGMAPS, RINGS, make_namespace
 
 PODS_OF_SHARDER: Final = "app.kubernetes.io/name=sharder,app.kubernetes.io/component=sharder"
 WEBHOOKS: Final = "admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
@@ -117,32 +127,20 @@ async def test_its_pods_are_nobody_and_write_nowhere_but_in_tmp(sharder: Cluster
 
 async def test_of_two_replicas_one_may_be_evicted(sharder: Cluster) -> None:
     """The budget refuses the second until the first is replaced."""
+    first, second = await evictable(sharder, NAMESPACE, "sharder", PODS_OF_SHARDER, 2)
+    async with cordoned(sharder):
+        await evict(sharder, NAMESPACE, first)
+        with pytest.raises(AdminError, match="disruption budget") as refused:
+            await evict(sharder, NAMESPACE, second)
+        assert refused.value.status == 429
 
-    async def evictable() -> tuple[str, str]:
-        budget = await sharder.admin.get("policy/v1/poddisruptionbudgets", "sharder", NAMESPACE)
-        ready = await sharder.ready_pods(NAMESPACE, PODS_OF_SHARDER)
-        if (budget.get("status") or {}).get("disruptionsAllowed") != 1 or len(ready) != 2:
-            raise Complaints(f"{ready} are ready, the budget says {budget.get('status')}")
-        return ready[0], ready[1]
-
-    first, second = await until_right(evictable)
-    await evict(sharder, first)
-    with pytest.raises(AdminError, match="disruption budget") as refused:
-        await evict(sharder, second)
-    assert refused.value.status == 429
-
-    assert first not in await until_right(evictable)
-
-
-async def evict(cluster: Cluster, pod: str) -> None:
-    body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod, "namespace": NAMESPACE}}
-    await cluster.admin.request("POST", path_of(PODS, NAMESPACE, pod, "eviction"), body=body)
+    assert first not in await evictable(sharder, NAMESPACE, "sharder", PODS_OF_SHARDER, 2)
 
 
 async def test_a_replica_that_hangs_gets_no_calls_and_is_restarted(sharder: Cluster) -> None:
     """SIGSTOP from the node's side: readiness takes it out of the Service, liveness restarts the container."""
     if sharder.plane is None:
-        pytest.skip("stops a process on its node: for the cluster that these tests make themselves")
+        pytest.skip("not tested: a replica that hangs; that takes stopping a process on its node, which is elsewhere")
     pod, _ = await sharder.working_pods(NAMESPACE, PODS_OF_SHARDER, 2)
     before = await sharder.admin.get(PODS, pod, NAMESPACE)
     for process in processes_of(before["metadata"]["uid"], "sharder"):
@@ -191,24 +189,49 @@ def processes_of(uid: str, word: str) -> list[int]:
 
 
 async def test_it_leaves_nothing_behind(sharder: Cluster) -> None:
-    """Of all that the API server knows, only the namespace and what chart and docs say remains: the ring's type."""
+    """Of all that the API server knows, only what chart and docs say remains: the ring's type, and a ring by hand."""
+    spec = {"resources": [{"group": "", "resource": "configmaps"}], "namespaceSelector": {"matchLabels": {"no": "one"}}}
+    await sharder.upgrade_sharder({"rings": {"of-the-chart": spec}})
+    ring = {
+        "apiVersion": RINGS.rpartition("/")[0],
+        "kind": "ClusterRing",
+        "metadata": {"name": "by-hand"},
+        "spec": spec,
+    }
+    await sharder.admin.create(RINGS, ring)
+    await sharder.admin.eventually(
+        WEBHOOKS, lambda found: {each["metadata"]["name"] for each in found} >= {"clusterring-of-the-chart", BY_HAND},
+        timeout_seconds=PATIENCE_SECONDS,
+    )  # fmt: skip
+    there = await ours(sharder)
+    assert there > KEPT, "what is looked for is found as long as it is there"
+    assert {f"MutatingWebhookConfiguration//{BY_HAND}", f"Deployment/{NAMESPACE}/sharder"} <= there
+
     await sharder.release("uninstall", "sharder", "--namespace", NAMESPACE)
 
     async def gone() -> None:
-        left = {each for each in await everything(sharder) if "shard" in each} - KEPT
+        left = await ours(sharder) - KEPT
         if left:
             raise Complaints(f"left behind: {sorted(left)}")
 
     await until_right(gone)
+    await sharder.admin.delete(RINGS, "by-hand")
 
 
+BY_HAND: Final = "clusterring-by-hand"
 KEPT: Final = {
     f"Namespace//{NAMESPACE}",
     f"ConfigMap/{NAMESPACE}/kube-root-ca.crt",
     f"ServiceAccount/{NAMESPACE}/default",
     "CustomResourceDefinition//clusterrings.sharding.timebertt.dev",
     "APIService//v1alpha1.sharding.timebertt.dev",
+    "ClusterRing//by-hand",
 }
+
+
+async def ours(cluster: Cluster) -> set[str]:
+    """What has to do with the sharder, by its name: webhook configurations are called clusterring-…"""
+    return {each for each in await everything(cluster) if re.search("shard|clusterring", each, re.IGNORECASE)}
 
 
 async def everything(cluster: Cluster) -> set[str]:
