@@ -32,6 +32,11 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 #: Of Debian; its Python is 3.11.
 _SUITE: Final = "bookworm"
 _PACKAGES: Final = ("ca-certificates", "python3", "python3-pip", "python3-venv")
+#: What only the build needs: of those packages, and of what they bring along.
+_BUILD_ONLY: Final = (
+    "python3-pip", "python3-venv", "python3.11-venv", "python3-pip-whl", "python3-setuptools-whl", "python3-setuptools",
+    "python3-wheel", "python3-pkg-resources", "python3-distutils", "python3-lib2to3",
+)  # fmt: skip
 #: What only people and package managers read.
 _LEFT_OUT: Final = (
     "./var/cache/apt/*",
@@ -83,8 +88,30 @@ def build_images(environment: Mapping[str, str] | None = None, *, tell: Say = sa
     folder.mkdir(parents=True, exist_ok=True)
     with one_at_a_time(folder / "lock", tell):
         buildah = _Buildah.of(folder, environment)
-        base = _make_base(buildah, tell)
-        return {target: _build(buildah, base, target, name, tell) for target, name in TARGETS.items()}
+        arguments = _arguments(buildah, tell)
+        return {target: _build(buildah, arguments, target, name, tell) for target, name in TARGETS.items()}
+
+
+def builder(environment: Mapping[str, str] | None = None, *, tell: Say = say) -> tuple[list[str], list[str]]:
+    """What `make image` takes where no registry can be reached: its BUILDER, and its ARGS.
+
+    Raises: as `build_images`.
+    """
+    environment = os.environ if environment is None else environment
+    _check_tools()
+    folder = cache_home(environment) / "images"
+    folder.mkdir(parents=True, exist_ok=True)
+    with one_at_a_time(folder / "lock", tell):
+        buildah = _Buildah.of(folder, environment)
+        return list(buildah.command), _arguments(buildah, tell)
+
+
+def _arguments(buildah: _Buildah, tell: Say) -> list[str]:
+    """Arguments of every build here, for bases that are there then."""
+    build_base = _make_base(buildah, tell)
+    bases = {"BASE": _make_runtime(buildah, build_base), "BUILD_BASE": build_base}
+    said = [part for name, image in bases.items() for part in ("--build-arg", f"{name}={image}")]
+    return ["--isolation", "chroot", "--layers", *said, *_trust(buildah.environment)]
 
 
 def build_folder(
@@ -201,6 +228,22 @@ def _make_base(buildah: _Buildah, tell: Say) -> str:
     return image
 
 
+def _make_runtime(buildah: _Buildah, build_base: str) -> str:
+    """The name of the base without what only builds need, in one layer; made when it is not there yet."""
+    digest = hashlib.sha256(repr((build_base, _BUILD_ONLY)).encode()).hexdigest()[:8]
+    image = f"localhost/controller-sharding-runtime:{_SUITE}-{digest}"
+    if buildah.has(image):
+        return image
+    container = buildah.run("from", build_base)
+    try:
+        remove = f"dpkg --purge {' '.join(_BUILD_ONLY)} && rm -rf /usr/share/man/* /var/log/*"
+        buildah.run("run", "--isolation", "chroot", container, "--", "sh", "-c", remove)
+        buildah.run("commit", "--quiet", "--squash", container, image)
+    finally:
+        buildah.run("rm", container)
+    return image
+
+
 def _bootstrap(draft: Path, buildah: _Buildah, tell: Say) -> None:
     """Make Debian's root in `draft`; what was downloaded is kept for the next attempt."""
     packages = draft / "packages"
@@ -217,15 +260,14 @@ def _bootstrap(draft: Path, buildah: _Buildah, tell: Say) -> None:
             delete_tree(draft / "root")
 
 
-def _build(buildah: _Buildah, base: str, target: str, name: str, tell: Say) -> Image:
+def _build(buildah: _Buildah, arguments: Sequence[str], target: str, name: str, tell: Say) -> Image:
     """Build one target; its tag tells its content, so that a node never runs an old one by mistake."""
     tell(f"localcluster: building the image {name}")
     # The second is for whoever builds on it.
     names = [f"--tag=localhost/{name}:{tag}" for tag in ("latest", VERSION)]
-    said = ["--build-arg", f"BASE={base}", "--build-arg", f"VERSION={VERSION}"]
     # Quiet: the last line is the image's id then.
-    bud = ["bud", "--quiet", "--isolation", "chroot", "--layers", "--target", target]
-    identity = buildah.run(*bud, *said, *_trust(buildah.environment), *names, ".").splitlines()[-1]
+    bud = ["bud", "--quiet", "--target", target, *arguments, "--build-arg", f"VERSION={VERSION}"]
+    identity = buildah.run(*bud, *names, ".").splitlines()[-1]
     tag = identity.removeprefix("sha256:")[:12]
     archive = buildah.folder / f"{name}-{tag}.tar"
     for old in buildah.folder.glob(f"{name}-{'?' * 12}.tar"):

@@ -40,6 +40,12 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         session.config.stash[_IMAGES] = build_images()
 
 
+@pytest.fixture(scope="session")
+def images(request: pytest.FixtureRequest) -> Mapping[str, Image]:
+    """What was built, by target; of the cluster that these tests make themselves."""
+    return request.config.stash[_IMAGES]
+
+
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def plane(request: pytest.FixtureRequest) -> AsyncIterator[ControlPlane | None]:
     """This machine's own cluster, with the images; `None` when another is given."""
