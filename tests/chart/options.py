@@ -40,6 +40,8 @@ OPTIONS: Final[dict[str, dict[str, Any]]] = {
     "no hooks": {"crds": {"upgrade": False}, "uninstall": {"cleanup": False}},
     "crds go": {"crds": {"keep": False}},
     "no rbac": {"rbac": {"create": False}},
+    "no viewer": {"rbac": {"viewer": {"create": False}}},
+    "viewers": {"rbac": {"viewer": {"aggregateToView": True}}},
     "no budget": {"podDisruptionBudget": {"enabled": False}},
     "monitoring": {
         "metrics": {

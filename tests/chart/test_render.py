@@ -15,8 +15,8 @@ from tests.chart.helm import NAMESPACE, SHARDER, Documents, Helm, find, is_hook,
 from tests.chart.options import OPTIONS, RING
 from tests.permissions import read_permissions
 
-SOURCE = yaml.safe_load_all(Path("rbac/sharder.yaml").read_text())
-RBAC = [document for document in SOURCE if document["kind"] != "Namespace"]
+SOURCES = [each for name in ("sharder", "viewer") for each in yaml.safe_load_all(Path(f"rbac/{name}.yaml").read_text())]
+RBAC = [document for document in SOURCES if document["kind"] != "Namespace"]
 KINDS = {"Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding", "ServiceAccount"}
 
 
@@ -47,7 +47,7 @@ def config_of(documents: Documents) -> SharderConfig:
 
 
 def test_rbac_is_that_of_the_sources(helm: Helm) -> None:
-    assert by_name(rbac(helm.render())) == by_name(RBAC)
+    assert by_name(rbac(helm.render())) == by_name([bare(each) for each in RBAC])
 
 
 def test_the_crds_are_those_of_the_sources() -> None:

@@ -227,7 +227,9 @@ def test_plugin_asks_for_exactly_what_the_sharder_is_granted(granted: dict[str, 
 VIEWER_USES = {
     Permission("clusterrings.sharding.timebertt.dev", "get"): "reading.py",
     Permission("clusterrings.sharding.timebertt.dev", "list"): "reading.py",
+    Permission("clusterrings.sharding.timebertt.dev", "watch"): "watching.py",
     Permission("leases.coordination.k8s.io", "get"): "explain.py",
+    Permission("leases.coordination.k8s.io", "watch"): "watching.py",
     Permission("leases.coordination.k8s.io", "list"): "reading.py",
     Permission("namespaces", "list"): "reading.py",
     Permission("mutatingwebhookconfigurations.admissionregistration.k8s.io", "get"): "reading.py",
@@ -241,5 +243,9 @@ VIEWER_USES = {
 def test_viewers_may_do_what_the_plugin_asks_for_them_and_no_more() -> None:
     [role] = read_files(Path("rbac/viewer.yaml"))
 
-    assert expand_rules(role["rules"]) == set(VIEWER_USES)
+    # People read a ring's Events with kubectl itself.
+    events = {
+        Permission(kind, verb) for kind in ("events", "events.events.k8s.io") for verb in ("get", "list", "watch")
+    }
+    assert expand_rules(role["rules"]) == set(VIEWER_USES) | events
     assert all((Path("sharder/kubectl") / user).exists() for user in VIEWER_USES.values())
