@@ -159,7 +159,7 @@ class Evidence:
             meta = await self._any(main.resource, selector)
             if meta is not None and covers(meta.namespace):
                 return await self._try_on(main.resource, meta, labels.shard)
-        return Probe(Probed.NOT_TRIED, "no object with a shard label to try it on was found")
+        return Probe(Probed.NOT_TRIED, "no object has a shard label to try it on")
 
     async def _any(self, resource: Resource, selector: Selector) -> ObjectMeta | None:
         namespace = self.reader.namespace if resource.namespaced else None
