@@ -218,7 +218,8 @@ def _check_reach(evidence: WebhookEvidence, *, read: bool) -> Iterator[Finding]:
         )  # fmt: skip
     elif service is not None and service.ready:
         yield good(
-            topic, f"Service {service.name} has {plural(service.ready, 'ready endpoint')}; no call was made: {probe.why}"
+            topic,
+            f"Service {service.name} has {plural(service.ready, 'ready endpoint')}; no call was made: {probe.why}",
         )
     elif read:
         yield skipped(topic, f"no call was made: {probe.why}")
