@@ -253,6 +253,10 @@ class Keeper:
             case Relation.FREE:
                 if released(lease):
                     self._others_until = -math.inf
+                elif self._seen is None and lease.spec.lease_duration_seconds is not None:
+                    # Emptied by hand before we looked: whoever held it may be at work until it would have run out.
+                    self._seen = (lease.spec, lease.instance)
+                    self._others_until = at.monotonic + duration_seconds(lease)
             case Relation.OURS:
                 if self._claim.ring is not None and lease.ring not in (None, self._claim.ring):
                     raise ConfigurationError(

@@ -68,13 +68,16 @@ class WatchEvent(Generic[T]):
 
     `object` is `None` for a bookmark only.  `resource_version` is where a later
     watch may go on.  `initial_end` marks the bookmark after the last initial
-    event: everything that matched when the watch began has been sent.
+    event: everything that matched when the watch began has been sent.  An
+    object that has changed and does not fit the model comes as a bookmark whose
+    `unfit` names it (namespace, name): what was known of it is out of date.
     """
 
     kind: WatchKind
     object: T | None
     resource_version: str
     initial_end: bool = False
+    unfit: tuple[str, str] | None = None
 
 
 class Api(Protocol):

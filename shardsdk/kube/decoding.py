@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final, Generic, NamedTuple, TypeVar, cast
@@ -137,15 +138,14 @@ class Codec(Generic[T]):
                 _leave_out(target, bytes(item), error)
 
     def decode_line(self, target: Target, line: bytes) -> WatchEvent[T] | None:
-        """One line of a watch; `None` for an object that does not fit the model.
+        """One line of a watch; `None` for an event of an unknown kind.
 
         Raises: ApiError for a line that carries one, Gone among them.
         """
         try:
             event = self.line.decode(line)
         except (msgspec.DecodeError, ValueError) as error:
-            _judge_misfit(target, line, error)
-            return None
+            return _judge_misfit(target, line, error)
         match event:
             case _Added(object=thing):
                 return WatchEvent(WatchKind.ADDED, thing, identify(thing).resource_version)
@@ -179,7 +179,7 @@ def _codec_of(model: Any) -> Codec[Any]:
 
 _RAW_PAGE: Final = msgspec.json.Decoder(Page[msgspec.Raw])
 _LINE: Final = msgspec.json.Decoder(_Line)
-_PARTIAL: Final = msgspec.json.Decoder(PartialObject)
+_ANYTHING: Final = msgspec.json.Decoder()
 
 
 def decode_raw_page(target: Target, body: bytes) -> Page[msgspec.Raw]:
@@ -201,7 +201,7 @@ def _from_dict(model: Any, value: object) -> object:
     return build(value)
 
 
-def _judge_misfit(target: Target, line: bytes, error: Exception) -> None:
+def _judge_misfit(target: Target, line: bytes, error: Exception) -> WatchEvent[Any] | None:
     """Tell an unknown event (ignored) from an object that does not fit from a line that is no event."""
     try:
         event = _LINE.decode(line)
@@ -209,15 +209,23 @@ def _judge_misfit(target: Target, line: bytes, error: Exception) -> None:
         raise ServerError(f"{target}: a line of the watch cannot be read: {error}", status=200) from error
     if event.type == WatchKind.BOOKMARK.value or event.type == "ERROR":
         raise ServerError(f"{target}: a {event.type} line of the watch cannot be read: {error}", status=200) from error
-    if event.type in WatchKind.__members__:
-        _leave_out(target, bytes(event.object), error)
+    if event.type not in WatchKind.__members__:
+        return None
+    who = _leave_out(target, bytes(event.object), error)
+    return WatchEvent(WatchKind.BOOKMARK, None, who.resource_version, unfit=(who.namespace, who.name))
 
 
-def _leave_out(target: Target, thing: bytes, error: Exception) -> None:
-    try:
-        meta = _PARTIAL.decode(thing).metadata
-        where = {"namespace": meta.namespace, "object": meta.name}
-    except (msgspec.DecodeError, ValueError):
-        where = {"namespace": "", "object": ""}
-    extra = {"resource": target.resource, "error": str(error), **where}
+def _leave_out(target: Target, thing: bytes, error: Exception) -> Identity:
+    """Say so, and which one it is, as far as it can be read."""
+    who = Identity("", "", "", "")
+    with suppress(msgspec.DecodeError, ValueError):
+        who = _name_of(_ANYTHING.decode(thing))
+    extra = {"resource": target.resource, "error": str(error), "namespace": who.namespace, "object": who.name}
     log.error("Object left out: it does not fit the type it is decoded to", extra=extra)
+    return who
+
+
+def _name_of(thing: object) -> Identity:
+    """Identity of an object of which nothing is certain."""
+    metadata = thing.get("metadata") if isinstance(thing, dict) else None
+    return identify({"metadata": metadata if isinstance(metadata, dict) else {}})

@@ -80,6 +80,8 @@ class Mirror(Generic[T]):
 
     def apply(self, event: WatchEvent[T], listing: Listing | None) -> None:
         """Bring the store up to one event; `listing` is the list it belongs to, `None`: it is news."""
+        if event.unfit is not None:
+            self.forget(Key(*event.unfit), initial=listing is not None)
         thing = event.object
         if thing is None:
             return
@@ -99,11 +101,11 @@ class Mirror(Generic[T]):
         """What the store holds though a complete list did not show it."""
         return [key for key in self.store.view if key not in listing.seen]
 
-    def forget(self, key: Key) -> None:
-        """The object vanished while nobody was looking."""
+    def forget(self, key: Key, *, initial: bool = True) -> None:
+        """The object vanished while nobody was looking, or nobody can tell what it is now."""
         known = self.store.get(*key)
         if known is not None:
-            self._remove(key, known, initial=True)
+            self._remove(key, known, initial=initial)
 
     def _put(self, key: Key, who: Identity, thing: T, *, initial: bool) -> None:
         old = self.store.get(*key)

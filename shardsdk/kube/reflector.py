@@ -297,7 +297,7 @@ class Reflector(Generic[T]):
         if self._opened_at is None:
             self._opened_at = now
         self.fresh_at = now
-        if event.kind is not WatchKind.BOOKMARK:
+        if event.kind is not WatchKind.BOOKMARK or event.unfit is not None:
             self._mirror.apply(event, listing)
         if listing is None:
             self.failure = None

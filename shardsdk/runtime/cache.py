@@ -90,10 +90,14 @@ class Cache(Generic[T]):
                 indexes={**(indexes or {}), _BY_CONTROLLER: _controller_uid},
             )
 
+        # The empty name means all of them, as for Go programs and their WATCH_NAMESPACE.
+        wanted = {where or None: None for where in (namespaces or (namespace,))}
+        if None in wanted and len(wanted) > 1:
+            raise ConfigurationError(
+                f"{resource.plural} are to be cached of all namespaces ('') and of some: leave the others out"
+            )
         #: By namespace; `None`: one for all.
-        self._reflectors: dict[str | None, Reflector[T]] = {
-            where: reflect(where) for where in (namespaces or (namespace,))
-        }
+        self._reflectors: dict[str | None, Reflector[T]] = {where: reflect(where) for where in wanted}
 
     def listen(self, listener: Callable[[Delta[T]], None]) -> Callable[[], None]:
         """Tell `listener` of every change; it must neither wait nor keep or change the objects.

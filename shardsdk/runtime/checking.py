@@ -13,6 +13,7 @@ from shardsdk.protocol.objects import GroupResource
 from shardsdk.runtime.caches import CacheSettings
 from shardsdk.runtime.controller import MAX_CONCURRENCY
 from shardsdk.runtime.leading import Candidate, Election
+from shardsdk.runtime.pod import is_namespace_name
 from shardsdk.runtime.shardlease import ShardLease
 from shardsdk.runtime.spec import ControllerSpec, Scope, Source, TaskSpec, Work
 
@@ -118,12 +119,25 @@ def check_leases(lease: ShardLease | None, candidate: Candidate | None) -> None:
         )
 
 
-def check_settings(settings: Mapping[GroupResource, CacheSettings], sharded: Work) -> None:
-    """Raises: ConfigurationError when a shard would not see all objects that it is given."""
+def check_settings(
+    settings: Mapping[GroupResource, CacheSettings], sharded: Work, watch_namespaces: Sequence[str]
+) -> None:
+    """Raises: ConfigurationError when a shard would not see all objects that it is given, or nobody any."""
+    _check_namespaces(watch_namespaces, *(each.namespaces for each in settings.values()))
     for spec in sharded.specs:
         resource = spec.main.resource.group_resource
         if resource in settings and settings[resource].selector is not None:
             raise ConfigurationError(
                 f"the cache of {resource} has a selector, but a shard must see each of its objects to give it away:"
                 " choose by a predicate (when=…), or in the reconcile"
+            )
+
+
+def _check_namespaces(*lists: Sequence[str] | None) -> None:
+    """The empty name means all of them.  Raises: ConfigurationError."""
+    for name in (name for names in lists for name in names or ()):
+        if name and not is_namespace_name(name):
+            raise ConfigurationError(
+                f"{name!r} cannot be the name of a namespace, so nothing would ever be found there: give several as a"
+                " list, ['a', 'b'], and all of them as None"
             )

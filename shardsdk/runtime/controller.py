@@ -149,8 +149,13 @@ class Controller(Generic[K]):
             self._metrics.active.inc()
         try:
             async with attempt.scope:
-                outcome = await self._reconcile(item)
-            self._conclude(item, outcome or Done())
+                outcome = await self._reconcile(item) or Done()
+            if not isinstance(outcome, Done | Requeue | RequeueAfter | Waiting):
+                raise TypeError(
+                    f"a reconcile of controller {self.name!r} returned {outcome!r}: return None, Done(), Requeue() or"
+                    " RequeueAfter(seconds)"
+                )
+            self._conclude(item, outcome)
         except TimeoutError as error:
             if attempt.cancelled:
                 log.info("Reconcile cancelled", extra=self._where(item))

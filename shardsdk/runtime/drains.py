@@ -116,14 +116,15 @@ class Drains:
         self._queue.add(request)
 
     async def _acknowledge(self, request: Request) -> Outcome | None:
-        if self._to_give_away(request) is None:
+        known = self._to_give_away(request)
+        if known is None:
             return None
         if not self._inflight.busy(request):
             await self._api.writes_settled()
         # The world may have changed meanwhile: the drain withdrawn, the object newer, a reconcile begun.
         metadata = self._to_give_away(request)
-        if metadata is None:
-            return None
+        if metadata is None or metadata.resource_version != known.resource_version:
+            return None  # its news has brought it back to the queue: settle anew, a reconcile may have come between
         if self._inflight.busy(request):
             return self._wait_until_idle(request)
         ring = self._identity.ring

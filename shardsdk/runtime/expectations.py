@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from shardsdk.kube.clock import Clock
-from shardsdk.kube.reflector import Delta
-from shardsdk.protocol.objects import GroupResource
+from shardsdk.kube.reflector import Delta, EventKind
+from shardsdk.protocol.objects import GroupResource, ObjectMeta
 from shardsdk.runtime.cache import Cache
 from shardsdk.runtime.objects import Request, is_at_least, metadata_of, request_of
 
@@ -39,8 +39,18 @@ class _Written:
 
 @dataclass(slots=True)
 class _Expected:
-    version: str
+    """A version, or the end of the object with this uid."""
+
     until: float
+    version: str = ""
+    ends: str | None = None
+
+    def is_shown_by(self, delta: Delta[Any]) -> bool:
+        metadata = metadata_of(delta.object)
+        if self.ends is not None:
+            return delta.kind is EventKind.DELETED or _has_ended(metadata, self.ends)
+        # A deletion counts by its version, too: the one before this object's re-creation proves nothing.
+        return is_at_least(metadata.resource_version, self.version)
 
 
 class Expectations:
@@ -75,10 +85,16 @@ class Expectations:
         """`owner` waits until `cache` shows `request` at `version` or later, or its deletion."""
         if cache.has_seen(request, version):
             return  # the news were faster than the answer
-        written = _Written(cache.resource.group_resource, request)
-        mine = self._expected.setdefault(owner, {})
-        mine[written] = _Expected(version, self._clock.monotonic() + self._seconds)
-        self._owners.setdefault(written, set()).add(owner)
+        expected = _Expected(self._clock.monotonic() + self._seconds, version=version)
+        self._add(owner, _Written(cache.resource.group_resource, request), expected)
+
+    def expect_end(self, owner: Request, cache: Cache[Any], request: Request, uid: str) -> None:
+        """`owner` waits until `cache` shows that the object with this uid is gone, or on its way out."""
+        thing = cache.peek(request)
+        if thing is None or _has_ended(metadata_of(thing), uid):
+            return
+        expected = _Expected(self._clock.monotonic() + self._seconds, ends=uid)
+        self._add(owner, _Written(cache.resource.group_resource, request), expected)
 
     def pending(self, owner: Request) -> bool:
         """Whether `owner` still has to wait (it is woken then); expectations that ran out are dropped."""
@@ -106,8 +122,7 @@ class Expectations:
         written = _Written(cache.resource.group_resource, request_of(delta.object))
         for owner in list(self._owners.get(written, ())):
             expected = self._expected[owner][written]
-            # A deletion counts by its version, too: the one before this object's re-creation proves nothing.
-            if is_at_least(metadata_of(delta.object).resource_version, expected.version):
+            if expected.is_shown_by(delta):
                 self._drop(owner, written)
                 if owner not in self._expected and owner in self._postponed:
                     self._postponed.discard(owner)
@@ -119,6 +134,10 @@ class Expectations:
             self._drop(owner, written)
         self._postponed.discard(owner)
 
+    def _add(self, owner: Request, written: _Written, expected: _Expected) -> None:
+        self._expected.setdefault(owner, {})[written] = expected
+        self._owners.setdefault(written, set()).add(owner)
+
     def _drop(self, owner: Request, written: _Written) -> None:
         mine, owners = self._expected[owner], self._owners[written]
         del mine[written]
@@ -127,3 +146,7 @@ class Expectations:
             del self._expected[owner]
         if not owners:
             del self._owners[written]
+
+
+def _has_ended(metadata: ObjectMeta, uid: str) -> bool:
+    return metadata.uid != uid or metadata.deletion_timestamp is not None

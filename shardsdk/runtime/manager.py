@@ -70,7 +70,7 @@ class Manager:
     name), whose Lease is in `namespace` (by default the pod's, then the
     kubeconfig's).  With an `election` its unsharded controllers run on one
     replica at a time, else on every one.  Objects are watched in
-    `watch_namespace` (`None`: in all; several may be given).  `fenced`,
+    `watch_namespace` (`None` or empty: in all; several may be given).  `fenced`,
     `restart_grace_seconds` and `timings` are `ShardLease`'s.
     Addresses are written as Go programs do; "0" listens nowhere.
     Running reconciles have `grace_seconds` to end when the process is stopped.
@@ -193,7 +193,7 @@ class Manager:
             addresses = [parse_address(address) for address in self._addresses]
             check_grace(self._grace_seconds)
             work = check_work(self._specs, self._tasks, ring=self.ring, election=self._election)
-            check_settings(self._settings, work[Scope.SHARDED])
+            check_settings(self._settings, work[Scope.SHARDED], self._watch_namespaces)
             world = world or await load_world(self._kubeconfig, self._context, self.metrics)
             lease = None if self.ring is None else self._make_lease(world, self.ring)
             candidate = self._make_candidate(world) if work[Scope.LEADER] else None

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
-from shardsdk.errors import ApiError, FenceClosed, ServerError, TooManyWrites
+from shardsdk.errors import ApiError, FenceClosed, NotFound, ServerError, TooManyWrites
 from shardsdk.kube.api import PARTIAL, Api, Body, Fence, PatchKind, T
 from shardsdk.kube.decoding import identify
 from shardsdk.protocol.objects import GroupResource, ObjectMeta, Resource
@@ -33,6 +33,9 @@ class Notes(Protocol):
 
     def wrote(self, resource: GroupResource, request: Request, version: str) -> None:
         """The object is now at `version`."""
+
+    def deletes(self, resource: GroupResource, request: Request) -> Callable[[], None]:
+        """The object as it is known is about to be deleted; call what is returned once it is."""
 
     def doubts(self) -> None:
         """A child may have been created without our knowing."""
@@ -169,10 +172,16 @@ class OwnApi:
         self._count_write()
         if self._is_owner(resource, Request(namespace or "", name)):
             resource_version, uid = resource_version or self._version, uid or self._owner.uid
-        await self._api.delete(
-            resource, name, namespace, resource_version=resource_version, uid=uid, propagation=propagation,
-            fences=fences,
-        )  # fmt: skip
+        deleted = self._notes.deletes(resource.group_resource, Request(namespace or "", name))
+        try:
+            await self._api.delete(
+                resource, name, namespace, resource_version=resource_version, uid=uid, propagation=propagation,
+                fences=fences,
+            )  # fmt: skip
+        except NotFound:
+            deleted()  # the cache does not know yet
+            raise
+        deleted()
 
     @property
     def writes_left(self) -> int | None:
@@ -210,7 +219,8 @@ class OwnApi:
 
     def _at_version(self, body: Mapping[str, Any]) -> dict[str, Any]:
         """The same write, refused with 409 unless the object is the one that was read."""
-        return {**body, "metadata": {"resourceVersion": self._version, **(body.get("metadata") or {})}}
+        metadata = body.get("metadata") or {}
+        return {**body, "metadata": {**metadata, "resourceVersion": metadata.get("resourceVersion") or self._version}}
 
     def _test_version(self, operations: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
         """The same for a JSON patch.  Not by `test`: the API server answers that with 422 instead of 409."""

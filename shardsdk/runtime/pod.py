@@ -60,6 +60,11 @@ def make_uuid(rng: random.Random) -> str:
     return str(uuid.UUID(int=rng.getrandbits(128), version=4))
 
 
+def is_namespace_name(name: str) -> bool:
+    """Whether a namespace can be called so.  Source: Kubernetes, "Object Names and IDs", RFC 1123 label names."""
+    return "." not in name and len(name) <= LABEL_MAX_LENGTH and _SHARD_NAME.fullmatch(name) is not None
+
+
 def check_shard_name(name: str) -> str:
     """Give `name` back if it can be a shard's.  Raises: ConfigurationError."""
     if name == SHARDER_HOLDER:

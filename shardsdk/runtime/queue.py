@@ -34,6 +34,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final, Generic, Protocol, TypeVar
 
+from shardsdk.errors import ConfigurationError
 from shardsdk.kube.clock import Clock
 
 K = TypeVar("K", bound=Hashable)
@@ -69,6 +70,20 @@ class RateLimit:
     max_seconds: float = 1000.0
     per_second: float | None = 10.0
     burst: int = 100
+
+    def __post_init__(self) -> None:
+        if not 0 < self.base_seconds <= self.max_seconds:
+            raise ConfigurationError(
+                f"RateLimit(base_seconds={self.base_seconds:g}, max_seconds={self.max_seconds:g}) has no growing pause:"
+                " use a base_seconds above zero and a max_seconds that is not below it"
+            )
+        if self.per_second is not None and not self.per_second > 0:
+            raise ConfigurationError(
+                f"RateLimit(per_second={self.per_second:g}) would never let an item come back: use more than zero, or"
+                " None for no overall limit"
+            )
+        if self.burst < 1:
+            raise ConfigurationError(f"RateLimit(burst={self.burst}) lets nothing pass: use 1 or more")
 
     def item_delay(self, failures: int) -> float:
         """Delay in seconds of an item that has failed `failures` times before."""

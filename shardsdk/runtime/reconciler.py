@@ -312,10 +312,21 @@ class Reconciler(Generic[T]):
     # -- what is written -------------------------------------------------------
 
     def _note_write(self, owner: Request, resource: GroupResource, written: Request, version: str) -> None:
-        is_owner = written == owner and resource == self._cache.resource.group_resource
-        cache: Cache[Any] | None = self._cache if is_owner else self._children.get(resource)
+        cache = self._cache_of(owner, resource, written)
         if cache is not None:
             self._expectations.expect(owner, cache, written, version)
+
+    def _note_deletion(self, owner: Request, resource: GroupResource, deleted: Request) -> Callable[[], None]:
+        cache = self._cache_of(owner, resource, deleted)
+        thing = None if cache is None else cache.peek(deleted)
+        if cache is None or thing is None:
+            return lambda: None
+        return partial(self._expectations.expect_end, owner, cache, deleted, metadata_of(thing).uid)
+
+    def _cache_of(self, owner: Request, resource: GroupResource, written: Request) -> Cache[Any] | None:
+        """Which cache shows what was written for `owner`; `None`: none does."""
+        is_owner = written == owner and resource == self._cache.resource.group_resource
+        return self._cache if is_owner else self._children.get(resource)
 
     def _count_list(self) -> None:
         if self._resource.metrics:
@@ -340,6 +351,9 @@ class _Notes:
 
     def wrote(self, resource: GroupResource, request: Request, version: str) -> None:
         self._reconciler._note_write(self._owner, resource, request, version)
+
+    def deletes(self, resource: GroupResource, request: Request) -> Callable[[], None]:
+        return self._reconciler._note_deletion(self._owner, resource, request)
 
     def doubts(self) -> None:
         self._reconciler._barrier.doubt(self._owner, self._uid)

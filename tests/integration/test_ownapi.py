@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
@@ -27,6 +27,9 @@ ME = ShardIdentity(parse_ring_name("example"), "shard-1")
 class Silent:
     def wrote(self, resource: GroupResource, request: Request, version: str) -> None:
         pass
+
+    def deletes(self, resource: GroupResource, request: Request) -> Callable[[], None]:
+        return lambda: None
 
     def doubts(self) -> None:
         raise AssertionError("every answer shows a version")

@@ -181,6 +181,40 @@ async def test_a_manager_watches_the_namespaces_that_it_is_told_to(clock: Virtua
 
 
 @in_virtual_time
+async def test_the_empty_namespace_means_all_of_them(clock: VirtualClock) -> None:
+    """As WATCH_NAMESPACE="" does for Go programs."""
+    cluster = Cluster(clock)
+    for namespace in ("a", "b"):
+        cluster.server.create(SECRETS, {"metadata": {"name": namespace, "namespace": namespace}})
+    replica = cluster.replica()
+    spec = Controller.for_(SECRETS).reconcile(replica.note)
+    process = replica.start(manager := Manager(watch_namespace="").add(spec))
+    await clock.sleep(5)
+    assert replica.reconciled == ["a", "b"]
+    manager.stopping.set()
+    assert await process is ExitCode.OK
+
+
+@pytest.mark.parametrize(
+    ("namespaces", "remedy"), [("a,b", "give several as a list"), (["a", "B"], "cannot be"), (["", "a"], "leave")]
+)
+@in_virtual_time
+async def test_namespaces_that_cannot_be_say_what_to_change(
+    clock: VirtualClock, caplog: pytest.LogCaptureFixture, namespaces: Any, remedy: str
+) -> None:
+    replica = Cluster(clock).replica()
+    for manager in (
+        Manager(watch_namespace=namespaces),
+        Manager().cache(SECRETS, namespaces=[namespaces] if isinstance(namespaces, str) else namespaces),
+    ):
+        caplog.clear()
+        assert await replica.start(manager.add(Controller.for_(SECRETS).reconcile(replica.note))) is (
+            ExitCode.CONFIGURATION
+        )
+        assert remedy in caplog.text
+
+
+@in_virtual_time
 async def test_a_shard_must_see_all_of_its_objects(clock: VirtualClock, caplog: pytest.LogCaptureFixture) -> None:
     replica = Cluster(clock).replica()
     spec = Controller.for_(SECRETS).owns(CONFIGMAPS).reconcile(replica.note)

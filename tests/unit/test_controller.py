@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 
@@ -89,6 +90,19 @@ async def test_a_terminal_error_waits_for_the_next_event(clock: VirtualClock) ->
         queue.add("a")
         await clock.sleep(1)
     assert len(script.calls) == 2
+
+
+@in_virtual_time
+async def test_an_answer_that_is_none_is_refused_with_what_to_return(
+    clock: VirtualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def answer(item: str) -> Any:
+        return {"requeue": True}
+
+    async with running(make(clock, answer)) as queue:
+        queue.add("a")
+        await clock.sleep(1)
+    assert "returned {'requeue': True}: return None, Done(), Requeue() or RequeueAfter" in caplog.text
 
 
 @in_virtual_time

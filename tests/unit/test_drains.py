@@ -98,6 +98,40 @@ async def test_a_drain_waits_for_a_write_that_has_no_answer_yet(clock: VirtualCl
 
 
 @in_virtual_time
+async def test_a_drain_that_comes_again_waits_for_what_was_written_between(clock: VirtualClock) -> None:
+    """It was withdrawn while the shard waited for an earlier write, and a reconcile went between."""
+    rig = Rig(clock)
+    rig.hold.seconds = 60
+    made: list[str] = []
+
+    async def write(context: Ctx) -> None:
+        made.append(f"other-{len(made)}")
+        rig.api.delay = lambda: 20.0  # the request is on its way for so long
+        try:
+            async with asyncio.timeout(1):
+                await context.api.create(SECRETS, {"metadata": {"name": made[-1], "namespace": "default"}})
+        except TimeoutError:
+            pass
+        finally:
+            rig.api.delay = lambda: 0.001
+
+    rig.secret("mine")
+    async with rig.shard(write, owns=False):
+        await clock.sleep(2)
+        rig.drain("mine")
+        await clock.sleep(10)
+        rig.relabel(SECRETS, "mine", drain=None)
+        await clock.sleep(2)
+        rig.drain("mine")
+        await clock.sleep(12)
+        assert made == ["other-0", "other-1"]
+        assert rig.server.find(SECRETS, "other-1", "default") is None
+        assert RING.drain in rig.labels("mine"), "the second write may still be executed"
+        await clock.sleep(30)
+        assert rig.labels("mine") == {}
+
+
+@in_virtual_time
 async def test_an_acknowledgement_that_meets_a_newer_object_changes_nothing_and_comes_again(
     clock: VirtualClock,
 ) -> None:

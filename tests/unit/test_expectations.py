@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
+from shardsdk.errors import NotFound
 from shardsdk.kube.reflector import Delta, EventKind
 from shardsdk.protocol.objects import ObjectMeta, PartialObject
 from shardsdk.runtime.cache import Cache
@@ -11,7 +12,7 @@ from shardsdk.runtime.context import Context
 from shardsdk.runtime.expectations import Expectations
 from shardsdk.runtime.objects import Request
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
-from tests.shard_rig import CONFIGMAPS, SECRETS, Rig
+from tests.shard_rig import CONFIGMAPS, SECRETS, Lag, Rig
 
 Ctx = Context[PartialObject]
 
@@ -118,6 +119,62 @@ async def test_the_deletion_of_an_earlier_object_of_that_name_proves_nothing(clo
     expectations.observe(cache, delta(EventKind.DELETED, "11"))
     assert not expectations.pending(owner)
     assert woken == [owner]
+
+
+@in_virtual_time
+async def test_a_deletion_is_a_write_that_the_cache_must_show(clock: VirtualClock) -> None:
+    """Else who counts its children deletes more of them each time it is called meanwhile."""
+    rig = Rig(clock)
+    rig.secret("owner")
+    for name in ("a", "b", "c"):
+        rig.child("owner", name)
+    calls = 0
+
+    async def keep_one(context: Ctx) -> None:
+        nonlocal calls
+        calls += 1
+        children = context.children(CONFIGMAPS)
+        for child in (children if calls % 2 else children[::-1])[1:]:
+            await context.api.delete(CONFIGMAPS, child.metadata.name, "default")
+
+    rig.api.lag = lambda: 3.0
+    async with rig.shard(keep_one):
+        await clock.sleep(5)
+        for number in range(10):  # each change would have the owner reconciled
+            rig.server.patch(SECRETS, "owner", "default", {"data": {"k": str(number)}})
+            await clock.sleep(0.5)
+        await clock.sleep(60)
+    assert len(rig.server.select(CONFIGMAPS)) == 1
+    assert calls > 1
+
+
+@in_virtual_time
+async def test_a_child_that_was_gone_already_is_expected_to_be_seen_gone(clock: VirtualClock) -> None:
+    rig = Rig(clock)
+    rig.secret("owner")
+    rig.child("owner", "a")
+    missing, late = 0, False
+
+    async def delete_all(context: Ctx) -> None:
+        nonlocal missing
+        for child in context.children(CONFIGMAPS) if late else ():
+            try:
+                await context.api.delete(CONFIGMAPS, child.metadata.name, "default")
+            except NotFound:
+                missing += 1
+
+    async with rig.shard(delete_all):
+        await clock.sleep(5)
+        Lag(rig, CONFIGMAPS, 3)
+        late = True
+        rig.server.delete(CONFIGMAPS, "a", "default")
+        for number in range(10):
+            rig.server.patch(SECRETS, "owner", "default", {"data": {"k": str(number)}})
+            await clock.sleep(0.2)
+        await clock.sleep(2)
+        rig.nudge(CONFIGMAPS)
+        await clock.sleep(60)
+    assert missing == 1
 
 
 @in_virtual_time

@@ -99,6 +99,22 @@ class TestAcquiring:
             driver.meddle({"spec": {"holderIdentity": "", "leaseDurationSeconds": 30}})
         assert 30 <= driver.steps_until(Phase.HOLDING, 31) < 30.1
 
+    def test_a_lease_found_emptied_by_hand_counts_as_held_by_whoever_held_it(self) -> None:
+        """Its holder may be at work still: within its hold, which nobody has taken from it."""
+        driver = Driver(store=lease_of(holderIdentity="", leaseDurationSeconds=30, instance="uid-0"))
+        assert 30 <= driver.steps_until(Phase.HOLDING, 31) < 30.1
+
+    def test_a_lease_that_nobody_ever_held_is_acquired_at_once(self) -> None:
+        store = lease_of(
+            holderIdentity=None,
+            leaseDurationSeconds=None,
+            renewTime=None,
+            acquireTime=None,
+            leaseTransitions=None,
+            instance=None,
+        )
+        assert Driver(store=store).acquire().lease.holder == "shard-a"
+
     def test_who_holds_the_lease_is_told(self) -> None:
         driver = Driver(store=lease_of(holderIdentity="other", instance="uid-9"))
         driver.step()
@@ -108,7 +124,7 @@ class TestAcquiring:
         assert 0 < wait.seconds <= 2
 
     def test_what_others_wrote_on_the_lease_stays(self) -> None:
-        store = lease_of(holderIdentity="")
+        store = lease_of(holderIdentity="", leaseDurationSeconds=1)
         store.patch("default", "shard-a", {"metadata": {"labels": {"team": "x"}, "annotations": {"note": "y"}}})
         lease = Driver(store=store).acquire().lease
         assert lease.metadata.labels == {"team": "x", LEASE_RING_LABEL: "example"}
@@ -116,7 +132,10 @@ class TestAcquiring:
 
     @pytest.mark.parametrize("ring", [None, "other"])
     def test_the_ring_label_of_a_free_lease_is_put_right(self, ring: str | None) -> None:
-        assert Driver(store=lease_of(holderIdentity="", ring=ring)).acquire().lease.ring == "example"
+        assert (
+            Driver(store=lease_of(holderIdentity="", leaseDurationSeconds=1, ring=ring)).acquire().lease.ring
+            == "example"
+        )
 
     def test_one_process_cannot_be_a_shard_of_two_rings_under_one_name(self) -> None:
         with pytest.raises(ConfigurationError, match=r"ring 'other'.*name of its own"):

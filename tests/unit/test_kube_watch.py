@@ -17,7 +17,7 @@ from shardsdk.errors import (
     StreamInterrupted,
 )
 from shardsdk.kube import decoding, transport, watching
-from shardsdk.kube.api import WatchKind
+from shardsdk.kube.api import WatchEvent, WatchKind
 from shardsdk.kube.client import Client
 from shardsdk.kube.selectors import Selector
 from shardsdk.kube.transport import Lane
@@ -159,8 +159,17 @@ async def test_unknown_events_are_ignored_and_misfits_left_out(caplog: pytest.Lo
     odd["metadata"]["labels"] = 7
     answer = streams(line("SURPRISE", {}), line("ADDED", odd), b"\n", line("ADDED", config_map("a", 8)))
     async with talking(answer) as (client, _):
-        assert [name for _, name, _ in await events(client)] == ["", "a"]
+        assert [name for _, name, _ in await events(client)] == ["", "", "a"]
     assert [record.__dict__["name"] for record in caplog.records] == ["shardsdk.kube.decoding"]
+
+
+@pytest.mark.parametrize("kind", ["ADDED", "MODIFIED", "DELETED"])
+async def test_an_object_that_does_not_fit_is_named_by_a_bookmark(kind: str) -> None:
+    odd = config_map("odd", 7)
+    odd["metadata"]["labels"] = 7
+    async with talking(streams(line(kind, odd))) as (client, _):
+        told = [event async for event in client.watch(CONFIGMAPS, resource_version="5")][1:]
+    assert told == [WatchEvent(WatchKind.BOOKMARK, None, "7", unfit=("default", "odd"))]
 
 
 async def test_a_line_that_is_no_event_is_the_servers_error() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -23,6 +24,9 @@ class Notes:
 
     def wrote(self, resource: GroupResource, request: Request, version: str) -> None:
         self.written.append(f"{resource} {request}@{version}")
+
+    def deletes(self, resource: GroupResource, request: Request) -> Callable[[], None]:
+        return lambda: None
 
     def doubts(self) -> None:
         self.doubted += 1
@@ -48,6 +52,20 @@ async def test_a_child_gets_the_label_of_this_shard(clock: VirtualClock) -> None
     await api.create(CONFIGMAPS, body, "default")
     assert rig.labels("child", CONFIGMAPS) == {RING.shard: "shard-1"}
     assert "labels" not in body["metadata"]  # the caller's body stays as it was
+
+
+@pytest.mark.parametrize("nothing", ["", None])
+@in_virtual_time
+async def test_no_version_is_no_way_around_the_condition(clock: VirtualClock, nothing: str | None) -> None:
+    """Models write an empty resourceVersion for none, and the API server takes that for any."""
+    rig = Rig(clock)
+    api, _ = await own_api(rig)
+    rig.server.patch(SECRETS, "owner", "default", {"data": {"k": "newer"}})
+    body = {"metadata": {"name": "owner", "namespace": "default", "resourceVersion": nothing}}
+    with pytest.raises(Conflict):
+        await api.update(SECRETS, body)
+    with pytest.raises(Conflict):
+        await api.patch(SECRETS, "owner", "default", body)
 
 
 @in_virtual_time

@@ -1,13 +1,29 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
+from shardsdk.errors import ConfigurationError
 from shardsdk.runtime.queue import BULK_SHARE, Priority, RateLimit, WorkQueue
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
 
 UNLIMITED = RateLimit(per_second=None)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "remedy"),
+    [
+        ({"base_seconds": 0}, "above zero"),
+        ({"base_seconds": 5, "max_seconds": 1}, "not below"),
+        ({"per_second": 0}, "None for no overall limit"),
+        ({"burst": 0}, "1 or more"),
+    ],
+)
+def test_a_rate_limit_that_cannot_work_says_what_to_change(wrong: dict[str, Any], remedy: str) -> None:
+    with pytest.raises(ConfigurationError, match=remedy):
+        RateLimit(**wrong)
 
 
 def make_queue(clock: VirtualClock, rate_limit: RateLimit = UNLIMITED) -> WorkQueue[str]:
