@@ -38,7 +38,74 @@ What values.schema.json cannot say: values that are fine each for itself and wro
 {{- $problems = append $problems (printf "rings.%s: the name's first 42 characters end in a dot or dash, so that no label can be made of it: use a shorter name" $name) }}
 {{- end }}
 {{- end }}
+{{- $problems = concat $problems (include "sharder.portProblems" . | fromJsonArray) (include "sharder.labelProblems" . | fromJsonArray) }}
+{{- $grace := dig "gracefulShutDown" "15s" $config }}
+{{- if regexMatch "^[0-9]+s$" $grace }}
+{{- if ge (trimSuffix "s" $grace | int) (int .Values.terminationGracePeriodSeconds) }}
+{{- $problems = append $problems (printf "terminationGracePeriodSeconds is %d, but a replica takes up to config.gracefulShutDown, %s, to hand over: make it longer" (int .Values.terminationGracePeriodSeconds) $grace) }}
+{{- end }}
+{{- end }}
+{{- if .Values.metrics.prometheusRule.enabled }}
+{{- $known := list }}
+{{- range ($.Files.Get "files/alerts.yaml" | fromYaml).groups }}
+{{- range .rules }}
+{{- $known = append $known .alert }}
+{{- end }}
+{{- end }}
+{{- range .Values.metrics.prometheusRule.disabled }}
+{{- if not (has . $known) }}
+{{- $problems = append $problems (printf "metrics.prometheusRule.disabled: there is no alert %s; there are %s" . (join ", " $known)) }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- if and .Values.admissionPolicy.enabled (has "Deny" .Values.admissionPolicy.actions) (has "Warn" .Values.admissionPolicy.actions) }}
+{{- $problems = append $problems "admissionPolicy.actions has Deny and Warn: Kubernetes takes one of them, since a denial is its own warning" }}
+{{- end }}
 {{- if $problems }}
 {{- fail (printf "\n\n* %s\n" (join "\n* " $problems)) }}
 {{- end }}
+{{- end }}
+
+{{/* Ports that would meet, as a JSON list of problems. */}}
+{{- define "sharder.portProblems" -}}
+{{- $problems := list }}
+{{- $taken := dict }}
+{{- $ports := dict "config.health.bindAddress" (include "sharder.port" (include "sharder.healthAddress" .)) }}
+{{- with include "sharder.metricsAddress" . }}
+{{- $_ := set $ports "config.metrics.bindAddress" (include "sharder.port" .) }}
+{{- if and (include "sharder.webhookPort" $) (eq (int $.Values.service.port) 8080) }}
+{{- $problems = append $problems "service.port is 8080, at which the Service has the metrics: use another one for the webhook" }}
+{{- end }}
+{{- end }}
+{{- with include "sharder.webhookPort" . }}
+{{- $_ := set $ports "config.webhook.server.port" . }}
+{{- end }}
+{{- range $name := keys $ports | sortAlpha }}
+{{- $port := get $ports $name }}
+{{- if hasKey $taken $port }}
+{{- $problems = append $problems (printf "%s and %s both have port %s: change one of them" (get $taken $port) $name $port) }}
+{{- end }}
+{{- $_ := set $taken $port $name }}
+{{- end }}
+{{- toJson $problems }}
+{{- end }}
+
+{{/* Labels of the values that are the chart's own, by which its objects find one another; a JSON list of problems. */}}
+{{- define "sharder.labelProblems" -}}
+{{- $problems := list }}
+{{- $own := include "sharder.labels" . | fromYaml }}
+{{- $labels := dict
+  "podLabels" .Values.podLabels
+  "metrics.serviceMonitor.labels" .Values.metrics.serviceMonitor.labels
+  "metrics.prometheusRule.labels" .Values.metrics.prometheusRule.labels
+  "metrics.dashboard.labels" .Values.metrics.dashboard.labels
+}}
+{{- range $where := keys $labels | sortAlpha }}
+{{- range $label := keys (get $labels $where) | sortAlpha }}
+{{- if hasKey $own $label }}
+{{- $problems = append $problems (printf "%s has %s, a label that the chart sets itself: leave it out" $where $label) }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- toJson $problems }}
 {{- end }}

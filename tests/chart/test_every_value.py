@@ -1,0 +1,211 @@
+"""Each value by itself: it changes what is rendered, and a real API server takes the result.
+
+So no value is without a test, and none can be described and have no effect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import yaml
+
+from localcluster import AdminClient, AdminError
+from localcluster.admin import path_of
+from tests.chart.helm import SHARDER, Documents, Helm, HelmFailed, merge, set_in
+from tests.chart.options import OPTIONS, RING
+from tests.chart.releases import Cluster
+from tests.chart.test_values import values_of
+
+MONITORING, NETWORK, POLICY = (OPTIONS[name] for name in ("monitoring", "network policy", "admission policy"))
+MANAGER, SECRET = OPTIONS["certManager"], OPTIONS["secret"]
+NONE: dict[str, Any] = {}
+
+#: By value: what it is set to, and what has to be set besides for it to matter.
+CHANGED: dict[str, tuple[Any, dict[str, Any]]] = {
+    "replicas": (3, NONE),
+    "image.repository": ("registry.example.com/sharder", NONE),
+    "image.tag": ("x", NONE),
+    "image.digest": ("sha256:" + "0" * 64, NONE),
+    "image.pullPolicy": ("Always", NONE),
+    "imagePullSecrets": ([{"name": "registry"}], NONE),
+    "log.level": ("debug", NONE),
+    "log.format": ("text", NONE),
+    "config": ({"gracefulShutDown": "20s"}, NONE),
+    "rings": (RING["rings"], NONE),
+    "certificates.source": ("certManager", NONE),
+    "certificates.certManager.issuerRef": ({"kind": "ClusterIssuer", "name": "company"}, MANAGER),
+    "certificates.certManager.duration": ("1000h", MANAGER),
+    "certificates.certManager.renewBefore": ("100h", MANAGER),
+    "certificates.secret.name": ("other-tls", SECRET),
+    "certificates.secret.caBundle": ("LS0tCg==", SECRET),
+    "crds.upgrade": (False, NONE),
+    "crds.keep": (False, NONE),
+    "uninstall.cleanup": (False, NONE),
+    "hooks.resources": ({"limits": {"memory": "1Gi"}}, NONE),
+    "hooks.activeDeadlineSeconds": (60, NONE),
+    "rbac.create": (False, NONE),
+    "rbac.viewer.create": (False, NONE),
+    "rbac.viewer.aggregateToView": (True, NONE),
+    "serviceAccount.annotations": ({"note": "a"}, NONE),
+    "resources": ({"limits": {"memory": "1Gi"}}, NONE),
+    "podSecurityContext": ({"fsGroup": 1000}, NONE),
+    "securityContext": ({"runAsUser": 1000}, NONE),
+    "terminationGracePeriodSeconds": (60, NONE),
+    "podDisruptionBudget.enabled": (False, NONE),
+    "podDisruptionBudget.maxUnavailable": ("50%", NONE),
+    "topologySpreadConstraints": ([], NONE),
+    "podAnnotations": ({"note": "b"}, NONE),
+    "podLabels": ({"team": "a"}, NONE),
+    "nodeSelector": ({"kubernetes.io/os": "linux"}, NONE),
+    "tolerations": ([{"key": "dedicated", "operator": "Exists"}], NONE),
+    "affinity": ({"podAntiAffinity": {}}, NONE),
+    "priorityClassName": ("system-cluster-critical", NONE),
+    "service.port": (8443, NONE),
+    "service.annotations": ({"note": "d"}, NONE),
+    "metrics.serviceMonitor.enabled": (True, NONE),
+    "metrics.serviceMonitor.labels": ({"release": "other"}, MONITORING),
+    "metrics.serviceMonitor.interval": ("1m", MONITORING),
+    "metrics.serviceMonitor.scrapeTimeout": ("5s", MONITORING),
+    "metrics.prometheusRule.enabled": (True, NONE),
+    "metrics.prometheusRule.labels": ({"release": "other"}, MONITORING),
+    "metrics.prometheusRule.disabled": (["SharderNoLeader"], MONITORING),
+    "metrics.dashboard.enabled": (True, NONE),
+    "metrics.dashboard.labels": ({"grafana_dashboard": "yes"}, MONITORING),
+    "metrics.dashboard.annotations": ({"folder": "Other"}, MONITORING),
+    "networkPolicy.enabled": (True, NONE),
+    "networkPolicy.webhookFrom": ([{"ipBlock": {"cidr": "10.9.0.0/16"}}], NETWORK),
+    "networkPolicy.metricsFrom": ([{"podSelector": {}}], NETWORK),
+    "networkPolicy.apiServer.ports": ([8443], NETWORK),
+    "networkPolicy.apiServer.cidrs": (["fd00::/8"], NETWORK),
+    "admissionPolicy.enabled": (True, RING),
+    "admissionPolicy.actions": (["Audit", "Warn"], POLICY),
+    "admissionPolicy.failurePolicy": ("Ignore", POLICY),
+    "admissionPolicy.resources": ([{"group": "batch", "resource": "jobs"}], POLICY),
+    "admissionPolicy.exempt.users": (["bob"], POLICY),
+    "admissionPolicy.exempt.groups": (["admins"], POLICY),
+}
+#: Types of other projects, whose API is not here.
+FOREIGN = ("cert-manager.io/", "monitoring.coreos.com/")
+
+
+def leaves() -> Iterator[str]:
+    """The values that are no sections."""
+    every = values_of(SHARDER)
+    yield from (each for each in sorted(every) if not any(other.startswith(f"{each}.") for other in every))
+
+
+def changed(path: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The values without and with it."""
+    value, besides = CHANGED[path]
+    return besides, merge(besides, set_in(path, value))
+
+
+def test_no_value_is_left_out() -> None:
+    assert set(CHANGED) == set(leaves())
+
+
+@pytest.mark.parametrize("path", CHANGED)
+def test_a_value_has_an_effect(helm: Helm, path: str) -> None:
+    before, after = changed(path)
+
+    assert helm.render(after) != helm.render(before)
+
+
+@pytest.mark.timeout(300)
+async def test_a_real_api_server_takes_what_each_value_makes(cluster: Cluster, api: AdminClient) -> None:
+    await cluster.plane.apply(SHARDER / "crds")
+    seen: set[str] = set()
+    refused = []
+    for path in CHANGED:
+        for document in new_ones(cluster.helm.render(changed(path)[1]), seen):
+            try:
+                await accept(api, document)
+            except AdminError as error:
+                refused.append(f"{path}: {document['kind']}: {error}")
+
+    assert refused == []
+    assert len(seen) > len(CHANGED), "something was asked about each of them, and of what they have in common"
+
+
+def new_ones(documents: Documents, seen: set[str]) -> Documents:
+    """What has not been judged yet."""
+    found = []
+    for document in documents:
+        text = yaml.safe_dump(document)
+        if text not in seen and not document["apiVersion"].startswith(FOREIGN):
+            seen.add(text)
+            found.append(document)
+    return found
+
+
+async def accept(api: AdminClient, document: dict[str, Any]) -> None:
+    """Have it judged strictly, as if it were created.  Raises: AdminError."""
+    resource = f"{document['apiVersion']}/{plural(document['kind'])}"
+    namespace = document["metadata"].get("namespace")
+    query = {"dryRun": "All", "fieldValidation": "Strict"}
+    await api.request("POST", path_of(resource, namespace), body=document, query=query)
+
+
+def plural(kind: str) -> str:
+    lower = kind.lower()
+    return f"{lower[:-1]}ies" if lower.endswith("y") else f"{lower}s"
+
+
+# -- together -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"service": {"port": 8080}}, "service.port is 8080, at which the Service has the metrics"),
+        (
+            {"config": {"metrics": {"bindAddress": ":8081"}}},
+            "config.health.bindAddress and config.metrics.bindAddress both have port 8081",
+        ),
+        (
+            {"config": {"webhook": {"server": {"port": 8080}}}},
+            "config.metrics.bindAddress and config.webhook.server.port both have port 8080",
+        ),
+        (
+            {"podLabels": {"app.kubernetes.io/name": "x"}},
+            "podLabels has app.kubernetes.io/name, a label that the chart",
+        ),
+        (
+            {"metrics": {"dashboard": {"labels": {"helm.sh/chart": "x"}}}},
+            "metrics.dashboard.labels has helm.sh/chart, a label that the chart",
+        ),
+        (
+            {"metrics": {"prometheusRule": {"enabled": True, "disabled": ["SharderDwon"]}}},
+            "there is no alert SharderDwon; there are SharderDown, SharderNoLeader",
+        ),
+        (
+            {"config": {"gracefulShutDown": "30s"}},
+            "terminationGracePeriodSeconds is 30, but a replica takes up to config.gracefulShutDown, 30s",
+        ),
+        (
+            merge(POLICY, {"admissionPolicy": {"actions": ["Deny", "Warn"]}}),
+            "admissionPolicy.actions has Deny and Warn",
+        ),
+    ],
+)
+def test_values_that_would_only_fail_later_are_refused_with_the_remedy(
+    helm: Helm, values: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(HelmFailed) as failed:
+        helm.render(values)
+
+    assert said in str(failed.value)
+    assert str(failed.value).count("\n* ") == 1
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"service": {"port": 8080}, "config": {"metrics": {"bindAddress": "0"}}},
+        {"config": {"webhook": {"enabled": False, "server": {"port": 8080}}}},
+    ],
+)
+def test_ports_of_what_is_off_meet_nobody(helm: Helm, values: dict[str, Any]) -> None:
+    assert helm.render(values)
