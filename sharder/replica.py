@@ -181,15 +181,12 @@ class Replica:
     def _show(self, ring: str, summary: Summary, leases: LeaseController) -> None:
         if self.registry.entry(ring) is None:
             return
-        for (kind, resource), number in summary.counts.items():
+        for resource in self._metrics.resources_of(ring) | {resource for _, resource in summary.counts}:
+            # One that the ring lists no longer has none; else its last number would stay.
             gauges = self._metrics.resource(ring, resource)
-            match kind:
-                case Kind.UNASSIGNED:
-                    gauges.unassigned.set(number)
-                case Kind.STRANDED:
-                    gauges.stranded.set(number)
-                case Kind.DRAINING:
-                    gauges.draining.set(number)
+            gauges.unassigned.set(summary.counts.get((Kind.UNASSIGNED, resource), 0))
+            gauges.stranded.set(summary.counts.get((Kind.STRANDED, resource), 0))
+            gauges.draining.set(summary.counts.get((Kind.DRAINING, resource), 0))
         of_ring = self._metrics.ring(ring)
         of_ring.oldest_drain_age.set(summary.oldest_drain.seconds if summary.oldest_drain is not None else 0.0)
         of_ring.set_shards(leases.states(ring).values())

@@ -59,8 +59,6 @@ class Placer:
         self.around = around
         self.membership = Membership()
         self.placed = tuple(Placed(subject) for subject in ring.subjects()) + retired
-        #: Whether objects leave with the ring's list that may control others.
-        self.owners_leave = any(each.subject.role is Role.MAIN for each in retired)
         self.slots = asyncio.Semaphore(around.concurrent_moves)
         #: Since when objects drain, those that have been draining longest first.
         self.drains_since: dict[ItemKey, float] = {}
@@ -204,6 +202,11 @@ class Placer:
         for (index, kind), selection in self._selections.items():
             if selection.failure is not None:
                 yield self.placed[index], kind, selection.failure
+
+    @property
+    def owners_leave(self) -> bool:
+        """Whether objects leave, with their resource, that may control others."""
+        return any(each.retired and each.subject.role is Role.MAIN for each in self.placed)
 
     def unwatched(self, index: int) -> bool:
         """Whether unassigned objects of this resource show in a resync only."""

@@ -92,7 +92,7 @@ class Resync:
         if moved:
             self._generation += 1
         self._changed_at = now
-        self._deep_at = now + self._placer.around.settle_after_seconds
+        self._deep_at = self._settles_at
         self._pause = RETRY_SECONDS[0]
         self._clean = False
         self._wanted = self._wanted or arrived or ready_again
@@ -114,6 +114,11 @@ class Resync:
         """Nothing may be waiting any more."""
         if self._owed and self._nothing_waits():
             self._deep_soon()
+
+    @property
+    def _settles_at(self) -> float:
+        """From when on no replica can still be placing by an older membership."""
+        return self._changed_at + self._placer.around.settle_after_seconds
 
     def _deep_soon(self) -> None:
         if self._deep_at is None:
@@ -188,11 +193,10 @@ class Resync:
 
     def _conclude(self, found: int, began: float) -> None:
         """After a deep pass that began at `began`: is the ring settled, or when to pass again?"""
-        settle_after = self._placer.around.settle_after_seconds
         if found:
             self._later()
-        elif began - self._changed_at < settle_after:
-            self._deep_at = self._changed_at + settle_after
+        elif began < self._settles_at:
+            self._deep_at = self._settles_at
         elif self._owed:
             self.emptied()
         elif self._nothing_waits():
@@ -241,7 +245,7 @@ class Resync:
             objects, misplaced = objects + seen, misplaced + found
             if placed.retired and not seen:
                 clean.add(placed)
-        if which.deep and which.namespace is None and started - self._changed_at >= around.settle_after_seconds:
+        if which.deep and which.namespace is None and started >= self._settles_at:
             self.retired_clean = frozenset(clean)
         if errors:
             raise errors[0]

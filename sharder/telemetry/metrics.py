@@ -202,6 +202,10 @@ class Metrics:
             )
         return known
 
+    def resources_of(self, ring: str) -> set[GroupResource]:
+        """The resources of a ring that have children."""
+        return {resource for name, resource in self._resources if name == ring}
+
     def ring_conditions(self, name: str, conditions: Mapping[str, bool | None]) -> None:
         """Say which conditions of a ring hold (`None`: not known)."""
         for kind, holds in conditions.items():

@@ -10,7 +10,7 @@ from shardsdk.protocol.objects import CLUSTERRINGS, GroupResource
 from shardsdk.testing.memoryapi import MemoryApi
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
 from tests.unit.controllers.families import create_family
-from tests.unit.controllers.stage import OWNERS, Stage, leading, make_stage, names_on, ring, thing
+from tests.unit.controllers.stage import OWNERS, RING, Stage, leading, make_stage, names_on, ring, thing
 
 
 class Refusing(MemoryApi):
@@ -105,3 +105,20 @@ async def test_a_conflict_is_no_refusal(clock: VirtualClock) -> None:
         stage.create(OWNERS, thing("it"))
         await stage.pass_time(20)
         assert not stage.events.of(REFUSED)
+
+
+@in_virtual_time
+async def test_what_leaves_the_ring_is_counted_no_longer(clock: VirtualClock) -> None:
+    """An alert about objects without a shard would go on for ever."""
+    stage, api = refusing_stage(clock)
+    api.refused["stuck-0"] = Invalid("configmaps stuck-0 is invalid: a policy says no", status=422)
+    create_family(stage, "stuck", shard=None, children=(None,))
+    async with leading(stage) as replica:
+
+        def unassigned() -> list[float]:
+            families = replica._metrics.unassigned.collect()
+            return [sample.value for family in families for sample in family.samples]
+
+        await stage.until(lambda: sum(unassigned()) > 0)
+        stage.server.patch(CLUSTERRINGS, RING, None, {"spec": {"resources": []}})
+        await stage.until(lambda: not sum(unassigned()), seconds=60)
