@@ -5,6 +5,7 @@ Does: lay out cells and paint them.  Refuses: to know what it shows.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -12,6 +13,7 @@ from typing import Final, TextIO
 
 _MINUTE, _HOUR, _DAY = 60, 3600, 86_400
 _BAR: Final = " ▏▎▍▌▋▊▉█"
+_SGR: Final = re.compile(r"\x1b\[[0-9;]*m")
 
 
 class Tone(Enum):
@@ -104,6 +106,11 @@ def bar(share: float, width: int) -> str:
     eighths = round(min(max(share, 0.0), 1.0) * width * 8)
     full, rest = divmod(eighths, 8)
     return ("█" * full + _BAR[rest]).rstrip()
+
+
+def rows_of(line: str, columns: int) -> int:
+    """How many rows of a terminal a line takes, which wraps what is too long."""
+    return max(-(-len(_SGR.sub("", line)) // max(columns, 1)), 1)
 
 
 def plural(count: int, one: str, many: str = "") -> str:

@@ -8,9 +8,10 @@ large the cluster and however busy.
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -19,7 +20,7 @@ from sharder.kubectl.outcome import ExitCode, Unread, leaves
 from sharder.kubectl.reading import Gathered
 from sharder.kubectl.session import Session
 from sharder.kubectl.status import View, make_frame, make_reader, read_view
-from sharder.kubectl.text import Tone
+from sharder.kubectl.text import Tone, plural, rows_of
 from shardsdk.errors import ConfigurationError, ShardingError
 from shardsdk.kube.selectors import Selector, equals, exists
 from shardsdk.protocol.labels import LEASE_RING_LABEL
@@ -166,8 +167,18 @@ def _redraw(session: Session, how: str, lines: list[str], *, clear: bool) -> Non
     """Draw over the last frame without flicker; what does not fit on the screen is left out, and said."""
     now = session.clock.now().astimezone().strftime("%H:%M:%S")
     head = session.painter.paint(f"{now}  {how}", Tone.FAINT)
-    room = max(shutil.get_terminal_size().lines - 3, 1)
-    shown = lines[:room] + ([f"… {len(lines) - room} more lines"] if len(lines) > room else [])
+    shown = fitting(lines, shutil.get_terminal_size())
     text = "".join(f"{line}{_TO_LINE_END}\n" for line in [head, *shown])
     session.out.write((_CLEAR if clear else "") + _HOME + text + _TO_SCREEN_END)
     session.out.flush()
+
+
+def fitting(lines: Sequence[str], size: os.terminal_size) -> list[str]:
+    """The lines that a terminal has room for, next to the head; what is left out is said."""
+    room, shown = max(size.lines - 3, 1), list[str]()
+    for line in lines:
+        room -= rows_of(line, size.columns)
+        if room < 0:
+            return [*shown, f"… {plural(len(lines) - len(shown), 'more line')}"]
+        shown.append(line)
+    return shown

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -14,7 +15,7 @@ import pytest
 
 from sharder.kubectl.session import Session
 from sharder.kubectl.text import Painter
-from sharder.kubectl.watching import watch_status
+from sharder.kubectl.watching import fitting, watch_status
 from shardsdk.errors import ConfigurationError, ConnectionFailed
 from shardsdk.protocol.leases import render_micro_time
 from shardsdk.protocol.objects import CLUSTERRINGS, LEASES, Resource
@@ -260,3 +261,20 @@ async def test_a_ring_that_is_deleted_ends_it_with_the_reason(clock: VirtualCloc
     stage.server.delete(CLUSTERRINGS, "checksum", None)
     with pytest.raises(ConfigurationError, match="there is no ClusterRing 'checksum'"):
         await task
+
+
+@pytest.mark.parametrize(
+    ("columns", "lines", "shown"),
+    [
+        (80, 10, ["a" * 100, "b", "c"]),
+        (80, 6, ["a" * 100, "b", "… 1 more line"]),
+        (40, 6, ["a" * 100, "… 2 more lines"]),
+        (100, 6, ["a" * 100, "b", "c"]),
+        (10, 4, ["… 3 more lines"]),
+    ],
+)
+def test_a_frame_fits_on_the_screen_with_what_wraps(columns: int, lines: int, shown: list[str]) -> None:
+    frame = ["a" * 100, "b", "c"]
+
+    assert fitting(frame, os.terminal_size((columns, lines))) == shown
+    assert fitting([f"\x1b[31m{line}\x1b[0m" for line in frame[:1]], os.terminal_size((100, 4)))[0].endswith("\x1b[0m")
