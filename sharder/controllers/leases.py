@@ -20,9 +20,10 @@ from sharder.controllers.custodies import custody_of, lives_elsewhere
 from sharder.controllers.holds import CommitProof, JointHold, ShardHold, join
 from sharder.controllers.leasewrites import LeaseWriter, Record, namespaces_of
 from sharder.controllers.registry import Change, LeaseKey, Registry, RingEntry, SeenLease
+from sharder.controllers.working import work_off
 from sharder.core.shards import LeaseFacts, Standing, State, classify, facts_of
 from sharder.core.takeover import Act, Custody, Limits, Step, decide_custody, hold_seconds
-from shardsdk.errors import FenceClosed, ShardingError
+from shardsdk.errors import ShardingError
 from shardsdk.kube.api import Api, Fence
 from shardsdk.kube.clock import Clock
 from shardsdk.protocol.labels import SHARDER_HOLDER
@@ -149,7 +150,7 @@ class LeaseController:
                 self._offer_all(entry.name)
             async with asyncio.TaskGroup() as tasks:
                 for _ in range(WORKERS):
-                    tasks.create_task(self._worker())
+                    tasks.create_task(work_off(self._queue, self._handle, self._failed))
         finally:
             unsubscribe()
             await self._queue.shut_down()
@@ -194,28 +195,13 @@ class LeaseController:
         if record is not None:
             record.drop()
 
-    async def _worker(self) -> None:
-        while True:
-            key = await self._queue.get()
-            if key is None:
-                return
-            try:
-                await self._handle(key)
-                self._queue.forget(key)
-            except FenceClosed:
-                self._queue.forget(key)
-            except ShardingError as error:
-                log.warning(
-                    "lease not handled, will retry",
-                    extra={"ring": key[0], "namespace": key[1], "shard": key[2], "error": str(error)},
-                )
-                self._queue.add_rate_limited(key)
-            except Exception:
-                where = {"ring": key[0], "namespace": key[1], "shard": key[2]}
-                log.exception("lease not handled, will retry", extra=where)
-                self._queue.add_rate_limited(key)
-            finally:
-                self._queue.done(key)
+    def _failed(self, key: CustodyKey, error: Exception) -> None:
+        where = {"ring": key[0], "namespace": key[1], "shard": key[2]}
+        if isinstance(error, ShardingError):
+            log.warning("lease not handled, will retry", extra={**where, "error": str(error)})
+        else:
+            log.error("lease not handled, will retry", extra=where, exc_info=error)
+        self._queue.add_rate_limited(key)
 
     async def _handle(self, key: CustodyKey) -> None:
         ring, namespace, shard = key

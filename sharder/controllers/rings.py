@@ -22,6 +22,7 @@ from sharder.controllers.registry import Change, Registry, RingEntry
 from sharder.controllers.ringstatus import health_of, only_settling, placed_resources, was, worth_a_look
 from sharder.controllers.seen import Placed
 from sharder.controllers.selections import Kind
+from sharder.controllers.working import work_off
 from sharder.core.ringspec import ResolvedRing, Role
 from sharder.core.status import (
     ConditionType,
@@ -187,7 +188,7 @@ class RingController:
                 tasks.create_task(self.configurations.run())
                 self.refresh_all()
                 for _ in range(WORKERS):
-                    tasks.create_task(self._worker())
+                    tasks.create_task(work_off(self._queue, self._reconcile, self._failed))
         finally:
             unsubscribe()
             await self._queue.shut_down()
@@ -212,24 +213,16 @@ class RingController:
                 # Not at once: somebody who changes it back each time would keep both of us busy.
                 self._queue.add_after(ring, REPAIR_SECONDS)
 
-    async def _worker(self) -> None:
-        while (ring := await self._queue.get()) is not None:
-            try:
-                await self._reconcile(ring)
-                self._queue.forget(ring)
-            except FenceClosed:
-                self._queue.forget(ring)
-            except ShardingError as error:
-                log.warning("ring not reconciled, will retry", extra={"ring": ring, "error": str(error)})
-                if error.retry is not Retry.NEVER or isinstance(error, NotFound):
-                    self._queue.add_rate_limited(ring)
-                else:
-                    self._queue.add_after(ring, DENIED_SECONDS, Priority.BULK)
-            except Exception:
-                log.exception("ring not reconciled, will retry", extra={"ring": ring})
-                self._queue.add_rate_limited(ring)
-            finally:
-                self._queue.done(ring)
+    def _failed(self, ring: str, error: Exception) -> None:
+        if not isinstance(error, ShardingError):
+            log.error("ring not reconciled, will retry", extra={"ring": ring}, exc_info=error)
+            self._queue.add_rate_limited(ring)
+            return
+        log.warning("ring not reconciled, will retry", extra={"ring": ring, "error": str(error)})
+        if error.retry is not Retry.NEVER or isinstance(error, NotFound):
+            self._queue.add_rate_limited(ring)
+        else:
+            self._queue.add_after(ring, DENIED_SECONDS, Priority.BULK)
 
     async def _reconcile(self, ring: str) -> None:
         entry = self._registry.entry(ring)

@@ -14,6 +14,7 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from sharder.controllers.seen import ItemKey, Placed, SeenMeta
+from sharder.controllers.working import work_off
 from sharder.core import patches
 from sharder.core.decisions import (
     Decision,
@@ -29,7 +30,7 @@ from sharder.core.decisions import (
 )
 from sharder.core.membership import Membership
 from sharder.core.ringspec import Role
-from shardsdk.errors import FenceClosed, NotFound, Retry, ShardingError
+from shardsdk.errors import NotFound, Retry, ShardingError
 from shardsdk.kube.api import Fence
 from shardsdk.runtime.queue import Priority
 
@@ -50,28 +51,20 @@ class Worker:
 
     async def run(self) -> None:
         """Work until the queue shuts down."""
-        queue = self._placer.queue
-        while (key := await queue.get()) is not None:
-            try:
-                await self._place(key)
-                queue.forget(key)
-            except FenceClosed:
-                queue.forget(key)
-            except ShardingError as error:
-                self._report(key, error)
-                if error.retry is Retry.NEVER:
-                    queue.forget(key)
-                else:
-                    queue.add_rate_limited(key, Priority.BULK)
-            except Exception:
-                log.exception("object not placed, will retry", extra=self._extra(key))
-                queue.add_rate_limited(key, Priority.BULK)
-            finally:
-                queue.done(key)
+        await work_off(self._placer.queue, self._place, self._failed)
 
-    def _report(self, key: ItemKey, error: ShardingError) -> None:
-        message = "object not placed, will retry" if error.retry is not Retry.NEVER else "object not placed"
-        log.warning(message, extra={**self._extra(key), "error": str(error)})
+    def _failed(self, key: ItemKey, error: Exception) -> None:
+        queue = self._placer.queue
+        where = self._extra(key)
+        if not isinstance(error, ShardingError):
+            log.error("object not placed, will retry", extra=where, exc_info=error)
+            queue.add_rate_limited(key, Priority.BULK)
+        elif error.retry is not Retry.NEVER:
+            log.warning("object not placed, will retry", extra={**where, "error": str(error)})
+            queue.add_rate_limited(key, Priority.BULK)
+        else:
+            log.warning("object not placed", extra={**where, "error": str(error)})
+            queue.forget(key)
 
     def _extra(self, key: ItemKey) -> dict[str, str]:
         resource = str(self._placer.placed[key.resource].subject.resource.group_resource)
