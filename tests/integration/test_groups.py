@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -33,6 +35,24 @@ async def make_families(ring: Ring, *, children: int = 1) -> list[str]:
     """Families, all of them on `one`; those of the owners returned belong to `two` once it is there."""
     places = await ring.create_families(EACH, {"one", "two"}, children=children)
     return [name for name, shard in places.items() if shard == "two"]
+
+
+@asynccontextmanager
+async def making_children(ring: Ring, owners: Iterable[str]) -> AsyncIterator[None]:
+    """Each of the owners gets one child after the other, until the block is left."""
+    stopped = asyncio.Event()
+
+    async def keep_making(name: str) -> None:
+        owner = await ring.get(name)
+        while not stopped.is_set():
+            await ring.create_child(owner)
+            await asyncio.sleep(0.05)
+
+    async with asyncio.TaskGroup() as makers:
+        for name in owners:
+            makers.create_task(keep_making(name))
+        yield
+        stopped.set()
 
 
 def parents(objects: list[Object]) -> dict[str, str]:
@@ -99,21 +119,10 @@ async def test_children_made_while_nobody_has_their_owner_follow_it(stage: Stage
     """Between acknowledgement and move, and on through it: children are made all the time."""
     ring, one = await set_up(stage)
     moving = await make_families(ring)
-    stopped = asyncio.Event()
-
-    async def keep_making(name: str) -> None:
-        owner = await ring.get(name)
-        while not stopped.is_set():
-            await ring.create_child(owner)
-            await asyncio.sleep(0.05)
-
-    async with asyncio.TaskGroup() as makers:
-        for name in moving:
-            makers.create_task(keep_making(name))
+    async with making_children(ring, moving):
         await stage.shard(ring, "two")
         for name in moving:
             await ring.until_on(name, "two")
-        stopped.set()
     await ring.in_place({"one", "two"})
     assert one.acknowledged
 
@@ -124,20 +133,9 @@ async def test_children_made_while_their_owners_shard_is_dead_follow_it(stage: S
     places = await ring.create_families(EACH, {"one"})
     await stage.shard(ring, "two")
     await one.crash()
-    stopped = asyncio.Event()
-
-    async def keep_making(name: str) -> None:
-        owner = await ring.get(name)
-        while not stopped.is_set():
-            await ring.create_child(owner)
-            await asyncio.sleep(0.05)
-
-    async with asyncio.TaskGroup() as makers:
-        for name in places:
-            makers.create_task(keep_making(name))
+    async with making_children(ring, places):
         for name in places:
             await ring.until_on(name, "two")
-        stopped.set()
     await ring.in_place({"two"})
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from random import Random
@@ -16,7 +15,7 @@ from shardsdk.errors import ServerError
 from shardsdk.protocol.objects import CLUSTERRINGS, LEASES, Resource
 from shardsdk.testing.memoryapi import MemoryApi
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
-from tests.unit.controllers.stage import RING, SHARDS, Stage, lease, make_stage, ring
+from tests.unit.controllers.stage import RING, SHARDS, Stage, lease, make_stage, ring, running
 
 
 class Unhurried(MemoryApi):
@@ -47,17 +46,8 @@ class Hanging(MemoryApi):
 @asynccontextmanager
 async def knowing(stage: Stage) -> AsyncIterator[Registry]:
     registry = Registry(stage.api, clock=stage.clock, rng=Random(7))
-    task = asyncio.create_task(registry.run())
-    try:
+    async with running(stage, registry.run()):
         yield registry
-        if task.done():
-            task.result()
-    finally:
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
-        for shard in stage.shards.values():
-            shard.cancel()
 
 
 def seen(registry: Registry, shard: str = "one") -> SeenLease:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -221,10 +221,17 @@ async def leading(
 ) -> AsyncIterator[Replica]:
     """A replica that leads, until the block is left."""
     replica = make_replica(stage, settings, webhook)
-    task = asyncio.create_task(replica.run())
-    try:
+    async with running(stage, replica.run()) as task:
         await stage.until(lambda: replica.elector.is_leader or task.done())
         yield replica
+
+
+@asynccontextmanager
+async def running(stage: Stage, work: Coroutine[Any, Any, None]) -> AsyncIterator[asyncio.Task[None]]:
+    """Have `work` go on until the block is left, and the stage's shards as well."""
+    task = asyncio.create_task(work)
+    try:
+        yield task
         if task.done():
             task.result()
     finally:
