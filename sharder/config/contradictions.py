@@ -9,14 +9,11 @@ from typing import Final
 from sharder.config.durations import render_duration
 from sharder.config.schema import LeaderElection, SharderConfig
 from sharder.core.problems import Problem
+from shardsdk.protocol.leases import margin_seconds
 
 #: A retry is delayed by up to this factor, and must still fit before the deadline.
 #: Source: client-go, tools/leaderelection, JitterFactor.
 RETRY_JITTER: Final = 1.2
-#: What is left of a lease when its holder must have stepped down: a share of it, and seconds at most.
-#: Source: shardsdk.core.timings, which refuses less.
-MARGIN_SHARE: Final = 0.1
-MARGIN_MAX_SECONDS: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +48,7 @@ def _in_election(election: LeaderElection) -> Iterator[Contradiction]:
             "renewDeadline",
             "leaseDuration",
         )
-    elif deadline >= (latest := lease - min(lease * MARGIN_SHARE, MARGIN_MAX_SECONDS)):
+    elif deadline >= (latest := lease - margin_seconds(lease)):
         yield _contradiction(
             "leaderElection",
             f"has the renewDeadline {render_duration(deadline)}, too close to the leaseDuration"

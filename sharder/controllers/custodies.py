@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from sharder.controllers.leasewrites import Record
+from sharder.controllers.leasewrites import Record, usable_seconds
 from sharder.controllers.registry import RingEntry, SeenLease, hold_of
 from sharder.core.shards import LeaseFacts, Standing
 from sharder.core.takeover import Custody
@@ -39,7 +39,7 @@ def custody_of(
         standing=standing,
         presumed_until=presumed_until(entry, shard, seen, record, proven_since, clock),
         hold_until=record.hold.until if record.held else None,
-        hold_seconds=record.hold_length,
+        hold_seconds=usable_seconds(record.hold_length),
         ready_elsewhere=bool(membership.ready - {shard}),
         available_elsewhere=bool(membership.available - {shard}),
         work_left=work_left,

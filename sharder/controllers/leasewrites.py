@@ -26,7 +26,7 @@ from shardsdk.protocol.labels import (
     LEASE_STATE_LABEL,
     SHARDER_HOLDER,
 )
-from shardsdk.protocol.leases import Lease, render_micro_time
+from shardsdk.protocol.leases import Lease, margin_seconds, render_micro_time
 from shardsdk.protocol.objects import LEASES, ObjectMeta
 
 log = logging.getLogger(__name__)
@@ -236,7 +236,7 @@ class LeaseWriter:
             return False
         record.version = lease.metadata.resource_version
         record.wrote(against, self._clock.monotonic())
-        record.hold.until = sent_at + record.hold_length
+        record.hold.until = sent_at + usable_seconds(record.hold_length)
         record.held = True
         return True
 
@@ -247,6 +247,11 @@ def _ring_of(lease: Lease) -> str:
 
 def _where(meta: ObjectMeta) -> dict[str, str]:
     return {"ring": meta.label(LEASE_RING_LABEL) or "", "namespace": meta.namespace, "shard": meta.name}
+
+
+def usable_seconds(hold_length: float) -> float:
+    """How much of a hold counts: whoever waits for it to run out does so by a clock that may be faster than ours."""
+    return hold_length - margin_seconds(hold_length)
 
 
 def _whole(seconds: float) -> int:

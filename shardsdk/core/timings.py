@@ -16,17 +16,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from shardsdk.errors import ConfigurationError
+from shardsdk.protocol.leases import margin_seconds
 
 #: A pause between two tries is made longer by up to this share, so that
 #: processes started together do not stay in step.
 #: Source: client-go leaderelection, JitterFactor 1.2 (there it is checked
 #: against the same relation).
 JITTER: Final = 0.2
-#: The share of the lease that is left unused at its end, and its bound.  It
-#: covers the time between the last look at the clock and the API server's
-#: receiving a write, and clocks that run at different rates (quartz: 0.01 %).
-MARGIN_SHARE: Final = 0.1
-MARGIN_MAX_SECONDS: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +56,7 @@ class LeaseTimings:
     @property
     def margin(self) -> float:
         """How long before the lease can be taken its hold ends."""
-        return min(self.lease_duration * MARGIN_SHARE, MARGIN_MAX_SECONDS)
+        return margin_seconds(self.lease_duration)
 
     @property
     def request_timeout(self) -> float:

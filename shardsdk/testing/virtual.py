@@ -90,27 +90,31 @@ class SkewedClock:
     """The clock of another machine in the same scenario.
 
     `ahead_seconds` moves its wall clock, `boot_seconds` the zero of its
-    monotonic clock; both go as fast as the scenario's.
+    monotonic clock, which goes `rate` times as fast as the scenario's.  The event
+    loop's own timers (`asyncio.timeout`) keep the scenario's time.
     """
 
-    __slots__ = ("_ahead", "_boot", "_clock")
+    __slots__ = ("_ahead", "_boot", "_clock", "_rate")
 
-    def __init__(self, clock: VirtualClock, *, ahead_seconds: float = 0.0, boot_seconds: float = 0.0) -> None:
+    def __init__(
+        self, clock: VirtualClock, *, ahead_seconds: float = 0.0, boot_seconds: float = 0.0, rate: float = 1.0
+    ) -> None:
         self._clock = clock
         self._ahead = timedelta(seconds=ahead_seconds)
         self._boot = boot_seconds
+        self._rate = rate
 
     def monotonic(self) -> float:
-        """Virtual seconds since this machine's own zero."""
-        return self._clock.monotonic() + self._boot
+        """Seconds since this machine's own zero, as this machine counts them."""
+        return self._clock.monotonic() * self._rate + self._boot
 
     def now(self) -> datetime:
         """This machine's idea of the time."""
         return self._clock.now() + self._ahead
 
     async def sleep(self, seconds: float) -> None:
-        """Let virtual time pass."""
-        await self._clock.sleep(seconds)
+        """Let virtual time pass, until this machine has counted so many seconds."""
+        await self._clock.sleep(seconds / self._rate)
 
 
 class _JumpingSelector(selectors.BaseSelector):

@@ -12,12 +12,14 @@ from typing import Any, Final
 
 import pytest
 
-from sharder.controllers.holds import CommitProof
+from sharder.controllers.holds import CommitProof, ShardHold
 from sharder.controllers.leases import CustodyKey, LeaseController
+from sharder.controllers.leasewrites import LeaseWriter, Record
 from sharder.controllers.registry import Registry
 from sharder.core import takeover
 from shardsdk.errors import Forbidden
 from shardsdk.protocol.labels import SHARDER_HOLDER
+from shardsdk.protocol.leases import Lease
 from shardsdk.protocol.objects import CLUSTERRINGS, LEASES, NAMESPACES, Resource
 from shardsdk.runtime.queue import RateLimit, WorkQueue
 from shardsdk.testing.memory import Change
@@ -212,6 +214,20 @@ async def test_a_namespace_that_is_being_deleted_keeps_no_objects_from_moving(cl
         stage.server.delete(LEASES, "one", "a-going")
         await stage.until(lambda: "one" in controlled.work.acquired, seconds=40)
         assert stage.holder("one") == "shardlease-controller"
+
+
+@in_virtual_time
+async def test_a_hold_ends_before_a_shard_with_a_faster_clock_may_take_its_lease_back(clock: VirtualClock) -> None:
+    stage = make_stage(clock)
+    stage.create(LEASES, lease(clock, "one", holder="", duration=1), SHARDS)
+    api = MemoryApi(stage.server, clock)
+    record = Record(ShardHold("one", clock))
+    writer = LeaseWriter(api, FakeFence(), clock)
+    found = await api.get(LEASES, "one", SHARDS, model=Lease)
+    asked_at = clock.monotonic()
+    assert await writer.acquire(record, found, 30)
+    assert (await api.get(LEASES, "one", SHARDS, model=Lease)).spec.lease_duration_seconds == 30
+    assert (record.hold.until - asked_at) * 1.1 <= 30
 
 
 @in_virtual_time

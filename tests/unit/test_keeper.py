@@ -212,7 +212,7 @@ class TestLeaving:
             else:
                 driver.keeper.failed(driver.at(), "connection refused")
         assert not action.clean
-        assert driver.now - began == pytest.approx(14)
+        assert driver.now - began == pytest.approx(13.5)
 
     def test_after_a_lost_deadline_the_lease_is_still_released_within_the_hold(self) -> None:
         driver = Driver().acquire()

@@ -98,6 +98,15 @@ def test_machines_have_clocks_of_their_own() -> None:
     assert run_virtual(scenario) == (90, 10 - 500)
 
 
+def test_a_machines_clock_may_be_fast_or_slow() -> None:
+    async def scenario(clock: VirtualClock) -> tuple[float, float]:
+        fast = SkewedClock(clock, rate=1.25)
+        await fast.sleep(10)
+        return clock.monotonic(), fast.monotonic()
+
+    assert run_virtual(scenario) == (8, 10)
+
+
 @in_virtual_time
 async def test_a_jump_makes_every_timer_in_it_late(clock: VirtualClock) -> None:
     nap = asyncio.create_task(clock.sleep(1))
