@@ -54,7 +54,12 @@ class ReplicaProcess:
         self.process = Process(self.identity)
         self.link = world.link(self.identity)
         rng = Random(f"{world.seed}/{self.identity}")
-        clock = SkewedClock(world.clock, ahead_seconds=rng.uniform(-3600, 3600), boot_seconds=rng.uniform(0, 1e5))
+        clock = SkewedClock(
+            world.clock,
+            ahead_seconds=rng.uniform(-3600, 3600),
+            boot_seconds=rng.uniform(0, 1e5),
+            rate=world.rate(self.identity),
+        )
         self._world = world
         api = SimApi(world.server, self.link, clock)
         self.replica = Replica(

@@ -39,7 +39,12 @@ class ShardProcess:
         self.process = Process(self.identity)
         self.link = world.link(self.identity)
         self._rng = rng = Random(f"{world.seed}/{self.identity}")
-        self._clock = SkewedClock(world.clock, ahead_seconds=rng.uniform(-3600, 3600), boot_seconds=rng.uniform(0, 1e5))
+        self._clock = SkewedClock(
+            world.clock,
+            ahead_seconds=rng.uniform(-3600, 3600),
+            boot_seconds=rng.uniform(0, 1e5),
+            rate=world.rate(self.identity),
+        )
         self._world = world
         self._reconciling = Reconciling(world, name, self.identity, self._clock, rng, fenced=True)
         timings = world.plan.shard_timings

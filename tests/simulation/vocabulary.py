@@ -28,6 +28,8 @@ NAMESPACE_NAMES: Final = ("blue", "green")
 IN_RING: Final = "sim.example.dev/in-ring"
 #: Annotation in which a reconcile writes who it was, so that every handover is followed by a write.
 RECONCILED: Final = "sim.example.dev/reconciled"
+#: How fast clocks go, the slowest and the fastest: they differ by less than the margin of a lease, a tenth.
+RATES: Final = (0.95, 1.05)
 
 
 class WorkSpec(msgspec.Struct, frozen=True):

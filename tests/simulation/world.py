@@ -39,6 +39,7 @@ from tests.simulation.vocabulary import (
     PIECES,
     PLAIN,
     PLAINS,
+    RATES,
     RINGS,
     WORKS,
     Stats,
@@ -102,6 +103,10 @@ class World:
 
     def link(self, name: str) -> Link:
         return Link(name, Random(f"{self.seed}/link/{name}"))
+
+    def rate(self, name: str) -> float:
+        """How fast the clock of a process goes."""
+        return Random(f"{self.seed}/rate/{name}").uniform(*RATES)
 
     def main_of(self, ring: RingLabels) -> Resource:
         return MAIN_OF[ring.ring]
