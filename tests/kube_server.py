@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -42,15 +43,28 @@ class Server:
         self.answers: list[Handler] = []
         self.seen: list[Seen] = []
         self.arrived = asyncio.Event()
+        #: Whether it answers `Expect: 100-continue`, as API servers do.
+        self.confirms = True
+        #: Whether it reads bodies.
+        self.reads = True
 
     async def handle(self, request: web.Request) -> Answer:
-        body = await request.read()
+        if "Expect" in request.headers and self.confirms and self.reads:
+            await say_continue(request)
+        body = await request.read() if self.reads else b""
         query = dict(parse_qsl(request.query_string, keep_blank_values=True))
         headers = {name.title(): value for name, value in request.headers.items()}
         self.seen.append(Seen(request.method, request.rel_url.raw_path, query, headers, body))
         self.arrived.set()
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         return await answer(request)
+
+
+async def say_continue(request: web.Request) -> None:
+    """Ask for the body."""
+    writer = request._payload_writer  # as aiohttp's own applications do, which know their resources
+    await writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+    writer.output_size = 0
 
 
 @asynccontextmanager
@@ -162,3 +176,21 @@ async def talking(*answers: Handler, **options: Any) -> AsyncIterator[tuple[Clie
     """A client of such a server, with a token."""
     async with serving(*answers) as server, Client(direct_access(server.url, token="secret"), **options) as client:
         yield client, server
+
+
+@asynccontextmanager
+async def listener() -> AsyncIterator[tuple[socket.socket, str]]:
+    """A socket of the loopback interface that takes connections, and its address."""
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen()
+        listening.setblocking(False)
+        yield listening, f"http://127.0.0.1:{listening.getsockname()[1]}"
+
+
+async def hear_headers(connection: socket.socket) -> bytes:
+    """All that comes before the body."""
+    heard = b""
+    while b"\r\n\r\n" not in heard:
+        heard += await asyncio.get_running_loop().sock_recv(connection, 1024)
+    return heard

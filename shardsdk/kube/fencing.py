@@ -7,11 +7,19 @@ asked about (`Guard.sent` proves it was).
 
 Why so late: before a connection is there, seconds may pass (pool, DNS, TLS,
 a loop that something blocks), and a fence that was open then means nothing now.
+
+Why in two parts: a process may be suspended between the question and the bytes,
+for as long as it likes, and whatever it sends when it wakes would be new to the
+API server.  So a fenced write sends its headers first, with `Expect: 100-continue`.
+Once the API server has answered that, its own clock runs, by the time that the
+headers grant; then the fences are asked, and the body follows.  However late that
+body is, the API server has given the write up by the end of the hold.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 import socket
 from collections.abc import Sequence
@@ -28,13 +36,18 @@ from shardsdk.errors import FenceClosed, ShardingError
 from shardsdk.kube.api import Fence
 from shardsdk.kube.clock import Clock
 
+log: Final = logging.getLogger(__name__)
+
 #: Part of a hold that is not granted: the bytes leave some turns of the event loop
 #: after the time was computed, and on a busy loop those take long.  Granting less
 #: costs nothing; sending too late costs the connection, and a new one is a
 #: handshake that makes the loop busier still.
 SLACK_SECONDS: Final = 0.05
 SLACK_SHARE: Final = 0.25
-
+#: How long the API server may take to say 100, as long as it never has: a proxy before it may swallow the question.
+CONTINUE_SECONDS: Final = 2.0
+#: So many writes in a row without a 100, and no later one waits for it.
+MAX_UNCONFIRMED: Final = 3
 
 #: How long sent bytes may lack the other side's receipt before the kernel drops them with their connection.
 #: Source: Linux, tcp(7); elsewhere there is none.
@@ -42,16 +55,53 @@ _TCP_USER_TIMEOUT: Final[int | None] = getattr(socket, "TCP_USER_TIMEOUT", None)
 
 
 class SentTooLate(ShardingError):
-    """The loop was held up between granting time and sending: nothing was sent, ask again."""
+    """The loop, or the API server, was held up between granting time and sending: no body was sent, ask again."""
+
+
+class Confirmations:
+    """Whether an API server says when it has read the headers of a write, and how long to wait for that."""
+
+    __slots__ = ("_missed", "_seen")
+
+    def __init__(self) -> None:
+        self._missed = 0
+        self._seen = False
+
+    @property
+    def patience(self) -> float | None:
+        """Seconds; `None`: it has always said so, so it will, and there is no limit."""
+        if self._seen:
+            return None
+        return CONTINUE_SECONDS if self._missed < MAX_UNCONFIRMED else 0.0
+
+    def heard(self) -> None:
+        """It has."""
+        self._seen = True
+
+    def missed(self) -> None:
+        """It has not, and the patience is over."""
+        self._missed += 1
+        if self._missed == MAX_UNCONFIRMED:
+            log.warning("The API server does not confirm fenced writes; is there a proxy before it?")
+
+    async def wait(self, confirmed: asyncio.Future[bool]) -> None:
+        """Return once it has, or when the patience is over."""
+        await asyncio.wait((confirmed,), timeout=self.patience)
+        if confirmed.done():
+            self.heard()
+        else:
+            self.missed()
+            confirmed.add_done_callback(lambda late: None if late.cancelled() else self.heard())
 
 
 class Ledger:
     """Writes that may still be executed: sent, neither answered nor timed out at the API server."""
 
-    __slots__ = ("_clock", "_open", "_waiters")
+    __slots__ = ("_clock", "_open", "_waiters", "confirmations")
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
+        self.confirmations: Confirmations = Confirmations()
         self._open: dict[Guard, float] = {}
         self._waiters: list[asyncio.Future[None]] = []
 
@@ -113,6 +163,15 @@ class Guard:
         self.refused = None
         self.sent = False
 
+    @property
+    def fenced(self) -> bool:
+        """Whether it is to ask the API server for its confirmation before the body goes."""
+        return bool(self._fences)
+
+    async def confirmed(self, said: asyncio.Future[bool]) -> None:
+        """The headers have gone; return once the API server's clock runs."""
+        await self._ledger.confirmations.wait(said)
+
     def remaining(self) -> float:
         """Seconds that the shortest hold leaves, or the request's own limit.  Raises: FenceClosed."""
         left = max(self._until - self._clock.monotonic(), 0.0)
@@ -135,7 +194,7 @@ class Guard:
         try:
             left = self.remaining()
             if self._fences and left < self._granted:
-                raise SentTooLate("the event loop was held up while a write was about to be sent")
+                raise SentTooLate("the event loop or the API server was held up while a write was about to be sent")
         except ShardingError as error:
             self.refused = error
             return False
@@ -176,6 +235,8 @@ class GuardedRequest(aiohttp.ClientRequest):
     """
 
     url: URL
+    #: aiohttp's own: done when the API server has said 100, `None` if it was not asked to.
+    _continue: asyncio.Future[bool] | None
 
     async def send(self, conn: Connection) -> aiohttp.ClientResponse:
         """Called with a live connection in hand."""
@@ -190,8 +251,17 @@ class GuardedRequest(aiohttp.ClientRequest):
     async def write_bytes(
         self, writer: AbstractStreamWriter, conn: Connection, content_length: int | None = None
     ) -> None:
-        """Called when headers and body go out together (every guarded request has a body)."""
+        """Called when headers and body are to go out (every guarded request has a body)."""
         guard = GUARD.get()
+        if guard is not None and self._continue is not None:
+            try:
+                writer.send_headers()
+                await writer.drain()
+                await guard.confirmed(self._continue)
+            except BaseException:
+                conn.close()  # the API server waits for a body that will not come
+                raise
+            self._continue = None
         if guard is not None and not guard.admit():
             refused: Any = guard.refused
             if conn.protocol is not None:

@@ -30,6 +30,7 @@ from shardsdk.version import VERSION
 
 _WRITES: Final = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 _UNAUTHORIZED: Final = 401
+_SUCCESS_BELOW: Final = 300
 #: Behind these answers etcd may still have the write in hand.
 _SERVER_ERRORS: Final = 500
 
@@ -134,7 +135,12 @@ class Relay:
                 if self._session is None:
                     raise aiohttp.ClientConnectionError("the session is closed")
                 response = await self._session.request(
-                    method.upper(), URL(url), headers=headers, allow_redirects=False, **options
+                    method.upper(),
+                    URL(url),
+                    headers=headers,
+                    allow_redirects=False,
+                    expect100=guard is not None and guard.fenced,
+                    **options,
                 )
             except (aiohttp.ClientError, OSError, ShardingError):
                 refused = None if guard is None else guard.refused
@@ -145,8 +151,8 @@ class Relay:
                 raise
             finally:
                 GUARD.reset(token)
-            if guard is not None and not guard.sent:
+            if guard is not None and not guard.sent and response.status < _SUCCESS_BELOW:
                 response.close()
                 raise RuntimeError("a write passed its fence unasked: this version of aiohttp does not fit")
             return response
-        raise aiohttp.ClientConnectionError(f"not sent, the event loop was held up {SEND_ATTEMPTS} times")
+        raise aiohttp.ClientConnectionError(f"not sent: loop or API server held up {SEND_ATTEMPTS} times")

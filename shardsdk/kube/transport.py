@@ -236,7 +236,7 @@ class Transport:
                 guard.reset()
             token = GUARD.set(guard)
             try:
-                response = await self._request(call, credentials, stream=stream)
+                response = await self._request(call, guard, credentials, stream=stream)
                 status = response.status
             except (aiohttp.ClientError, OSError, ShardingError) as error:
                 refused = error if guard is None or guard.refused is None else guard.refused
@@ -248,13 +248,15 @@ class Transport:
             finally:
                 GUARD.reset(token)
                 self._observer.tell(call.target.verb, status, self._clock.monotonic() - began)
-            if guard is not None and not guard.sent:
+            if guard is not None and not guard.sent and response.status < 300:
                 response.close()
                 raise RuntimeError("a write passed its fence unasked: this version of aiohttp does not fit")
             return response
-        raise ConnectionFailed(f"{call.target}: not sent, the event loop was held up {SEND_ATTEMPTS} times")
+        raise ConnectionFailed(f"{call.target}: not sent: loop or API server held up {SEND_ATTEMPTS} times")
 
-    async def _request(self, call: Call, credentials: Mapping[str, str], *, stream: bool) -> aiohttp.ClientResponse:
+    async def _request(
+        self, call: Call, guard: Guard | None, credentials: Mapping[str, str], *, stream: bool
+    ) -> aiohttp.ClientResponse:
         if not self._sessions:
             raise RuntimeError("the client is not open; use it as `async with Client(...) as client`")
         query = f"?{urlencode(call.query)}" if call.query else ""
@@ -264,6 +266,7 @@ class Transport:
             data=call.body,
             headers={**call.headers, **credentials},
             allow_redirects=False,
+            expect100=guard is not None and guard.fenced,
             **self.access.request_options,
         )
 

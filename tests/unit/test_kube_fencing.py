@@ -12,7 +12,12 @@ from typing import Any
 import aiohttp
 import pytest
 
-from shardsdk.errors import Conflict, ConnectionFailed, FenceClosed, ServerError
+from shardsdk.errors import (
+    Conflict,
+    ConnectionFailed,
+    FenceClosed,
+    ServerError,
+)
 from shardsdk.kube import transport
 from shardsdk.kube.access import direct_access
 from shardsdk.kube.client import Client
@@ -20,7 +25,18 @@ from shardsdk.kube.fencing import SLACK_SHARE, GuardedRequest
 from shardsdk.kube.transport import Lane
 from shardsdk.protocol.objects import GroupResource
 from tests.kube_fakes import CONFIGMAPS, FakeFence, ManualClock
-from tests.kube_server import Handler, Server, breaks_off, config_map, hangs, page, refuses, says, talking
+from tests.kube_server import (
+    Handler,
+    Server,
+    breaks_off,
+    config_map,
+    hangs,
+    hear_headers,
+    page,
+    refuses,
+    says,
+    talking,
+)
 
 BODY = {"metadata": {"name": "a", "namespace": "default"}}
 
@@ -272,6 +288,8 @@ async def test_a_write_that_the_network_holds_back_does_not_arrive_after_the_hol
             writing = asyncio.ensure_future(client.update(CONFIGMAPS, large, fences=[FakeFence(left=0.4)]))
             deaf, address = await loop.sock_accept(listening)
             with deaf:
+                await hear_headers(deaf)
+                await loop.sock_sendall(deaf, b"HTTP/1.1 100 Continue\r\n\r\n")
                 with pytest.raises(ConnectionFailed):
                     await writing
                 await forgotten_by_the_kernel(address[1])
