@@ -17,6 +17,7 @@ from sharder.controllers import leases
 from sharder.controllers.groups import Group, GroupMover
 from sharder.controllers.holds import CommitProof, ShardHold, join
 from sharder.controllers.leases import LeaseController
+from sharder.controllers.placer import Placer
 from sharder.core import proof
 from sharder.core.shards import LeaseFacts, Proof, Standing, classify
 from shardsdk.kube.fencing import Guard
@@ -40,6 +41,7 @@ class Bug(Enum):
     TAKE_OVER_UNFENCED_EARLY = "a shard without fence is given one lease duration, not two"
     MOVE_WITHOUT_HOLD = "objects are taken from a shard whose lease the sharder does not hold"
     CHILDREN_LAST = "children are patched after their owner"
+    CHILDREN_LEAVE_FIRST = "children of a resource that leaves the ring are let go while a shard works on their owner"
     TRUST_FOUND_HOLD = "a lease found in the sharder's name counts as held after a failover"
     WARM_CACHES = "a shard reconciles what its caches held before it had its lease"
     NO_FENCE = "a shard writes although its lease has run out"
@@ -123,6 +125,7 @@ _WRONG: dict[Bug, tuple[tuple[Any, str, Any], ...]] = {
     Bug.TAKE_OVER_UNFENCED_EARLY: ((leases, "classify", _classify),),
     Bug.MOVE_WITHOUT_HOLD: ((LeaseController, "hold", _hold), (LeaseController, "renew", _renew)),
     Bug.CHILDREN_LAST: ((GroupMover, "_move", _owner_first),),
+    Bug.CHILDREN_LEAVE_FIRST: ((Placer, "owners_leave", False),),
     Bug.TRUST_FOUND_HOLD: ((LeaseController, "_announce", _announce),),
     Bug.WARM_CACHES: ((Manager, "_hold", _hold_warm),),
     Bug.NO_FENCE: ((Guard, "remaining", _remaining),),
@@ -141,6 +144,8 @@ FOCUS: dict[Bug, dict[str, float]] = {
 
 #: Scenarios that bring about what chance is too rarely in the place for.
 SCENARIOS: dict[Bug, Scenario] = {
+    Bug.CHILDREN_LAST: Scenario.RING_CHANGES,
+    Bug.CHILDREN_LEAVE_FIRST: Scenario.RING_EDITS,
     Bug.WARM_CACHES: Scenario.STALE_RETURN,
     Bug.OUTAGES_BY_ONE_MEASURE: Scenario.SHORT_OUTAGES,
 }

@@ -21,6 +21,7 @@ from typing import Final
 from shardsdk.errors import ShardingError
 from shardsdk.testing.virtual import VirtualClock, run_virtual
 from tests.simulation.bugs import FOCUS, SCENARIOS, Bug, planted
+from tests.simulation.scenarios import Scenario
 from tests.simulation.schedule import Plan, draw_plan
 from tests.simulation.vocabulary import Stats, Violation
 from tests.simulation.world import World
@@ -50,9 +51,9 @@ class Outcome:
         return f"seed {self.plan.seed} fails:\n{wrong}\n\nreproduce: {again}\nthe last that happened:\n{told}"
 
 
-def run_seed(seed: int, bug: Bug | None = None, *, verbose: bool = False) -> Outcome:
-    """One run of one seed, with a bug planted into the product if one is named."""
-    plan = draw_plan(seed, FOCUS.get(bug), SCENARIOS.get(bug)) if bug is not None else draw_plan(seed)
+def run_seed(seed: int, bug: Bug | None = None, scenario: Scenario | None = None, *, verbose: bool = False) -> Outcome:
+    """One run of one seed, with a bug planted into the product, or a scenario played first, if one is named."""
+    plan = draw_plan(seed, FOCUS.get(bug), scenario or SCENARIOS.get(bug)) if bug else draw_plan(seed, None, scenario)
     clock = VirtualClock()
     with planted(bug):
         world = World(plan, clock)
@@ -65,7 +66,12 @@ def run_seed(seed: int, bug: Bug | None = None, *, verbose: bool = False) -> Out
 
 
 def run_seeds(
-    seeds: Iterable[int], bug: Bug | None = None, *, jobs: int = 2, verbose: bool = False
+    seeds: Iterable[int],
+    bug: Bug | None = None,
+    scenario: Scenario | None = None,
+    *,
+    jobs: int = 2,
+    verbose: bool = False,
 ) -> Iterator[Outcome]:
     """The outcomes of many seeds, in their order; `jobs` run at once, each in a process of its own.
 
@@ -80,7 +86,7 @@ def run_seeds(
             waiting: deque[Future[Outcome]] = deque()
             try:
                 for seed in seeds:
-                    waiting.append(pool.submit(_run_bounded, seed, bug, verbose=verbose))
+                    waiting.append(pool.submit(_run_bounded, seed, bug, scenario, verbose=verbose))
                     if len(waiting) > 2 * jobs:
                         yield waiting.popleft().result()
                 while waiting:
@@ -95,7 +101,7 @@ def run_seeds(
             os.environ["PYTHONHASHSEED"] = before
 
 
-def _run_bounded(seed: int, bug: Bug | None, *, verbose: bool) -> Outcome:
+def _run_bounded(seed: int, bug: Bug | None, scenario: Scenario | None = None, *, verbose: bool) -> Outcome:
     """`run_seed` in a process of its own, which ends when the seed spins or grows without bound."""
     began = time.process_time()
 
@@ -111,7 +117,7 @@ def _run_bounded(seed: int, bug: Bug | None, *, verbose: bool) -> Outcome:
     before = signal.signal(signal.SIGVTALRM, look)
     signal.setitimer(signal.ITIMER_VIRTUAL, _LOOK_SECONDS, _LOOK_SECONDS)
     try:
-        return run_seed(seed, bug, verbose=verbose)
+        return run_seed(seed, bug, scenario, verbose=verbose)
     finally:
         signal.setitimer(signal.ITIMER_VIRTUAL, 0.0)
         signal.signal(signal.SIGVTALRM, before)

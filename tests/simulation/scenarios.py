@@ -29,6 +29,7 @@ class Scenario(Enum):
 
     STALE_RETURN = "a shard comes back while its objects move, and hears of that only after it has its lease again"
     RING_CHANGES = "the ring is changed while owners' writes are on their way and shards come and go"
+    RING_EDITS = "works leave the ring and come back, or are not served for a while, as shards come and go"
     SHORT_OUTAGES = "leases are short, and the API server is away for moments in which they could run out"
 
 
@@ -92,6 +93,34 @@ async def _ring_changes(world: World, rng: Random) -> None:
             leader.link.trouble = CALM
 
 
+async def _ring_edits(world: World, rng: Random) -> None:
+    """Owners leave by acknowledgement, and only then what they control; whatever becomes of their shards meanwhile."""
+    for number in range(3):
+        victim = await _shard_with_work(world, rng)
+        change = world.list_works if rng.random() < 0.6 else world.serve_works
+        change(False)
+        try:
+            await _trouble_while_works_are_away(world, victim, f"fam-{40 + number}", rng)
+        finally:
+            change(True)
+        await world.clock.sleep(rng.uniform(0.0, 2.0) * world.timings.lease)
+
+
+async def _trouble_while_works_are_away(world: World, victim: ShardProcess, newcomer: str, rng: Random) -> None:
+    if rng.random() < 0.5:
+        # It does not answer its drains for as long as it may without losing its lease.
+        world.trouble(victim.identity)
+        victim.process.pause()
+        world.later(0.8 * world.timings.lease, victim.process.resume)
+        await world.clock.sleep(0.8 * world.timings.lease)
+    await world.clock.sleep(rng.uniform(0.0, 1.0) * world.timings.lease)
+    if rng.random() < 0.7:
+        victim.kill()
+        world.later(rng.uniform(0.2, 1.5) * world.timings.lease, lambda: world.start_shard(victim.name, victim.ring))
+        world.start_shard(newcomer, FAMILY)
+    await world.clock.sleep(rng.uniform(0.0, 2.0) * world.timings.lease)
+
+
 async def _until_children_move(world: World) -> None:
     def where() -> dict[str, str | None]:
         return {version.uid: version.label(FAMILY.shard) for version in world.storage.objects(PIECES)}
@@ -117,5 +146,6 @@ async def _shard_with_work(world: World, rng: Random) -> ShardProcess:
 _SCRIPTS: dict[Scenario, Callable[[World, Random], Awaitable[None]]] = {
     Scenario.STALE_RETURN: _stale_return,
     Scenario.RING_CHANGES: _ring_changes,
+    Scenario.RING_EDITS: _ring_edits,
     Scenario.SHORT_OUTAGES: _short_outages,
 }

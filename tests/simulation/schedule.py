@@ -58,6 +58,8 @@ WEIGHTS: Final = {
     "toggle_namespace": 1,
 }
 
+#: Scenarios that chance may choose.  Tests play every one; which seeds show a planted bug depends on this list.
+BY_CHANCE: Final = (Scenario.STALE_RETURN, Scenario.RING_CHANGES, Scenario.SHORT_OUTAGES)
 #: How many runs begin with a scenario, and how many lease durations it may take.
 SCENARIO_SHARE: Final = 0.25
 SCENARIO_LEASES: Final = 10.0
@@ -108,7 +110,7 @@ def draw_plan(seed: int, focus: Mapping[str, float] | None = None, scenario: Sce
     # Random actions begin when the cluster stands, or when the scenario is over.
     chosen = Random(f"scenario/{seed}")
     if scenario is None and chosen.random() < SCENARIO_SHARE:
-        scenario = chosen.choice(list(Scenario))
+        scenario = chosen.choice(BY_CHANCE)
     if scenario is Scenario.SHORT_OUTAGES:
         timings, shard_timings = TIMINGS[2], TIMINGS[1]
     begins = moment = (2.5 if scenario is None else 2.5 + SCENARIO_LEASES) * timings.lease

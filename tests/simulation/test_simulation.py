@@ -16,17 +16,22 @@ pytestmark = pytest.mark.timeout(900)
 
 #: Seeds that every run of the tests plays; `make simulate` plays others.
 DEFAULT_SEEDS = range(12)
+#: And each scenario is played with these.
+SCENARIO_SEEDS = range(2)
 #: Within so many seeds each planted bug must show.
 BUG_SEEDS = range(16)
 
 
 def test_default_seeds_hold() -> None:
-    played = set()
     for outcome in run_seeds(DEFAULT_SEEDS):
         assert not outcome.violations, outcome.render()
-        if outcome.stats.scenarios:
-            played.add(outcome.plan.scenario)
-    assert played == set(Scenario)
+
+
+@pytest.mark.parametrize("scenario", list(Scenario), ids=lambda scenario: scenario.name)
+def test_each_scenario_is_played_and_holds(scenario: Scenario) -> None:
+    for outcome in run_seeds(SCENARIO_SEEDS, scenario=scenario):
+        assert not outcome.violations, outcome.render()
+        assert outcome.stats.scenarios
 
 
 @pytest.mark.parametrize("bug", list(Bug), ids=lambda bug: bug.name)

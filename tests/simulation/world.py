@@ -78,6 +78,8 @@ class World:
         self.shards: list[AnyShard] = []
         self.foreign_names: set[str] = set()
         self.over = False
+        #: Whether the ring of works lists them (and what they control) at present.
+        self.works_listed = True
         #: While this is set, nothing happens that may cost a shard its lease.
         self.outlasting = False
         #: What waits for the next takeover of a shard's lease.
@@ -113,6 +115,8 @@ class World:
 
     def in_scope(self, ring: RingLabels, namespace: str) -> bool:
         """Whether the ring covers a namespace now."""
+        if ring is FAMILY and not self.works_listed:
+            return False
         if ring is not FAMILY or not self.plan.select_namespaces:
             return True
         found = self.storage.get(NAMESPACES, Key("", namespace))
@@ -195,6 +199,26 @@ class World:
             spec["namespaceSelector"] = {"matchLabels": labels}
         self.storage.replace(CLUSTERRINGS, found, {**deepcopy(found.doc), "spec": spec}, Author("user"))
         self.calm_from(self.now)
+
+    def list_works(self, listed: bool) -> None:
+        """Take works, and with them their pieces, off their ring's list, or put them back."""
+        self.note(f"user {'puts works on' if listed else 'takes works off'} the list of ring {FAMILY.ring}")
+        found = self.storage.demand(CLUSTERRINGS, Key("", FAMILY.ring))
+        resources = ring_object(FAMILY.ring, select_namespaces=False)["spec"]["resources"] if listed else []
+        self.works_listed = listed
+        self.liveness.disturb()
+        spec = {**found.doc["spec"], "resources": resources}
+        self.storage.replace(CLUSTERRINGS, found, {**deepcopy(found.doc), "spec": spec}, Author("user"))
+        self.calm_from(self.now)
+
+    def serve_works(self, served: bool) -> None:
+        """Have the API server know the type of works, or not; somebody writes the ring, so that it is looked up."""
+        self.note(f"works are {'served' if served else 'not served'}")
+        if served:
+            self.server.served[WORKS.group, WORKS.plural] = WORKS
+        else:
+            self.server.served.pop((WORKS.group, WORKS.plural), None)
+        self.change_ring(FAMILY)
 
     # -- processes ---------------------------------------------------------------
 
