@@ -102,7 +102,7 @@ def _shard_rows(overview: Overview, *, wide: bool) -> Iterator[Sequence[Cell]]:
     loads = loads_of(overview.resources, {standing.name for standing in standings})
     blank = [Cell("")] * (7 if wide else 2)
     for standing in standings:
-        row = [Cell(standing.name, Tone.NAME), _state(standing), _renewed(standing), Cell(span(standing.held_seconds))]
+        row = [Cell(standing.name, Tone.NAME), _state(standing), _renewed(standing), _held(standing)]
         row += _wide_cells(standing) if wide else []
         yield [*row, *_counts(overview, standing.name), *_share(overview, standing.name, loads)]
     unknown = Cell("?", Tone.FAINT) if overview.standings is None else Cell("no lease", Tone.BAD)
@@ -142,6 +142,11 @@ def _renewed(standing: Standing) -> Cell:
         return Cell("never", Tone.FAINT)
     late = standing.available and standing.renewed_seconds > standing.duration_seconds
     return Cell(f"{span(standing.renewed_seconds)} ago", Tone.WARN if late else Tone.PLAIN)
+
+
+def _held(standing: Standing) -> Cell:
+    """For how long its holder has had it; nobody has a lease that was given back."""
+    return Cell(span(standing.held_seconds)) if standing.holder else Cell("-", Tone.FAINT)
 
 
 def _wide_cells(standing: Standing) -> list[Cell]:

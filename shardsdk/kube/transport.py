@@ -96,7 +96,7 @@ class Observer:
     def tell(self, verb: str, status: int, seconds: float) -> None:
         """Pass it on, if anybody listens."""
         if self.on_call is not None:
-            self.on_call(verb, status, seconds)
+            self.on_call(verb.lower(), status, seconds)
 
 
 class Answer(aiohttp.ClientResponse):

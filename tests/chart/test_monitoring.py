@@ -21,15 +21,16 @@ ALERTS = yaml.safe_load((SHARDER / "files" / "alerts.yaml").read_text())
 DASHBOARD = json.loads((SHARDER / "files" / "dashboard.json").read_text())
 RULES = [rule for group in ALERTS["groups"] for rule in group["rules"]]
 
-#: Of other programs: the API server, the collectors that every Python process has.
+#: Of other programs: the API server, the collectors that every Python process has, Prometheus itself.
 FOREIGN = {
     "apiserver_admission_webhook_fail_open_count": {"name"},
     "process_cpu_seconds_total": set[str](),
     "process_resident_memory_bytes": set[str](),
+    "ALERTS": {"alertname", "alertstate"},
 }
 #: What Prometheus adds to every series.
 ADDED = {"job", "instance"}
-_SELECTOR = re.compile(r"\b((?:controller_sharding|leader_election|process|apiserver)_\w+)(?:\{([^}]*)\})?")
+_SELECTOR = re.compile(r"\b((?:controller_sharding|leader_election|process|apiserver)_\w+|ALERTS)(?:\{([^}]*)\})?")
 _MATCHER = re.compile(r"(\w+)\s*(?:=~|!~|!=|=)")
 _GROUPED = re.compile(r"\b(?:by|on|without)\s*\(([^)]*)\)")
 

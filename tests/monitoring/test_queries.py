@@ -103,6 +103,8 @@ async def play(scene: Scene) -> None:
     await scene.prometheus.eventually("sum(controller_sharding_assignments_total) > 30")
     # Some objects are drained for a shard that arrives, and move when it crashes.
     three = await start_shard(scene, "three")
+    # Drains alone say little: there may have been some for the second one, too.
+    await scene.prometheus.eventually('sum(controller_sharding_shards{state="ready"}) == 3')
     await scene.prometheus.eventually("sum(controller_sharding_drains_total) > 0")
     await scene.prometheus.eventually('max(controller_sharding_ring_condition{type="Settled"}) == 1')
     await three.kill()

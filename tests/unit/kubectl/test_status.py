@@ -84,6 +84,13 @@ async def test_a_settled_ring_fits_into_a_few_lines() -> None:
     )
 
 
+async def test_a_lease_that_was_given_back_is_held_by_nobody() -> None:
+    _, text = await Cluster(lease("one"), lease("gone", holder="", state="dead", held=3600)).status()
+    rows = {line.split()[0]: line.split() for line in text.splitlines() if line.strip()}
+    assert rows["gone"][:5] == ["gone", "dead", "1s", "ago", "-"]
+    assert rows["one"][:5] == ["one", "ready", "1s", "ago", "60s"]
+
+
 async def test_everything_that_is_amiss_is_said() -> None:
     cluster = Cluster(
         lease("one"),
