@@ -285,7 +285,7 @@ async def test_a_write_that_the_network_holds_back_does_not_arrive_after_the_hol
         listening.listen()
         listening.setblocking(False)
         async with Client(direct_access(f"http://127.0.0.1:{listening.getsockname()[1]}")) as client:
-            writing = asyncio.ensure_future(client.update(CONFIGMAPS, large, fences=[FakeFence(left=0.4)]))
+            writing = asyncio.ensure_future(client.update(CONFIGMAPS, large, fences=[FakeFence(left=4.0)]))
             deaf, address = await loop.sock_accept(listening)
             with deaf:
                 await hear_headers(deaf)
