@@ -44,7 +44,7 @@ demo: $(READY) ## watch shards share, hand over and lose their objects (KEEP=1 l
 	@$(RUN) examples.demo $(if $(KEEP),--keep)
 
 test: controlplane helm check ## set everything up, check the code and run every test (ORDER=, ARGS= for pytest)
-	@$(RUN) pytest $(if $(filter-out random,$(ORDER)),--randomly-seed=$(ORDER)) -n $(WORKERS) --dist loadfile $(ARGS)
+	@$(RUN) pytest $(if $(filter-out random,$(ORDER)),--randomly-seed=$(ORDER)) -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 e2e-node: $(READY) helm ## test both charts with real pods (root, after node-deps; or on KUBECONFIG= with IMAGE=)
 	@$(RUN) pytest -p no:randomly tests/node $(ARGS)

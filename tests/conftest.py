@@ -26,6 +26,17 @@ settings.load_profile("default")
 # monitoring`). Their targets name their folders.
 collect_ignore = ["node", "monitoring"]
 
+#: Files with a few tests that take a minute and more.  Handed out last, they would run on one worker while others idle.
+_LONG = (
+    "e2e",
+    "docs",
+    "chart",
+    "simulation",
+    "contracts",
+    "integration/test_kubectl_status.py",
+    "integration/test_groups.py",
+)
+
 _KEPT_LOGS = pytest.StashKey[list[Path]]()
 _FAILED = pytest.StashKey[set[str]]()
 
@@ -69,6 +80,13 @@ def _close(plane: ControlPlane, config: pytest.Config, fixture: str) -> None:
     plane.close(keep_logs=keep)
     if keep:
         config.stash.setdefault(_KEPT_LOGS, []).append(plane.logs)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Have what takes long run first, in any order otherwise."""
+    here = Path(__file__).parent
+    items.sort(key=lambda item: not any(item.path.is_relative_to(here / long) for long in _LONG))
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

@@ -49,7 +49,7 @@ def test_settings_reach_the_commands() -> None:
     assert "--randomly-seed" not in run_make("--dry-run", "test", "ORDER=random")
     assert "--target sharder --tag controller-sharding:" in run_make("--dry-run", "image").replace("\\\n  ", "")
     assert "--tag controller-sharding-examples:" in run_make("--dry-run", "image", "TARGET=examples")
-    assert "--dist loadfile -k lease" in run_make("--dry-run", "test", "ARGS=-k lease")
+    assert "--dist loadfile --no-loadscope-reorder -k lease" in run_make("--dry-run", "test", "ARGS=-k lease")
 
 
 def test_set_up_on_an_incomplete_python_says_what_it_lacks(tmp_path: Path) -> None:
