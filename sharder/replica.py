@@ -30,6 +30,7 @@ from sharder.core.decisions import Decision
 from sharder.core.selectors import LabelSelector
 from sharder.core.takeover import Limits
 from sharder.telemetry import Metrics
+from sharder.webhook.app import OUTCOMES
 from shardsdk.errors import LeaseLost, ShardingError
 from shardsdk.kube.api import Api, Fence
 from shardsdk.kube.clock import Clock
@@ -196,6 +197,8 @@ class Replica:
             self._metrics.ring(ring).calculations.inc()
         elif what & Change.RING and self.registry.entry(ring) is None:
             self._metrics.forget_ring(ring)
+        elif what & Change.RING:
+            self._metrics.webhook_expected(ring, OUTCOMES)
 
 
 class _Counters:

@@ -218,6 +218,11 @@ class Metrics:
         """Say whether crashed shards of the ring go unnoticed, because the leader renews too slowly."""
         self.detection_suspended.labels(ring).set(1 if suspended else 0)
 
+    def webhook_expected(self, ring: str, outcomes: Iterable[str]) -> None:
+        """Begin every count of a ring's requests with 0: a rate does not see the increase that makes a series."""
+        for outcome in outcomes:
+            self._webhook.setdefault((ring, outcome), self.webhook_requests.labels(ring, outcome))
+
     def webhook_answered(self, ring: str, outcome: str, seconds: float) -> None:
         """Count an admission request; `ring` is empty when no such ring is known here."""
         child = self._webhook.get((ring, outcome))

@@ -51,6 +51,10 @@ class Trouble(StrEnum):
     GONE = "gone"
 
 
+#: Every outcome that the metric may have.
+OUTCOMES: Final = tuple(outcome.value for outcome in (*AnswerOutcome, *Trouble))
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
     """Named maxima of what callers may take.

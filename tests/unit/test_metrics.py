@@ -36,6 +36,18 @@ def test_object_counters_have_the_ecosystems_names_and_labels(
     assert registry.get_sample_value(f"controller_sharding_{what}_total", OBJECT) == 1
 
 
+def test_the_first_failure_of_a_rings_webhook_is_an_increase(registry: CollectorRegistry, metrics: Metrics) -> None:
+    """Prometheus sees none in a series that begins with 1."""
+    labels = {"ringName": "r", "outcome": "failed"}
+    metrics.webhook_expected("r", ["assigned", "failed"])
+    assert registry.get_sample_value("controller_sharding_webhook_requests_total", labels) == 0
+    metrics.webhook_answered("r", "failed", 0.001)
+    metrics.webhook_expected("r", ["assigned", "failed"])
+    assert registry.get_sample_value("controller_sharding_webhook_requests_total", labels) == 1
+    metrics.forget_ring("r")
+    assert registry.get_sample_value("controller_sharding_webhook_requests_total", labels) is None
+
+
 def test_ring_calculations_have_the_ecosystems_name_and_labels(registry: CollectorRegistry, metrics: Metrics) -> None:
     metrics.ring("example").calculations.inc()
     labels = {"kind": "clusterring", "namespace": "", "name": "example"}
