@@ -14,7 +14,7 @@ import gc
 import logging
 import os
 import sys
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, Final
 
@@ -176,8 +176,9 @@ def _print_roles(options: argparse.Namespace) -> None:
     sys.stdout.flush()
 
 
-async def _fetch_ring(name: str, kubeconfig: str | None) -> RingSpec:
+async def _fetch_ring(name: str, kubeconfig: str | None) -> tuple[RingSpec, Mapping[str, Any]]:
     from sharder.core.ringspec import parse_ring
+    from sharder.manifests import status_of
     from shardsdk.kube.access import load_access
     from shardsdk.kube.client import Client
     from shardsdk.protocol.objects import CLUSTERRINGS
@@ -191,7 +192,7 @@ async def _fetch_ring(name: str, kubeconfig: str | None) -> RingSpec:
                 f"there is no ClusterRing {name!r} at {access.host}; look at `kubectl get clusterrings`, or pass"
                 " its manifest with -f"
             ) from error
-    return parse_ring(ring)
+    return parse_ring(ring), status_of(ring)
 
 
 # -- sharder crds, sharder uninstall ---------------------------------------

@@ -7,7 +7,7 @@ to judge anything that is not a ClusterRing; it is passed over.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,8 +18,8 @@ from shardsdk.errors import ConfigurationError
 MAX_MANIFEST_BYTES: Final = 4 * 1024 * 1024
 
 
-def read_rings(filename: str) -> list[RingSpec]:
-    """The rings in the file `filename` (`-`: standard input).
+def read_rings(filename: str) -> list[tuple[RingSpec, Mapping[str, Any]]]:
+    """The rings in the file `filename` (`-`: standard input), each with its status, if the file has one.
 
     Raises: ConfigurationError when it cannot be read, or holds no usable ring.
     """
@@ -35,7 +35,13 @@ def read_rings(filename: str) -> list[RingSpec]:
     rings = [document for document in _flatten(documents) if document.get("kind") == "ClusterRing"]
     if not rings:
         raise ConfigurationError(f"{source} holds no ClusterRing; pass the manifest that you apply to the cluster")
-    return [parse_ring(ring) for ring in rings]
+    return [(parse_ring(ring), status_of(ring)) for ring in rings]
+
+
+def status_of(ring: Mapping[str, Any]) -> Mapping[str, Any]:
+    """`status`, or an empty one."""
+    status = ring.get("status")
+    return status if isinstance(status, Mapping) else {}
 
 
 def _read_manifest(filename: str) -> str:

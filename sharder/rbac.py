@@ -6,10 +6,10 @@ nothing else.  Refuses: wildcards; a ring's resources are named one by one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from sharder.core.ringspec import RingSpec
+from sharder.core.ringspec import RingSpec, placed_resources
 from shardsdk.protocol.labels import SHARDER_SERVICE_ACCOUNT, SYSTEM_NAMESPACE
 from shardsdk.protocol.objects import GroupResource
 
@@ -54,13 +54,23 @@ def ring_role(
     ]
 
 
-def ring_roles(rings: Iterable[RingSpec], service_account: tuple[str, str]) -> list[dict[str, Any]]:
-    """The roles of several rings; `service_account`: namespace and name."""
+def ring_roles(
+    rings: Iterable[tuple[RingSpec, Mapping[str, Any]]], service_account: tuple[str, str]
+) -> list[dict[str, Any]]:
+    """The roles of several rings, each with its status; `service_account`: namespace and name.
+
+    With the status a role also has the resources that were taken off the ring and still carry its labels.
+    """
     namespace, name = service_account
     return [
         document
-        for ring in rings
-        for document in ring_role(ring.name, ring_resources(ring), namespace=namespace, service_account=name)
+        for ring, status in rings
+        for document in ring_role(
+            ring.name,
+            (*ring_resources(ring), *(resource for resource, _ in placed_resources(status))),
+            namespace=namespace,
+            service_account=name,
+        )
     ]
 
 

@@ -19,11 +19,11 @@ from typing import Any, Final, Protocol
 from sharder.controllers.placement import Summary, retire
 from sharder.controllers.refusals import Refused
 from sharder.controllers.registry import Change, Registry, RingEntry
-from sharder.controllers.ringstatus import health_of, only_settling, placed_resources, was, worth_a_look
+from sharder.controllers.ringstatus import health_of, only_settling, was, worth_a_look
 from sharder.controllers.seen import Placed
 from sharder.controllers.selections import Kind
 from sharder.controllers.working import work_off
-from sharder.core.ringspec import ResolvedRing, Role
+from sharder.core.ringspec import ResolvedRing, Role, placed_resources
 from sharder.core.status import (
     ConditionType,
     MissingRule,
@@ -88,7 +88,7 @@ class _Known:
 
     denied: tuple[MissingRule, ...] = ()
     asked_at: float | None = None
-    asked_for: ResolvedRing | None = None
+    asked_for: tuple[GroupResource, ...] | None = None
     summary: Summary = field(default_factory=Summary)
     applied: dict[str, Any] | None = None
     applied_version: str = ""
@@ -255,12 +255,14 @@ class RingController:
         now = self._clock.monotonic()
         refused = any(isinstance(error, Forbidden) for _, _, error in known.summary.failures)
         keep = DENIED_SECONDS if known.denied or refused else GRANTED_SECONDS
-        if known.asked_at is None or known.asked_for != resolved or now - known.asked_at >= keep:
-            rules = [MissingRule(verb, each.resource.group_resource) for each in resolved.subjects() for verb in VERBS]
+        subjects = (*resolved.subjects(), *(each.subject for each in known.retired))
+        asked_for = tuple(each.resource.group_resource for each in subjects)
+        if known.asked_at is None or known.asked_for != asked_for or now - known.asked_at >= keep:
+            rules = [MissingRule(verb, resource) for resource in asked_for for verb in VERBS]
             denied = [rule for rule in rules if not await self._api.allowed(rule.verb, rule.resource)]
             if known.denied and not denied:
                 log.info("permissions granted", extra={"ring": ring})
-            known.denied, known.asked_at, known.asked_for = tuple(denied), now, resolved
+            known.denied, known.asked_at, known.asked_for = tuple(denied), now, asked_for
             keep = DENIED_SECONDS if denied else GRANTED_SECONDS
         self._queue.add_after(ring, max(0.05, known.asked_at + keep - now), Priority.BULK)
 

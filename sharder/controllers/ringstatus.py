@@ -5,14 +5,13 @@ Does: sum up, and say which news can wait.  Refuses: to write.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from sharder.controllers.placement import Summary
 from sharder.controllers.registry import RingEntry
 from sharder.controllers.selections import Kind
 from sharder.core.status import ConditionType, Health, MissingRule, Unsettled
-from shardsdk.protocol.objects import GroupResource
 
 
 def health_of(
@@ -46,14 +45,6 @@ def health_of(
         if oldest is not None and stuck
         else (),
     )
-
-
-def placed_resources(status: Mapping[str, Any]) -> Iterator[tuple[GroupResource, bool]]:
-    """The resources that may carry the ring's labels, each with whether it was controlled."""
-    listed = status.get("placedResources")
-    for each in listed if isinstance(listed, list) else ():
-        if isinstance(each, Mapping) and isinstance(each.get("resource"), str):
-            yield GroupResource(str(each.get("group") or ""), each["resource"]), bool(each.get("controlled"))
 
 
 def was(status: Mapping[str, Any], condition: str, value: str) -> bool:

@@ -261,3 +261,11 @@ def _entries(raw: object, path: str, most: int, problems: list[Problem]) -> Iter
             yield where, entry
         else:
             problems.append(Problem(where, "is not an object", "write group and resource"))
+
+
+def placed_resources(status: Mapping[str, Any]) -> Iterator[tuple[GroupResource, bool]]:
+    """The resources that may carry a ring's labels, by its status; each with whether it was controlled."""
+    listed = status.get("placedResources")
+    for each in listed if isinstance(listed, list) else ():
+        if isinstance(each, Mapping) and isinstance(each.get("resource"), str):
+            yield GroupResource(str(each.get("group") or ""), each["resource"]), bool(each.get("controlled"))

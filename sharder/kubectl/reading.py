@@ -22,6 +22,7 @@ from sharder.core.ringspec import (
     Role,
     Subject,
     parse_ring,
+    placed_resources,
     resolve,
 )
 from sharder.core.selectors import LabelSelector, parse_selector
@@ -31,6 +32,7 @@ from sharder.kubectl.outcome import Gaps, Unread
 from sharder.kubectl.overview import Overview, ResourceCount, count_resource, read_conditions, uncounted_resource
 from sharder.kubectl.selecting import by_name_alone, describe_selector
 from sharder.kubectl.standings import Standing, read_membership, read_standing
+from sharder.manifests import status_of
 from shardsdk.errors import Forbidden, NotFound, ShardingError, StreamInterrupted
 from shardsdk.kube.api import Api
 from shardsdk.kube.clock import Clock
@@ -65,8 +67,7 @@ class Ring:
     @property
     def status(self) -> Mapping[str, Any]:
         """`status`, or an empty one."""
-        status = self.raw.get("status")
-        return status if isinstance(status, Mapping) else {}
+        return status_of(self.raw)
 
     @property
     def up_to_date(self) -> bool:
@@ -282,9 +283,10 @@ class Reader:
         listed = {subject.resource.group_resource for subject in resolved.subjects()}
         listed |= {name for main in resolved.spec.resources for name in (main.resource, *main.controlled)}
         retired = []
-        for name, role in placed_resources(ring.status):
+        for name, controlled in placed_resources(ring.status):
             resource = await self.api.discover(name.group, name.resource) if name not in listed else None
             if resource is not None:
+                role = Role.CONTROLLED if controlled else Role.MAIN
                 retired.append(Subject(role, resource, ResolvedMain(resource)))
         return retired
 
@@ -321,19 +323,6 @@ def read_ring(raw: Mapping[str, Any]) -> Ring:
         return Ring(name, raw, spec=parse_ring(raw))
     except InvalidRing as error:
         return Ring(name, raw, invalid=error)
-
-
-def placed_resources(status: Mapping[str, Any]) -> list[tuple[GroupResource, Role]]:
-    """The resources whose objects may carry the ring's labels, as the sharder wrote them down."""
-    listed = status.get("placedResources")
-    return [
-        (
-            GroupResource(str(each.get("group") or ""), each["resource"]),
-            Role.CONTROLLED if each.get("controlled") else Role.MAIN,
-        )
-        for each in (listed if isinstance(listed, list) else ())
-        if isinstance(each, Mapping) and isinstance(each.get("resource"), str)
-    ]
 
 
 def ages_of(status: Mapping[str, Any], now: datetime) -> dict[str, float]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TextIO
+from collections.abc import Iterable, Mapping
+from typing import Any, TextIO
 
 from sharder.core.ringspec import RingSpec
 from sharder.kubectl.outcome import ExitCode
@@ -29,12 +29,14 @@ async def print_roles_of_ring(session: Session, name: str, account: tuple[str, s
     for ring in rings:
         if ring.invalid is not None:
             raise ring.invalid
-    specs = [ring.spec for ring in rings if ring.spec is not None]
+    specs = [(ring.spec, ring.status) for ring in rings if ring.spec is not None]
     session.out.write(render_roles(specs, account, session.output))
     return ExitCode.IN_ORDER
 
 
-def render_roles(rings: Iterable[RingSpec], account: tuple[str, str], output: str | None) -> str:
+def render_roles(
+    rings: Iterable[tuple[RingSpec, Mapping[str, Any]]], account: tuple[str, str], output: str | None
+) -> str:
     """ClusterRole and binding of each ring: YAML documents, or (`json`) a List."""
     documents = ring_roles(rings, account)
     if output == "json":

@@ -166,3 +166,25 @@ async def test_an_owner_that_leaves_the_ring_is_let_go_before_its_children(clock
         stage.acknowledge("family")
         await stage.until(lambda: stage.label(CHILDREN, "family-0") is None, seconds=90)
         await stage.until(lambda: not stage.server.get(CLUSTERRINGS, RING, None)["status"]["placedResources"])
+
+
+class Refusing(MemoryApi):
+    """The sharder may not patch the children."""
+
+    async def allowed(self, verb: str, resource: GroupResource, **_: Any) -> bool:
+        return (verb, resource) != ("patch", CHILDREN.group_resource)
+
+
+@in_virtual_time
+async def test_a_right_that_is_missing_for_what_was_taken_off_is_named(clock: VirtualClock) -> None:
+    """Whoever renews a ring's role just after the ring takes it away too early."""
+    stage = make_stage(clock, api=Refusing)
+    stage.create(CLUSTERRINGS, ring({"group": OWNERS.group, "resource": OWNERS.plural}), None)
+    listed = [{"group": "", "resource": CHILDREN.plural, "controlled": False}]
+    stage.server.patch(CLUSTERRINGS, RING, None, {"status": {"placedResources": listed}})
+    stage.create(CHILDREN, thing("left", shard="one"))
+    stage.start("one")
+    async with leading(stage):
+        await stage.until(lambda: stage.condition("PermissionsGranted") == "False")
+        conditions = stage.server.get(CLUSTERRINGS, RING, None)["status"]["conditions"]
+        assert any("may not patch configmaps" in each["message"] for each in conditions)

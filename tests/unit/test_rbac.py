@@ -5,7 +5,7 @@ from __future__ import annotations
 import yaml
 
 from sharder.core.ringspec import parse_ring
-from sharder.rbac import ring_resources, ring_role
+from sharder.rbac import ring_resources, ring_role, ring_roles
 from shardsdk.protocol.objects import GroupResource
 
 RING = {
@@ -44,3 +44,9 @@ def test_the_manifests_are_plain_yaml_without_anchors() -> None:
     text = yaml.safe_dump_all(ring_role("r", [GroupResource("", "secrets")]))
     assert "&id" not in text
     assert "*id" not in text
+
+
+def test_what_was_taken_off_the_ring_stays_granted_until_its_labels_are_gone() -> None:
+    status = {"placedResources": [{"group": "batch", "resource": "jobs", "controlled": True}]}
+    role, _ = ring_roles([(parse_ring(RING), status)], ("team", "sharder"))
+    assert {"apiGroups": ["batch"], "resources": ["jobs"], "verbs": ["list", "watch", "patch"]} in role["rules"]
