@@ -121,18 +121,22 @@ class Chronicle:
         """Return once everything that is in the API server now has been seen."""
         for resource in self._resources:
             current = {
-                (item["metadata"]["name"], int(item["metadata"]["resourceVersion"]))
+                item["metadata"]["name"]: int(item["metadata"]["resourceVersion"])
                 for item in await self._admin.list(resource, self._namespace)
             }
-            await self.until(lambda resource=resource, current=current: current <= self._known(resource))  # type: ignore[misc]
+            await self.until(lambda resource=resource, current=current: self._reached(resource, current), 240.0)  # type: ignore[misc]
 
     async def until(self, condition: Callable[[], bool], timeout_seconds: float = 60.0) -> None:
         """Wait until `condition` holds; it is asked after every change.  Raises: TimeoutError."""
         async with asyncio.timeout(timeout_seconds), self._news:
             await self._news.wait_for(condition)
 
-    def _known(self, resource: str) -> set[tuple[str, int]]:
-        return {(version.name, version.at) for version in self._seen[resource]}
+    def _reached(self, resource: str, current: dict[str, int]) -> bool:
+        """Whether that or something newer was seen of each: what is written before following begins may be replaced."""
+        newest: dict[str, int] = {}
+        for version in self._seen[resource]:
+            newest[version.name] = max(version.at, newest.get(version.name, 0))
+        return all(newest.get(name, 0) >= at for name, at in current.items())
 
     async def _follow(self, resource: str) -> None:
         async with aclosing(self._admin.changes(resource, self._namespace)) as changes:
