@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import pty
+import signal
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -173,6 +174,8 @@ def take_terminal(descriptor: int) -> None:
     import termios
 
     fcntl.ioctl(descriptor, termios.TIOCSCTTY, 0)
+    # Whoever runs these tests in the background of a shell has it ignored, and so would what they start.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 async def test_the_shell_is_offered_commands_rings_and_namespaces(plugin: Plugin, ring: Ring) -> None:
