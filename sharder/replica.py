@@ -34,6 +34,7 @@ from sharder.webhook.app import OUTCOMES
 from shardsdk.errors import LeaseLost, ShardingError
 from shardsdk.kube.api import Api, Fence
 from shardsdk.kube.clock import Clock
+from shardsdk.kube.fencing import Unconfirmed
 from shardsdk.protocol.labels import SHARDER_SERVICE_ACCOUNT, SYSTEM_NAMESPACE
 from shardsdk.runtime.election import ElectionTimings, LeaderElector
 from shardsdk.runtime.queue import RateLimit, WorkQueue
@@ -130,7 +131,9 @@ class Replica:
     async def _lead(self, leader: Fence) -> None:
         log.info("leading", extra={"lease": self._settings.lease_name})
         self._metrics.leading(self._settings.lease_name, True)
-        controllers = self._build(leader)
+        # What only the lead allows is conditional on what was seen, or repeated by the next leader: no harm if late.
+        # What is moved under the lease of a shard also has that fence, and is confirmed.
+        controllers = self._build(Unconfirmed(leader))
         try:
             async with asyncio.TaskGroup() as tasks:
                 for run in controllers:

@@ -25,6 +25,7 @@ import socket
 from collections.abc import Sequence
 from contextlib import suppress
 from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Any, Final
 
 import aiohttp
@@ -140,6 +141,25 @@ class Ledger:
             pause.cancel()
 
 
+@dataclass(frozen=True, slots=True)
+class Unconfirmed:
+    """A fence whose writes do no harm when they are late, so that they are spared the API server's confirmation.
+
+    It is asked as any other, but a process that is suspended just then may still send the write when it wakes.
+    """
+
+    fence: Fence
+
+    @property
+    def name(self) -> str:
+        """What is fenced."""
+        return self.fence.name
+
+    def remaining(self) -> float:
+        """Seconds for which writes are allowed."""
+        return self.fence.remaining()
+
+
 class Guard:
     """Leave for one write to be sent; as often as it is sent, it is asked again.
 
@@ -166,7 +186,7 @@ class Guard:
     @property
     def fenced(self) -> bool:
         """Whether it is to ask the API server for its confirmation before the body goes."""
-        return bool(self._fences)
+        return any(not isinstance(fence, Unconfirmed) for fence in self._fences)
 
     async def confirmed(self, said: asyncio.Future[bool]) -> None:
         """The headers have gone; return once the API server's clock runs."""

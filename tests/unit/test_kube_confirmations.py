@@ -107,6 +107,17 @@ async def test_once_the_api_server_has_confirmed_a_write_each_is_to_be_confirmed
         assert client.inflight_writes == 0
 
 
+async def test_what_does_no_harm_when_late_asks_for_no_confirmation_unless_it_is_fenced_by_more() -> None:
+    fence = FakeFence()
+    async with talking(says(config_map("a"))) as (client, server):
+        await client.patch(CONFIGMAPS, "a", "default", {}, fences=[fencing.Unconfirmed(fence)])
+        await client.patch(CONFIGMAPS, "a", "default", {}, fences=[fencing.Unconfirmed(fence), FakeFence()])
+        assert ["Expect" in seen.headers for seen in server.seen] == [False, True]
+        fence.left = 0.0
+        with pytest.raises(FenceClosed):
+            await client.patch(CONFIGMAPS, "a", "default", {}, fences=[fencing.Unconfirmed(fence)])
+
+
 async def test_what_is_not_fenced_asks_for_no_confirmation() -> None:
     async with talking(says(config_map("a"))) as (client, server):
         await client.patch(CONFIGMAPS, "a", "default", {})
