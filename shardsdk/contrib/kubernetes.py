@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import http.client
 import io
-import math
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -29,7 +28,7 @@ from urllib.parse import urlsplit
 from shardsdk.errors import FenceClosed
 from shardsdk.kube.api import Fence
 from shardsdk.kube.clock import Clock, SystemClock
-from shardsdk.kube.fencing import SLACK_SECONDS, SLACK_SHARE, Confirmations, limit_way
+from shardsdk.kube.fencing import Confirmations, granted_of, limit_way, render_timeout
 
 _WRITES: Final = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 #: Behind these answers etcd may still have the write in hand.
@@ -67,7 +66,7 @@ class FencedWrites:
         Raises: FenceClosed.
         """
         remaining = self._fence.remaining()
-        granted = remaining - max(SLACK_SECONDS, SLACK_SHARE * remaining)
+        granted = granted_of(remaining)
         if granted <= 0:
             raise FenceClosed(f"write refused before it was sent: the hold on {self._fence.name} has run out")
         limit_way(connection, remaining - granted)
@@ -143,7 +142,7 @@ class _Exchange:
             if self._connection.sock is None:
                 self._connection.connect()  # takes time: first this, then the question
             _, granted = self._open = self._writes.begin(self._connection.sock)
-            url = f"{url}{'&' if urlsplit(url).query else '?'}timeout={max(math.floor(granted * 1000), 1)}ms"
+            url = f"{url}{'&' if urlsplit(url).query else '?'}timeout={render_timeout(granted)}"
             headers = {"Content-Type": "application/json", **(headers or {}), "Expect": "100-continue"}
             # Without a body there would be nothing to ask for, and nothing to hold back.
             body = b"{}" if body is None else body

@@ -141,6 +141,16 @@ class Ledger:
             pause.cancel()
 
 
+def granted_of(remaining_seconds: float) -> float:
+    """How long the API server may take, of a hold that lasts for `remaining_seconds` more; zero or less: not at all."""
+    return remaining_seconds - max(SLACK_SECONDS, SLACK_SHARE * remaining_seconds)
+
+
+def render_timeout(granted_seconds: float) -> str:
+    """The value of the API server's query parameter `timeout`."""
+    return f"{max(math.floor(granted_seconds * 1000), 1)}ms"
+
+
 @dataclass(frozen=True, slots=True)
 class Unconfirmed:
     """A fence whose writes do no harm when they are late, so that they are spared the API server's confirmation.
@@ -205,9 +215,8 @@ class Guard:
     def grant(self, url: URL) -> URL:
         """Ask the fences now and write into `url` how long the API server may take."""
         remaining = self.remaining()
-        self._granted = remaining - (max(SLACK_SECONDS, SLACK_SHARE * remaining) if self._fences else 0.0)
-        milliseconds = max(math.floor(self._granted * 1000), 1)
-        return url.extend_query(timeout=f"{milliseconds}ms")
+        self._granted = granted_of(remaining) if self._fences else remaining
+        return url.extend_query(timeout=render_timeout(self._granted))
 
     def admit(self) -> bool:
         """Ask once more as the bytes go; `False`: they must not, and `refused` says why."""
@@ -273,7 +282,10 @@ class GuardedRequest(aiohttp.ClientRequest):
     ) -> None:
         """Called when headers and body are to go out (every guarded request has a body)."""
         guard = GUARD.get()
-        if guard is not None and self._continue is not None:
+        if guard is None:
+            await super().write_bytes(writer, conn, content_length)
+            return
+        if self._continue is not None:
             try:
                 writer.send_headers()
                 await writer.drain()
@@ -282,12 +294,21 @@ class GuardedRequest(aiohttp.ClientRequest):
                 conn.close()  # the API server waits for a body that will not come
                 raise
             self._continue = None
-        if guard is not None and not guard.admit():
+        if not guard.admit():
             refused: Any = guard.refused
             if conn.protocol is not None:
                 conn.protocol.set_exception(refused)
             conn.close()
             return
-        if guard is not None:
-            guard.limit_way(conn.transport)
+        guard.limit_way(conn.transport)
         await super().write_bytes(writer, conn, content_length)
+
+
+def check_asked(guard: Guard | None, answer: aiohttp.ClientResponse) -> None:
+    """Raises: RuntimeError when a write has succeeded that nobody was asked about.
+
+    What the API server refuses without its body was not sent, and needs no question.
+    """
+    if guard is not None and not guard.sent and answer.status < 300:
+        answer.close()
+        raise RuntimeError("a write passed its fence unasked: this version of aiohttp does not fit")

@@ -24,13 +24,12 @@ from shardsdk.errors import ShardingError
 from shardsdk.kube.access import Access
 from shardsdk.kube.api import Fence
 from shardsdk.kube.clock import Clock, SystemClock
-from shardsdk.kube.fencing import GUARD, Guard, GuardedRequest, Ledger, SentTooLate
+from shardsdk.kube.fencing import GUARD, Guard, GuardedRequest, Ledger, SentTooLate, check_asked
 from shardsdk.kube.transport import CONNECT_SECONDS, KEEPALIVE_SECONDS, REQUEST_SECONDS, SEND_ATTEMPTS
 from shardsdk.version import VERSION
 
 _WRITES: Final = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 _UNAUTHORIZED: Final = 401
-_SUCCESS_BELOW: Final = 300
 #: Behind these answers etcd may still have the write in hand.
 _SERVER_ERRORS: Final = 500
 
@@ -151,8 +150,6 @@ class Relay:
                 raise
             finally:
                 GUARD.reset(token)
-            if guard is not None and not guard.sent and response.status < _SUCCESS_BELOW:
-                response.close()
-                raise RuntimeError("a write passed its fence unasked: this version of aiohttp does not fit")
+            check_asked(guard, response)
             return response
         raise aiohttp.ClientConnectionError(f"not sent: loop or API server held up {SEND_ATTEMPTS} times")

@@ -30,7 +30,7 @@ from shardsdk.kube.access import Access
 from shardsdk.kube.answers import Refusal, Target, explain
 from shardsdk.kube.api import Fence
 from shardsdk.kube.clock import Clock
-from shardsdk.kube.fencing import GUARD, Guard, GuardedRequest, Ledger, SentTooLate
+from shardsdk.kube.fencing import GUARD, Guard, GuardedRequest, Ledger, SentTooLate, check_asked
 from shardsdk.kube.pace import Pace
 from shardsdk.protocol.objects import LEASES
 
@@ -248,9 +248,7 @@ class Transport:
             finally:
                 GUARD.reset(token)
                 self._observer.tell(call.target.verb, status, self._clock.monotonic() - began)
-            if guard is not None and not guard.sent and response.status < 300:
-                response.close()
-                raise RuntimeError("a write passed its fence unasked: this version of aiohttp does not fit")
+            check_asked(guard, response)
             return response
         raise ConnectionFailed(f"{call.target}: not sent: loop or API server held up {SEND_ATTEMPTS} times")
 
