@@ -221,15 +221,18 @@ class Metrics:
     def webhook_expected(self, ring: str, outcomes: Iterable[str]) -> None:
         """Begin every count of a ring's requests with 0: a rate does not see the increase that makes a series."""
         for outcome in outcomes:
-            self._webhook.setdefault((ring, outcome), self.webhook_requests.labels(ring, outcome))
+            self._answers(ring, outcome)
 
     def webhook_answered(self, ring: str, outcome: str, seconds: float) -> None:
         """Count an admission request; `ring` is empty when no such ring is known here."""
+        self._answers(ring, outcome).inc()
+        self.webhook_duration.observe(seconds)
+
+    def _answers(self, ring: str, outcome: str) -> Counter:
         child = self._webhook.get((ring, outcome))
         if child is None:
             child = self._webhook[ring, outcome] = self.webhook_requests.labels(ring, outcome)
-        child.inc()
-        self.webhook_duration.observe(seconds)
+        return child
 
     def certificate_loaded(self, good: bool) -> None:
         """Count a serving certificate that was read, or one that could not be used."""
