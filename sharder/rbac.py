@@ -67,16 +67,11 @@ def ring_roles(
         for ring, status in rings
         for document in ring_role(
             ring.name,
-            (*ring_resources(ring), *(resource for resource, _ in placed_resources(status))),
+            (*ring.named, *(resource for resource, _ in placed_resources(status))),
             namespace=namespace,
             service_account=name,
         )
     ]
-
-
-def ring_resources(ring: RingSpec) -> list[GroupResource]:
-    """Every resource that `ring` names, main and controlled."""
-    return [resource for main in ring.resources for resource in (main.resource, *main.controlled)]
 
 
 def _metadata(name: str) -> dict[str, Any]:

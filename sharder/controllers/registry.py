@@ -376,9 +376,5 @@ async def resolve_ring(
     api: Api, spec: RingSpec, default_scope: LabelSelector
 ) -> tuple[ResolvedRing, tuple[GroupResource, ...]]:
     """Look up what the API server calls the ring's resources, and which of them it does not serve."""
-    served = {
-        name: await api.discover(name.group, name.resource)
-        for main in spec.resources
-        for name in (main.resource, *main.controlled)
-    }
+    served = {name: await api.discover(name.group, name.resource) for name in spec.named}
     return resolve(spec, served, default_scope)

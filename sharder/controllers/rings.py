@@ -274,8 +274,7 @@ class RingController:
         before = dict(placed_resources(entry.obj.status_dict))
         listed = {each.resource.group_resource: each.role is Role.CONTROLLED for each in resolved.subjects()}
         # Also what an owner that is not served controls: its labels are needed when it is served again.
-        named = (name for main in resolved.spec.resources for name in (main.resource, *main.controlled))
-        unserved = set(named) - listed.keys()
+        unserved = set(resolved.spec.named) - listed.keys()
         gone = {
             name: controlled
             for name, controlled in before.items()

@@ -69,6 +69,11 @@ class RingSpec:
     namespace_selector: LabelSelector | None = None
     watch_unassigned_controlled: bool = True
 
+    @property
+    def named(self) -> tuple[GroupResource, ...]:
+        """Every resource that it names, main and controlled, as often as it does."""
+        return tuple(name for main in self.resources for name in (main.resource, *main.controlled))
+
 
 @dataclass(frozen=True, slots=True)
 class ResolvedMain:

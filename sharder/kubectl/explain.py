@@ -86,8 +86,7 @@ def pick_resource(catalog: Catalog, text: str, rings: list[Ring]) -> Resource:
 
 def lists(ring: Ring, resource: Resource) -> bool:
     """Whether a ring names the resource, as main or as controlled."""
-    named = resource.group_resource
-    return ring.spec is not None and any(named in (main.resource, *main.controlled) for main in ring.spec.resources)
+    return ring.spec is not None and resource.group_resource in ring.spec.named
 
 
 async def read_object(api: Api, resource: Resource, name: str, namespace: str | None) -> ObjectMeta:

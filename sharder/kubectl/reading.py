@@ -177,8 +177,7 @@ class Reader:
 
     async def resolved(self, spec: RingSpec) -> tuple[ResolvedRing, tuple[GroupResource, ...]]:
         """The ring with the resources that are served, and those that are not."""
-        named = {name for main in spec.resources for name in (main.resource, *main.controlled)}
-        served = {name: await self.api.discover(name.group, name.resource) for name in sorted(named)}
+        served = {name: await self.api.discover(name.group, name.resource) for name in sorted(set(spec.named))}
         default = None if spec.namespace_selector is not None else await self._default_namespaces(spec.name)
         return resolve(spec, served, default)
 
@@ -280,8 +279,7 @@ class Reader:
 
     async def _retired(self, ring: Ring, resolved: ResolvedRing) -> list[Subject]:
         """Resources that the ring lists no longer and whose objects may still carry its labels."""
-        listed = {subject.resource.group_resource for subject in resolved.subjects()}
-        listed |= {name for main in resolved.spec.resources for name in (main.resource, *main.controlled)}
+        listed = resolved.spec.named
         retired = []
         for name, controlled in placed_resources(ring.status):
             resource = await self.api.discover(name.group, name.resource) if name not in listed else None

@@ -38,8 +38,7 @@ async def _ringed(api: Api) -> list[str]:
     async for page in api.pages(CLUSTERRINGS, limit=PAGE, model=dict):
         for raw in page:
             spec = read_ring(raw).spec
-            for main in spec.resources if spec is not None else ():
-                named.update(dict.fromkeys(map(str, (main.resource, *main.controlled))))
+            named.update(dict.fromkeys(map(str, spec.named if spec is not None else ())))
         break
     return list(named)
 

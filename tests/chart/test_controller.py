@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from sharder.core.ringspec import parse_ring
-from sharder.rbac import ring_resources, ring_role
+from sharder.rbac import ring_role
 from shardsdk.cli import main
 from tests.chart.helm import CONTROLLER, Documents, Helm, find, merge, select, set_in
 from tests.permissions import read_files, read_permissions
@@ -64,7 +64,7 @@ def test_a_shard_gets_the_role_that_its_command_prints(helm: Helm, capsys: pytes
 def test_the_sharder_gets_the_role_that_its_command_prints(example: Documents) -> None:
     ring = parse_ring(find(example, "ClusterRing", "checksum"))
 
-    for wanted in ring_role("checksum", ring_resources(ring)):
+    for wanted in ring_role("checksum", ring.named):
         rendered = find(example, wanted["kind"], wanted["metadata"]["name"])
         assert {key: value for key, value in rendered.items() if key != "metadata"} == {
             key: value for key, value in wanted.items() if key != "metadata"

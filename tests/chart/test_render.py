@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from sharder.config import SharderConfig, parse_config
-from sharder.rbac import ring_resources, ring_role
+from sharder.rbac import ring_role
 from shardsdk.version import VERSION
 from tests.chart.helm import NAMESPACE, SHARDER, Documents, Helm, find, is_hook, merge, select, set_in
 from tests.chart.options import OPTIONS, RING
@@ -80,7 +80,7 @@ def test_a_rings_role_is_what_the_command_prints(helm: Helm) -> None:
     documents = helm.render({"rings": {"many": spec}}, namespace="elsewhere")
     ring = parse_ring(find(documents, "ClusterRing", "many"))
 
-    wanted = ring_role("many", ring_resources(ring), namespace="elsewhere", service_account="sharder")
+    wanted = ring_role("many", ring.named, namespace="elsewhere", service_account="sharder")
 
     assert ring.name == "many"
     assert [bare(find(documents, each["kind"], each["metadata"]["name"])) for each in wanted] == [

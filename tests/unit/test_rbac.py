@@ -5,7 +5,7 @@ from __future__ import annotations
 import yaml
 
 from sharder.core.ringspec import parse_ring
-from sharder.rbac import ring_resources, ring_role, ring_roles
+from sharder.rbac import ring_role, ring_roles
 from shardsdk.protocol.objects import GroupResource
 
 RING = {
@@ -20,7 +20,7 @@ RING = {
 
 
 def test_the_role_names_every_resource_with_list_watch_and_patch_and_nothing_else() -> None:
-    role, binding = ring_role("example", ring_resources(parse_ring(RING)))
+    role, binding = ring_role("example", parse_ring(RING).named)
     assert role["rules"] == [
         {"apiGroups": [""], "resources": ["configmaps", "secrets"], "verbs": ["list", "watch", "patch"]},
         {"apiGroups": ["apps"], "resources": ["deployments", "replicasets"], "verbs": ["list", "watch", "patch"]},
