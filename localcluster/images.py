@@ -83,9 +83,7 @@ def build_images(environment: Mapping[str, str] | None = None, *, tell: Say = sa
     Raises: BinariesMissing (what to install), LocalClusterError (what failed).
     """
     environment = os.environ if environment is None else environment
-    _check_tools()
-    folder = cache_home(environment) / "images"
-    folder.mkdir(parents=True, exist_ok=True)
+    folder = _own_folder(environment)
     with one_at_a_time(folder / "lock", tell):
         buildah = _Buildah.of(folder, environment)
         arguments = _arguments(buildah, tell)
@@ -98,12 +96,18 @@ def builder(environment: Mapping[str, str] | None = None, *, tell: Say = say) ->
     Raises: as `build_images`.
     """
     environment = os.environ if environment is None else environment
-    _check_tools()
-    folder = cache_home(environment) / "images"
-    folder.mkdir(parents=True, exist_ok=True)
+    folder = _own_folder(environment)
     with one_at_a_time(folder / "lock", tell):
         buildah = _Buildah.of(folder, environment)
         return list(buildah.command), _arguments(buildah, tell)
+
+
+def _own_folder(environment: Mapping[str, str]) -> Path:
+    """Where images are built.  Raises: BinariesMissing."""
+    _check_tools()
+    folder = cache_home(environment) / "images"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
 
 
 def _arguments(buildah: _Buildah, tell: Say) -> list[str]:
@@ -124,11 +128,9 @@ def build_folder(
     """
     environment = os.environ if environment is None else environment
     full = full_name(name)
-    _check_tools()
+    own = _own_folder(environment)
     if not (folder / "Dockerfile").exists():
         raise LocalClusterError(f"there is no Dockerfile in {folder}")
-    own = cache_home(environment) / "images"
-    own.mkdir(parents=True, exist_ok=True)
     if not all(_Buildah.of(own, environment).has(f"localhost/{each}:{VERSION}") for each in TARGETS.values()):
         build_images(environment, tell=tell)
     with one_at_a_time(own / "lock", tell):
