@@ -27,6 +27,16 @@ async def make_child_if_missing(context: Ctx) -> None:
         await context.api.create(CONFIGMAPS, body, "default")
 
 
+async def make_child_without_answer(rig: Rig, context: Ctx) -> None:
+    """The request is on its way for 20 s, and given up after one."""
+    rig.api.delay = lambda: 20.0
+    try:
+        async with asyncio.timeout(1):
+            await make_child_if_missing(context)
+    finally:
+        rig.api.delay = lambda: 0.001
+
+
 @in_virtual_time
 async def test_an_owner_handed_over_waits_until_its_children_are_in_the_cache(clock: VirtualClock) -> None:
     rig = Rig(clock)
@@ -198,12 +208,7 @@ async def test_that_list_waits_until_the_creation_can_no_longer_be_executed(cloc
         nonlocal attempts
         attempts += 1
         if attempts == 1:
-            rig.api.delay = lambda: 20.0  # the request is on its way for so long
-            try:
-                async with asyncio.timeout(1):
-                    await make_child_if_missing(context)
-            finally:
-                rig.api.delay = lambda: 0.001
+            await make_child_without_answer(rig, context)
         await make_child_if_missing(context)
 
     rig.secret("owner")
@@ -225,12 +230,7 @@ async def test_a_doubt_that_arises_while_another_is_waited_out_has_a_wait_of_its
         attempts[name] = attempts.get(name, 0) + 1
         if attempts[name] == 1:
             await clock.sleep(0 if name == "early" else 15)
-            rig.api.delay = lambda: 20.0  # the request is on its way for so long
-            try:
-                async with asyncio.timeout(1):
-                    await make_child_if_missing(context)
-            finally:
-                rig.api.delay = lambda: 0.001
+            await make_child_without_answer(rig, context)
         await make_child_if_missing(context)
 
     rig.secret("early")

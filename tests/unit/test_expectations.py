@@ -24,17 +24,22 @@ async def make_child_if_missing(context: Ctx) -> None:
         await context.api.create(CONFIGMAPS, {"metadata": metadata}, "default")
 
 
+async def change_the_owner(rig: Rig, clock: VirtualClock) -> None:
+    """Each change would have it reconciled; then time for everything to be seen."""
+    await clock.sleep(5)
+    for number in range(10):
+        rig.server.patch(SECRETS, "owner", "default", {"data": {"k": str(number)}})
+        await clock.sleep(0.5)
+    await clock.sleep(60)
+
+
 @in_virtual_time
 async def test_a_child_is_not_made_twice_although_its_news_are_late(clock: VirtualClock) -> None:
     rig = Rig(clock)
     rig.secret("owner")
     rig.api.lag = lambda: 3.0
     async with rig.shard(make_child_if_missing):
-        await clock.sleep(5)
-        for number in range(10):  # each change would have the owner reconciled
-            rig.server.patch(SECRETS, "owner", "default", {"data": {"k": str(number)}})
-            await clock.sleep(0.5)
-        await clock.sleep(60)
+        await change_the_owner(rig, clock)
     assert len(rig.server.select(CONFIGMAPS)) == 1
 
 
@@ -139,11 +144,7 @@ async def test_a_deletion_is_a_write_that_the_cache_must_show(clock: VirtualCloc
 
     rig.api.lag = lambda: 3.0
     async with rig.shard(keep_one):
-        await clock.sleep(5)
-        for number in range(10):  # each change would have the owner reconciled
-            rig.server.patch(SECRETS, "owner", "default", {"data": {"k": str(number)}})
-            await clock.sleep(0.5)
-        await clock.sleep(60)
+        await change_the_owner(rig, clock)
     assert len(rig.server.select(CONFIGMAPS)) == 1
     assert calls > 1
 

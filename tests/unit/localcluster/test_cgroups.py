@@ -11,6 +11,9 @@ import pytest
 from localcluster import LocalClusterError
 from localcluster.cgroups import make_groups
 
+#: What a kubelet asks its root group for.
+ASKED_FOR = ["cpu", "cpuset", "hugetlb", "memory", "pids"]
+
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
@@ -101,13 +104,7 @@ def test_of_version_2_the_root_hands_down_what_a_kubelet_asks_for(tmp_path: Path
 
     assert (top / "node").is_dir()
     assert (tmp_path / "note").read_text() == f"{top / 'node'}\n"
-    assert sorted((top / "cgroup.subtree_control").read_text().split()) == [
-        "cpu",
-        "cpuset",
-        "hugetlb",
-        "memory",
-        "pids",
-    ]
+    assert sorted((top / "cgroup.subtree_control").read_text().split()) == ASKED_FOR
     assert (top / "cgroup.procs").read_text() == "1\n666\n17\n", "nothing moves on the machine itself"
 
 
@@ -116,13 +113,7 @@ def test_a_containers_own_group_makes_room_first(tmp_path: Path) -> None:
 
     make_groups("node", tmp_path / "note", top=top, write=Kernel(top).write)
 
-    assert sorted((top / "cgroup.subtree_control").read_text().split()) == [
-        "cpu",
-        "cpuset",
-        "hugetlb",
-        "memory",
-        "pids",
-    ]
+    assert sorted((top / "cgroup.subtree_control").read_text().split()) == ASKED_FOR
     assert (top / "init" / "cgroup.procs").read_text().split() == ["1", "17"]
 
 
