@@ -45,6 +45,7 @@ class Happenings:
     def do(self, action: Action) -> None:
         """Carry one action out."""
         self.world.note(f"--- {action.what}")
+        self.world.mark(f"action {action.what}")
         getattr(self, action.what)(Random(action.seed))
 
     def heal(self) -> None:

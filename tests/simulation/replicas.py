@@ -71,7 +71,12 @@ class ReplicaProcess:
             clock=clock,
             rng=rng,
         )
-        self._app = build_app(self.replica.registry.view, api, clock=clock)
+        self._app = build_app(
+            self.replica.registry.view,
+            api,
+            clock=clock,
+            on_outcome=lambda ring, outcome, seconds: world.mark(f"admission {outcome}"),
+        )
         self.main = self.process.start(self._run())
 
     @property

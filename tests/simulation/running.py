@@ -21,6 +21,7 @@ from typing import Final
 from shardsdk.errors import ShardingError
 from shardsdk.testing.virtual import VirtualClock, run_virtual
 from tests.simulation.bugs import FOCUS, SCENARIOS, Bug, planted
+from tests.simulation.marks import watching
 from tests.simulation.scenarios import Scenario
 from tests.simulation.schedule import Plan, draw_plan
 from tests.simulation.vocabulary import Stats, Violation
@@ -57,7 +58,7 @@ def run_seed(seed: int, bug: Bug | None = None, scenario: Scenario | None = None
     clock = VirtualClock()
     with planted(bug):
         world = World(plan, clock)
-        with _listening(world, verbose=verbose), _without_collection():
+        with _listening(world, verbose=verbose), watching(world.mark), _without_collection():
             try:
                 run_virtual(lambda _: world.run(), clock=clock, limit_seconds=100 * plan.ends_at)
             except ShardingError as error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import msgspec
@@ -30,6 +30,9 @@ IN_RING: Final = "sim.example.dev/in-ring"
 RECONCILED: Final = "sim.example.dev/reconciled"
 #: How fast clocks go, the slowest and the fastest: they differ by less than the margin of a lease, a tenth.
 RATES: Final = (0.95, 1.05)
+
+#: How often each named point of the product was reached, see marks.
+Marks = dict[str, int]
 
 
 class WorkSpec(msgspec.Struct, frozen=True):
@@ -107,6 +110,7 @@ class Stats:
     commits: int = 0
     scenarios: int = 0
     settled_after: float = 0.0
+    marks: Marks = field(default_factory=dict)
 
 
 def ring_object(name: str, *, select_namespaces: bool) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from tests.simulation.collecting import Collector
 from tests.simulation.foreign import ForeignShard
 from tests.simulation.happenings import Happenings
 from tests.simulation.liveness import Liveness
+from tests.simulation.marks import no_marks
 from tests.simulation.network import Link
 from tests.simulation.replicas import ReplicaProcess
 from tests.simulation.scenarios import play
@@ -62,7 +63,7 @@ class World:
         self.seed = plan.seed
         self.timings = plan.timings
         self.clock = clock
-        self.stats = Stats()
+        self.stats = Stats(marks=no_marks())
         self.story: deque[str] = deque(maxlen=STORY_LINES)
         self.made_at: dict[str, float] = {}
         self.storage = Storage(lambda: render_micro_time(clock.now()))
@@ -102,6 +103,10 @@ class World:
     def note(self, line: str) -> None:
         """Add a line to the story that is told when the run fails."""
         self.story.append(f"{self.now:9.3f}  {line}")
+
+    def mark(self, name: str) -> None:
+        """Count that a point of the product was reached; only what is declared can be."""
+        self.stats.marks[name] += 1
 
     def link(self, name: str) -> Link:
         return Link(name, Random(f"{self.seed}/link/{name}"))
@@ -333,6 +338,7 @@ class World:
             async with asyncio.timeout(self.plan.actions_from - self.now):
                 await play(self.plan.scenario, self)
                 self.stats.scenarios += 1
+                self.mark(f"scenario {self.plan.scenario.name}")
                 self.note("--- scenario played")
 
     def _set_up(self) -> None:

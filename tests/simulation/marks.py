@@ -1,0 +1,130 @@
+"""What should happen sometimes: named points of the product's logic, counted over a run.
+
+A rule holds easily where nothing ever happens.  So each branch that matters has
+a name here, and whoever plays many runs adds up how often each was reached.
+`watching` counts what decisions and steps of the product come to; the world
+counts the rest by `World.mark`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any, Final
+from unittest.mock import patch
+
+from sharder.controllers import leases, worker
+from sharder.controllers.groups import GroupMover
+from sharder.core import admission
+from sharder.core.decisions import Decision, Reason
+from sharder.core.shards import State
+from sharder.core.takeover import Act
+from sharder.webhook.app import OUTCOMES
+from shardsdk.core.guard import Verdict
+from shardsdk.runtime import identity
+from tests.simulation.scenarios import Scenario
+from tests.simulation.schedule import WEIGHTS
+from tests.simulation.vocabulary import Marks
+
+#: Branches of moving groups; each is a method of `GroupMover` and what it gave.
+_GROUPS: Final = (
+    "let go",
+    "not let go",
+    "is looked at again",
+    "has changed",
+    "moved",
+    "not moved",
+    "child moved",
+    "child not moved",
+    "doubts cleared",
+    "held up",
+)
+
+#: Every name that may be counted; a run's `Marks` know no others.
+DECLARED: Final = (
+    *(f"decision {each.name}" for each in Decision),
+    *(f"reason {each.value}" for each in Reason),
+    *(f"lease {each.name}" for each in Act),
+    *(f"state {each.value}" for each in State),
+    *(f"admission {each}" for each in OUTCOMES),
+    *(f"guard {each.name}" for each in Verdict),
+    *(f"group {each}" for each in _GROUPS),
+    *(f"action {each}" for each in WEIGHTS),
+    *(f"scenario {each.name}" for each in Scenario),
+)
+
+
+def no_marks() -> Marks:
+    """Every declared name, counted zero times."""
+    return dict.fromkeys(DECLARED, 0)
+
+
+@contextmanager
+def watching(mark: Callable[[str], None]) -> Iterator[None]:
+    """Count what the product decides within this context."""
+    with ExitStack() as stack:
+        for owner, name, listen in _LISTENERS:
+            stack.enter_context(patch.object(owner, name, listen(getattr(owner, name), mark)))
+        yield
+
+
+_Mark = Callable[[str], None]
+_Wrap = Callable[[Any, _Mark], Any]
+
+
+def _after(name: Callable[..., tuple[str, ...]]) -> _Wrap:
+    """Call the real function, then count what `name` makes of its result and arguments."""
+
+    def wrap(right: Any, mark: _Mark) -> Any:
+        def told(*args: Any, **named: Any) -> Any:
+            result = right(*args, **named)
+            for each in name(result, *args):
+                mark(each)
+            return result
+
+        return told
+
+    return wrap
+
+
+def _after_awaiting(name: Callable[..., tuple[str, ...]]) -> _Wrap:
+    def wrap(right: Any, mark: _Mark) -> Any:
+        async def told(*args: Any, **named: Any) -> Any:
+            result = await right(*args, **named)
+            for each in name(result, *args):
+                mark(each)
+            return result
+
+        return told
+
+    return wrap
+
+
+def _let_go(result: Any, mover: Any, batch: Any) -> tuple[str, ...]:
+    return ("group let go",) * len(result) + ("group not let go",) * (len(batch) - len(result))
+
+
+def _doubts(result: Any, mover: Any, batch: Any) -> tuple[str, ...]:
+    return ("group doubts cleared",) if any(group.stale for group in batch) else ()
+
+
+def _either(yes: str, no: str) -> Callable[..., tuple[str, ...]]:
+    return lambda result, *_: (yes if result else no,)
+
+
+_decided = _after(lambda outcome, *_: (f"decision {outcome.decision.name}", f"reason {outcome.reason.value}"))
+_judged = _after(lambda verdict, *_: (f"guard {verdict.name}",))
+
+_LISTENERS: Final[tuple[tuple[Any, str, _Wrap], ...]] = (
+    (worker, "decide", _decided),
+    (admission, "decide", _decided),
+    (leases, "decide_custody", _after(lambda step, *_: (f"lease {step.act.name}",))),
+    (leases, "classify", _after(lambda standing, *_: (f"state {standing.state.value}",))),
+    (identity, "judge", _judged),
+    (GroupMover, "_let_go", _after_awaiting(_let_go)),
+    (GroupMover, "_clear_doubts", _after_awaiting(_doubts)),
+    (GroupMover, "_look_again", _after_awaiting(_either("group is looked at again", "group has changed"))),
+    (GroupMover, "_move", _after_awaiting(_either("group moved", "group not moved"))),
+    (GroupMover, "_move_child", _after_awaiting(_either("group child moved", "group child not moved"))),
+    (GroupMover, "_hold_up", _after(lambda *_: ("group held up",))),
+)
