@@ -46,7 +46,7 @@ DECLARED: Final = (
     *(f"reason {each.value}" for each in Reason),
     *(f"lease {each.name}" for each in Act),
     *(f"state {each.value}" for each in State),
-    *(f"admission {each}" for each in OUTCOMES),
+    *(f"admission {each}" for each in dict.fromkeys(OUTCOMES)),
     *(f"guard {each.name}" for each in Verdict),
     *(f"group {each}" for each in _GROUPS),
     *(f"action {each}" for each in WEIGHTS),
