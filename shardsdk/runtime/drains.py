@@ -30,12 +30,16 @@ from shardsdk.runtime.identity import ShardIdentity
 from shardsdk.runtime.inflight import InFlight
 from shardsdk.runtime.metrics import ShardMetrics
 from shardsdk.runtime.objects import Request, metadata_of, request_of
-from shardsdk.runtime.queue import WorkQueue
+from shardsdk.runtime.queue import RateLimit, WorkQueue
 
 log: Final = logging.getLogger(__name__)
 
 #: So many acknowledgements are under way at once; they are small and quick.
 CONCURRENT_ACKNOWLEDGEMENTS: Final = 16
+#: An acknowledgement that failed comes back by its own count of failures, whatever
+#: became of the others: nobody works on its object meanwhile, so trouble that is over
+#: must not be paid for a second time, object by object.
+RETRY: Final = RateLimit(base_seconds=0.05, max_seconds=10.0, per_second=None)
 #: When an acknowledgement that met a newer object is tried again without news of it.
 CONFLICT_SECONDS: Final = 1.0
 #: A moment that is so near is now.
@@ -77,7 +81,9 @@ class Drains:
         #: Versions that were acknowledged; the cache may still show them for a moment.
         self._acknowledged: dict[Request, str] = {}
         self._waiting: set[Request] = set()
-        self._queue: WorkQueue[Request] = WorkQueue(clock, name=f"drains/{cache.resource.group_resource}")
+        self._queue: WorkQueue[Request] = WorkQueue(
+            clock, name=f"drains/{cache.resource.group_resource}", rate_limit=RETRY
+        )
         self._controller: Controller[Request] = Controller(
             self._queue.name, self._acknowledge, self._queue, clock=clock, concurrency=CONCURRENT_ACKNOWLEDGEMENTS
         )

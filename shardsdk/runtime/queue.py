@@ -10,9 +10,9 @@ tests/unit/test_queue.py and held against a model in tests/properties/test_queue
 - *Two priorities*: a fresh item overtakes every bulk item (but for one in `BULK_SHARE`).
 - *Delayed*: an item comes back after a while; of several delays the shortest counts.
 - *Rate-limited*: an item that comes back again and again stays away longer each
-  time, and all together come no faster than an overall rate; whether that is for
-  an error or for something that is not there yet is the caller's to say, and
-  `forget` begins anew.
+  time, and all together come no faster than an overall rate, if there is one;
+  whether that is for an error or for something that is not there yet is the
+  caller's to say, and `forget` begins anew.
 - *Nothing is lost*: not by a consumer that is cancelled while it waits, not by
   an item added while it runs.
 - *Shutdown*: nothing is taken in any more; what is queued is drained or dropped.
@@ -62,13 +62,19 @@ class RateLimit:
     """How long an item that failed stays away: the longer of two delays.
 
     Per item `base_seconds` doubled with each failure up to `max_seconds`; over
-    all items `per_second` with `burst` at once (`None`: no overall limit).
-    Source: client-go, DefaultTypedControllerRateLimiter.
+    all items `per_second` with `burst` at once (`None`, the default: no overall limit).
+
+    By the delays per item, trouble that is over is felt about once more for as
+    long as it lasted.  An overall limit is paid in objects instead: when 10,000
+    of them arrive on a shard while the API server is away for five seconds, ten
+    a second would have the last of them wait for a quarter of an hour.
+    Source: controller-runtime, whose controllers with a priority queue have the
+    same default; client-go's own adds ten a second with a burst of a hundred.
     """
 
     base_seconds: float = 0.005
     max_seconds: float = 1000.0
-    per_second: float | None = 10.0
+    per_second: float | None = None
     burst: int = 100
 
     def __post_init__(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from shardsdk.errors import ServerError
 from shardsdk.protocol.objects import PartialObject
 from shardsdk.runtime.context import Context
 from shardsdk.testing.leaseserver import Fault
@@ -260,3 +261,28 @@ async def test_many_drains_are_acknowledged_while_one_reconcile_is_stuck(clock: 
             rig.drain(f"s{number}")
         await clock.sleep(5)
         assert all(rig.labels(f"s{number}") == {} for number in range(200))
+
+
+@in_virtual_time
+async def test_trouble_that_is_over_is_not_paid_for_object_by_object(clock: VirtualClock) -> None:
+    """A thousand drains meet five seconds of errors that are answered at once, so that each of them fails."""
+    rig = Rig(clock)
+    for number in range(1000):
+        rig.secret(f"s{number}")
+    trouble_ends = 10.0
+
+    def refuse(verb: str, resource: object, old: object, new: dict[str, object]) -> dict[str, object]:
+        if clock.monotonic() < trouble_ends:
+            raise ServerError("the API server restarts", status=500, reason="InternalError")
+        return new
+
+    async with rig.shard(owns=False):
+        await clock.sleep(trouble_ends - 5 - clock.monotonic())
+        for number in range(1000):
+            rig.drain(f"s{number}")
+        rig.server.admit = refuse
+        await clock.sleep(4.9)
+        assert not rig.counter("acknowledgements_total")
+        assert len(rig.api.writes) > 1000
+        await clock.sleep(10)
+    assert [number for number in range(1000) if rig.labels(f"s{number}")] == []

@@ -231,6 +231,14 @@ async def test_the_overall_rate_limit_spreads_many_items(clock: VirtualClock) ->
 
 
 @in_virtual_time
+async def test_unless_asked_for_there_is_no_overall_limit(clock: VirtualClock) -> None:
+    """Else a thousand objects that failed in five bad seconds would come back over a hundred good ones."""
+    queue = make_queue(clock)
+    delays = [[queue.add_rate_limited(str(number)) for number in range(1000)] for _ in range(3)]
+    assert delays[-1] == pytest.approx([0.02] * 1000)
+
+
+@in_virtual_time
 async def test_a_thousand_failures_do_not_overflow(clock: VirtualClock) -> None:
     queue = make_queue(clock)
     for _ in range(2_000):
