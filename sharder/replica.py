@@ -132,8 +132,8 @@ class Replica:
         log.info("leading", extra={"lease": self._settings.lease_name})
         self._metrics.leading(self._settings.lease_name, True)
         # What only the lead allows is conditional on what was seen, or repeated by the next leader: no harm if late.
-        # What is moved under the lease of a shard also has that fence, and is confirmed.
-        controllers = self._build(Unconfirmed(leader))
+        # What is moved under the lease of a shard also has that fence, and is confirmed; so is what moves as a group.
+        controllers = self._build(Unconfirmed(leader), leader)
         try:
             async with asyncio.TaskGroup() as tasks:
                 for run in controllers:
@@ -144,7 +144,7 @@ class Replica:
             for entry in self.registry.entries():
                 self.registry.set_ready(entry.name, None)
 
-    def _build(self, leader: Fence) -> tuple[Callable[[], Coroutine[None, None, None]], ...]:
+    def _build(self, leader: Fence, confirmed: Fence) -> tuple[Callable[[], Coroutine[None, None, None]], ...]:
         settings, clock, rng = self._settings, self._clock, self._rng
         namespaces = Namespaces(
             self._api, clock=clock, rng=rng,
@@ -159,8 +159,8 @@ class Replica:
 
         def surroundings() -> Surroundings:
             return Surroundings(
-                api=self._api, leader=leader, holds=leases, scope=namespaces, counters=_Counters(self._metrics),
-                clock=clock, rng=rng, concurrent_moves=settings.concurrent_moves,
+                api=self._api, leader=leader, confirmed=confirmed, holds=leases, scope=namespaces,
+                counters=_Counters(self._metrics), clock=clock, rng=rng, concurrent_moves=settings.concurrent_moves,
                 sync_period_seconds=settings.sync_period_seconds or float("inf"),
                 settle_after_seconds=settings.settle_after_seconds,
             )  # fmt: skip

@@ -1,8 +1,8 @@
 """Reading the children of owners that are about to change hands.
 
 Does: one consistent read per controlled resource for a whole batch of owners,
-narrowed by label and namespace as far as what is known allows.  Refuses: to
-narrow by what is not known; then every child is read.
+narrowed by namespace, and by where they are to go.  Refuses: to narrow by where
+they are believed to be.
 """
 
 from __future__ import annotations
@@ -38,18 +38,16 @@ async def read_children(
                     yield child, obj.metadata
 
 
-def select_children(labels: RingLabels, sources: Iterable[str | None], available: frozenset[str]) -> Selector:
-    """Children on one of `sources`, or on no available shard, or without one.
+def select_children(labels: RingLabels, targets: Iterable[str | None]) -> Selector:
+    """Children that are not where their owners go: on whatever shard, or without one.
 
-    An owner whose past is not known (`None`) may have been moved halfway by
-    another leader: then every child is read.  What another owner's children cost
-    is decoding them.
+    Nothing else is known of where they are: they may have been adopted, restored, or
+    labelled by a webhook's answer that their owner's move overtook.  What another
+    owner's children cost is decoding them.
     """
-    listed = set(sources)
-    if None in listed:
-        return Selector()
-    others = available - listed
-    return Selector(labels=not_in(labels.shard, others)) if others else Selector()
+    different = set(targets)
+    target = different.pop() if len(different) == 1 else None
+    return Selector(labels=not_in(labels.shard, {target})) if target is not None else Selector()
 
 
 def _narrow(names: set[str], resource: Resource) -> list[str | None]:

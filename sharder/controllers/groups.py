@@ -7,22 +7,24 @@ that nobody has (acknowledged, or never placed): read the children, patch them,
 the owner last.  So whoever reconciles the owner sees its children, and a shard
 that comes back in between finds its objects draining, never half moved.
 
-Refuses: to move an owner whose children it could not move, and to trust what
-was read before the owner was let go.  One read of the children serves every
-group that was waiting when it began.
+Refuses: to move an owner whose children it could not move, to trust what was
+read before the owner was let go, and to believe that children are where their
+owner was.  One read of the children serves every group that was waiting when
+it began; apart from that no group waits for another.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from sharder.controllers.children import read_children, select_children
+from sharder.controllers.coalescing import Coalesced
 from sharder.controllers.past import Past
 from sharder.controllers.seen import ItemKey, Placed, SeenMeta, SeenObject, seen
+from sharder.controllers.slots import Crowded
 from sharder.core import patches
 from sharder.core.decisions import Decision, Target, desire_main
 from sharder.core.keys import resource_key
@@ -34,10 +36,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: Owners that one read of the children serves at most.
+#: Owners that one read of the children, or one renewal of a hold, serves at most.
 MAX_BATCH: Final = 1000
-#: Batches under way at once: one reads while another patches.
-MAX_BATCHES: Final = 2
+#: Groups under way at once; their writes share the placer's slots.
+MAX_MOVING: Final = 1000
 #: Conflicts on one child, or on one owner, that are answered by reading it again.
 MAX_CONFLICTS: Final = 5
 #: How long a group waits that could not be moved, at first and at most; doubles.
@@ -51,7 +53,7 @@ class Group:
     """An owner on its way; `shard` is the one that is gone (`None`: nobody has the owner).
 
     `let_go`: nobody works on it from here on, as long as its labels stay.
-    `stale`: a write met a newer version than `meta`.
+    `target`: where it goes; `children`: those that are not there (`None`: not read yet).
     """
 
     key: ItemKey
@@ -59,9 +61,9 @@ class Group:
     meta: SeenMeta
     since: float
     shard: str | None
-    children: list[tuple[Placed, SeenMeta]] = field(default_factory=list)
     let_go: bool = False
-    stale: bool = False
+    target: str | None = None
+    children: list[tuple[Placed, SeenMeta]] | None = None
 
 
 @dataclass(slots=True)
@@ -84,15 +86,9 @@ class GroupMover:
         self._held_up: dict[str, HeldUp] = {}
         self._past = Past()
         self._wake = asyncio.Event()
-        self._batches = asyncio.Semaphore(MAX_BATCHES)
-
-    def drained(self, meta: SeenMeta) -> None:
-        """Our own write has asked an owner to go that was not draining: nothing of it has moved yet."""
-        shard = meta.label(self._placer.labels.shard)
-        # Its shard may have been faster than the answer, and the group on its way.
-        begun = meta.uid in self._moving or self._past.target(meta.uid) is not None
-        if shard is not None and not begun:
-            self._past.drained(meta.uid, shard)
+        self._places = asyncio.Semaphore(MAX_MOVING)
+        self._renewals = Coalesced(self._renew, most=MAX_BATCH)
+        self._reads = Coalesced(self._read_children, most=MAX_BATCH)
 
     def stays(self, meta: SeenMeta) -> None:
         """An owner has a shard and does not drain; whatever was begun with it has ended."""
@@ -139,58 +135,67 @@ class GroupMover:
         async with asyncio.TaskGroup() as tasks:
             while True:
                 await self._wake.wait()
-                await self._batches.acquire()
-                batch = self._take_batch()
-                if batch:
-                    tasks.create_task(self._run_batch(batch))
+                await self._places.acquire()
+                if self._waiting:
+                    uid = next(iter(self._waiting))
+                    self._moving.add(uid)
+                    tasks.create_task(self._carry(uid, self._waiting.pop(uid)))
                 else:
-                    self._batches.release()
+                    self._wake.clear()
+                    self._places.release()
 
-    def _take_batch(self) -> list[Group]:
-        batch: list[Group] = []
-        for group in self._waiting.values():
-            if not batch or group.placed == batch[0].placed:
-                batch.append(group)
-            if len(batch) == MAX_BATCH:
-                break
-        for group in batch:
-            del self._waiting[group.meta.uid]
-            self._moving.add(group.meta.uid)
-        if not self._waiting:
-            self._wake.clear()
-        return batch
-
-    async def _run_batch(self, batch: list[Group]) -> None:
-        left = {group.meta.uid: group for group in batch}
+    async def _carry(self, uid: str, group: Group) -> None:
         try:
-            trying = batch
-            for _ in range(MAX_CONFLICTS):
-                for group in await self._try_batch(trying):
-                    del left[group.meta.uid]
-                    self._held_up.pop(group.meta.uid, None)
-                stale = [group for group in left.values() if group.stale]
-                same = await asyncio.gather(*map(self._look_again, stale))
-                trying = [group for group, unchanged in zip(stale, same, strict=True) if unchanged]
-                if not trying:
-                    break
-        except FenceClosed:
-            log.info("groups not moved: the leadership or the hold has run out", extra={"ring": self._placer.name})
-        except ShardingError as error:
-            log.warning("groups not moved, will retry", extra={"ring": self._placer.name, "error": str(error)})
-        except Exception:
-            log.exception("groups not moved, will retry", extra={"ring": self._placer.name})
+            moved = await self._try(group)
         finally:
-            self._moving.difference_update(group.meta.uid for group in batch)
-            self._batches.release()
-        for group in left.values():
+            self._moving.discard(uid)
+            self._places.release()
+        if moved:
+            self._held_up.pop(uid, None)
+        else:
             self._hold_up(group)
 
-    async def _try_batch(self, batch: list[Group]) -> list[Group]:
-        """Go through every step once; the groups that have moved."""
-        ready = await self._let_go(batch)
-        await self._read_children(ready)
-        moved = await asyncio.gather(*(self._try(self._move, group) for group in ready))
-        return [group for group, done in zip(ready, moved, strict=True) if done]
+    async def _try(self, group: Group) -> bool:
+        """Whether it has moved, in the end; it starts over when an object has changed meanwhile."""
+        try:
+            for _ in range(MAX_CONFLICTS):
+                try:
+                    return await self._take_steps(group)
+                except ShardingError as error:
+                    if error.retry is not Retry.REFRESH or not await self._look_again(group):
+                        raise
+        except (FenceClosed, Crowded):
+            pass
+        except ShardingError as error:
+            log.warning("group not moved, will retry", extra=self._extra(group, error))
+        except Exception as error:
+            log.exception("group not moved, will retry", extra=self._extra(group, error))
+        return False
+
+    async def _take_steps(self, group: Group) -> bool:
+        if self._past.is_doubtful(group.meta.uid) and not await self._clear_doubt(group):
+            return False
+        # One that starts over after a conflict has been let go: its labels are what they were then.
+        if group.shard is not None and not group.let_go:
+            if not await self._drain(group):
+                return False
+            await self._renewals.join(group)
+            if not group.let_go:
+                return False
+        group.target = self._target(group)
+        if group.target is None:
+            return False
+        await self._reads.join(group)
+        return group.children is not None and await self._move(group)
+
+    async def _clear_doubt(self, group: Group) -> bool:
+        """Read an owner whose last write had no answer, once that can no longer be executed."""
+        await self._placer.around.api.writes_settled()
+        same = await self._look_again(group)
+        # What a watch shows that lags is older than this, and begins no group.
+        self._past.wrote(group.meta, self._placer.around.clock.monotonic())
+        self._past.clear_doubt(group.meta.uid)
+        return same
 
     async def _look_again(self, group: Group) -> bool:
         """Whether a group that met a conflict may start over at once, with its owner as it is now.
@@ -203,23 +208,8 @@ class GroupMover:
         found = await self._placer.around.api.find(resource, before.name, before.namespace or None)
         if found is None or found.metadata.uid != before.uid:
             return False
-        group.meta, group.children, group.stale = seen(found).metadata, [], False
+        group.meta, group.children = seen(found).metadata, None
         return all(group.meta.label(key) == before.label(key) for key in (shard, drain))
-
-    async def _try(self, step: Callable[[Group], Awaitable[bool]], group: Group) -> bool:
-        try:
-            async with self._placer.slots:
-                return await step(group)
-        except FenceClosed:
-            return False
-        except ShardingError as error:
-            group.stale = error.retry is Retry.REFRESH
-            if not group.stale:
-                log.warning("group not moved, will retry", extra=self._extra(group, error))
-            return False
-        except Exception as error:
-            log.exception("group not moved, will retry", extra=self._extra(group, error))
-            return False
 
     def _extra(self, group: Group, error: Exception) -> dict[str, str]:
         meta, resource = group.meta, str(group.placed.subject.resource.group_resource)
@@ -227,32 +217,6 @@ class GroupMover:
         return {"ring": self._placer.name, **where, "error": str(error)}
 
     # -- letting go ------------------------------------------------------
-
-    async def _let_go(self, batch: list[Group]) -> list[Group]:
-        """The groups that nobody works on from here on, whatever comes back."""
-        await self._clear_doubts(batch)
-        batch = [group for group in batch if not group.stale]
-        # One that starts over after a conflict has been let go: its labels are what they were then.
-        stranded = [group for group in batch if group.shard is not None and not group.let_go]
-        drained = await asyncio.gather(*(self._try(self._drain, group) for group in stranded))
-        gone = {group.shard for group, done in zip(stranded, drained, strict=True) if done and group.shard is not None}
-        # The renewal begins after the last drain was answered: had the shard come
-        # back before one of them, the lease would no longer be ours to renew.
-        renewed = {shard for shard in gone if await self._renew(shard)}
-        for group, done in zip(stranded, drained, strict=True):
-            group.let_go = done and group.shard in renewed
-        return [group for group in batch if group.shard is None or group.let_go]
-
-    async def _clear_doubts(self, batch: list[Group]) -> None:
-        """Have owners looked at again whose last write had no answer, once it can no longer be executed."""
-        doubtful = [group for group in batch if self._past.take_doubt(group.meta.uid)]
-        for group in doubtful:
-            group.stale = True
-        if doubtful:
-            await self._placer.around.api.writes_settled()
-
-    async def _renew(self, shard: str) -> bool:
-        return await self._placer.around.holds.renew(self._placer.name, shard)
 
     def _fences(self, shard: str | None) -> tuple[Fence, ...] | None:
         """What a write that takes something away from `shard` goes under; `None`: it may not."""
@@ -265,31 +229,38 @@ class GroupMover:
         fences = self._fences(group.shard)
         if fences is None or not fences:
             return False
-        began = group.meta.label(self._placer.labels.drain) is None
         # Also one that drains already: the answer proves that it still does, in this version.
         patch = patches.drain(self._placer.labels, group.meta.resource_version)
+        began = group.meta.label(self._placer.labels.drain) is None
         answer = await self._placer.write(group.placed, group.meta, patch, fences)
         group.meta = answer.metadata
-        if began and group.shard is not None:
+        if began:
             self._past.ended(group.meta.uid)
-            self._past.drained(group.meta.uid, group.shard)
         return True
+
+    async def _renew(self, batch: list[Group]) -> None:
+        # It begins after the drain of each of them was answered: had a shard come back
+        # before one of those, its lease would no longer be ours to renew.
+        for shard in {group.shard for group in batch if group.shard is not None}:
+            renewed = await self._placer.around.holds.renew(self._placer.name, shard)
+            for group in batch:
+                group.let_go = renewed if group.shard == shard else group.let_go
 
     # -- children --------------------------------------------------------
 
     async def _read_children(self, batch: list[Group]) -> None:
-        if not batch:
-            return
-        placer = self._placer
-        owners = {group.meta.uid: group for group in batch}
-        sources = [self._past.source(uid) for uid in owners]
-        selector = select_children(placer.labels, sources, placer.membership.available)
-        main = batch[0].placed.subject.main
-        namespaces = (group.meta.namespace for group in batch)
-        async for child, meta in read_children(placer.around.api, placer.placed, main, selector, namespaces):
-            reference = meta.controller
-            if reference is not None and (group := owners.get(reference.uid)) is not None:
-                group.children.append((child, meta))
+        api, labels, placed = self._placer.around.api, self._placer.labels, self._placer.placed
+        for owners in {group.placed for group in batch}:
+            groups = {group.meta.uid: group for group in batch if group.placed == owners}
+            selector = select_children(labels, (group.target for group in groups.values()))
+            namespaces = (group.meta.namespace for group in groups.values())
+            found: dict[str, list[tuple[Placed, SeenMeta]]] = {uid: [] for uid in groups}
+            async for child, meta in read_children(api, placed, owners.subject.main, selector, namespaces):
+                reference = meta.controller
+                if reference is not None and reference.uid in found:
+                    found[reference.uid].append((child, meta))
+            for uid, group in groups.items():
+                group.children = found[uid]
 
     # -- moving ----------------------------------------------------------
 
@@ -308,17 +279,17 @@ class GroupMover:
         fences = self._fences(group.shard)
         if target is None or fences is None or (group.shard is not None and not fences):
             return False
-        begun = self._past.target(group.meta.uid)
-        self._past.began(group.meta.uid, target)
-        if begun is not None and begun != target:
+        if target != group.target:
             return False  # some children may be where the read did not look
-        for child, meta in group.children:
+        self._past.began(group.meta.uid, target)
+        for child, meta in group.children or ():
             if not await self._move_child(group, child, meta, target):
                 return False
-        labels = self._placer.labels
-        patch = patches.assign(labels, target, group.meta.resource_version, clear_drain=True)
+        if target not in self._placer.membership.available:
+            return False
+        patch = patches.assign(self._placer.labels, target, group.meta.resource_version, clear_drain=True)
         try:
-            answer = await self._placer.write(group.placed, group.meta, patch, fences)
+            answer = await self._placer.write(group.placed, group.meta, patch, self._under(fences))
         except NotFound:
             self._past.ended(group.meta.uid)
             return True
@@ -335,6 +306,13 @@ class GroupMover:
             self._placer.around.holds.moved(self._placer.name, group.shard)
         return True
 
+    def _under(self, fences: tuple[Fence, ...]) -> tuple[Fence, ...]:
+        """What a group's write goes under: a hold, or the lead itself, confirmed.
+
+        Late it would split the family: the next leader may have moved the rest of it, and not this object.
+        """
+        return fences or (self._placer.around.confirmed,)
+
     async def _move_child(self, group: Group, child: Placed, meta: SeenMeta, target: str) -> bool:
         labels = self._placer.labels
         current: SeenMeta | None = meta
@@ -350,7 +328,7 @@ class GroupMover:
                 return False
             patch = patches.assign(labels, target, current.resource_version)
             try:
-                await self._placer.write(child, current, patch, fences)
+                await self._placer.write(child, current, patch, self._under(fences))
             except NotFound:
                 return True
             except ShardingError as error:

@@ -1,11 +1,10 @@
 """What a leader knows of owners that change hands: from what it did itself, never from what it sees.
 
-Does: remember where the children of an owner are that this leader drained, where
-a group has begun to go, what version its own writes made.  Each memory has a
-maximum; what is forgotten counts as never known.
+Does: remember where a group has begun to go, what version its own writes made,
+and which of them had no answer.  Each memory has a maximum; what is forgotten
+counts as never known.
 
-Refuses: to conclude from an owner's labels where its children are: another
-leader may have moved some of them before.
+Refuses: to say where the children of an owner are; only a read does.
 """
 
 from __future__ import annotations
@@ -28,26 +27,13 @@ class Past:
     """By uid of the owner."""
 
     def __init__(self) -> None:
-        self._sources: dict[str, str] = {}
         self._targets: dict[str, str] = {}
         self._written: dict[str, tuple[str, float]] = {}
         self._doubtful: dict[str, None] = {}
 
-    def drained(self, uid: str, shard: str) -> None:
-        """This leader's own write asked an owner to go that was not draining: its children are on `shard`."""
-        _remember(self._sources, uid, shard)
-
-    def source(self, uid: str) -> str | None:
-        """The shard that all children are on; `None`: they may be anywhere."""
-        return self._sources.get(uid)
-
     def began(self, uid: str, target: str) -> None:
-        """Children begin to go to `target`; when they went elsewhere before, they may be anywhere."""
-        if self._targets.get(uid, target) != target:
-            self._sources.pop(uid, None)
-        forgotten = _remember(self._targets, uid, target)
-        if forgotten is not None:
-            self._sources.pop(forgotten, None)
+        """Children begin to go to `target`."""
+        _remember(self._targets, uid, target)
 
     def target(self, uid: str) -> str | None:
         """Where the group has begun to go; `None`: it has not begun."""
@@ -55,8 +41,7 @@ class Past:
 
     def ended(self, uid: str) -> None:
         """The owner is where it belongs, or gone."""
-        for memory in (self._sources, self._targets):
-            memory.pop(uid, None)
+        self._targets.pop(uid, None)
 
     def wrote(self, meta: SeenMeta, now: float) -> None:
         """Our own write gave this version to an owner; `now` is monotonic."""
@@ -79,16 +64,18 @@ class Past:
         """Our write had no answer: nobody knows whose the owner is."""
         _remember(self._doubtful, uid, None)
 
-    def take_doubt(self, uid: str) -> bool:
-        """Whether there is such a doubt; it is cleared by who asks."""
-        return uid in self._doubtful and self._doubtful.pop(uid) is None
+    def is_doubtful(self, uid: str) -> bool:
+        """Whether there is such a doubt."""
+        return uid in self._doubtful
+
+    def clear_doubt(self, uid: str) -> None:
+        """The owner was read after that write could no longer be executed."""
+        self._doubtful.pop(uid, None)
 
 
-def _remember(memory: dict[str, T], uid: str, value: T) -> str | None:
-    """Note it as the latest; returns the uid that had to be forgotten for it."""
+def _remember(memory: dict[str, T], uid: str, value: T) -> None:
+    """Note it as the latest, instead of the oldest if there are too many."""
     memory.pop(uid, None)
-    oldest = next(iter(memory)) if len(memory) >= MAX_REMEMBERED else None
-    if oldest is not None:
-        del memory[oldest]
+    if len(memory) >= MAX_REMEMBERED:
+        del memory[next(iter(memory))]
     memory[uid] = value
-    return oldest

@@ -27,13 +27,14 @@ from sharder.controllers.selections import (
     select_stranded,
     select_unassigned,
 )
+from sharder.controllers.slots import Slots
 from sharder.controllers.surroundings import Surroundings
 from sharder.controllers.worker import Worker
 from sharder.core.decisions import Decision
 from sharder.core.keys import controlled_key, resource_key
 from sharder.core.membership import Membership
 from sharder.core.ringspec import ResolvedRing, Role
-from shardsdk.errors import ShardingError
+from shardsdk.errors import Conflict, ShardingError
 from shardsdk.kube.api import Fence
 from shardsdk.kube.reflector import Delta, EventKind
 from shardsdk.kube.selectors import Selector, equals
@@ -43,6 +44,8 @@ from shardsdk.runtime.queue import Priority, RateLimit, WorkQueue
 SWEEP_SECONDS: Final = (1.0, 8.0)
 #: How long an object waits after a failure, at first and at most.
 RETRY_SECONDS: Final = (0.05, 10.0)
+#: How long one label patch may take.  A group waits for those of its children, so they get less.
+WRITE_SECONDS: Final = {Role.CONTROLLED: 5.0, Role.MAIN: 30.0}
 #: Objects offered before other tasks get a turn.
 TURN_OBJECTS: Final = 500
 #: Misplaced objects held at most while they wait for a worker; the resync pauses at that.
@@ -59,7 +62,7 @@ class Placer:
         self.around = around
         self.membership = Membership()
         self.placed = tuple(Placed(subject) for subject in ring.subjects()) + retired
-        self.slots = asyncio.Semaphore(around.concurrent_moves)
+        self.slots = Slots(around.concurrent_moves, around.clock)
         #: Since when objects drain, those that have been draining longest first.
         self.drains_since: dict[ItemKey, float] = {}
         self._first_seen: dict[ItemKey, float] = {}
@@ -339,12 +342,20 @@ class Placer:
     async def write(
         self, placed: Placed, meta: SeenMeta, patch: dict[str, Any], fences: tuple[Fence, ...]
     ) -> SeenObject:
-        """One conditional label patch, under the leadership and `fences`."""
+        """One conditional label patch, under the leadership and `fences`, in one of the slots.
+
+        Raises: Conflict also when the membership that it was decided by has changed meanwhile.
+        """
+        membership = self.membership
         try:
-            return await self.around.api.patch(
-                placed.subject.resource, meta.name, meta.namespace or None, patch,
-                model=SeenObject, metadata_only=True, fences=(self.around.leader, *fences),
-            )  # fmt: skip
+            async with self.slots.of(placed):
+                if self.membership != membership:
+                    raise Conflict("the ring's membership has changed")
+                return await self.around.api.patch(
+                    placed.subject.resource, meta.name, meta.namespace or None, patch,
+                    model=SeenObject, metadata_only=True, fences=(self.around.leader, *fences),
+                    timeout_seconds=WRITE_SECONDS[placed.subject.role],
+                )  # fmt: skip
         except ShardingError as error:
             self.refusals.note(placed, meta, patch, error)
             raise

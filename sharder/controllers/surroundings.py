@@ -55,10 +55,14 @@ class Scope(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What a placer works with; `slots` bounds the writes under way (concurrentMoves)."""
+    """What a placer works with.
+
+    `leader` is the lead as most writes need it; `confirmed` for those that late would do harm.
+    """
 
     api: Api
     leader: Fence
+    confirmed: Fence
     holds: Holds
     scope: Scope
     counters: Counters

@@ -14,6 +14,7 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from sharder.controllers.seen import ItemKey, Placed, SeenMeta
+from sharder.controllers.slots import Crowded
 from sharder.controllers.working import work_off
 from sharder.core import patches
 from sharder.core.decisions import (
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+#: When an object is looked at again whose resource does not answer.
+CROWDED_SECONDS: Final = 1.0
 #: Conflicts on one object that are answered by reading it again at once; then it waits its turn.
 MAX_CONFLICTS: Final = 5
 
@@ -56,7 +59,9 @@ class Worker:
     def _failed(self, key: ItemKey, error: Exception) -> None:
         queue = self._placer.queue
         where = self._extra(key)
-        if not isinstance(error, ShardingError):
+        if isinstance(error, Crowded):
+            queue.add_after(key, CROWDED_SECONDS, Priority.BULK)
+        elif not isinstance(error, ShardingError):
             log.error("object not placed, will retry", extra=where, exc_info=error)
             queue.add_rate_limited(key, Priority.BULK)
         elif error.retry is not Retry.NEVER:
@@ -73,14 +78,16 @@ class Worker:
     async def _place(self, key: ItemKey) -> None:
         placer = self._placer
         placed = placer.placed[key.resource]
+        if placer.slots.crowded(placed):
+            placer.queue.add_after(key, CROWDED_SECONDS, Priority.BULK)
+            return
         obj = placer.take_latest(key)
         if obj is None and placer.queue.requeues(key):
             obj = await placer.read_again(placed, key)
         conflicts = 0
         while obj is not None:
             try:
-                async with placer.slots:
-                    await self._carry_out(key, placed, obj.metadata)
+                await self._carry_out(key, placed, obj.metadata)
                 return
             except NotFound:
                 break
@@ -105,8 +112,6 @@ class Worker:
                 if placed.grouped:
                     self._placer.groups.stays(meta)
                 await self._placer.write(placed, meta, patches.drain(self._placer.labels, meta.resource_version), ())
-                if placed.grouped:
-                    self._placer.groups.drained(meta)
                 self._note(key, placed, Decision.DRAIN)
             case Decision.ASSIGN | Decision.MOVE if placed.grouped:
                 self._placer.groups.submit(key, placed, meta)
@@ -116,19 +121,20 @@ class Worker:
     async def _relabel(self, key: ItemKey, placed: Placed, meta: SeenMeta, outcome: Outcome) -> None:
         placer, labels = self._placer, self._placer.labels
         shard = meta.label(labels.shard)
-        fences: tuple[Fence, ...] = ()
+        hold: Fence | None = None
         if shard is not None and shard not in placer.membership.available:
             hold = placer.around.holds.hold(placer.name, shard)
             if hold is None:
                 return  # offered again once the lease is ours
-            fences = (hold,)
+        # A child that follows its owner from one living shard to another must not do so late.
+        fences = (hold,) if hold is not None else (placer.around.confirmed,) if shard is not None else ()
         if outcome.target is None:
             patch = patches.release(labels, meta.resource_version)
         else:
             drains = self._drains(meta)
             patch = patches.assign(labels, outcome.target, meta.resource_version, clear_drain=drains)
         await placer.write(placed, meta, patch, fences)
-        if fences and shard is not None:
+        if hold is not None and shard is not None:
             placer.around.holds.moved(placer.name, shard)
         self._note(key, placed, outcome.decision)
 

@@ -90,7 +90,7 @@ async def _renew(controller: LeaseController, ring: str, shard: str) -> bool:
 
 
 async def _owner_first(mover: GroupMover, group: Group, right: Callable[..., Any] = GroupMover._move) -> bool:
-    children, group.children = group.children, []
+    children, group.children = group.children or [], []
     target = mover._target(group)
     moved: bool = await right(mover, group)
     for child, meta in children:
