@@ -19,6 +19,7 @@ from typing import Any, Final
 import msgspec
 
 from sharder.core import patches
+from sharder.core.acknowledgement import is_acknowledgement
 from sharder.core.decisions import Decision, Desired, Facts, Reason, decide, desire_controlled, desire_main
 from sharder.core.keys import controlled_key, resource_key
 from sharder.core.membership import Membership
@@ -140,8 +141,14 @@ def parse_review(body: bytes) -> Review | Unreadable:
     return review
 
 
-def plan(request: Request, ring: ResolvedRing, membership: Membership, *, stale: bool = False) -> Answer | NeedOwner:
-    """Answer `request`, or name the owner that has to be read first (then `conclude`)."""
+def plan(
+    request: Request, ring: ResolvedRing, membership: Membership, *, stale: bool = False, body: bytes = b""
+) -> Answer | NeedOwner:
+    """Answer `request`, or name the owner that has to be read first (then `conclude`).
+
+    `body` is the review as it came, whole objects and all: an acknowledgement is
+    told by what it does not change. Without it nothing counts as one.
+    """
     subject = ring.find(GroupResource(request.resource.group, request.resource.resource))
     if subject is None or request.sub_resource or request.operation not in ("CREATE", "UPDATE"):
         return _unchanged(request, AnswerOutcome.NOT_OURS)
@@ -150,10 +157,10 @@ def plan(request: Request, ring: ResolvedRing, membership: Membership, *, stale:
         return _unchanged(request, AnswerOutcome.MALFORMED)
     if meta.label(ring.spec.labels.shard) is not None:
         return _unchanged(request, AnswerOutcome.ALREADY_LABELLED)
-    removed = _removed_shard(request, ring.spec.labels)
+    removed = _removed_labels(request, ring.spec.labels, body)
     if removed is not None:
-        patch = patches.admit(ring.spec.labels, meta.labels, removed, clear_drain=False)
-        return Answer(patch, AnswerOutcome.RESTORED, removed, bool(request.dry_run))
+        patch, shard = patches.restore(meta.labels, removed), removed[ring.spec.labels.shard]
+        return Answer(patch, AnswerOutcome.RESTORED, shard, bool(request.dry_run))
     if stale:
         return _unchanged(request, AnswerOutcome.STALE)
     if subject.role is Role.CONTROLLED:
@@ -217,18 +224,22 @@ _UNPLACED: Final[Mapping[Reason, AnswerOutcome]] = {
 }
 
 
-def _removed_shard(request: Request, labels: RingLabels) -> str | None:
-    """The shard label that this request takes off without the drain that allows it; None: it takes none.
+def _removed_labels(request: Request, labels: RingLabels, body: bytes) -> dict[str, str] | None:
+    """Those of the ring's two labels that this request takes off and must not; None: none that count.
 
-    An acknowledgement removes both labels in one write. Who removes the shard
-    label alone, drained or not, is put right.
+    An acknowledgement removes both in one write that changes nothing else. Who
+    removes the shard label otherwise, drained or not, is put right; and if the
+    drain label went with it, the object drains on.
     """
     old = request.old_object.metadata if request.old_object else None
     new = request.object.metadata if request.object else None
     if old is None or new is None or request.operation != "UPDATE":
         return None
-    acknowledged = old.label(labels.drain) is not None and new.label(labels.drain) is None
-    return None if acknowledged else old.label(labels.shard)
+    worn = {label: old.label(label) for label in (labels.shard, labels.drain)}
+    removed = {label: value for label, value in worn.items() if value is not None and new.label(label) is None}
+    if labels.shard not in removed:
+        return None
+    return None if labels.drain in removed and is_acknowledgement(body, labels) else removed
 
 
 def _namespace(request: Request, meta: ObjectMeta) -> str:

@@ -35,16 +35,21 @@ def release(labels: RingLabels, resource_version: str) -> Patch:
     return _merge({labels.shard: None, labels.drain: None}, resource_version)
 
 
+def restore(present: Mapping[str, object] | None, wanted: Mapping[str, str]) -> list[Patch]:
+    """JSON patch for an admission answer: the object wears the labels `wanted` besides those that are `present`."""
+    if not present:
+        return [{"op": "add", "path": "/metadata/labels", "value": dict(wanted)}]
+    return [{"op": "add", "path": _pointer(label), "value": value} for label, value in wanted.items()]
+
+
 def admit(labels: RingLabels, present: Mapping[str, object] | None, target: str, *, clear_drain: bool) -> list[Patch]:
     """JSON patch for an admission answer: the object is the shard `target`'s.
 
     `present` are the labels of the object under review, None when it has no map
     of them. `clear_drain` removes a drain label that is there.
     """
-    if not present:
-        return [{"op": "add", "path": "/metadata/labels", "value": {labels.shard: target}}]
-    operations: list[Patch] = [{"op": "add", "path": _pointer(labels.shard), "value": target}]
-    if clear_drain and labels.drain in present:
+    operations = restore(present, {labels.shard: target})
+    if present and clear_drain and labels.drain in present:
         operations.append({"op": "remove", "path": _pointer(labels.drain)})
     return operations
 

@@ -158,11 +158,11 @@ class _Endpoint:
         if isinstance(review, Unreadable):
             self._complain(Trouble.MALFORMED, ring, review.message)
             return _answer_unreadable(review), Trouble.MALFORMED
-        answer, outcome = await self._decide(ring, review)
+        answer, outcome = await self._decide(ring, review, body)
         response = admission.render_response(review.request.uid, review.api_version, answer)
         return _Reply(200, _JSON, response), outcome
 
-    async def _decide(self, ring: str, review: Review) -> tuple[Answer, AnswerOutcome | Trouble]:
+    async def _decide(self, ring: str, review: Review, body: bytes) -> tuple[Answer, AnswerOutcome | Trouble]:
         """The answer to a review, and how it is counted; an error of ours never becomes the caller's."""
         unchanged = admission.unanswered(review.request, AnswerOutcome.LEFT_TO_PLACEMENT)
         view = self._views(ring)
@@ -172,7 +172,7 @@ class _Endpoint:
             )
             return unchanged, Trouble.UNKNOWN_RING
         try:
-            answer = await self._place(view, review)
+            answer = await self._place(view, review, body)
         except OwnerUnread as error:
             self._complain(Trouble.OWNER_UNREAD, ring, str(error), review)
             return unchanged, Trouble.OWNER_UNREAD
@@ -184,8 +184,8 @@ class _Endpoint:
             self._on_assigned(ring, GroupResource(resource.group, resource.resource))
         return answer, answer.outcome
 
-    async def _place(self, view: RingView, review: Review) -> Answer:
-        plan = admission.plan(review.request, view.resolved, view.membership, stale=view.stale)
+    async def _place(self, view: RingView, review: Review, body: bytes) -> Answer:
+        plan = admission.plan(review.request, view.resolved, view.membership, stale=view.stale, body=body)
         if isinstance(plan, NeedOwner):
             owner = await self._owners.read(plan)
             return admission.conclude(plan, owner, view.resolved, view.membership)

@@ -8,7 +8,7 @@ certificates that it made itself.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,7 +31,7 @@ from shardsdk.kube.access import load_access
 from shardsdk.kube.client import Client
 from shardsdk.kube.clock import Clock, SystemClock
 from shardsdk.protocol.labels import RingLabels, parse_ring_name
-from shardsdk.protocol.objects import GroupResource, Resource
+from shardsdk.protocol.objects import Resource
 
 #: What has to be installed first: `crds` and `rbac` of the repository.
 MANIFESTS = [Path(__file__).parents[2] / folder for folder in ("crds", "rbac")]
@@ -101,7 +101,9 @@ async def webhook_in_force(
     lifetimes: Lifetimes | None = None,
     refresh: Callable[[SelfManaged], None] = lambda source: None,
     server_clock: Clock | None = None,
+    alone: Sequence[Resource] = (),
 ) -> AsyncIterator[Admission]:
+    """`alone`: further main resources, which control nothing."""
     ring = await admin.create(
         RINGS,
         {
@@ -109,12 +111,15 @@ async def webhook_in_force(
             "kind": "ClusterRing",
             "apiVersion": "sharding.timebertt.dev/v1alpha1",
             "spec": {
-                "resources": [{"resource": "secrets", "controlledResources": [{"resource": "configmaps"}]}],
+                "resources": [
+                    {"resource": "secrets", "controlledResources": [{"resource": "configmaps"}]},
+                    *({"group": each.group, "resource": each.plural} for each in alone),
+                ],
                 "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}},
             },
         },
     )
-    served = {GroupResource("", "secrets"): SECRETS, GroupResource("", "configmaps"): CONFIGMAPS}
+    served = {each.group_resource: each for each in (SECRETS, CONFIGMAPS, *alone)}
     resolved, missing = resolve(parse_ring(ring), served)
     assert not missing
     views = {namespace: RingView(resolved, membership(SHARDS))}

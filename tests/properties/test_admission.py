@@ -107,7 +107,7 @@ def answer_to(body: bytes, membership: Membership, owner: PartialObject | None, 
     review = parse_review(body)
     if isinstance(review, Unreadable):
         return None
-    answer = plan(review.request, RING, membership, stale=stale)
+    answer = plan(review.request, RING, membership, stale=stale, body=body)
     if isinstance(answer, NeedOwner):
         answer = conclude(answer, owner, RING, membership)
     assert isinstance(answer, Answer)
@@ -155,6 +155,41 @@ def test_every_body_is_allowed_and_only_unlabelled_objects_are_labelled(
     assert after.pop(LABELS.shard) in possible
     after.pop(LABELS.drain, None)
     assert after == {key: value for key, value in before.items() if key != LABELS.drain}
+
+
+#: A field of no object is ever null: to the API server that is an absent one.
+fields = st.dictionaries(st.sampled_from(["spec", "status", "data"]), anything.filter(lambda it: it is not None))
+draining = st.builds(
+    lambda rest, shard, more: {
+        "metadata": {"name": "x", "uid": "u", "labels": {**more, LABELS.shard: shard, LABELS.drain: "true"}},
+        **rest,
+    },
+    fields,
+    st.sampled_from(["a", "b", "gone"]),
+    st.dictionaries(st.sampled_from(["app", "team"]), st.sampled_from(["x", "y"])),
+)
+
+
+@given(draining, fields, st.dictionaries(st.sampled_from(["app", "team"]), st.sampled_from(["x", "y"])), st.booleans())
+def test_both_labels_go_from_a_draining_object_only_where_nothing_else_changes(
+    old: dict[str, Any], rest: dict[str, Any], left: dict[str, str], untouched: bool
+) -> None:
+    worn = {key: value for key, value in old["metadata"]["labels"].items() if key not in (LABELS.shard, LABELS.drain)}
+    if untouched:
+        rest, left = {key: value for key, value in old.items() if key != "metadata"}, worn
+    new = {"metadata": {**old["metadata"], "labels": left}, **rest}
+    alike = left == worn and {**rest, "metadata": 0} == {**old, "metadata": 0}
+    request = {"uid": "1", "operation": "UPDATE", "resource": {"group": "apps", "resource": "deployments"}}
+    body = json.dumps({"request": {**request, "namespace": "n", "object": new, "oldObject": old}}).encode()
+    rendered = answer_to(body, MEMBERSHIPS[0], None, False)
+    assert rendered is not None
+    after = applied(json.loads(b64decode(rendered["response"]["patch"])), left)
+    both = {LABELS.shard: old["metadata"]["labels"][LABELS.shard], LABELS.drain: "true"}
+    if alike:
+        assert after == {**left, LABELS.shard: after[LABELS.shard]}
+        assert after[LABELS.shard] in NAMES
+    else:
+        assert after == {**left, **both}
 
 
 @given(st.recursive(scalars, lambda inner: st.lists(inner, max_size=3), max_leaves=5))

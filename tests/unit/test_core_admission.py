@@ -78,7 +78,7 @@ def owner(label: str | None, uid: str = "owner-uid") -> PartialObject:
 
 
 def planned(asked: Request, membership: Membership = SHARDS, *, stale: bool = False) -> Answer:
-    answer = plan(asked, RING, membership, stale=stale)
+    answer = plan(asked, RING, membership, stale=stale, body=msgspec.json.encode({"request": asked}))
     assert isinstance(answer, Answer)
     return answer
 
@@ -147,6 +147,15 @@ def test_a_label_removed_alone_from_a_draining_object_is_put_back_and_it_still_d
 def test_a_label_swapped_for_a_drain_is_put_back() -> None:
     answer = planned(request(DEPLOYMENTS, "UPDATE", {DRAIN: "true"}, {SHARD: "a"}))
     assert (answer.outcome, answer.shard) == (AnswerOutcome.RESTORED, "a")
+
+
+def test_an_object_replaced_while_it_drains_keeps_its_shard_and_drains_on() -> None:
+    replaced = {"metadata": {"name": "x", "namespace": "n", "labels": {"app": "x"}, "annotations": {"a": "b"}}}
+    asked = request(DEPLOYMENTS, "UPDATE", old={SHARD: "a", DRAIN: "yes"}, metadata={"uid": "1"}, object=replaced)
+    answer = planned(asked)
+    assert (answer.outcome, answer.shard) == (AnswerOutcome.RESTORED, "a")
+    assert answer.patch is not None
+    assert [operation["value"] for operation in answer.patch] == ["a", "yes"]
 
 
 def test_an_acknowledgement_is_answered_with_the_new_shard() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sharder.core.patches import admit, assign, drain, release
+from sharder.core.patches import admit, assign, drain, release, restore
 from shardsdk.protocol.labels import parse_ring_name
 
 LABELS = parse_ring_name("example")
@@ -38,3 +38,12 @@ def test_admission_adds_to_the_labels_that_are_there() -> None:
 def test_admission_clears_a_drain_only_where_asked_and_where_there_is_one() -> None:
     assert admit(LABELS, {LABELS.drain: ""}, "a", clear_drain=True)[1:] == [{"op": "remove", "path": DRAIN_POINTER}]
     assert admit(LABELS, {LABELS.drain: ""}, "a", clear_drain=False)[1:] == []
+
+
+def test_what_was_taken_off_is_put_back_beside_what_is_there() -> None:
+    both = {LABELS.shard: "a", LABELS.drain: "true"}
+    assert restore(None, both) == [{"op": "add", "path": "/metadata/labels", "value": both}]
+    assert restore({"app": "x"}, both) == [
+        {"op": "add", "path": SHARD_POINTER, "value": "a"},
+        {"op": "add", "path": DRAIN_POINTER, "value": "true"},
+    ]
