@@ -23,10 +23,10 @@ from sharder.controllers.registry import Change, LeaseKey, Registry, RingEntry, 
 from sharder.controllers.working import work_off
 from sharder.core.shards import LeaseFacts, Standing, State, classify, facts_of
 from sharder.core.takeover import Act, Custody, Limits, Step, decide_custody, hold_seconds
-from shardsdk.errors import ShardingError
+from shardsdk.errors import ConfigurationError, ShardingError
 from shardsdk.kube.api import Api, Fence
 from shardsdk.kube.clock import Clock
-from shardsdk.protocol.labels import SHARDER_HOLDER
+from shardsdk.protocol.labels import LEASE_RING_LABEL, SHARDER_HOLDER
 from shardsdk.runtime.queue import WorkQueue
 
 log = logging.getLogger(__name__)
@@ -266,21 +266,29 @@ class LeaseController:
                 return
             case Act.RENEW if self._record(key).held:
                 if not await self._renew(key):
-                    self._queue.add_after(key, WRITE_AGAIN_SECONDS)
+                    self._again(key)
             case Act.ACQUIRE | Act.RENEW | Act.CREATE:
                 if await self._take(entry, key, seen):
                     log.info("took over lease", extra={"ring": ring, "shard": shard, "reason": step.reason})
                     self._on_takeover(ring, shard, step.reason)
                     self._announce(key, self._record(key))
                 else:
-                    self._queue.add_after(key, WRITE_AGAIN_SECONDS)
+                    self._again(key)
             case Act.GIVE_BACK if seen is not None:
                 await self._give_back(entry, key, seen, step)
             case Act.DELETE if seen is not None:
                 await self._delete(entry, key, seen)
 
+    def _again(self, key: CustodyKey) -> None:
+        """Somebody else wrote first; try again once the watch has told."""
+        if self._record(key).behind:
+            self._registry.doubt_leases(f"the one of shard {key[2]} has changed, and its watch says nothing of that")
+        self._queue.add_after(key, WRITE_AGAIN_SECONDS)
+
     async def _take(self, entry: RingEntry, key: CustodyKey, seen: SeenLease | None) -> bool:
         ring, _, shard = key
+        if not await self._all_known(entry, shard):
+            return False
         if seen is not None:
             record = self._record(key)
             seconds = hold_seconds(facts_of(seen.lease, seen.seen_at), self._limits)
@@ -294,6 +302,26 @@ class LeaseController:
                 seconds = hold_seconds(None, self._limits)
                 created |= await self._writer.create(record, ring, namespace, shard, seconds)
         return created
+
+    async def _all_known(self, entry: RingEntry, shard: str) -> bool:
+        """Whether the cache has every lease of this name: a shard that lives under one it lacks keeps what it has.
+
+        Raises: ConfigurationError when a Lease that is no shard's of this ring has the name, and there is none that is.
+        """
+        found = await self._writer.find_all(shard)
+        known = [lease for lease in found if (lease.metadata.namespace, shard) in entry.leases]
+        if unknown := [lease for lease in found if lease.ring == entry.name and lease not in known]:
+            where = unknown[0].metadata.namespace
+            self._registry.doubt_leases(f"the one of shard {shard} in namespace {where} is not known")
+            return False
+        taken = [lease.metadata.namespace for lease in found if lease not in known]
+        if taken and not known and set(taken) & {namespace for namespace, _ in entry.leases}:
+            raise ConfigurationError(
+                f"objects carry the name of shard {shard}, and the Lease {taken[0]}/{shard} is no shard's of ring"
+                f" {entry.name}, so that it cannot be acquired to move them; delete that Lease, or give it the label"
+                f" {LEASE_RING_LABEL}={entry.name} if a shard has lost it"
+            )
+        return True
 
     async def _renew(self, key: CustodyKey) -> bool:
         ring, namespace, shard = key

@@ -19,6 +19,7 @@ from sharder.core.shards import State
 from shardsdk.errors import ConnectionFailed, FenceClosed, Forbidden, NotFound, Retry, ShardingError
 from shardsdk.kube.api import Api, Fence
 from shardsdk.kube.clock import Clock
+from shardsdk.kube.selectors import Selector, equals
 from shardsdk.protocol.labels import (
     FENCED_ANNOTATION,
     INSTANCE_ANNOTATION,
@@ -48,7 +49,8 @@ class Record:
     are those that our last writes replaced, the latest at `wrote_at`; a cache
     that still shows one of them merely lags.
     `announced`: placement was told that it may move.  `reads`: how often in a
-    row a read found objects left.
+    row a read found objects left.  `refused`: the version against which our last
+    write was refused (`None`: it was not), `behind`: so was the one before it.
     """
 
     hold: ShardHold
@@ -63,6 +65,8 @@ class Record:
     barred_until: float = 0.0
     missing_since: float = 0.0
     reads: int = 0
+    refused: str | None = None
+    behind: bool = False
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def drop(self) -> None:
@@ -84,6 +88,11 @@ class LeaseWriter:
         self._api = api
         self._leader = leader
         self._clock = clock
+
+    async def find_all(self, shard: str) -> list[Lease]:
+        """Every Lease called `shard` in whatever namespace, by a consistent list; also those of no ring."""
+        selector = Selector(fields=equals("metadata.name", shard))
+        return [lease async for page in self._api.pages(LEASES, selector=selector, model=Lease) for lease in page]
 
     async def show_state(self, lease: Lease, state: State) -> None:
         """Label the lease with its shard's state, for people."""
@@ -233,7 +242,10 @@ class LeaseWriter:
             record.version = ""
             if error.retry is Retry.BACKOFF:
                 raise
+            # Once is somebody who was faster; a watch that still shows the same then is behind.
+            record.behind, record.refused = record.refused == against, against
             return False
+        record.behind, record.refused = False, None
         record.version = lease.metadata.resource_version
         record.wrote(against, self._clock.monotonic())
         record.hold.until = sent_at + usable_seconds(record.hold_length)

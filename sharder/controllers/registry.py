@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Final
 
+from sharder.controllers.confirming import SHARD_LEASES, Confirmation
 from sharder.controllers.ringmodel import RingObject
 from sharder.core import membership as memberships
 from sharder.core.membership import Membership
@@ -28,8 +29,7 @@ from shardsdk.errors import ShardingError
 from shardsdk.kube.api import Api
 from shardsdk.kube.clock import Clock
 from shardsdk.kube.reflector import Delta, EventKind, Reflector
-from shardsdk.kube.selectors import Selector, exists
-from shardsdk.protocol.labels import LEASE_RING_LABEL, SHARDER_HOLDER, SYSTEM_NAMESPACE
+from shardsdk.protocol.labels import SHARDER_HOLDER, SYSTEM_NAMESPACE
 from shardsdk.protocol.leases import Lease
 from shardsdk.protocol.objects import CLUSTERRINGS, LEASES, GroupResource
 from shardsdk.runtime.queue import RateLimit, WorkQueue
@@ -133,15 +133,17 @@ class Registry:
         self._to_resolve: WorkQueue[str] = WorkQueue(
             clock, name="resolve", rate_limit=RateLimit(RESOLVE_AGAIN_SECONDS, RESOLVE_AGAIN_SECONDS, None)
         )
-        self._rings_confirmed_at = clock.monotonic()
         self.rings: Reflector[RingObject] = Reflector(
             api, CLUSTERRINGS, model=RingObject, metadata_only=False,
             handler=self._on_ring, name="rings", clock=clock, rng=rng,
         )  # fmt: skip
         self.leases: Reflector[Lease] = Reflector(
-            api, LEASES, selector=Selector(labels=exists(LEASE_RING_LABEL)), model=Lease, metadata_only=False,
+            api, LEASES, selector=SHARD_LEASES, model=Lease, metadata_only=False,
             handler=self._on_lease, name="leases", clock=clock, rng=rng,
         )  # fmt: skip
+        self._confirmation = Confirmation(
+            api, self.rings, self.leases, clock=clock, every_seconds=staleness_seconds / 2
+        )
 
     # -- what others read ------------------------------------------------
 
@@ -154,7 +156,7 @@ class Registry:
     def stale(self) -> bool:
         """Whether this replica has heard nothing of leases or rings for too long."""
         deadline = self._clock.monotonic() - self._staleness_seconds
-        if self._rings_confirmed_at < deadline and self.rings.fresh_at < deadline:
+        if self._confirmation.rings_at < deadline and self.rings.fresh_at < deadline:
             return True
         return self.leases.fresh_at < deadline
 
@@ -179,6 +181,10 @@ class Registry:
         self._subscribers.append(subscriber)
         return lambda: self._subscribers.remove(subscriber)
 
+    def doubt_leases(self, why: str) -> None:
+        """A write has met a lease that is not as the cache has it: list all leases anew."""
+        self._confirmation.doubt_leases(why)
+
     def set_ready(self, ring: str, ready: frozenset[str] | None) -> None:
         """Tell which of a ring's shards are ready (`None`: count every available one)."""
         entry = self._entries.get(ring)
@@ -193,38 +199,9 @@ class Registry:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.rings.run())
             tasks.create_task(self.leases.run())
-            tasks.create_task(self._confirm())
+            tasks.create_task(self._confirmation.run())
             for _ in range(RESOLVERS):
                 tasks.create_task(self._resolve_rings())
-
-    async def _confirm(self) -> None:
-        while True:
-            await self._clock.sleep(self._staleness_seconds / 2)
-            self._confirm_leases()
-            await self._confirm_rings()
-
-    def _confirm_leases(self) -> None:
-        # Shards renew every few seconds: when none of them is heard, the watch hangs.
-        held = any(seen.lease.held_by_shard for entry in self._entries.values() for seen in entry.leases.values())
-        if held and self.leases.fresh_at < self._clock.monotonic() - 2 * self._staleness_seconds:
-            self.leases.restart()
-
-    async def _confirm_rings(self) -> None:
-        # A ring watch may be quiet for a minute and still be well, so its silence proves
-        # nothing; a list of the few rings there are tells whether it is behind.
-        started = self._clock.monotonic()
-        try:
-            async with asyncio.timeout(self._staleness_seconds):
-                listed: dict[str, str] = {}
-                async for page in self._api.pages(CLUSTERRINGS):
-                    listed.update((o.metadata.name, o.metadata.resource_version) for o in page)
-        except (ShardingError, TimeoutError):
-            return
-        known = {obj.metadata.name: obj.metadata.resource_version for obj in self.rings.store}
-        if known == listed:
-            self._rings_confirmed_at = started
-        elif self._rings_confirmed_at < started - self._staleness_seconds:
-            self.rings.restart()
 
     async def _resolve_rings(self) -> None:
         while (ring := await self._to_resolve.get()) is not None:

@@ -153,7 +153,39 @@ async def test_a_lease_watch_that_hangs_is_begun_anew_long_before_the_connection
     stage.start("one")
     async with knowing(stage) as registry:
         await stage.until(lambda: registry.entry(RING) is not None and registry.leases.synced.is_set())
-        await stage.until(lambda: registry.stale, seconds=15)
+        before = seen(registry).lease.spec.renew_time
+        await stage.until(lambda: seen(registry).lease.spec.renew_time != before, seconds=15)
         assert isinstance(stage.api, Hanging)
         stage.api.hangs = False
         await stage.until(lambda: not registry.stale, seconds=20)
+        for _ in range(20):
+            await stage.pass_time(2)
+            assert not registry.stale
+
+
+class Mute(Hanging):
+    """No list is answered either, as of an API server that is suspended."""
+
+    mute = False
+
+    async def pages(self, *args: Any, **kwargs: Any) -> AsyncIterator[list[Any]]:
+        while self.mute:
+            await asyncio.sleep(1)
+        async for page in super().pages(*args, **kwargs):
+            yield page
+
+
+@in_virtual_time
+async def test_a_lease_watch_on_which_no_shard_is_heard_is_begun_anew_although_no_list_is_answered(
+    clock: VirtualClock,
+) -> None:
+    stage = make_stage(clock, api=Mute)
+    assert isinstance(stage.api, Mute)
+    stage.create(CLUSTERRINGS, ring(), None)
+    stage.start("one")
+    async with knowing(stage) as registry:
+        await stage.until(lambda: registry.entry(RING) is not None and registry.leases.synced.is_set())
+        stage.api.mute = True
+        await stage.until(lambda: registry.stale, seconds=15)
+        stage.api.hangs = False
+        await stage.until(lambda: clock.monotonic() - registry.leases.fresh_at < 2, seconds=20)
