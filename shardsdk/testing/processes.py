@@ -104,10 +104,15 @@ class _Gated(Coroutine[Any, Any, T]):
         self._pending: Callable[[], Any] | None = None
 
     def send(self, value: Any) -> Any:
+        if self._pending is None and self._process.state is ProcessState.RUNNING:
+            return self._inner.send(value)
         return self._step(self._pending or (lambda: self._inner.send(value)))
 
     def throw(self, *error: Any) -> Any:
         # A cancellation wins over the value that was due, as it does in asyncio.
+        if self._process.state is ProcessState.RUNNING:
+            self._pending = None
+            return self._inner.throw(*error)
         return self._step(lambda: self._inner.throw(*error))
 
     def close(self) -> None:

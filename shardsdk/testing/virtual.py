@@ -28,10 +28,12 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import heapq
 import inspect
 import math
-import selectors
-from collections.abc import Awaitable, Callable, Mapping
+from collections import deque
+from collections.abc import Awaitable, Callable
+from contextvars import Context, copy_context
 from datetime import UTC, datetime, timedelta
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
@@ -47,6 +49,8 @@ EPOCH: Final = datetime(2030, 1, 1, tzinfo=UTC)
 LIMIT_SECONDS: Final = 7 * 24 * 3600.0
 #: So many turns of the loop without any time passing are a scenario that spins.
 LIMIT_TURNS: Final = 1_000_000
+#: Cancelled timers are swept out when there are so many, and more of them than of others.
+_SWEEP_AT: Final = 64
 
 
 class Deadlock(ShardingError):
@@ -85,6 +89,10 @@ class VirtualClock:
         """Move time forward; timers that are due then fire at once, as after a suspended machine's wake-up."""
         self._now = max(self._now + seconds, math.nextafter(self._now, math.inf))
 
+    def move_to(self, moment: float) -> None:
+        """Move time forward to `moment`, which is the next at which anything happens."""
+        self._now = moment
+
 
 class SkewedClock:
     """The clock of another machine in the same scenario.
@@ -117,40 +125,158 @@ class SkewedClock:
         await self._clock.sleep(seconds / self._rate)
 
 
-class _JumpingSelector(selectors.BaseSelector):
-    """What the loop waits on: instead of waiting, time is moved to where the wait would have ended."""
+class _Handle(asyncio.Handle):
+    """A callback that is due; made without what asyncio keeps for its debug mode."""
+
+    __slots__ = ()
+    _repr = None
+    _source_traceback = None
+
+    def __init__(self, callback: Callable[..., object], args: tuple[Any, ...], context: Context | None) -> None:
+        self._callback = callback
+        self._args = args
+        self._context = copy_context() if context is None else context
+        self._cancelled = False
+
+    def cancel(self) -> None:
+        self._cancelled = True
+
+
+class _Timer(asyncio.TimerHandle):
+    """A callback that is due at a moment; made in the same way."""
+
+    __slots__ = ()
+    _repr = None
+    _source_traceback = None
+
+    def __init__(
+        self,
+        when: float,
+        callback: Callable[..., object],
+        args: tuple[Any, ...],
+        context: Context | None,
+        loop: _JumpingLoop,
+    ) -> None:
+        self._when = when
+        self._callback = callback
+        self._args = args
+        self._context = copy_context() if context is None else context
+        self._loop = loop
+        self._cancelled = False
+        self._scheduled = True
+
+    def cancel(self) -> None:
+        if not self._cancelled:
+            self._cancelled = True
+            if self._scheduled:
+                self._loop.forget_timer()
+
+
+class _JumpingLoop(asyncio.BaseEventLoop):
+    """An event loop that waits for nothing: time is moved to where a wait would have ended.
+
+    It does what asyncio's own does, in the same order, and timers of one moment
+    fire in the order in which they were set.  Inherited because asyncio's tasks,
+    futures and runner want one.
+    """
+
+    _stopping: bool
 
     def __init__(self, clock: VirtualClock, limit_seconds: float) -> None:
+        super().__init__()
         self._clock = clock
-        self._keys: dict[int, selectors.SelectorKey] = {}
+        self._ready: deque[_Handle | _Timer] = deque()
+        self._scheduled: list[tuple[float, int, _Timer]] = []
+        self._timers_set = 0
+        self._timers_cancelled = 0
         self._turns = 0
         self._end = clock.monotonic() + limit_seconds
         self.strict = True
+        # Everything that waits hangs on this one method.
+        self.time = clock.monotonic  # type: ignore[method-assign]
+        self.set_task_factory(process_task_factory)
 
-    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        if timeout is None:
-            raise Deadlock(f"nothing can happen any more, all tasks wait:\n{_describe_tasks()}")
-        if timeout > 0:
-            self._turns = 0
-            self._clock.jump(timeout)
+    # -- what tasks and futures call -----------------------------------------
+
+    def call_soon(self, callback: Any, *args: Any, context: Context | None = None) -> _Handle:  # type: ignore[override]
+        handle = _Handle(callback, args, context)
+        self._ready.append(handle)
+        return handle
+
+    def call_soon_threadsafe(self, callback: Any, *args: Any, context: Context | None = None) -> _Handle:  # type: ignore[override]
+        """There is one thread; signals interrupt it."""
+        return self.call_soon(callback, *args, context=context)
+
+    def call_later(self, delay: float, callback: Any, *args: Any, context: Context | None = None) -> _Timer:  # type: ignore[override]
+        return self.call_at(self.time() + delay, callback, *args, context=context)
+
+    def call_at(self, when: float, callback: Any, *args: Any, context: Context | None = None) -> _Timer:  # type: ignore[override]
+        timer = _Timer(when, callback, args, context, self)
+        self._timers_set += 1
+        heapq.heappush(self._scheduled, (when, self._timers_set, timer))
+        return timer
+
+    def forget_timer(self) -> None:
+        """One was cancelled: it leaves the heap when its turn comes, or with all others like it."""
+        self._timers_cancelled += 1
+        if self._timers_cancelled > _SWEEP_AT and 2 * self._timers_cancelled > len(self._scheduled):
+            self._scheduled = [entry for entry in self._scheduled if not entry[2]._cancelled]
+            heapq.heapify(self._scheduled)
+            self._timers_cancelled = 0
+
+    def run_in_executor(self, *_: object) -> Any:
+        raise RuntimeError("threads do not run in virtual time; inject something that needs none")
+
+    # -- running ---------------------------------------------------------------
+
+    def _run_once(self) -> None:
+        """One turn, of which asyncio's `run_forever` does one after the other.
+
+        What is ready runs; what becomes ready by that runs in the next turn.
+        """
+        ready = self._ready
+        if not ready and not self._stopping:
+            self._jump()
+        self._fire(self.time())
         self._turns += 1
-        if self.strict and self._turns > LIMIT_TURNS:
+        if self._turns > LIMIT_TURNS and self.strict:
             raise Livelock(f"{LIMIT_TURNS} turns of the loop and no time has passed:\n{_describe_tasks()}")
-        if self.strict and self._clock.monotonic() > self._end:
-            raise TimeLimit(f"the scenario still runs at {self._clock.monotonic():.0f} s:\n{_describe_tasks()}")
-        return []
+        for _ in range(len(ready)):
+            handle = ready.popleft()
+            if handle._cancelled:
+                continue
+            try:
+                handle._context.run(handle._callback, *handle._args)
+            except (SystemExit, KeyboardInterrupt):
+                raise
+            except BaseException as error:
+                message = f"Exception in callback {handle!r}"
+                self.call_exception_handler({"message": message, "exception": error, "handle": handle})
 
-    def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
-        number = fileobj if isinstance(fileobj, int) else fileobj.fileno()
-        key = selectors.SelectorKey(fileobj, number, events, data)
-        self._keys[number] = key
-        return key
+    def _fire(self, now: float) -> None:
+        scheduled = self._scheduled
+        while scheduled and scheduled[0][0] <= now:
+            timer = heapq.heappop(scheduled)[2]
+            timer._scheduled = False
+            if timer._cancelled:
+                self._timers_cancelled -= 1
+            else:
+                self._ready.append(timer)
 
-    def unregister(self, fileobj: Any) -> selectors.SelectorKey:
-        return self._keys.pop(fileobj if isinstance(fileobj, int) else fileobj.fileno())
-
-    def get_map(self) -> Mapping[Any, selectors.SelectorKey]:
-        return self._keys
+    def _jump(self) -> None:
+        """Nothing is ready: it is the moment of the next timer now."""
+        scheduled = self._scheduled
+        while scheduled and scheduled[0][2]._cancelled:
+            heapq.heappop(scheduled)
+            self._timers_cancelled -= 1
+        if not scheduled:
+            raise Deadlock(f"nothing can happen any more, all tasks wait:\n{_describe_tasks()}")
+        when = scheduled[0][0]
+        if when > self.time():
+            self._turns = 0
+            self._clock.move_to(when)
+            if when > self._end and self.strict:
+                raise TimeLimit(f"the scenario still runs at {when:.0f} s:\n{_describe_tasks()}")
 
 
 def run_virtual(
@@ -167,17 +293,17 @@ def run_virtual(
     Raises: Deadlock, Livelock, TimeLimit, and whatever the scenario raises.
     """
     the_clock = clock or VirtualClock()
-    selector = _JumpingSelector(the_clock, limit_seconds)
+    loop = _JumpingLoop(the_clock, limit_seconds)
 
     async def main() -> T:
         return await scenario(the_clock)
 
-    with asyncio.Runner(loop_factory=lambda: _loop(the_clock, selector)) as runner:
+    with asyncio.Runner(loop_factory=lambda: loop) as runner:
         try:
             return runner.run(main())
         finally:
-            selector.strict = False
-            open_all_gates(runner.get_loop())
+            loop.strict = False
+            open_all_gates(loop)
 
 
 def in_virtual_time(test: Callable[Concatenate[VirtualClock, P], Awaitable[None]]) -> Callable[P, None]:
@@ -196,20 +322,7 @@ def in_virtual_time(test: Callable[Concatenate[VirtualClock, P], Awaitable[None]
 
 def virtual_loop(clock: VirtualClock, *, limit_seconds: float = LIMIT_SECONDS) -> asyncio.AbstractEventLoop:
     """A new event loop that lives in the time of `clock`, for those who run and close it themselves."""
-    return _loop(clock, _JumpingSelector(clock, limit_seconds))
-
-
-def _loop(clock: VirtualClock, selector: _JumpingSelector) -> asyncio.AbstractEventLoop:
-    loop = asyncio.SelectorEventLoop(selector)
-    # The loop asks itself for the time; everything that waits hangs on this one method.
-    setattr(loop, "time", clock.monotonic)  # noqa: B010
-    setattr(loop, "run_in_executor", _no_threads)  # noqa: B010
-    loop.set_task_factory(process_task_factory)
-    return loop
-
-
-def _no_threads(*_: object) -> None:
-    raise RuntimeError("threads do not run in virtual time; inject something that needs none")
+    return _JumpingLoop(clock, limit_seconds)
 
 
 def _describe_tasks() -> str:
