@@ -41,7 +41,7 @@ class Shard:
         """Create the lease and keep it."""
         labels = parse_ring_name(self.ring)
         now = render_micro_time(SystemClock().now())
-        annotations = {FENCED_ANNOTATION: "true"} if self.fenced else {}
+        annotations = {FENCED_ANNOTATION: now} if self.fenced else {}
         metadata = {"name": self.name, "labels": {LEASE_RING_LABEL: self.ring}, "annotations": annotations}
         spec = {
             "holderIdentity": self.name,
@@ -100,11 +100,13 @@ class Shard:
     async def _renew(self) -> None:
         while True:
             await asyncio.sleep(self.lease_seconds / 7.5)
-            await self._write({"renewTime": render_micro_time(SystemClock().now())})
+            now = render_micro_time(SystemClock().now())
+            await self._write({"renewTime": now}, {FENCED_ANNOTATION: now} if self.fenced else {})
             self.renewed_at = time.monotonic()
 
-    async def _write(self, spec: dict[str, Any]) -> None:
-        await self.api.patch(LEASES, self.name, self.namespace, {"spec": spec})
+    async def _write(self, spec: dict[str, Any], annotations: dict[str, str] | None = None) -> None:
+        body = {"metadata": {"annotations": annotations or {}}, "spec": spec}
+        await self.api.patch(LEASES, self.name, self.namespace, body)
 
 
 @dataclass(slots=True)

@@ -47,6 +47,8 @@ def render_leases() -> str:
         "held_by_shard": "Held by its shard",
         "released_by_shard": "Released by its shard",
         "taken_over_by_sharder": "Taken over by the sharder",
+        "held_by_fenced_shard": "Held by a shard with the optional annotations (see below)",
+        "left_in_restart_grace": "Left to the next process of its name",
     }
     parts = []
     for name, title in titles.items():

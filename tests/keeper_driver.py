@@ -13,7 +13,7 @@ from shardsdk.core.steps import Moment, Phase, Read, Wait, Write
 from shardsdk.core.timings import LeaseTimings
 from shardsdk.errors import AlreadyExists, Conflict, NotFound
 from shardsdk.protocol.labels import INSTANCE_ANNOTATION, LEASE_RING_LABEL
-from shardsdk.protocol.leases import Lease
+from shardsdk.protocol.leases import Lease, render_instance
 from shardsdk.testing.leaseserver import LeaseStore
 
 CLAIM = Claim("default", "shard-a", "shard-a", 15, instance="uid-1", ring="example")
@@ -103,10 +103,6 @@ def lease_of(
     """An API server with one Lease that somebody wrote before."""
     store = LeaseStore()
     metadata: dict[str, Any] = {"name": claim.name, "namespace": claim.namespace}
-    if ring is not None:
-        metadata["labels"] = {LEASE_RING_LABEL: ring}
-    if instance is not None:
-        metadata["annotations"] = {INSTANCE_ANNOTATION: instance}
     given = {
         "holderIdentity": claim.holder,
         "leaseDurationSeconds": 15,
@@ -115,5 +111,9 @@ def lease_of(
         "leaseTransitions": 3,
         **spec,
     }
+    if ring is not None:
+        metadata["labels"] = {LEASE_RING_LABEL: ring}
+    if instance is not None:
+        metadata["annotations"] = {INSTANCE_ANNOTATION: render_instance(instance, given["renewTime"])}
     store.create({"metadata": metadata, "spec": {key: value for key, value in given.items() if value is not None}})
     return store

@@ -14,7 +14,7 @@ from enum import Enum
 from typing import Any, Final
 
 from shardsdk.protocol.labels import FENCED_ANNOTATION, INSTANCE_ANNOTATION, LEASE_RING_LABEL
-from shardsdk.protocol.leases import Lease, parse_micro_time, render_micro_time
+from shardsdk.protocol.leases import Lease, parse_micro_time, render_instance, render_micro_time
 from shardsdk.protocol.objects import LEASES
 
 #: A held lease that does not say how long it lasts is taken to last this long.
@@ -86,7 +86,8 @@ def render_create(claim: Claim, now: datetime) -> dict[str, Any]:
     metadata: dict[str, Any] = {"name": claim.name, "namespace": claim.namespace}
     if claim.ring is not None:
         metadata["labels"] = {LEASE_RING_LABEL: claim.ring}
-    if annotations := {key: value for key, value in _annotations(claim).items() if value is not None}:
+    now_text = render_micro_time(now)
+    if annotations := {key: value for key, value in _annotations(claim, now_text).items() if value is not None}:
         metadata["annotations"] = annotations
     return {
         "apiVersion": LEASES.api_version,
@@ -95,8 +96,8 @@ def render_create(claim: Claim, now: datetime) -> dict[str, Any]:
         "spec": {
             "holderIdentity": claim.holder,
             "leaseDurationSeconds": claim.duration_seconds,
-            "acquireTime": render_micro_time(now),
-            "renewTime": render_micro_time(now),
+            "acquireTime": now_text,
+            "renewTime": now_text,
             "leaseTransitions": 0,
         },
     }
@@ -108,31 +109,29 @@ def render_hold(claim: Claim, lease: Lease, now: datetime) -> dict[str, Any]:
     Source for acquireTime and leaseTransitions: client-go leaderelection,
     tryAcquireOrRenew (both change only with the holder's name).
     """
+    now_text = render_micro_time(now)
     spec: dict[str, Any] = {
         "holderIdentity": claim.holder,
         "leaseDurationSeconds": claim.duration_seconds,
-        "renewTime": render_micro_time(now),
+        "renewTime": now_text,
     }
     if lease.holder != claim.holder:
-        spec["acquireTime"] = render_micro_time(now)
+        spec["acquireTime"] = now_text
         spec["leaseTransitions"] = (lease.spec.lease_transitions or 0) + 1
     elif parse_micro_time(lease.spec.acquire_time) is None:
-        spec["acquireTime"] = render_micro_time(now)
+        spec["acquireTime"] = now_text
     metadata = _unchanged(lease)
     if claim.ring is not None and lease.ring != claim.ring:
         metadata["labels"] = {LEASE_RING_LABEL: claim.ring}
     present = lease.metadata.annotations or {}
-    if annotations := {key: value for key, value in _annotations(claim).items() if present.get(key) != value}:
+    ours = _annotations(claim, now_text)
+    if annotations := {key: value for key, value in ours.items() if present.get(key) != value}:
         metadata["annotations"] = annotations
     return {"metadata": metadata, "spec": spec}
 
 
 def render_release(claim: Claim, lease: Lease, now: datetime) -> dict[str, Any]:
-    """A merge patch that gives the lease up: it may be taken at once.
-
-    Our annotations go with us, because a holder that does not know them would
-    leave them as they are, and they would promise what it does not keep.
-    """
+    """A merge patch that gives the lease up: it may be taken at once.  Our annotations go with us."""
     spec = {
         "holderIdentity": "",
         "leaseDurationSeconds": RELEASED_DURATION_SECONDS,
@@ -145,18 +144,23 @@ def render_release(claim: Claim, lease: Lease, now: datetime) -> dict[str, Any]:
     return {"metadata": metadata, "spec": spec}
 
 
-def render_grace(lease: Lease, now: datetime, grace_seconds: int) -> dict[str, Any]:
+def render_grace(claim: Claim, lease: Lease, now: datetime, grace_seconds: int) -> dict[str, Any]:
     """A merge patch that leaves the lease to the next incarnation of its holder for `grace_seconds`."""
-    spec = {"leaseDurationSeconds": grace_seconds, "renewTime": render_micro_time(now)}
-    return {"metadata": {**_unchanged(lease), "annotations": {INSTANCE_ANNOTATION: ""}}, "spec": spec}
+    now_text = render_micro_time(now)
+    spec = {"leaseDurationSeconds": grace_seconds, "renewTime": now_text}
+    annotations = _annotations(claim, now_text) | {INSTANCE_ANNOTATION: render_instance("", now_text)}
+    return {"metadata": {**_unchanged(lease), "annotations": annotations}, "spec": spec}
 
 
 def _unchanged(lease: Lease) -> dict[str, Any]:
     return {"resourceVersion": lease.metadata.resource_version}
 
 
-def _annotations(claim: Claim) -> dict[str, str | None]:
-    """Our annotations as they must be; `None`: absent.  Who is no shard has none."""
+def _annotations(claim: Claim, renew_time: str) -> dict[str, str | None]:
+    """Our annotations as they must be beside this renewTime; `None`: absent.  Who is no shard has none."""
     if claim.instance is None:
         return {}
-    return {INSTANCE_ANNOTATION: claim.instance, FENCED_ANNOTATION: "true" if claim.fenced else None}
+    return {
+        INSTANCE_ANNOTATION: render_instance(claim.instance, renew_time),
+        FENCED_ANNOTATION: renew_time if claim.fenced else None,
+    }

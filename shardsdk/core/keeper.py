@@ -322,7 +322,7 @@ class Keeper:
         elif self._known.spec.renew_time not in self._written:
             self._finish(clean=False)
         elif self._grace_seconds:
-            return self._write(render_grace(self._known, at.wall, self._grace_seconds), at)
+            return self._write(render_grace(self._claim, self._known, at.wall, self._grace_seconds), at)
         else:
             return self._write(render_release(self._claim, self._known, at.wall), at)
         return Left(self._clean)

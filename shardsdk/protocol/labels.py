@@ -27,9 +27,9 @@ SHARDER_SERVICE_ACCOUNT: Final = "sharder"
 LEASE_RING_LABEL: Final = "alpha.sharding.timebertt.dev/clusterring"
 #: Lease label for people; decisions never read it.
 LEASE_STATE_LABEL: Final = "alpha.sharding.timebertt.dev/state"
-#: Lease annotation that tells two processes of one shard name apart.
+#: Lease annotation that tells two processes of one shard name apart: `<instance>@<renewTime>`.
 INSTANCE_ANNOTATION: Final = "alpha.sharding.timebertt.dev/instance"
-#: Lease annotation: the shard refuses every write once its lease ran out.
+#: Lease annotation: whoever wrote this renewTime, its value, refuses every write once the lease ran out.
 FENCED_ANNOTATION: Final = "alpha.sharding.timebertt.dev/fenced"
 #: Holder of a shard's lease while the sharder moves that shard's objects.
 SHARDER_HOLDER: Final = "shardlease-controller"

@@ -1,7 +1,13 @@
 """The Lease as sharder and shards write and read it.
 
-Does: decode leniently (every field may be missing), write MicroTime exactly.
+Does: decode leniently (every field may be missing), write MicroTime exactly, and
+tell an annotation of the write that made the spec from one that a writer before
+left behind.
 Refuses: to compare another machine's clock with ours; the times are for people.
+
+An annotation that speaks for one process repeats the renewTime of the write that
+it came with.  Peers that do not know it (client-go) rewrite the spec and leave the
+annotations as they are; then the two differ, and the annotation says nothing.
 """
 
 from __future__ import annotations
@@ -61,13 +67,24 @@ class Lease(msgspec.Struct, frozen=True, rename="camel"):
 
     @property
     def instance(self) -> str | None:
-        """The process that wrote the lease; `None` when its author does not say."""
-        return (self.metadata.annotations or {}).get(INSTANCE_ANNOTATION)
+        """The process that wrote the lease; `None` when its author does not say, empty: none that is at work."""
+        instance, mark, said_at = (self.metadata.annotations or {}).get(INSTANCE_ANNOTATION, "").rpartition("@")
+        return instance if mark and said_at == self.spec.renew_time else None
 
     @property
     def fenced(self) -> bool:
-        """Whether the shard promises to refuse writes once its lease has run out."""
-        return (self.metadata.annotations or {}).get(FENCED_ANNOTATION) == "true"
+        """Whether its author promises to refuse writes once the lease has run out."""
+        promised_at = (self.metadata.annotations or {}).get(FENCED_ANNOTATION)
+        return promised_at is not None and promised_at == self.spec.renew_time
+
+
+def render_instance(instance: str, renew_time: str) -> str:
+    """The value of the instance annotation, in a write that sets this renewTime.
+
+    >>> render_instance("uid", "2030-01-01T00:00:00.000000Z")
+    'uid@2030-01-01T00:00:00.000000Z'
+    """
+    return f"{instance}@{renew_time}"
 
 
 def render_micro_time(moment: datetime) -> str:

@@ -15,7 +15,7 @@ from typing import Any, assert_never
 import msgspec
 
 from shardsdk.protocol.labels import FENCED_ANNOTATION, INSTANCE_ANNOTATION, LEASE_RING_LABEL, SHARDER_HOLDER
-from shardsdk.protocol.leases import Lease, render_micro_time
+from shardsdk.protocol.leases import Lease, render_instance, render_micro_time
 from shardsdk.testing.virtual import EPOCH
 
 
@@ -49,7 +49,11 @@ def lease_body(
             holder, seconds, transitions = SHARDER_HOLDER, 2 * duration_seconds, transitions + 1
         case _:
             assert_never(stage)
-    annotations = {INSTANCE_ANNOTATION: instance, FENCED_ANNOTATION: "true" if fenced else None}
+    renew_time = render_micro_time(renewed)
+    annotations = {
+        INSTANCE_ANNOTATION: None if instance is None else render_instance(instance, renew_time),
+        FENCED_ANNOTATION: renew_time if fenced else None,
+    }
     metadata: dict[str, Any] = {"name": name, "namespace": namespace, "labels": {LEASE_RING_LABEL: ring}}
     if given := {key: value for key, value in annotations.items() if value}:
         metadata["annotations"] = given
@@ -57,7 +61,7 @@ def lease_body(
         "holderIdentity": holder,
         "leaseDurationSeconds": seconds,
         "acquireTime": render_micro_time(renewed - timedelta(seconds=duration_seconds)),
-        "renewTime": render_micro_time(renewed),
+        "renewTime": renew_time,
         "leaseTransitions": transitions,
     }
     return {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec}

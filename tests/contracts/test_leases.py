@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 
 from sharder.core.membership import build
 from sharder.core.shards import LeaseFacts, Proof, State, classify, facts_of
-from shardsdk.protocol.labels import SHARDER_HOLDER
+from shardsdk.protocol.labels import FENCED_ANNOTATION, INSTANCE_ANNOTATION, SHARDER_HOLDER
 from shardsdk.protocol.leases import Lease, parse_micro_time, render_micro_time
 
 VECTORS: dict[str, Any] = json.loads((Path(__file__).parents[1] / "vectors" / "leases.json").read_text())
@@ -52,6 +53,26 @@ def test_a_lease_taken_over_by_a_go_sharder_is_dead() -> None:
     assert facts.holder == SHARDER_HOLDER
     assert not facts.released
     assert [state(facts, at) for at in (0, 89.9, 90)] == [State.DEAD, State.DEAD, State.ORPHANED]
+
+
+def test_annotations_speak_for_the_write_that_they_came_with() -> None:
+    lease, left = recorded("held_by_fenced_shard"), recorded("left_in_restart_grace")
+    assert (lease.instance, lease.fenced) == ("0b1f5f0e-6c0f-4e7b-9d0d-3f5c2a1e8b77", True)
+    assert (left.instance, left.fenced) == ("", True)
+    assert state(facts_of(lease, seen_at=0), 15) is State.UNCERTAIN
+
+
+@pytest.mark.parametrize("name", ["held_by_fenced_shard", "left_in_restart_grace"])
+def test_annotations_that_a_go_shard_has_kept_say_nothing(name: str) -> None:
+    lease = msgspec.convert({"metadata": VECTORS[name]["metadata"], "spec": VECTORS["held_by_shard"]["spec"]}, Lease)
+    assert lease.metadata.annotations
+    assert (lease.instance, lease.fenced) == (None, False)
+
+
+def test_annotations_without_the_time_of_their_write_say_nothing() -> None:
+    annotations = {INSTANCE_ANNOTATION: "uid", FENCED_ANNOTATION: "true"}
+    lease = msgspec.convert({"metadata": {"annotations": annotations}, "spec": {"holderIdentity": "a"}}, Lease)
+    assert (lease.instance, lease.fenced) == (None, False)
 
 
 def test_recorded_times_are_written_back_as_they_were() -> None:

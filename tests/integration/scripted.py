@@ -132,6 +132,20 @@ class ScriptedShard:
         """Go on."""
         self._going.set()
 
+    async def usurp(self) -> None:
+        """Have the lease say that this process made its last write."""
+        while True:
+            lease = await self.client.get(LEASES, self.name, self.namespace)
+            said = f"{self.instance}@{lease['spec']['renewTime']}"
+            metadata = {"resourceVersion": lease["metadata"]["resourceVersion"], "annotations": {INSTANCE: said}}
+            try:
+                await self.client.patch(LEASES, self.name, {"metadata": metadata}, self.namespace)
+            except AdminError as error:
+                if error.status != 409:
+                    raise
+            else:
+                return
+
     # -- lease ---------------------------------------------------------------
 
     async def _acquire(self) -> None:
@@ -153,16 +167,14 @@ class ScriptedShard:
         holder = lease["spec"].get("holderIdentity") or ""
         if holder != self.name:
             return holder == ""
-        instance = (lease["metadata"].get("annotations") or {}).get(INSTANCE)
-        return self.script.go_like or instance in ("", self.instance)
+        return self.script.go_like or _instance_of(lease) in ("", self.instance)
 
     async def _take(self, lease: Object | None) -> bool:
         spec = (lease or {}).get("spec") or {}
         changed_hands = bool(lease) and spec.get("holderIdentity") != self.name
-        annotations = {} if self.script.go_like else {INSTANCE: self.instance, FENCED: "true"}
         now = _now()
         body: Object = {
-            "metadata": {"name": self.name, "labels": {RING_LABEL: self.ring}, "annotations": annotations},
+            "metadata": {"name": self.name, "labels": {RING_LABEL: self.ring}, "annotations": self._annotations(now)},
             "spec": {
                 "holderIdentity": self.name,
                 "leaseDurationSeconds": self.script.lease_seconds,
@@ -204,7 +216,9 @@ class ScriptedShard:
     async def _write_ours(self, spec: Object) -> bool:
         """Write the lease as long as it is ours, whatever version it has by now; False: it is another's."""
         while True:
-            body = {"metadata": {"resourceVersion": self._version}, "spec": {**spec, "renewTime": _now()}}
+            now = _now()
+            metadata = {"resourceVersion": self._version, "annotations": self._annotations(now)}
+            body = {"metadata": metadata, "spec": {**spec, "renewTime": now}}
             try:
                 await self._write(body)
             except AdminError as error:
@@ -218,9 +232,12 @@ class ScriptedShard:
                 return True
 
     def _is_mine(self, lease: Object) -> bool:
-        instance = (lease["metadata"].get("annotations") or {}).get(INSTANCE)
-        same = self.script.go_like or instance == self.instance
+        same = self.script.go_like or _instance_of(lease) == self.instance
         return same and lease["spec"].get("holderIdentity") == self.name
+
+    def _annotations(self, now: str) -> dict[str, str]:
+        """What a write that sets renewTime to `now` says besides; client-go says nothing, and leaves what it finds."""
+        return {} if self.script.go_like else {INSTANCE: f"{self.instance}@{now}", FENCED: now}
 
     async def _write(self, body: Object) -> None:
         began = asyncio.get_running_loop().time()
@@ -288,6 +305,12 @@ class ScriptedShard:
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
+
+
+def _instance_of(lease: Object) -> str | None:
+    """Who wrote this renewTime, if it says so."""
+    instance, mark, said_at = (lease["metadata"].get("annotations") or {}).get(INSTANCE, "").rpartition("@")
+    return instance if mark and said_at == lease["spec"].get("renewTime") else None
 
 
 def _now() -> str:

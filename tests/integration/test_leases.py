@@ -15,7 +15,7 @@ from shardsdk.protocol.labels import parse_ring_name
 from shardsdk.protocol.leases import parse_micro_time
 from tests.integration.chronicle import LEASES, Chronicle, Version
 from tests.integration.harness import Stage
-from tests.integration.scripted import INSTANCE, RING_LABEL, Object, Script
+from tests.integration.scripted import RING_LABEL, Object, Script
 from tests.integration.world import LONE_SECRETS, Family, Ring
 
 SECRETS: Final = "v1/secrets"
@@ -274,8 +274,7 @@ async def test_a_lease_that_passes_between_two_processes_of_one_name_moves_nothi
         starting = asyncio.create_task(second.start())
         await seen.until(lambda: len(seen.lease("twin")) > 4)
         assert not starting.done(), "the second waits while the first renews"
-        usurped = {"metadata": {"annotations": {INSTANCE: second.instance}}}
-        await stage.admin.patch(LEASES, "twin", usurped, stage.namespace)
+        await second.usurp()
         await asyncio.wait_for(first.lost.wait(), 40)
         await starting
         await seen.until(lambda: len(seen.lease("twin")) > 10)

@@ -135,7 +135,8 @@ async def test_the_lease_says_what_the_contract_asks_for_and_go_shards_do(stage:
         )
         held = await stage.lease()
         assert held["metadata"]["labels"] == {LEASE_RING_LABEL: RING}
-        assert held["metadata"]["annotations"] == {INSTANCE_ANNOTATION: "uid-0", FENCED_ANNOTATION: "true"}
+        renewed = held["spec"]["renewTime"]
+        assert held["metadata"]["annotations"] == {INSTANCE_ANNOTATION: f"uid-0@{renewed}", FENCED_ANNOTATION: renewed}
         assert held["spec"]["holderIdentity"] == SHARD
         assert held["spec"]["leaseDurationSeconds"] == 15
         assert held["spec"]["leaseTransitions"] == 0
@@ -217,7 +218,7 @@ async def test_a_process_that_slept_longer_than_its_lease_writes_nothing_when_it
     first.send_signal(signal.SIGCONT)
     assert await exit_code(first) == LEASE_LOST
     assert await stage.writes("uid-1") == written
-    assert (await stage.lease())["metadata"]["annotations"][INSTANCE_ANNOTATION] == "uid-2"
+    assert (await stage.lease())["metadata"]["annotations"][INSTANCE_ANNOTATION].startswith("uid-2@")
 
 
 async def test_the_state_that_the_sharder_writes_and_a_lost_label_cost_no_lease(stage: Stage) -> None:
@@ -265,7 +266,7 @@ async def test_a_restart_grace_is_honoured_by_the_next_of_the_name(stage: Stage)
     kept = await stage.lease()
     assert kept["spec"]["holderIdentity"] == SHARD
     assert kept["spec"]["leaseDurationSeconds"] == 60
-    assert kept["metadata"]["annotations"][INSTANCE_ANNOTATION] == ""
+    assert kept["metadata"]["annotations"][INSTANCE_ANNOTATION] == f"@{kept['spec']['renewTime']}"
     # Sooner than the grace is over, whatever the machine does besides.
     async with asyncio.timeout(50), await stage.shard("uid-2"):
         assert (await stage.lease())["spec"]["leaseDurationSeconds"] == TIMINGS.lease_duration

@@ -244,8 +244,8 @@ class Checkers:
         if commit.author.name == "user" and not holder and held is not None:
             self._tear(shard, held)
             return
-        self._held[shard] = Held(holder, duration, annotations.get(FENCED_ANNOTATION) == "true", self.world.now,
-                                 commit.author.name)  # fmt: skip
+        fenced = FENCED_ANNOTATION in annotations and annotations[FENCED_ANNOTATION] == spec.get("renewTime")
+        self._held[shard] = Held(holder, duration, fenced, self.world.now, commit.author.name)
 
     def _tear(self, shard: str, held: Held) -> None:
         """A user deleted or emptied a lease: it counts as held until it would have run out."""

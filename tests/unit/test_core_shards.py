@@ -22,13 +22,17 @@ from sharder.core.shards import (
 from shardsdk.protocol.labels import FENCED_ANNOTATION
 from shardsdk.protocol.leases import Lease
 
+#: Of every lease here whose test says nothing else.
+RENEWED = "2030-01-01T00:00:00.000000Z"
+
 
 def lease(name: str = "a", *, fenced: bool = False, **spec: Any) -> Lease:
     metadata = {
         "name": name,
         "namespace": "default",
-        "annotations": {FENCED_ANNOTATION: "true"} if fenced else None,
+        "annotations": {FENCED_ANNOTATION: RENEWED} if fenced else None,
     }
+    spec = {"renewTime": RENEWED, **spec}
     return msgspec.convert({"metadata": metadata, "spec": spec}, Lease)
 
 

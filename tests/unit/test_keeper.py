@@ -14,6 +14,9 @@ from shardsdk.protocol.labels import INSTANCE_ANNOTATION, SHARDER_HOLDER
 from shardsdk.protocol.leases import LeaseSpec
 from tests.keeper_driver import CANDIDATE, CLAIM, Driver, lease_of
 
+#: A renewTime that nobody in the tests writes.
+LATER = "2031-01-01T00:00:00.000000Z"
+
 
 class TestHolding:
     def test_it_renews_each_period_under_the_version_last_seen(self) -> None:
@@ -26,7 +29,10 @@ class TestHolding:
         renewal = driver.next()
         assert isinstance(renewal, Write)
         assert not renewal.create
-        assert renewal.body["metadata"] == {"resourceVersion": before.metadata.resource_version}
+        assert renewal.body["metadata"] == {
+            "resourceVersion": before.metadata.resource_version,
+            "annotations": {INSTANCE_ANNOTATION: f"uid-1@{renewal.body['spec']['renewTime']}"},
+        }
         assert "acquireTime" not in renewal.body["spec"]
 
     def test_the_hold_counts_from_before_the_renewal_was_sent(self) -> None:
@@ -73,9 +79,10 @@ class TestHolding:
             {"spec": {"holderIdentity": SHARDER_HOLDER}},
             {"metadata": {"annotations": {INSTANCE_ANNOTATION: "uid-2"}}},
             {"metadata": {"annotations": {INSTANCE_ANNOTATION: None}}},
-            {"spec": {"renewTime": "2031-01-01T00:00:00.000000Z"}},
+            {"spec": {"renewTime": LATER}},
+            {"metadata": {"annotations": {INSTANCE_ANNOTATION: f"uid-1@{LATER}"}}, "spec": {"renewTime": LATER}},
         ],
-        ids=["holder", "instance", "no instance", "renewed by a twin"],
+        ids=["holder", "instance", "no instance", "renewed without a word", "renewed by a twin"],
     )
     def test_it_steps_down_when_it_sees_another_process(self, theft: dict[str, Any]) -> None:
         driver = Driver().acquire().due()
@@ -185,6 +192,14 @@ class TestLeaving:
         assert driver.lease.spec.lease_duration_seconds == 60
         Driver(replace(CLAIM, instance="uid-2"), driver.store).acquire()
 
+    @pytest.mark.parametrize("fenced", [True, False])
+    def test_a_restart_grace_promises_what_the_holder_has_promised(self, fenced: bool) -> None:
+        driver = Driver(replace(CLAIM, fenced=fenced)).acquire()
+        driver.now += 1
+        driver.keeper.leave(driver.at(), grace_seconds=60)
+        driver.step()
+        assert driver.lease.fenced is fenced
+
     def test_a_release_is_conditional_and_tried_again_after_a_conflict(self) -> None:
         driver = Driver().acquire()
         driver.keeper.leave(driver.at())
@@ -242,10 +257,20 @@ class TestLeaving:
     def test_what_a_twin_renewed_is_not_released(self) -> None:
         driver = Driver().acquire()
         driver.keeper.leave(driver.at())
-        driver.meddle({"spec": {"renewTime": "2031-01-01T00:00:00.000000Z"}})
+        driver.meddle(
+            {"metadata": {"annotations": {INSTANCE_ANNOTATION: f"uid-1@{LATER}"}}, "spec": {"renewTime": LATER}}
+        )
         driver.steps_until(Phase.LEFT, 0)
         assert driver.next() == Left(clean=False)
         assert driver.lease.holder == "shard-a"
+
+    def test_what_another_of_its_name_renewed_is_not_released(self) -> None:
+        driver = Driver().acquire()
+        driver.keeper.leave(driver.at())
+        driver.meddle({"spec": {"renewTime": LATER}})
+        driver.steps_until(Phase.LEFT, 0)
+        assert driver.next() == Left(clean=True)
+        assert driver.lease.spec.renew_time == LATER
 
 
 class TestElection:

@@ -128,7 +128,7 @@ class TestAcquiring:
         store.patch("default", "shard-a", {"metadata": {"labels": {"team": "x"}, "annotations": {"note": "y"}}})
         lease = Driver(store=store).acquire().lease
         assert lease.metadata.labels == {"team": "x", LEASE_RING_LABEL: "example"}
-        assert lease.metadata.annotations == {"note": "y", INSTANCE_ANNOTATION: "uid-1"}
+        assert lease.metadata.annotations == {"note": "y", INSTANCE_ANNOTATION: f"uid-1@{lease.spec.renew_time}"}
 
     @pytest.mark.parametrize("ring", [None, "other"])
     def test_the_ring_label_of_a_free_lease_is_put_right(self, ring: str | None) -> None:
@@ -143,8 +143,30 @@ class TestAcquiring:
 
     def test_a_stale_promise_of_a_fence_is_taken_back(self) -> None:
         store = lease_of()
-        store.patch("default", "shard-a", {"metadata": {"annotations": {FENCED_ANNOTATION: "true"}}})
-        assert not Driver(store=store).acquire().lease.fenced
+        promised = {FENCED_ANNOTATION: "2029-01-01T00:00:00.000000Z"}
+        store.patch("default", "shard-a", {"metadata": {"annotations": promised}})
+        assert Driver(store=store).lease.fenced
+        lease = Driver(store=store).acquire().lease
+        assert not lease.fenced
+        assert FENCED_ANNOTATION not in (lease.metadata.annotations or {})
+
+    @pytest.mark.parametrize("instance", ["uid-1", ""], ids=["of a crashed process", "of a restart grace"])
+    def test_what_a_process_said_of_itself_ends_with_the_write_of_a_peer_that_does_not_know_it(
+        self, instance: str
+    ) -> None:
+        """As when a Go shard starts under its name: client-go rewrites the spec and leaves the annotations."""
+        driver = Driver(replace(CLAIM, fenced=True)).acquire()
+        if not instance:
+            driver.keeper.leave(driver.at(), grace_seconds=60)
+            driver.now += 1
+            driver.step()
+        assert (driver.lease.instance, driver.lease.fenced) == (instance, True)
+        said = driver.lease.metadata.annotations
+        driver.meddle({"spec": {"leaseDurationSeconds": 15, "renewTime": "2031-01-01T00:00:00.000000Z"}})
+        assert driver.lease.metadata.annotations == said
+        assert (driver.lease.instance, driver.lease.fenced) == (None, False)
+        # Nor is the lease the restarted container's own, or free: the peer is at work.
+        assert 15 <= Driver(store=driver.store).steps_until(Phase.HOLDING, 16) < 15.1
 
     def test_losing_the_race_for_a_missing_lease_means_waiting(self) -> None:
         driver = Driver()

@@ -359,4 +359,5 @@ async def test_the_instance_annotation_tells_processes_apart(clock: VirtualClock
     async with rig.shard(instance="uid-9"):
         lease = rig.lease()
         assert lease is not None
-        assert (lease.metadata.annotations or {})[INSTANCE_ANNOTATION] == "uid-9"
+        assert lease.instance == "uid-9"
+        assert (lease.metadata.annotations or {})[INSTANCE_ANNOTATION] == f"uid-9@{lease.spec.renew_time}"

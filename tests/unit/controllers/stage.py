@@ -12,6 +12,7 @@ from datetime import timedelta
 from random import Random
 from typing import Any, Final
 
+import msgspec
 from prometheus_client import CollectorRegistry
 
 from sharder.controllers.rings import WebhookSettings
@@ -20,7 +21,7 @@ from sharder.core.keys import resource_key
 from sharder.replica import Replica, ReplicaSettings
 from sharder.telemetry.metrics import Metrics
 from shardsdk.protocol.labels import FENCED_ANNOTATION, LEASE_RING_LABEL, RingLabels, parse_ring_name
-from shardsdk.protocol.leases import render_micro_time
+from shardsdk.protocol.leases import Lease, render_micro_time
 from shardsdk.protocol.objects import CLUSTERRINGS, LEASES, NAMESPACES, Resource
 from shardsdk.runtime.election import ElectionTimings
 from shardsdk.testing.memory import MemoryServer, Object
@@ -67,7 +68,7 @@ def lease(
         "metadata": {
             "name": shard,
             "labels": {LEASE_RING_LABEL: RING},
-            "annotations": {FENCED_ANNOTATION: "true"} if fenced else {},
+            "annotations": {FENCED_ANNOTATION: now} if fenced else {},
         },
         "spec": {
             "holderIdentity": shard if holder is None else holder,
@@ -137,11 +138,11 @@ class Stage:
 
     def start(self, shard: str, **options: Any) -> None:
         """Let a shard hold its lease and acknowledge drains."""
+        body = lease(self.clock, shard, **options)
         if self.server.find(LEASES, shard, SHARDS) is None:
-            self.server.create(LEASES, lease(self.clock, shard, **options), SHARDS)
+            self.server.create(LEASES, body, SHARDS)
         else:
-            spec = lease(self.clock, shard, **options)["spec"]
-            self.server.patch(LEASES, shard, SHARDS, {"spec": spec})
+            self._patch_lease(shard, body)
         self.shards[shard] = asyncio.create_task(self._live(shard))
 
     def crash(self, shard: str) -> None:
@@ -158,7 +159,14 @@ class Stage:
             await asyncio.sleep(2)
             if self.holder(shard) != shard:
                 return
-            self.server.patch(LEASES, shard, SHARDS, {"spec": {"renewTime": render_micro_time(self.clock.now())}})
+            fenced = msgspec.convert(self.server.find(LEASES, shard, SHARDS), Lease).fenced
+            renewed = lease(self.clock, shard, fenced=fenced)
+            renewed["spec"] = {"renewTime": renewed["spec"]["renewTime"]}
+            self._patch_lease(shard, renewed)
+
+    def _patch_lease(self, shard: str, body: Object) -> None:
+        changes = {"metadata": {"annotations": body["metadata"]["annotations"]}, "spec": body["spec"]}
+        self.server.patch(LEASES, shard, SHARDS, changes)
 
     def acknowledge(self, name: str, namespace: str = "default") -> None:
         """Take both labels off an owner, as its shard does."""

@@ -74,14 +74,15 @@ def lease(
 ) -> Lease:
     """A shard's lease; `renewed` and `held` are seconds ago, `holder` None is the shard itself."""
     labels = {LEASE_RING_LABEL: ring} | ({LEASE_STATE_LABEL: state} if state else {})
-    annotations = {FENCED_ANNOTATION: "true"} if fenced else None
+    renew_time = render_micro_time(NOW - timedelta(seconds=renewed))
+    annotations = {FENCED_ANNOTATION: renew_time} if fenced else None
     return Lease(
         ObjectMeta(name=name, namespace=namespace, labels=labels, annotations=annotations),
         LeaseSpec(
             holder_identity=name if holder is None else holder,
             lease_duration_seconds=duration,
             acquire_time=render_micro_time(NOW - timedelta(seconds=held)),
-            renew_time=render_micro_time(NOW - timedelta(seconds=renewed)),
+            renew_time=renew_time,
             lease_transitions=0,
         ),
     )
