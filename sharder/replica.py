@@ -13,11 +13,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from dataclasses import dataclass, field
 from random import Random
+from typing import Final
 
 from sharder.controllers.detection import Detection
-from sharder.controllers.holds import CommitProof
+from sharder.controllers.holds import CommitProof, Gate
 from sharder.controllers.leases import LeaseController
 from sharder.controllers.namespaces import Namespaces
 from sharder.controllers.placement import PlacementController, Summary
@@ -40,6 +42,11 @@ from shardsdk.runtime.election import ElectionTimings, LeaderElector
 from shardsdk.runtime.queue import RateLimit, WorkQueue
 
 log = logging.getLogger(__name__)
+
+#: What a leader that stops gives the writes under way, and after them the leases that it gives back.
+FINISH_SECONDS: Final = 1.0
+
+Run = Callable[[], Coroutine[None, None, None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +91,8 @@ class Replica:
         self._clock = clock
         self._rng = rng
         self._rings: RingController | None = None
+        self._candidacy: asyncio.Task[None] | None = None
+        self._resigned = False
         self.registry = Registry(
             api, clock=clock, rng=rng,
             staleness_seconds=settings.staleness_seconds, default_scope=settings.default_scope,
@@ -107,11 +116,23 @@ class Replica:
             await self.registry.rings.synced.wait()
             await self.registry.leases.synced.wait()
             unsubscribe = self.registry.subscribe(self._count)
+            self._candidacy = tasks.create_task(self._stand_for_election())
             try:
-                await self._stand_for_election()
+                if self._resigned:
+                    self._candidacy.cancel()
+                await caches
             finally:
+                self._candidacy.cancel()
+                await asyncio.wait((self._candidacy,))
                 unsubscribe()
                 caches.cancel()
+
+    async def resign(self) -> None:
+        """Hand the leadership over, and lead no more; the webhook's caches are kept until `run` is cancelled."""
+        self._resigned = True
+        if self._candidacy is not None:
+            self._candidacy.cancel()
+            await asyncio.wait((self._candidacy,))
 
     async def _stand_for_election(self) -> None:
         while True:
@@ -133,18 +154,38 @@ class Replica:
         self._metrics.leading(self._settings.lease_name, True)
         # What only the lead allows is conditional on what was seen, or repeated by the next leader: no harm if late.
         # What is moved under the lease of a shard also has that fence, and is confirmed; so is what moves as a group.
-        controllers = self._build(Unconfirmed(leader), leader)
+        gate = Gate(leader)
+        leases, controllers = self._build(Unconfirmed(gate), gate)
+        leading = asyncio.ensure_future(_run_all(controllers))
         try:
-            async with asyncio.TaskGroup() as tasks:
-                for run in controllers:
-                    tasks.create_task(run())
+            await asyncio.wait((leading,))
+            leading.result()
         finally:
+            await self._stop_leading(leading, gate, leases)
             self._rings = None
             self._detection.forget()
             for entry in self.registry.entries():
                 self.registry.set_ready(entry.name, None)
 
-    def _build(self, leader: Fence, confirmed: Fence) -> tuple[Callable[[], Coroutine[None, None, None]], ...]:
+    async def _stop_leading(self, leading: asyncio.Future[None], gate: Gate, leases: LeaseController) -> None:
+        """End the controllers; if nobody else leads yet, in order, so that nobody has to wait for what they held."""
+        gate.shut = True
+        settled = False
+        with suppress(TimeoutError):
+            if self.elector.is_leader:
+                # What has been sent would else count as under way until its time at the API server is over.
+                async with asyncio.timeout(FINISH_SECONDS):
+                    await self._api.writes_settled()
+                settled = True
+        leading.cancel()
+        await asyncio.gather(leading, return_exceptions=True)
+        with suppress(TimeoutError):
+            if settled:
+                gate.shut = False
+                async with asyncio.timeout(FINISH_SECONDS):
+                    await leases.give_all_back()
+
+    def _build(self, leader: Fence, confirmed: Fence) -> tuple[LeaseController, tuple[Run, ...]]:
         settings, clock, rng = self._settings, self._clock, self._rng
         namespaces = Namespaces(
             self._api, clock=clock, rng=rng,
@@ -180,7 +221,7 @@ class Replica:
             on_takeover=lambda ring, shard, reason: self._metrics.ring(ring).takeovers.inc(),
         )  # fmt: skip
         self._rings = rings
-        return namespaces.run, rings.run, leases.run, placement.run
+        return leases, (namespaces.run, rings.run, leases.run, placement.run)
 
     def _show(self, ring: str, summary: Summary, leases: LeaseController) -> None:
         if self.registry.entry(ring) is None:
@@ -202,6 +243,13 @@ class Replica:
             self._metrics.forget_ring(ring)
         elif what & Change.RING:
             self._metrics.webhook_expected(ring, OUTCOMES)
+
+
+async def _run_all(controllers: tuple[Run, ...]) -> None:
+    """Run them side by side until cancelled, or until one of them fails."""
+    async with asyncio.TaskGroup() as tasks:
+        for run in controllers:
+            tasks.create_task(run())
 
 
 class _Counters:

@@ -1,8 +1,8 @@
 """The sharder as a process: one replica with its servers, certificates and orderly stop.
 
 Does: put the parts together, answer probes, and on cancellation stop in order:
-unready, serve on for a moment while telling callers to go, finish their
-requests, hand over the leadership, exit.
+unready, hand over the leadership, serve on meanwhile for a moment while telling
+callers to go, finish their requests, exit.
 
 Refuses: to decide anything about objects, and to exit because the API server is
 away; it waits, and says so.
@@ -208,9 +208,11 @@ class _Service:
         limit = self._config.graceful_shutdown_limit
         try:
             async with asyncio.timeout(limit):
-                if webhook is not None and self._webhook is not None:
-                    grace = SERVE_ON_SECONDS if limit is None else min(SERVE_ON_SECONDS, SERVE_ON_SHARE * limit)
-                    await self._webhook.stop_gracefully(grace)
+                async with asyncio.TaskGroup() as tasks:
+                    tasks.create_task(self._replica.resign())
+                    if webhook is not None and self._webhook is not None:
+                        grace = SERVE_ON_SECONDS if limit is None else min(SERVE_ON_SECONDS, SERVE_ON_SHARE * limit)
+                        tasks.create_task(self._webhook.stop_gracefully(grace))
                 await _cancel([replica])
                 await self._recorder.flush()
         except TimeoutError:

@@ -11,7 +11,25 @@ from dataclasses import dataclass, field
 
 from sharder.core.proof import Renewals, note_renewal, proof_for
 from sharder.core.shards import Proof
+from shardsdk.kube.api import Fence
 from shardsdk.kube.clock import Clock
+
+
+@dataclass(slots=True)
+class Gate:
+    """The leadership's fence, and a way to shut it earlier: what is under way ends, nothing new begins."""
+
+    fence: Fence
+    shut: bool = False
+
+    @property
+    def name(self) -> str:
+        """What is fenced."""
+        return self.fence.name
+
+    def remaining(self) -> float:
+        """Seconds left; zero or less: closed."""
+        return 0.0 if self.shut else self.fence.remaining()
 
 
 @dataclass(slots=True)

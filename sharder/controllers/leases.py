@@ -140,6 +140,21 @@ class LeaseController:
         """The state of each of the ring's leases, by (namespace, name)."""
         return self._states.get(ring, {})
 
+    async def give_all_back(self) -> None:
+        """Give back every lease that is held; nothing else may write them any more.  Shards need not wait then."""
+        held = [
+            (record, seen.lease)
+            for (ring, namespace, shard), record in self._records.items()
+            if record.held
+            and (entry := self._registry.entry(ring)) is not None
+            and (seen := entry.leases.get((namespace, shard))) is not None
+        ]
+        for answer in await asyncio.gather(
+            *(self._writer.give_back(record, lease) for record, lease in held), return_exceptions=True
+        ):
+            if isinstance(answer, Exception):
+                log.info("lease not given back, it runs out by itself", extra={"error": str(answer)})
+
     # -- running ---------------------------------------------------------
 
     async def run(self) -> None:
