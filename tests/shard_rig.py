@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
+from shardsdk.kube.api import PARTIAL
 from shardsdk.protocol.labels import DRAIN_VALUE, parse_ring_name
 from shardsdk.protocol.objects import PartialObject, Resource
 from shardsdk.runtime.cache import Cache
@@ -98,13 +99,13 @@ class Rig:
         metadata = {"name": name, "namespace": "default", "labels": labels, **more}
         return self.server.create(SECRETS, {"metadata": metadata})
 
-    def child(self, owner: str, name: str, shard: str = "shard-1") -> dict[str, Any]:
-        """A config map that `owner` controls, as another shard or the sharder left it."""
+    def child(self, owner: str, name: str, shard: str = "shard-1", **more: Any) -> dict[str, Any]:
+        """A config map that `owner` controls, as another shard or the sharder left it; `more` is its content."""
         uid = self.server.get(SECRETS, owner, "default")["metadata"]["uid"]
         reference = {"apiVersion": "v1", "kind": "Secret", "name": owner, "uid": uid, "controller": True}
         labels = {RING.shard: shard}
         metadata = {"name": name, "namespace": "default", "labels": labels, "ownerReferences": [reference]}
-        return self.server.create(CONFIGMAPS, {"metadata": metadata})
+        return self.server.create(CONFIGMAPS, {"metadata": metadata, **more})
 
     def relabel(self, resource: Resource, name: str, **labels: str | None) -> None:
         """Set `shard=` or `drain=` by hand; `None` removes."""
@@ -140,16 +141,23 @@ class Rig:
         concurrency: int = 4,
         drain_timeout_seconds: float | None = None,
         filtered: bool = True,
+        models: Mapping[Resource, Any] | None = None,
+        cached: Mapping[Resource, Mapping[str, Any]] | None = None,
     ) -> AsyncIterator[ShardedReconciler[PartialObject]]:
-        """Run a shard with one controller (or two: `also`) on secrets, which owns config maps."""
+        """Run a shard with one controller (or two: `also`) on secrets, which owns config maps.
+
+        `models` of the resources (by default metadata alone), and what else their caches are told (`cached`).
+        """
 
         async def note(context: Context[PartialObject]) -> Outcome | None:
             self.reconciled.append(context.request.name)
             return await reconcile(context) if reconcile else None
 
-        def cache(resource: Resource) -> Cache[PartialObject]:
+        def cache(resource: Resource) -> Cache[Any]:
             selector = ME.selector() if filtered else EVERYTHING
-            return Cache(self.api, resource, clock=self.clock, rng=Random(1), selector=selector)
+            model = (models or {}).get(resource, PARTIAL)
+            options = (cached or {}).get(resource, {})
+            return Cache(self.api, resource, clock=self.clock, rng=Random(1), selector=selector, model=model, **options)
 
         main, children = cache(SECRETS), cache(CONFIGMAPS)
         resource = ShardedResource(
@@ -160,6 +168,7 @@ class Rig:
             ShardedReconciler(
                 name, resource, function, self.hold, children=owned, predicate=predicate, concurrency=concurrency,
                 rate_limit=RateLimit(base_seconds=1, per_second=None), clock=self.clock, rng=Random(1),
+                metrics=self.metrics,
             )
             for name, function in (("first", note), ("second", also)) if function is not None
         ]  # fmt: skip

@@ -16,7 +16,7 @@ from typing import Any, Final, Generic, Protocol
 from typing_extensions import TypeVar
 
 from shardsdk.kube.selectors import Selector
-from shardsdk.protocol.objects import GroupResource, PartialObject, Resource
+from shardsdk.protocol.objects import GroupResource, ObjectMeta, PartialObject, Resource
 
 T = TypeVar("T", default=PartialObject)
 
@@ -63,21 +63,33 @@ class WatchKind(Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class Unfit:
+    """An object that does not fit what it is to be: `error` says why.  Its metadata is known all the same.
+
+    `gone`: that is how it was deleted, or left the selection.
+    """
+
+    metadata: ObjectMeta
+    error: str
+    gone: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class WatchEvent(Generic[T]):
     """One line of a watch.
 
     `object` is `None` for a bookmark only.  `resource_version` is where a later
     watch may go on.  `initial_end` marks the bookmark after the last initial
     event: everything that matched when the watch began has been sent.  An
-    object that has changed and does not fit the model comes as a bookmark whose
-    `unfit` names it (namespace, name): what was known of it is out of date.
+    object that has changed and does not fit the model comes as a bookmark with
+    what is known of it in `unfit`: what was known before is out of date.
     """
 
     kind: WatchKind
     object: T | None
     resource_version: str
     initial_end: bool = False
-    unfit: tuple[str, str] | None = None
+    unfit: Unfit | None = None
 
 
 class Api(Protocol):
@@ -121,10 +133,12 @@ class Api(Protocol):
         model: type[T] = PARTIAL,
         metadata_only: bool | None = None,
         on_version: Callable[[str], None] | None = None,
+        on_unfit: Callable[[Unfit], None] | None = None,
     ) -> AsyncIterator[list[T]]:
         """Everything selected, as one consistent snapshot in pages.
 
-        `on_version` is told the snapshot's resourceVersion before the first page.
+        `on_version` is told the snapshot's resourceVersion before the first page,
+        `on_unfit` of each object that does not fit the model, which no page has.
         Raises: StreamInterrupted when the snapshot ran out before its last page.
         """
         ...

@@ -15,7 +15,7 @@ import msgspec
 from shardsdk.kube import requests
 from shardsdk.kube.access import Access
 from shardsdk.kube.answers import Target
-from shardsdk.kube.api import PARTIAL, SILENCE_SECONDS, Body, Fence, PatchKind, T, WatchEvent
+from shardsdk.kube.api import PARTIAL, SILENCE_SECONDS, Body, Fence, PatchKind, T, Unfit, WatchEvent
 from shardsdk.kube.clock import Clock, SystemClock
 from shardsdk.kube.decoding import codec_of, identify
 from shardsdk.kube.discovery import Discovery
@@ -110,10 +110,11 @@ class Client:
         model: type[T] = PARTIAL,
         metadata_only: bool | None = None,
         on_version: Callable[[str], None] | None = None,
+        on_unfit: Callable[[Unfit], None] | None = None,
     ) -> AsyncIterator[list[T]]:
         """Everything selected, as one consistent snapshot."""
         what = What(resource, namespace, selector, model, wants_metadata(model, metadata_only))
-        return self._reader.pages(what, limit=limit, on_version=on_version)
+        return self._reader.pages(what, limit=limit, on_version=on_version, on_unfit=on_unfit)
 
     def stream(
         self,

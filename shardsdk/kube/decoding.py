@@ -2,7 +2,7 @@
 
 Does: decode with msgspec to the model that the caller names, skipping what the
 model does not know.  One object that does not fit its model is logged and left
-out, so that it cannot hold up all others.  Refuses: to trust the wire; whatever
+out, so that it cannot hold up all others; its metadata is told (`Unfit`).  Refuses: to trust the wire; whatever
 else is malformed is an error that names what was asked.
 
 `kubernetes.aio` brings typed models too; they work through their `from_dict`,
@@ -22,8 +22,8 @@ import msgspec
 
 from shardsdk.errors import ServerError
 from shardsdk.kube.answers import Status, Target, explain_status
-from shardsdk.kube.api import WatchEvent, WatchKind
-from shardsdk.protocol.objects import PartialObject
+from shardsdk.kube.api import Unfit, WatchEvent, WatchKind
+from shardsdk.protocol.objects import ObjectMeta, OwnerReference, PartialObject
 
 log: Final = logging.getLogger(__name__)
 
@@ -109,6 +109,54 @@ def identify(thing: object) -> Identity:
     )
 
 
+def metadata_of(thing: object) -> ObjectMeta:
+    """The metadata of an object, whatever it is decoded to; a missing part is empty."""
+    if isinstance(thing, PartialObject):
+        return thing.metadata
+    if isinstance(thing, dict):
+        return msgspec.convert(thing.get("metadata") or {}, ObjectMeta, strict=False)
+    found = getattr(thing, "metadata", None)
+    if isinstance(found, ObjectMeta):
+        return found
+    identity = identify(thing)
+    deleted = getattr(found, "deletion_timestamp", None)
+    return ObjectMeta(
+        name=identity.name,
+        namespace=identity.namespace,
+        uid=identity.uid,
+        resource_version=identity.resource_version,
+        generation=getattr(found, "generation", None) or 0,
+        deletion_timestamp=None if deleted is None else str(deleted),
+        labels=getattr(found, "labels", None),
+        annotations=getattr(found, "annotations", None),
+        owner_references=[_reference(reference) for reference in getattr(found, "owner_references", None) or ()],
+        finalizers=getattr(found, "finalizers", None),
+    )
+
+
+def unfit_of(thing: object, error: Exception, *, gone: bool = False) -> Unfit:
+    """What can be said of an object that does not fit, given as it came (a dict) or as it was decoded."""
+    why = str(error) if isinstance(error, msgspec.MsgspecError) else f"{type(error).__name__}: {error}"
+    known = thing if not isinstance(thing, dict) or isinstance(thing.get("metadata"), dict) else {}
+    try:
+        return Unfit(metadata_of(known), why, gone)
+    except (msgspec.MsgspecError, ValueError):
+        who = identify(known)
+        meta = ObjectMeta(name=who.name, namespace=who.namespace, uid=who.uid, resource_version=who.resource_version)
+        return Unfit(meta, why, gone)
+
+
+def _reference(reference: object) -> OwnerReference:
+    return OwnerReference(
+        api_version=getattr(reference, "api_version", None) or "",
+        kind=getattr(reference, "kind", None) or "",
+        name=getattr(reference, "name", None) or "",
+        uid=getattr(reference, "uid", None) or "",
+        controller=getattr(reference, "controller", None),
+        block_owner_deletion=getattr(reference, "block_owner_deletion", None),
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Codec(Generic[T]):
     """Decoders of one model; `codec_of` makes and keeps them."""
@@ -121,21 +169,27 @@ class Codec(Generic[T]):
         """One object.  Raises: ServerError when the answer is none."""
         return _parse(target, self.one.decode, body)
 
-    def decode_page(self, target: Target, body: bytes) -> Page[T]:
+    def decode_page(self, target: Target, body: bytes, on_unfit: Callable[[Unfit], None] | None = None) -> Page[T]:
         """A page of a list, at once: for small ones."""
         try:
             return self.page.decode(body)
-        except (msgspec.DecodeError, ValueError):
+        except Exception:
             page = decode_raw_page(target, body)
-            return Page(page.metadata, list(self.decode_items(target, page.items or [])))
+            return Page(page.metadata, list(self.decode_items(target, page.items or [], on_unfit)))
 
-    def decode_items(self, target: Target, items: Sequence[msgspec.Raw]) -> Iterator[T]:
-        """Objects of a list one by one, without those that do not fit the model."""
+    def decode_items(
+        self, target: Target, items: Sequence[msgspec.Raw], on_unfit: Callable[[Unfit], None] | None = None
+    ) -> Iterator[T]:
+        """Objects of a list one by one; `on_unfit` is told of those that do not fit the model."""
         for item in items:
             try:
                 yield self.one.decode(item)
-            except (msgspec.DecodeError, ValueError) as error:
-                _leave_out(target, bytes(item), error)
+            except NotImplementedError:
+                raise
+            except Exception as error:
+                left_out = _leave_out(target, bytes(item), error)
+                if on_unfit is not None:
+                    on_unfit(left_out)
 
     def decode_line(self, target: Target, line: bytes) -> WatchEvent[T] | None:
         """One line of a watch; `None` for an event of an unknown kind.
@@ -144,7 +198,9 @@ class Codec(Generic[T]):
         """
         try:
             event = self.line.decode(line)
-        except (msgspec.DecodeError, ValueError) as error:
+        except NotImplementedError:
+            raise
+        except Exception as error:
             return _judge_misfit(target, line, error)
         match event:
             case _Added(object=thing):
@@ -198,7 +254,10 @@ def _from_dict(model: Any, value: object) -> object:
     build = getattr(model, "from_dict", None)
     if build is None:
         raise NotImplementedError(f"cannot decode to {model!r}: neither msgspec nor from_dict knows it")
-    return build(value)
+    try:
+        return build(value)
+    except Exception as error:  # msgspec says where, but only of these
+        raise ValueError(f"{type(error).__name__}: {error}") from error
 
 
 def _judge_misfit(target: Target, line: bytes, error: Exception) -> WatchEvent[Any] | None:
@@ -211,21 +270,17 @@ def _judge_misfit(target: Target, line: bytes, error: Exception) -> WatchEvent[A
         raise ServerError(f"{target}: a {event.type} line of the watch cannot be read: {error}", status=200) from error
     if event.type not in WatchKind.__members__:
         return None
-    who = _leave_out(target, bytes(event.object), error)
-    return WatchEvent(WatchKind.BOOKMARK, None, who.resource_version, unfit=(who.namespace, who.name))
+    left_out = _leave_out(target, bytes(event.object), error, gone=event.type == WatchKind.DELETED.value)
+    return WatchEvent(WatchKind.BOOKMARK, None, left_out.metadata.resource_version, unfit=left_out)
 
 
-def _leave_out(target: Target, thing: bytes, error: Exception) -> Identity:
+def _leave_out(target: Target, thing: bytes, error: Exception, *, gone: bool = False) -> Unfit:
     """Say so, and which one it is, as far as it can be read."""
-    who = Identity("", "", "", "")
+    read: object = {}
     with suppress(msgspec.DecodeError, ValueError):
-        who = _name_of(_ANYTHING.decode(thing))
-    extra = {"resource": target.resource, "error": str(error), "namespace": who.namespace, "object": who.name}
+        read = _ANYTHING.decode(thing)
+    left_out = unfit_of(read if isinstance(read, dict) else {}, error, gone=gone)
+    meta = left_out.metadata
+    extra = {"resource": target.resource, "error": str(error), "namespace": meta.namespace, "object": meta.name}
     log.error("Object left out: it does not fit the type it is decoded to", extra=extra)
-    return who
-
-
-def _name_of(thing: object) -> Identity:
-    """Identity of an object of which nothing is certain."""
-    metadata = thing.get("metadata") if isinstance(thing, dict) else None
-    return identify({"metadata": metadata if isinstance(metadata, dict) else {}})
+    return left_out

@@ -2,21 +2,25 @@
 
 Does: turn what the API server says (which may be old news, or leave things out)
 into what changed here, so that each object's story makes sense: ADDED, then
-MODIFIED, then DELETED before the next ADDED.  Refuses: to wait or to do I/O;
-when to believe what is the reflector's.
+MODIFIED, then DELETED before the next ADDED.  An object that does not fit its
+model, or at which a transform or an index raises, is no object of the store;
+what is known of it is kept beside.  Refuses: to wait or to do I/O; when to
+believe what is the reflector's.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from types import MappingProxyType
 from typing import Final, Generic, TypeVar
 
-from shardsdk.kube.api import WatchEvent, WatchKind
-from shardsdk.kube.decoding import Identity, identify
+from shardsdk.kube.api import Unfit, WatchEvent, WatchKind
+from shardsdk.kube.decoding import Identity, identify, metadata_of, unfit_of
 from shardsdk.kube.store import Key, Store
+from shardsdk.protocol.objects import ObjectMeta
 
 log: Final = logging.getLogger(__name__)
 
@@ -48,6 +52,11 @@ class Delta(Generic[T]):
     initial: bool
 
 
+#: Told of an object that cannot be shown, and of what was known of it while it
+#: could not be shown before.  With an empty `error` it can be shown again.
+OnUnfit = Callable[[Unfit, Unfit | None], None]
+
+
 class Listing:
     """A list under way: which objects it has shown, and for which `restart` it is made."""
 
@@ -59,9 +68,9 @@ class Listing:
 
 
 class Mirror(Generic[T]):
-    """Writes one store; `keep`, `transform` and `handler` are those of the reflector called `name`."""
+    """Writes one store; the functions are those of the reflector called `name`."""
 
-    __slots__ = ("_handler", "_keep", "_name", "_transform", "store")
+    __slots__ = ("_handler", "_keep", "_name", "_on_unfit", "_transform", "_unfit", "store")
 
     def __init__(
         self,
@@ -71,8 +80,11 @@ class Mirror(Generic[T]):
         keep: Callable[[T], bool] | None,
         transform: Callable[[T], T] | None,
         handler: Callable[[Delta[T]], None] | None,
+        on_unfit: OnUnfit | None = None,
     ) -> None:
         self.store: Store[T] = store
+        self._unfit: dict[Key, Unfit] = {}
+        self._on_unfit = on_unfit
         self._name = name
         self._keep = keep
         self._transform = transform
@@ -81,33 +93,45 @@ class Mirror(Generic[T]):
     def apply(self, event: WatchEvent[T], listing: Listing | None) -> None:
         """Bring the store up to one event; `listing` is the list it belongs to, `None`: it is news."""
         if event.unfit is not None:
-            self.forget(Key(*event.unfit), initial=listing is not None)
+            self._leave_out(event.unfit, listing)
         thing = event.object
         if thing is None:
             return
         who = identify(thing)
         key = Key(who.namespace, who.name)
         gone = event.kind is WatchKind.DELETED or (self._keep is not None and not self._keep(thing))
-        if self._transform is not None:
-            thing = self._transform(thing)
+        try:
+            shown = thing if self._transform is None else self._transform(thing)
+        except Exception as error:
+            self._refuse(thing, error, listing, gone=gone)
+            return
         if gone:
-            self._remove(key, thing, initial=listing is not None)
+            self._remove(key, shown, initial=listing is not None)
+            self._end(key, metadata_of(thing))
             return
         if listing is not None:
             listing.seen.add(key)
-        self._put(key, who, thing, initial=listing is not None)
+        self._put(key, who, shown, listing)
+
+    @property
+    def unfit(self) -> Mapping[Key, Unfit]:
+        """What cannot be shown, though it is there; follows what is told."""
+        return MappingProxyType(self._unfit)
 
     def unseen(self, listing: Listing) -> list[Key]:
-        """What the store holds though a complete list did not show it."""
-        return [key for key in self.store.view if key not in listing.seen]
+        """What was there though a complete list did not show it."""
+        return [key for key in (*self.store.view, *self._unfit) if key not in listing.seen]
 
-    def forget(self, key: Key, *, initial: bool = True) -> None:
-        """The object vanished while nobody was looking, or nobody can tell what it is now."""
+    def forget(self, key: Key) -> None:
+        """The object vanished while nobody was looking."""
         known = self.store.get(*key)
         if known is not None:
-            self._remove(key, known, initial=initial)
+            self._remove(key, known, initial=True)
+        if key in self._unfit:
+            self._end(key, self._unfit[key].metadata)
 
-    def _put(self, key: Key, who: Identity, thing: T, *, initial: bool) -> None:
+    def _put(self, key: Key, who: Identity, thing: T, listing: Listing | None) -> None:
+        initial = listing is not None
         old = self.store.get(*key)
         if old is not None:
             known = identify(old)
@@ -116,7 +140,14 @@ class Mirror(Generic[T]):
             if known.uid != who.uid:  # deleted and made again while nobody was looking
                 self._remove(key, old, initial=initial)
                 old = None
-        self.store.put(key, thing)
+        try:
+            self.store.put(key, thing)
+        except Exception as error:
+            self._refuse(thing, error, listing)
+            return
+        before = self._unfit.pop(key, None)
+        if before is not None:
+            self._tell_unfit(Unfit(metadata_of(thing), error=""), before)
         kind = EventKind.ADDED if old is None else EventKind.MODIFIED
         self._tell(Delta(kind, thing, old, initial))
 
@@ -125,10 +156,44 @@ class Mirror(Generic[T]):
         if old is not None:
             self._tell(Delta(EventKind.DELETED, thing, old, initial))
 
+    # -- what cannot be shown ---------------------------------------------------
+
+    def _refuse(self, thing: T, error: Exception, listing: Listing | None, *, gone: bool = False) -> None:
+        """A function of the user's does not bear the object."""
+        unfit = unfit_of(thing, error, gone=gone)
+        extra = {"reflector": self._name, "namespace": unfit.metadata.namespace, "object": unfit.metadata.name}
+        log.error("Object left out: a transform or an index of its cache raised", extra=extra, exc_info=error)
+        self._leave_out(unfit, listing)
+
+    def _leave_out(self, unfit: Unfit, listing: Listing | None) -> None:
+        """The object is there, or was until now, but cannot be shown."""
+        key = Key(unfit.metadata.namespace, unfit.metadata.name)
+        before = self._unfit.pop(key, None)
+        if not unfit.gone:
+            self._unfit[key] = unfit
+            if listing is not None:
+                listing.seen.add(key)
+        known = self.store.get(*key)
+        if known is not None:
+            self._remove(key, known, initial=listing is not None)
+        self._tell_unfit(unfit, before)
+
+    def _end(self, key: Key, metadata: ObjectMeta) -> None:
+        before = self._unfit.pop(key, None)
+        if before is not None:
+            self._tell_unfit(Unfit(metadata, before.error, gone=True), before)
+
+    # -- who is told ------------------------------------------------------------
+
     def _tell(self, delta: Delta[T]) -> None:
         if self._handler is not None:
             handler = self._handler
             contain(lambda: handler(delta), self._name)
+
+    def _tell_unfit(self, unfit: Unfit, before: Unfit | None) -> None:
+        if self._on_unfit is not None:
+            on_unfit = self._on_unfit
+            contain(lambda: on_unfit(unfit, before), self._name)
 
 
 def contain(function: Callable[[], None], name: str) -> None:

@@ -17,7 +17,7 @@ import msgspec
 
 from shardsdk.errors import Forbidden, Gone, Invalid, StreamInterrupted
 from shardsdk.kube.answers import Target
-from shardsdk.kube.api import WatchEvent, WatchKind
+from shardsdk.kube.api import Unfit, WatchEvent, WatchKind
 from shardsdk.kube.decoding import SLICE_BYTES, Codec, codec_of, decode_raw_page
 from shardsdk.kube.requests import list_call, watch_call
 from shardsdk.kube.selectors import Selector
@@ -71,7 +71,12 @@ class Reader:
         self._refused: set[Resource] = set()
 
     async def pages(
-        self, what: What[T], *, limit: int | None, on_version: Callable[[str], None] | None = None
+        self,
+        what: What[T],
+        *,
+        limit: int | None,
+        on_version: Callable[[str], None] | None = None,
+        on_unfit: Callable[[Unfit], None] | None = None,
     ) -> AsyncGenerator[list[T], None]:
         """One consistent snapshot; empty pages are left out."""
         codec = codec_of(what.model)
@@ -89,7 +94,7 @@ class Reader:
                 body = await self._transport.fetch(call)
             except Gone as error:
                 raise StreamInterrupted(f"{call.target}: the snapshot ran out before its last page") from error
-            version, token, items = await _decode_page(codec, call.target, body)
+            version, token, items = await _decode_page(codec, call.target, body, on_unfit)
             if first and on_version is not None:
                 on_version(version)
             first = False
@@ -157,10 +162,12 @@ class Reader:
             response.close()
 
 
-async def _decode_page(codec: Codec[T], target: Target, body: bytes) -> tuple[str, str, list[T]]:
+async def _decode_page(
+    codec: Codec[T], target: Target, body: bytes, on_unfit: Callable[[Unfit], None] | None
+) -> tuple[str, str, list[T]]:
     """resourceVersion, continue token and objects of one page; pauses while decoding a large one."""
     if len(body) <= PAGE_AT_ONCE_BYTES:
-        page = codec.decode_page(target, body)
+        page = codec.decode_page(target, body, on_unfit)
         return page.metadata.resource_version, page.metadata.continue_, page.items or []
     raw = decode_raw_page(target, body)
     things: list[T] = []
@@ -170,8 +177,8 @@ async def _decode_page(codec: Codec[T], target: Target, body: bytes) -> tuple[st
         slice_items.append(item)
         size += len(memoryview(item))
         if size >= SLICE_BYTES:
-            things.extend(codec.decode_items(target, slice_items))
+            things.extend(codec.decode_items(target, slice_items, on_unfit))
             slice_items, size = [], 0
             await asyncio.sleep(0)
-    things.extend(codec.decode_items(target, slice_items))
+    things.extend(codec.decode_items(target, slice_items, on_unfit))
     return raw.metadata.resource_version, raw.metadata.continue_, things

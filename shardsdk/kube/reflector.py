@@ -29,13 +29,13 @@ from shardsdk.errors import (
     TooManyRequests,
     Unauthorized,
 )
-from shardsdk.kube.api import PARTIAL, SILENCE_SECONDS, Api, WatchEvent, WatchKind
+from shardsdk.kube.api import PARTIAL, SILENCE_SECONDS, Api, Unfit, WatchEvent, WatchKind
 from shardsdk.kube.backoff import Backoff
 from shardsdk.kube.clock import Clock
 from shardsdk.kube.decoding import identify
-from shardsdk.kube.mirror import Delta, EventKind, Listing, Mirror, contain
+from shardsdk.kube.mirror import Delta, EventKind, Listing, Mirror, OnUnfit, contain
 from shardsdk.kube.selectors import Selector
-from shardsdk.kube.store import Index, Store
+from shardsdk.kube.store import Index, Key, Store
 from shardsdk.protocol.objects import Resource
 
 __all__ = ["HEALTHY_SECONDS", "PAUSE_MAX_SECONDS", "STREAM_FAILURES_MAX", "Delta", "EventKind", "Reflector"]
@@ -68,6 +68,9 @@ class Reflector(Generic[T]):
     makes them smaller (name, namespace, uid and resourceVersion must stay).
     `handler` is called for every change, in order, on the event loop: it must be
     quick.  `on_synced` is called when a list is complete, the first and each later one.
+    An object that does not fit the model, or at which `transform` or an index
+    raises, is not in the store; `on_unfit` is told of it (see `OnUnfit`), and
+    `unfit` has what is known of it.
 
     Guarantees: deltas of one object come in the order of its versions; each
     ADDED is followed by a DELETED before the next ADDED; a list shows an object
@@ -87,6 +90,7 @@ class Reflector(Generic[T]):
         keep: Callable[[T], bool] | None = None,
         transform: Callable[[T], T] | None = None,
         handler: Callable[[Delta[T]], None] | None = None,
+        on_unfit: OnUnfit | None = None,
         on_synced: Callable[[], None] | None = None,
         indexes: Mapping[str, Index[T]] | None = None,
         name: str = "",
@@ -98,9 +102,13 @@ class Reflector(Generic[T]):
         self.resource = resource
         self.namespace = namespace
         self.name: str = name or str(resource.group_resource)
-        self._mirror = Mirror(self.name, Store(indexes), keep=keep, transform=transform, handler=handler)
+        self._mirror = Mirror(
+            self.name, Store(indexes), keep=keep, transform=transform, handler=handler, on_unfit=on_unfit
+        )
         #: What is there, as far as it has been told.
         self.store: Store[T] = self._mirror.store
+        #: What is there besides, and cannot be shown.
+        self.unfit: Mapping[Key, Unfit] = self._mirror.unfit
         #: Set once the first complete, consistent list is in; never cleared.
         self.synced: Final = asyncio.Event()
         #: Monotonic time of the last event, bookmark or complete list.
@@ -237,6 +245,10 @@ class Reflector(Generic[T]):
         self._selected = self._ask_selector()
         listing = Listing(self._epoch)
         versions: list[str] = []
+
+        def leave_out(unfit: Unfit) -> None:
+            self._mirror.apply(WatchEvent(WatchKind.BOOKMARK, None, "", unfit=unfit), listing)
+
         pages = self._api.pages(
             self.resource,
             self.namespace,
@@ -244,6 +256,7 @@ class Reflector(Generic[T]):
             model=self._model,
             metadata_only=self._metadata_only,
             on_version=versions.append,
+            on_unfit=leave_out,
         )
         async with _closing(pages):
             async for page in pages:

@@ -66,13 +66,17 @@ class Store(Generic[T]):
         return list(self._buckets[index])
 
     def put(self, key: Key, thing: T) -> T | None:
-        """Set an object; what was there before, or `None`."""
+        """Set an object; what was there before, or `None`.
+
+        Raises: what an index raises about the object; then nothing has changed.
+        """
+        found = {name: dict.fromkeys(index(thing)) for name, index in self._indexes.items()}
         old = self._objects.get(key)
         if old is not None:
             self._unindex(key, old)
         self._objects[key] = thing
-        for name, index in self._indexes.items():
-            for value in index(thing):
+        for name, values in found.items():
+            for value in values:
                 self._buckets[name].setdefault(value, {})[key] = None
         return old
 
@@ -86,7 +90,11 @@ class Store(Generic[T]):
     def _unindex(self, key: Key, thing: T) -> None:
         for name, index in self._indexes.items():
             buckets = self._buckets[name]
-            for value in index(thing):
+            try:
+                values = list(index(thing))
+            except Exception:  # it did not when the object was put: look everywhere
+                values = list(buckets)
+            for value in values:
                 bucket = buckets.get(value)
                 if bucket is not None:
                     bucket.pop(key, None)

@@ -6,20 +6,21 @@ whoever reconciled it then would make them a second time.
 
     owner arrives ──> waits ──> one consistent list of the children, begun
                                 after the arrival ──> the cache has caught up
-                                with everything listed ──> owner may pass
+                                with those of this owner ──> owner may pass
 
-Does: serve all owners that wait by one list.  Refuses: to put what it listed
-into the cache itself, because a child deleted meanwhile would stay there for ever.
+Does: serve all owners that wait by one list.  Whoever misses none of its
+children passes at once: a child that comes late, or never, holds up its own
+owner alone.  Refuses: to put what it listed into the cache itself, because a
+child deleted meanwhile would stay there for ever.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
-from functools import partial
 from random import Random
 from typing import Any, Final
 
@@ -41,6 +42,12 @@ CATCH_UP_SECONDS: Final = 30.0
 LIST_SHARE: Final = 0.2
 #: And there are no more than twenty a second, however quick they are.
 LIST_PAUSE_SECONDS: Final = 0.05
+
+#: A moment so near is waited for no shorter: clocks differ, and time must pass.
+_SOON_SECONDS: Final = 0.001
+
+#: Names a child of whatever resource.
+_Child = tuple[GroupResource, Request]
 
 
 class Barrier:
@@ -75,7 +82,7 @@ class Barrier:
         #: Whether a write of ours may have made a child without our knowing.
         self._doubtful = False
         self._arrivals = asyncio.Event()
-        self._catch_up: _CatchUp | None = None
+        self._missing = _Missing()
 
     def arrived(self, owner: Request, uid: str, priority: Priority = Priority.FRESH) -> None:
         """`owner` has just come: it waits, even if it passed before, and is woken when it may pass."""
@@ -102,6 +109,7 @@ class Barrier:
     def left(self, owner: Request) -> None:
         """`owner` is gone from this shard."""
         self._passed.pop(owner, None)
+        self._missing.forget(owner)
         self._waiting.pop(owner, None)
 
     @property
@@ -110,37 +118,49 @@ class Barrier:
         return len(self._waiting)
 
     def observe(self, cache: Cache[Any], delta: Delta[Any]) -> None:
-        """Take note of a change that the cache of children shows now."""
-        if self._catch_up is not None:
-            self._catch_up.observe(cache, delta)
+        """Take note of a change that the cache of children has now."""
+        child = (cache.resource.group_resource, request_of(delta.object))
+        for owner in self._missing.observe(child, metadata_of(delta.object).resource_version):
+            self._let_pass(owner, self._waiting[owner])
 
     async def run(self) -> None:
         """Serve waiting owners until cancelled."""
         while True:
-            await self._arrivals.wait()
-            self._arrivals.clear()
-            if not self._waiting:
+            await self._wait_for_arrivals()
+            batch = {owner: arrival for owner, arrival in self._waiting.items() if owner not in self._missing}
+            if not batch:
                 continue
             try:
                 # Before settling: who falls into doubt meanwhile has another write to wait for.
-                batch = dict(self._waiting)
                 if self._doubtful:
                     self._doubtful = False
                     await self._settle()
-                pause = max(await self._learn_children() * (1 / LIST_SHARE - 1), LIST_PAUSE_SECONDS)
+                pause = max(await self._learn_children(batch) * (1 / LIST_SHARE - 1), LIST_PAUSE_SECONDS)
             except ShardingError as error:
                 log.warning("Children could not be listed; their owners wait", extra={"error": str(error)})
                 self._arrivals.set()
                 pause = self._backoff.next()
             else:
                 self._backoff.reset()
-                self._let_pass(batch)
             await self._clock.sleep(pause)
+
+    async def _wait_for_arrivals(self) -> None:
+        """Return when somebody waits for a list, or has waited too long for what the last one showed."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._missing.seconds_left(self._clock.monotonic())):
+                await self._arrivals.wait()
+        self._arrivals.clear()
+        for owner, missing in self._missing.expire(self._clock.monotonic()).items():
+            log.warning(
+                "The cache does not show what was listed; an owner waits for another list",
+                extra={"namespace": owner.namespace, "object": owner.name, "missing": missing},
+            )
 
     def _wait(self, owner: Request, arrival: _Arrival) -> None:
         if not self._children:
             return
         self._passed.pop(owner, None)
+        self._missing.forget(owner)
         before = self._waiting.get(owner)
         if before is not None:
             arrival.priority = min(arrival.priority, before.priority)
@@ -148,18 +168,8 @@ class Barrier:
         self._waiting[owner] = arrival
         self._arrivals.set()
 
-    def _let_pass(self, batch: dict[Request, _Arrival]) -> None:
-        for owner, arrival in batch.items():
-            # Whoever left meanwhile is not waiting; whoever came back waits for the next list.
-            if self._waiting.get(owner) is arrival:
-                del self._waiting[owner]
-                if self._hands_over:
-                    self._passed[owner] = arrival.uid
-                if arrival.wake:
-                    self._wake(owner, arrival.priority)
-
-    async def _learn_children(self) -> float:
-        """List all children consistently and wait until the caches show what was listed.
+    async def _learn_children(self, batch: Mapping[Request, _Arrival]) -> float:
+        """List all children consistently; those of `batch` pass of whose children the caches show all that was listed.
 
         Returns the seconds that listing took.
 
@@ -168,14 +178,37 @@ class Barrier:
         if self._on_list:
             self._on_list()
         begun = self._clock.monotonic()
-        self._catch_up = missing = _CatchUp()
-        try:
-            await missing.list(self._children)
-            seconds = self._clock.monotonic() - begun
-            await missing.wait()
-        finally:
-            self._catch_up = None
-        return seconds
+        listed: list[_Listed] = []
+        owners = {arrival.uid: owner for owner, arrival in batch.items()}
+        for cache in self._children:
+            async for page in cache.stream_metadata():
+                for child in page:
+                    controller = child.metadata.controller
+                    owner = None if controller is None else owners.get(controller.uid)
+                    request, version = request_of(child), child.metadata.resource_version
+                    if owner is not None and not cache.has_seen(request, version):
+                        listed.append(_Listed(owner, cache, request, version))
+        self._conclude(batch, listed)
+        return self._clock.monotonic() - begun
+
+    def _conclude(self, batch: Mapping[Request, _Arrival], listed: Sequence[_Listed]) -> None:
+        # Whoever left meanwhile is not waiting; whoever came back waits for the next list.
+        waiting = {owner: arrival for owner, arrival in batch.items() if self._waiting.get(owner) is arrival}
+        until = self._clock.monotonic() + CATCH_UP_SECONDS
+        for each in listed:
+            if each.owner in waiting and not each.cache.has_seen(each.child, each.version):
+                child = (each.cache.resource.group_resource, each.child)
+                self._missing.expect(each.owner, child, each.version, until)
+        for owner, arrival in waiting.items():
+            if owner not in self._missing:
+                self._let_pass(owner, arrival)
+
+    def _let_pass(self, owner: Request, arrival: _Arrival) -> None:
+        del self._waiting[owner]
+        if self._hands_over:
+            self._passed[owner] = arrival.uid
+        if arrival.wake:
+            self._wake(owner, arrival.priority)
 
 
 async def catch_up(caches: Sequence[Cache[Any]]) -> None:
@@ -183,12 +216,36 @@ async def catch_up(caches: Sequence[Cache[Any]]) -> None:
 
     Raises: StreamInterrupted and whatever a list may raise.
     """
-    missing = _CatchUp()
+    missing: dict[tuple[GroupResource, Request], str] = {}
+    complete = asyncio.Event()
+
+    def observe(cache: Cache[Any], request: Request) -> None:
+        seen = (cache.resource.group_resource, request)
+        if seen in missing and cache.has_seen(request, missing[seen]):
+            del missing[seen]
+            if not missing:
+                complete.set()
+
+    def listen(cache: Cache[Any]) -> None:
+        listening.callback(cache.listen(lambda delta: observe(cache, request_of(delta.object))))
+        listening.callback(cache.listen_unfit(lambda unfit, _: observe(cache, request_of(unfit))))
+
     with ExitStack() as listening:
         for cache in caches:
-            listening.callback(cache.listen(partial(missing.observe, cache)))
-        await missing.list(caches)
-        await missing.wait()
+            listen(cache)
+        for cache in caches:
+            async for page in cache.stream_metadata():
+                for thing in page:
+                    request, version = request_of(thing), thing.metadata.resource_version
+                    if not cache.has_seen(request, version):
+                        missing[cache.resource.group_resource, request] = version
+        try:
+            async with asyncio.timeout(CATCH_UP_SECONDS):
+                while missing:
+                    complete.clear()
+                    await complete.wait()
+        except TimeoutError as error:
+            raise StreamInterrupted(f"the cache is more than {CATCH_UP_SECONDS:.0f} s behind") from error
 
 
 @dataclass(slots=True)
@@ -200,40 +257,68 @@ class _Arrival:
     wake: bool
 
 
-class _CatchUp:
-    """What caches still have to show of one list."""
+@dataclass(frozen=True, slots=True)
+class _Listed:
+    """A child that a list has shown at a version that the cache had not then."""
+
+    owner: Request
+    cache: Cache[Any]
+    child: Request
+    version: str
+
+
+class _Missing:
+    """Which owners wait until a cache shows what a list has shown of their children."""
 
     def __init__(self) -> None:
-        self._missing: dict[tuple[GroupResource, Request], str] = {}
-        self._complete = asyncio.Event()
+        self._versions: dict[Request, dict[_Child, str]] = {}
+        #: A child that has changed hands meanwhile may be awaited by two.
+        self._owners: dict[_Child, set[Request]] = {}
+        self._until: dict[Request, float] = {}
 
-    async def list(self, caches: Sequence[Cache[Any]]) -> None:
-        """Expect everything that `caches` select now.  Raises: StreamInterrupted and whatever a list may raise."""
-        for cache in caches:
-            async for listed in cache.stream_metadata():
-                for thing in listed:
-                    self._expect(cache, request_of(thing), thing.metadata.resource_version)
+    def __contains__(self, owner: Request) -> bool:
+        return owner in self._versions
 
-    def _expect(self, cache: Cache[Any], request: Request, version: str) -> None:
-        """`request` was listed at `version`."""
-        if not cache.has_seen(request, version):
-            self._missing[cache.resource.group_resource, request] = version
+    def expect(self, owner: Request, child: _Child, version: str, until: float) -> None:
+        """`owner` waits for `child` at `version`, until the moment `until` (monotonic)."""
+        self._versions.setdefault(owner, {})[child] = version
+        self._owners.setdefault(child, set()).add(owner)
+        self._until[owner] = until
 
-    def observe(self, cache: Cache[Any], delta: Delta[Any]) -> None:
-        """The cache shows a change."""
-        seen = (cache.resource.group_resource, request_of(delta.object))
-        wanted = self._missing.get(seen)
-        if wanted is not None and is_at_least(metadata_of(delta.object).resource_version, wanted):
-            del self._missing[seen]
-            if not self._missing:
-                self._complete.set()
+    def observe(self, child: _Child, version: str) -> list[Request]:
+        """The cache has `child` at `version`: the owners that miss nothing any more."""
+        complete: list[Request] = []
+        for owner in sorted(self._owners.get(child, ())):
+            if is_at_least(version, self._versions[owner][child]):
+                self._drop(owner, child)
+                if not self._versions[owner]:
+                    self.forget(owner)
+                    complete.append(owner)
+        return complete
 
-    async def wait(self) -> None:
-        """Return when nothing is missing any more.  Raises: StreamInterrupted when that takes too long."""
-        try:
-            async with asyncio.timeout(CATCH_UP_SECONDS):
-                while self._missing:
-                    self._complete.clear()
-                    await self._complete.wait()
-        except TimeoutError as error:
-            raise StreamInterrupted(f"the cache is more than {CATCH_UP_SECONDS:.0f} s behind") from error
+    def forget(self, owner: Request) -> None:
+        """`owner` does not wait for anything listed so far."""
+        for child in list(self._versions.get(owner, ())):
+            self._drop(owner, child)
+        self._versions.pop(owner, None)
+        self._until.pop(owner, None)
+
+    def _drop(self, owner: Request, child: _Child) -> None:
+        del self._versions[owner][child]
+        self._owners[child].discard(owner)
+        if not self._owners[child]:
+            del self._owners[child]
+
+    def seconds_left(self, now: float) -> float | None:
+        """Until the first of them has waited too long; `None`: nobody waits."""
+        # In the order of their lists, so that the first is the one that waits longest.
+        first = next(iter(self._until.values()), None)
+        return None if first is None else max(first - now, _SOON_SECONDS)
+
+    def expire(self, now: float) -> dict[Request, str]:
+        """Forget those that have waited too long; each with one of the children that it missed."""
+        late = [owner for owner, until in self._until.items() if until <= now]
+        named = {owner: "{} {}".format(*next(iter(self._versions[owner]))) for owner in late}
+        for owner in late:
+            self.forget(owner)
+        return named

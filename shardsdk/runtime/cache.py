@@ -6,7 +6,9 @@
 Guarantees, each named by a test in tests/unit/test_cache.py: what it hands out
 is a private copy, so that no reconciler can corrupt what others read; an
 object's children are found by the uid in their controller reference; listeners
-are told of a change after the cache shows it, in the order it came.
+are told of a change after the cache shows it, in the order it came.  What does
+not fit its model, or makes a transform or an index raise, is no object of the
+cache; it counts as seen all the same, and its metadata is known.
 
 Does not guarantee to be up to date: it is as old as its watch.  Whoever must
 not miss something asks the API server (`stream_metadata`).
@@ -22,13 +24,13 @@ from random import Random
 from typing import Final, Generic
 
 from shardsdk.errors import ConfigurationError, ShardingError
-from shardsdk.kube.api import PARTIAL, SILENCE_SECONDS, Api, T
+from shardsdk.kube.api import PARTIAL, SILENCE_SECONDS, Api, T, Unfit
 from shardsdk.kube.clock import Clock
-from shardsdk.kube.mirror import contain
+from shardsdk.kube.mirror import OnUnfit, contain
 from shardsdk.kube.reflector import Delta, EventKind, Reflector
 from shardsdk.kube.selectors import Selector
 from shardsdk.kube.store import Index
-from shardsdk.protocol.objects import PartialObject, Resource
+from shardsdk.protocol.objects import ObjectMeta, PartialObject, Resource
 from shardsdk.runtime.objects import Request, drop_managed_fields, is_at_least, metadata_of, private_copy, request_of
 
 EVERYTHING: Final = Selector()
@@ -71,7 +73,10 @@ class Cache(Generic[T]):
         self.model = model
         self._api = api
         self._listeners: list[Callable[[Delta[T]], None]] = []
+        self._unfit_listeners: list[OnUnfit] = []
         self._deletions: OrderedDict[Request, str] = OrderedDict()
+        #: What cannot be shown, by the uid of its controller.
+        self._unfit_children: dict[str, dict[Request, Unfit]] = {}
 
         def reflect(where: str | None) -> Reflector[T]:
             return Reflector(
@@ -82,6 +87,7 @@ class Cache(Generic[T]):
                 model=model,
                 metadata_only=metadata_only,
                 handler=self._on_delta,
+                on_unfit=self._on_unfit,
                 name=f"cache/{resource.group_resource}" + (f" in {where}" if len(namespaces) > 1 else ""),
                 clock=clock,
                 rng=rng,
@@ -106,6 +112,15 @@ class Cache(Generic[T]):
         """
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
+
+    def listen_unfit(self, listener: OnUnfit) -> Callable[[], None]:
+        """Tell `listener` of every object that cannot be shown, and when that is over.
+
+        One that was in the cache leaves it, as if it were deleted, before.
+        Call what is returned to tell it no more.
+        """
+        self._unfit_listeners.append(listener)
+        return lambda: self._unfit_listeners.remove(listener)
 
     async def run(self) -> None:
         """Fill the cache and keep it current until cancelled."""
@@ -152,10 +167,28 @@ class Cache(Generic[T]):
         reflector = self._reflectors.get(None) or self._reflectors.get(request.namespace)
         return None if reflector is None else reflector.store.get(request.namespace, request.name)
 
-    def has_seen(self, request: Request, version: str) -> bool:
-        """Whether the cache shows an object at `version` or later, or has seen it end at such a version."""
+    def metadata(self, request: Request) -> ObjectMeta | None:
+        """The metadata of one object, also of one that cannot be shown; `None`: not in the cache."""
         thing = self.peek(request)
-        known = self._deletions.get(request) if thing is None else metadata_of(thing).resource_version
+        if thing is not None:
+            return metadata_of(thing)
+        reflector = self._reflectors.get(None) or self._reflectors.get(request.namespace)
+        unfit = None if reflector is None else reflector.unfit.get(request)
+        return None if unfit is None else unfit.metadata
+
+    def unfit_children(self, uid: str) -> Mapping[Request, Unfit]:
+        """What cannot be shown of the objects whose controller reference has this uid."""
+        return self._unfit_children.get(uid, {})
+
+    @property
+    def unfit(self) -> list[Unfit]:
+        """What cannot be shown."""
+        return [unfit for reflector in self._reflectors.values() for unfit in list(reflector.unfit.values())]
+
+    def has_seen(self, request: Request, version: str) -> bool:
+        """Whether the cache has an object at `version` or later, shown or not, or has seen it end at such a version."""
+        metadata = self.metadata(request)
+        known = self._deletions.get(request) if metadata is None else metadata.resource_version
         return known is not None and is_at_least(known, version)
 
     def requests(self) -> list[Request]:
@@ -180,12 +213,35 @@ class Cache(Generic[T]):
         request = request_of(delta.object)
         self._deletions.pop(request, None)
         if delta.kind is EventKind.DELETED:
-            self._deletions[request] = metadata_of(delta.object).resource_version
-            if len(self._deletions) > MAX_REMEMBERED_DELETIONS:
-                self._deletions.popitem(last=False)
+            self._note_end(request, metadata_of(delta.object))
         for listener in tuple(self._listeners):
             # One by one: what one raises keeps nothing from the others, a drain least of all.
             contain(partial(listener, delta), str(self.resource.group_resource))
+
+    def _on_unfit(self, unfit: Unfit, before: Unfit | None) -> None:
+        request = Request(unfit.metadata.namespace, unfit.metadata.name)
+        if before is not None:
+            self._unindex(request, before)
+        if unfit.gone:
+            self._note_end(request, unfit.metadata)
+        elif unfit.error:
+            self._deletions.pop(request, None)
+            if unfit.metadata.controller is not None:
+                self._unfit_children.setdefault(unfit.metadata.controller.uid, {})[request] = unfit
+        for listener in tuple(self._unfit_listeners):
+            contain(partial(listener, unfit, before), str(self.resource.group_resource))
+
+    def _unindex(self, request: Request, before: Unfit) -> None:
+        uid = "" if before.metadata.controller is None else before.metadata.controller.uid
+        siblings = self._unfit_children.get(uid, {})
+        siblings.pop(request, None)
+        if not siblings:
+            self._unfit_children.pop(uid, None)
+
+    def _note_end(self, request: Request, metadata: ObjectMeta) -> None:
+        self._deletions[request] = metadata.resource_version
+        if len(self._deletions) > MAX_REMEMBERED_DELETIONS:
+            self._deletions.popitem(last=False)
 
 
 def _controller_uid(thing: object) -> tuple[str, ...]:

@@ -9,6 +9,9 @@
 Guarantees (tests/unit/test_drains.py): an object is given away only when this
 shard is done with it.  A patch that meets a newer object changes nothing.
 
+An object that does not fit its model is given away like any other: its metadata
+is enough for that, and who can read it may be another shard.
+
 Does not hurry a reconcile that runs, unless it is told after how long to cancel it.
 """
 
@@ -20,16 +23,16 @@ from typing import Any, Final
 
 from shardsdk.core.guard import Verdict
 from shardsdk.errors import Conflict, NotFound
-from shardsdk.kube.api import Api
+from shardsdk.kube.api import Api, Unfit
 from shardsdk.kube.clock import Clock
 from shardsdk.kube.reflector import Delta, EventKind
-from shardsdk.protocol.objects import ObjectMeta
+from shardsdk.protocol.objects import ObjectMeta, PartialObject
 from shardsdk.runtime.cache import Cache
 from shardsdk.runtime.controller import Controller, Outcome, RequeueAfter, Waiting
 from shardsdk.runtime.identity import ShardIdentity
 from shardsdk.runtime.inflight import InFlight
 from shardsdk.runtime.metrics import ShardMetrics
-from shardsdk.runtime.objects import Request, metadata_of, request_of
+from shardsdk.runtime.objects import Request, request_of
 from shardsdk.runtime.queue import RateLimit, WorkQueue
 
 log: Final = logging.getLogger(__name__)
@@ -88,6 +91,7 @@ class Drains:
             self._queue.name, self._acknowledge, self._queue, clock=clock, concurrency=CONCURRENT_ACKNOWLEDGEMENTS
         )
         cache.listen(self._observe)
+        cache.listen_unfit(self._observe_unfit)
 
     async def run(self) -> None:
         """Acknowledge until cancelled, or until stopped and done."""
@@ -113,8 +117,14 @@ class Drains:
         return now - min(list(self._open.values()), default=now)
 
     def _observe(self, delta: Delta[Any]) -> None:
-        request = request_of(delta.object)
-        if delta.kind is EventKind.DELETED or self._identity.judge(delta.object) is not Verdict.ACKNOWLEDGE:
+        self._look_at(request_of(delta.object), delta.object, gone=delta.kind is EventKind.DELETED)
+
+    def _observe_unfit(self, unfit: Unfit, _: Unfit | None) -> None:
+        thing = PartialObject(unfit.metadata)
+        self._look_at(request_of(thing), thing, gone=unfit.gone)
+
+    def _look_at(self, request: Request, thing: object, *, gone: bool) -> None:
+        if gone or self._identity.judge(thing) is not Verdict.ACKNOWLEDGE:
             self._open.pop(request, None)
             self._acknowledged.pop(request, None)
             return
@@ -148,10 +158,9 @@ class Drains:
 
     def _to_give_away(self, request: Request) -> ObjectMeta | None:
         """The freshest metadata of an object that is to be acknowledged; `None`: it is not."""
-        thing = self._cache.peek(request)
-        if thing is None or self._identity.judge(thing) is not Verdict.ACKNOWLEDGE:
+        metadata = self._cache.metadata(request)
+        if metadata is None or self._identity.judge(PartialObject(metadata)) is not Verdict.ACKNOWLEDGE:
             return None
-        metadata = metadata_of(thing)
         return None if self._acknowledged.get(request) == metadata.resource_version else metadata
 
     def _wait_until_idle(self, request: Request) -> Outcome:
@@ -174,8 +183,8 @@ class Drains:
         self._queue.add(request)
 
     def _note_acknowledged(self, request: Request, metadata: ObjectMeta) -> None:
-        thing = self._cache.peek(request)
-        if thing is not None and metadata_of(thing).resource_version == metadata.resource_version:
+        known = self._cache.metadata(request)
+        if known is not None and known.resource_version == metadata.resource_version:
             self._acknowledged[request] = metadata.resource_version
         self._open.pop(request, None)
         if self._metrics:

@@ -29,6 +29,7 @@ from prometheus_client.metrics_core import GaugeMetricFamily
 from shardsdk.runtime.queue import Priority
 
 if TYPE_CHECKING:
+    from shardsdk.runtime.cache import Cache
     from shardsdk.runtime.queue import WorkQueue
 
 #: Seconds from 10 ns to 1,000 s, a bucket for each power of ten.
@@ -49,6 +50,7 @@ class Metrics:
         self._queues = _Queues(self.registry)
         self._reconciles = _Reconciles(self.registry)
         self._shards = _Shards(self.registry)
+        self._unfit = _Unfit(self.registry)
         self._calls = Counter(
             "rest_client_requests", "Requests to the API server", ("method", "code"), registry=self.registry
         )
@@ -70,6 +72,10 @@ class Metrics:
     def shard(self, resource: str) -> ShardMetrics:
         """Counters of the shard's dealings with the main resource `resource`."""
         return self._shards.of(resource)
+
+    def observe_cache(self, cache: Cache[Any]) -> None:
+        """Count what `cache` cannot show."""
+        self._unfit.watch(cache)
 
     def count_call(self, verb: str, code: int, seconds: float) -> None:
         """Count a request to the API server (`code` 0: no answer); what `Client` takes as `on_call`."""
@@ -121,6 +127,7 @@ class ShardMetrics:
     waiting_drains: Gauge
     oldest_drain_seconds: Gauge
     waiting_owners: Gauge
+    held_back_owners: Gauge
     child_lists: Counter
     expectations_expired: Counter
 
@@ -236,6 +243,26 @@ class _Reconciles:
         )
 
 
+class _Unfit:
+    """Counts by resource, over all caches that were told."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._gauge = Gauge(
+            "shardsdk_unfit_objects",
+            "Objects left out because they do not fit their type, or an index or a transform raises",
+            ("resource",),
+            registry=registry,
+        )
+        self._caches: dict[str, list[Cache[Any]]] = {}
+
+    def watch(self, cache: Cache[Any]) -> None:
+        name = str(cache.resource.group_resource)
+        caches = self._caches.setdefault(name, [])
+        if cache not in caches:
+            caches.append(cache)
+        self._gauge.labels(name).set_function(lambda: sum(len(each.unfit) for each in caches))
+
+
 class _Shards:
     def __init__(self, registry: CollectorRegistry) -> None:
         prefix, labels = "shardsdk_", ("resource",)
@@ -252,6 +279,7 @@ class _Shards:
         self._drains = gauge("drains_waiting", "Drains not acknowledged yet; most wait for a running reconcile")
         self._oldest = gauge("oldest_drain_seconds", "Seconds since the oldest of them was seen")
         self._owners = gauge("owners_waiting", "Owners that wait for a list of their children")
+        self._held = gauge("owners_held_back", "Owners not reconciled because a child of theirs cannot be read")
         self._lists = counter("child_lists", "Lists of children made for owners that arrived")
         self._expired = counter("expectations_expired", "Writes that the cache had not seen in time")
 
@@ -263,6 +291,7 @@ class _Shards:
             waiting_drains=self._drains.labels(resource),
             oldest_drain_seconds=self._oldest.labels(resource),
             waiting_owners=self._owners.labels(resource),
+            held_back_owners=self._held.labels(resource),
             child_lists=self._lists.labels(resource),
             expectations_expired=self._expired.labels(resource),
         )

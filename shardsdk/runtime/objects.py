@@ -12,9 +12,14 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from shardsdk.kube.decoding import identify
+from shardsdk.kube.decoding import identify, metadata_of
 from shardsdk.kube.store import Key
-from shardsdk.protocol.objects import ObjectMeta, OwnerReference, PartialObject, Resource
+from shardsdk.protocol.objects import ObjectMeta, Resource
+
+__all__ = [
+    "Request", "controller_reference", "drop_managed_fields", "is_at_least", "metadata_of", "owner_of", "private_copy",
+    "request_of",
+]  # fmt: skip
 
 T = TypeVar("T")
 
@@ -28,31 +33,6 @@ def request_of(thing: object) -> Request:
     """The name of an object."""
     identity = identify(thing)
     return Request(identity.namespace, identity.name)
-
-
-def metadata_of(thing: object) -> ObjectMeta:
-    """The metadata of an object; a missing part is empty."""
-    if isinstance(thing, PartialObject):
-        return thing.metadata
-    if isinstance(thing, dict):
-        return msgspec.convert(thing.get("metadata") or {}, ObjectMeta, strict=False)
-    found = getattr(thing, "metadata", None)
-    if isinstance(found, ObjectMeta):
-        return found
-    identity = identify(thing)
-    deleted = getattr(found, "deletion_timestamp", None)
-    return ObjectMeta(
-        name=identity.name,
-        namespace=identity.namespace,
-        uid=identity.uid,
-        resource_version=identity.resource_version,
-        generation=getattr(found, "generation", None) or 0,
-        deletion_timestamp=None if deleted is None else str(deleted),
-        labels=getattr(found, "labels", None),
-        annotations=getattr(found, "annotations", None),
-        owner_references=[_reference(reference) for reference in getattr(found, "owner_references", None) or ()],
-        finalizers=getattr(found, "finalizers", None),
-    )
 
 
 def owner_of(thing: object, main: Resource) -> Request | None:
@@ -111,14 +91,3 @@ def drop_managed_fields(thing: T) -> T:
     elif getattr(getattr(thing, "metadata", None), "managed_fields", None) is not None:
         thing.metadata.managed_fields = None  # type: ignore[attr-defined]
     return thing
-
-
-def _reference(reference: object) -> OwnerReference:
-    return OwnerReference(
-        api_version=getattr(reference, "api_version", None) or "",
-        kind=getattr(reference, "kind", None) or "",
-        name=getattr(reference, "name", None) or "",
-        uid=getattr(reference, "uid", None) or "",
-        controller=getattr(reference, "controller", None),
-        block_owner_deletion=getattr(reference, "block_owner_deletion", None),
-    )

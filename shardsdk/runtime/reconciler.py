@@ -8,7 +8,8 @@ away; it leaves the cache.
 Guarantees, each with its test in tests/unit/test_sharded.py: the guard looks at
 the freshest cached object in the same turn of the event loop in which the
 user's function begins; nothing begins without a lease; an object that goes away
-unasked takes its reconcile with it.
+unasked takes its reconcile with it; an object that cannot be read, or a child
+that cannot, holds up nobody but itself and its owner (tests/unit/test_unfit.py).
 
 Refuses: to know whether its resource is sharded.  `ShardedResource` and
 `UnshardedResource` answer what it asks.
@@ -25,10 +26,10 @@ from typing import Any, Final, Generic, TypeVar
 
 from shardsdk.core.guard import Verdict
 from shardsdk.errors import LeaseLost
-from shardsdk.kube.api import Fence
+from shardsdk.kube.api import Fence, Unfit
 from shardsdk.kube.clock import Clock
 from shardsdk.kube.reflector import Delta, EventKind
-from shardsdk.protocol.objects import GroupResource, ObjectMeta
+from shardsdk.protocol.objects import GroupResource, ObjectMeta, PartialObject
 from shardsdk.runtime.barrier import Barrier
 from shardsdk.runtime.cache import Cache
 from shardsdk.runtime.context import Context
@@ -43,6 +44,7 @@ from shardsdk.runtime.ownapi import OwnApi
 from shardsdk.runtime.predicates import Predicate, always
 from shardsdk.runtime.queue import Priority, RateLimit, WorkQueue
 from shardsdk.runtime.sources import Feed, RequestSource, Watched
+from shardsdk.runtime.unfit import UnfitObjects, as_delta
 
 log: Final = logging.getLogger(__name__)
 
@@ -107,6 +109,7 @@ class Reconciler(Generic[T]):
         self._readable = {each.cache.resource.group_resource: each.cache for each in watched} | self._children
         self._readable[self._cache.resource.group_resource] = self._cache
         self._barrier = self._make_barrier()
+        self._unfit = UnfitObjects(name, self._cache.resource, list(self._children.values()), recorder)
         self._expectations = Expectations(
             clock, wake=self.queue.add, wake_after=self.queue.add_after, on_expired=self._on_expired
         )
@@ -121,6 +124,8 @@ class Reconciler(Generic[T]):
         )
         if metrics:
             metrics.observe_queue(self.queue)
+            for cache in self._readable.values():
+                metrics.observe_cache(cache)
         resource.reconcilers.append(self)
         self._listening = self._listen(children, watched)
 
@@ -162,6 +167,11 @@ class Reconciler(Generic[T]):
     def waiting(self) -> int:
         """How many owners wait for their children."""
         return self._barrier.waiting
+
+    @property
+    def held_back(self) -> int:
+        """How many owners are not reconciled because a child of theirs cannot be read."""
+        return len(self._unfit)
 
     def cancel(self, request: Request) -> bool:
         """Cancel the reconcile of the object that runs; `False`: none does."""
@@ -218,9 +228,10 @@ class Reconciler(Generic[T]):
         if self._fence.remaining() <= 0:
             raise LeaseLost(f"{self._fence.name} is not held any more: {request} is not reconciled")
         # Expectations first: one that ran out sends its object to the barrier.
-        if self._expectations.pending(request) or not self._barrier.passes(request, metadata_of(thing).uid):
+        metadata = metadata_of(thing)
+        if self._expectations.pending(request) or not self._barrier.passes(request, metadata.uid):
             return Waiting()
-        return thing
+        return Waiting() if self._unfit.holds_back(request, metadata) else thing
 
     # -- what changes ---------------------------------------------------------
 
@@ -248,7 +259,11 @@ class Reconciler(Generic[T]):
     def _forget(self, request: Request, metadata: ObjectMeta) -> None:
         self._barrier.left(request)
         self._expectations.forget(request)
+        self._unfit.forget(request)
         self.queue.forget(request)
+        known = self._cache.metadata(request)
+        if known is not None and known.uid == metadata.uid:
+            return  # it is there, and this shard's; it cannot be read any more
         # What was being deleted has ended; what was not went away unasked, or without finalizers.
         if metadata.deletion_timestamp is None and self.cancel(request):
             log.warning(
@@ -267,6 +282,23 @@ class Reconciler(Generic[T]):
             if owner is not None:
                 self.queue.add(owner, priority)
 
+    def _on_unfit(self, unfit: Unfit, before: Unfit | None) -> None:
+        """A main object cannot be read.  It has left the cache; its drain needs no more than its metadata."""
+        if not unfit.error or unfit.gone:
+            return
+        self._unfit.tell(unfit)
+        if self._identity.judge(PartialObject(unfit.metadata)) is Verdict.ACKNOWLEDGE:
+            self._resource.give_away(request_of(unfit))
+
+    def _on_unfit_child(self, cache: Cache[Any], unfit: Unfit, before: Unfit | None) -> None:
+        """A child cannot be read, or can again: its owner is looked at, and its version counts as seen."""
+        self._barrier.observe(cache, as_delta(unfit))
+        self._expectations.observe(cache, as_delta(unfit))
+        for each in (unfit, before):
+            owner = None if each is None else owner_of(PartialObject(each.metadata), self._cache.resource)
+            if owner is not None:
+                self.queue.add(owner)
+
     def _on_watched(self, watched: Watched, delta: Delta[Any]) -> None:
         if self._passes(watched.predicate, delta):
             for request in watched.requests(delta):
@@ -279,6 +311,9 @@ class Reconciler(Generic[T]):
         told += [(each.cache, partial(self._on_watched, each)) for each in watched]
         for cache, listener in told:
             cache.listen(listener)
+        self._cache.listen_unfit(self._on_unfit)
+        for cache, _ in children:
+            cache.listen_unfit(partial(self._on_unfit_child, cache))
         return [(cache, listener, cache.requests()) for cache, listener in told]
 
     async def _replay(self) -> None:
@@ -291,6 +326,8 @@ class Reconciler(Generic[T]):
                 if count % REPLAY_TURN == 0:
                     await asyncio.sleep(0)
             before.clear()
+        for unfit in self._cache.unfit:
+            self._on_unfit(unfit, None)
 
     def _feed(self, predicate: Predicate) -> Feed:
         def add(request: Request, priority: Priority) -> None:

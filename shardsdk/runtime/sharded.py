@@ -51,6 +51,7 @@ class ShardedResource(Generic[T]):
         self.reconcilers: list[Reconciler[T]] = []
         if self.metrics:
             self.metrics.waiting_owners.set_function(lambda: sum(each.waiting for each in self.reconcilers))
+            self.metrics.held_back_owners.set_function(lambda: sum(each.held_back for each in self.reconcilers))
         self.drains: Final = Drains(
             identity,
             cache,

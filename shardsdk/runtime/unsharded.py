@@ -32,6 +32,8 @@ class UnshardedResource(Generic[T]):
         self.metrics: Final = metrics.shard(str(cache.resource.group_resource)) if metrics else None
         self.inflight: Final = InFlight()
         self.reconcilers: list[Reconciler[T]] = []
+        if self.metrics:
+            self.metrics.held_back_owners.set_function(lambda: sum(each.held_back for each in self.reconcilers))
 
     def give_away(self, request: Request) -> None:
         """Never asked: nobody else may have the object."""

@@ -22,8 +22,9 @@ from typing import Any, Final, cast
 import msgspec
 
 from shardsdk.errors import ApiError, BadRequest, ConnectionFailed, FenceClosed, StreamInterrupted
-from shardsdk.kube.api import PARTIAL, SILENCE_SECONDS, Body, Fence, PatchKind, T, WatchEvent, WatchKind
+from shardsdk.kube.api import PARTIAL, SILENCE_SECONDS, Body, Fence, PatchKind, T, Unfit, WatchEvent, WatchKind
 from shardsdk.kube.clock import Clock
+from shardsdk.kube.decoding import unfit_of
 from shardsdk.kube.selectors import Selector
 from shardsdk.protocol.objects import GroupResource, PartialObject, Resource
 from shardsdk.testing.leaseserver import Fault
@@ -95,6 +96,7 @@ class MemoryApi:
         model: type[T] = PARTIAL,
         metadata_only: bool | None = None,
         on_version: Callable[[str], None] | None = None,
+        on_unfit: Callable[[Unfit], None] | None = None,
     ) -> AsyncIterator[list[T]]:
         """As `Api.pages`; the snapshot is taken when the first page is asked for."""
         self.lists.append(resource.plural)
@@ -106,7 +108,12 @@ class MemoryApi:
         for begin in range(0, max(len(found), 1), limit):
             if begin:
                 await self._call(lambda: None)
-            yield [_decode(thing, model) for thing in found[begin : begin + limit]]
+            read = [_read(thing, model) for thing in found[begin : begin + limit]]
+            if on_unfit is not None:
+                for each in read:
+                    if isinstance(each, Unfit):
+                        on_unfit(each)
+            yield [each for each in read if not isinstance(each, Unfit)]
 
     async def stream(
         self,
@@ -143,7 +150,7 @@ class MemoryApi:
                 lambda: (self.server.select(resource, namespace, selector), self.server.version)
             )
             for thing in found:
-                yield WatchEvent(WatchKind.ADDED, _decode(thing, model), thing["metadata"]["resourceVersion"])
+                yield _tell(WatchKind.ADDED, thing, model, thing["metadata"]["resourceVersion"])
             yield WatchEvent(WatchKind.BOOKMARK, None, str(position), initial_end=True)
         else:
             position = int(resource_version or 0)
@@ -155,7 +162,7 @@ class MemoryApi:
                     told = change.seen_by(namespace, selector)
                     if told is not None:
                         await asyncio.sleep(self.lag())
-                        yield WatchEvent(told[0], _decode(copy.deepcopy(told[1]), model), str(change.version))
+                        yield _tell(told[0], copy.deepcopy(told[1]), model, str(change.version))
                 await self._wait_for(changed, silence_seconds)
                 if not changed.is_set():
                     yield WatchEvent(WatchKind.BOOKMARK, None, str(position))
@@ -365,3 +372,18 @@ class MemoryApi:
 
 def _decode(thing: Object, model: type[T]) -> T:
     return cast("T", thing) if model is dict else msgspec.convert(thing, model, strict=False)
+
+
+def _read(thing: Object, model: type[T], *, gone: bool = False) -> T | Unfit:
+    """As clients read lists and watches: what does not fit the model holds up nothing else."""
+    try:
+        return _decode(thing, model)
+    except msgspec.ValidationError as error:
+        return unfit_of(thing, error, gone=gone)
+
+
+def _tell(kind: WatchKind, thing: Object, model: type[T], version: str) -> WatchEvent[T]:
+    read = _read(thing, model, gone=kind is WatchKind.DELETED)
+    if isinstance(read, Unfit):
+        return WatchEvent(WatchKind.BOOKMARK, None, version, unfit=read)
+    return WatchEvent(kind, read, version)

@@ -15,7 +15,7 @@ import msgspec
 from yarl import URL
 
 from shardsdk.errors import ApiError, ConnectionFailed, ServerError, ShardingError
-from shardsdk.kube.api import PARTIAL, SILENCE_SECONDS, Body, Fence, PatchKind, T, WatchEvent, WatchKind
+from shardsdk.kube.api import PARTIAL, SILENCE_SECONDS, Body, Fence, PatchKind, T, Unfit, WatchEvent, WatchKind
 from shardsdk.kube.clock import Clock
 from shardsdk.kube.fencing import Guard, Ledger
 from shardsdk.kube.reading import OPEN_SECONDS
@@ -83,12 +83,17 @@ class SimApi:
         model: type[T] = PARTIAL,
         metadata_only: bool | None = None,
         on_version: Callable[[str], None] | None = None,
+        on_unfit: Callable[[Unfit], None] | None = None,
     ) -> AsyncGenerator[list[T], None]:
         found, number = await self._list(resource, namespace, selector)
         if on_version is not None:
             on_version(str(number))
         for start in range(0, len(found), limit):
-            yield [thing for version in found[start : start + limit] if (thing := version.decode(model)) is not None]
+            page = found[start : start + limit]
+            for version in page if on_unfit is not None else ():
+                if on_unfit is not None and version.decode(model) is None:
+                    on_unfit(version.unfit())
+            yield [thing for version in page if (thing := version.decode(model)) is not None]
 
     async def stream(
         self,
@@ -141,6 +146,9 @@ class SimApi:
                     yield WatchEvent(line.kind, None, str(line.number), line.initial_end)
                 elif (thing := line.version.decode(model)) is not None:
                     yield WatchEvent(line.kind, thing, str(line.number))
+                else:
+                    unfit = line.version.unfit(gone=line.kind is WatchKind.DELETED)
+                    yield WatchEvent(WatchKind.BOOKMARK, None, str(line.number), unfit=unfit)
         finally:
             self._server.close_watch(watch)
 

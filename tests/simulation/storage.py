@@ -15,6 +15,8 @@ from typing import Any, Final
 import msgspec
 
 from shardsdk.errors import AlreadyExists, Conflict, NotFound
+from shardsdk.kube.api import Unfit
+from shardsdk.kube.decoding import unfit_of
 from shardsdk.kube.store import Key
 from shardsdk.protocol.objects import Resource
 
@@ -55,6 +57,10 @@ class Version:
                 found = _MISFIT
             self._decoded[model] = found
         return None if found is _MISFIT else found
+
+    def unfit(self, *, gone: bool = False) -> Unfit:
+        """What a client knows of it where it does not fit the model."""
+        return unfit_of(self.doc, ValueError("it does not fit"), gone=gone)
 
 
 @dataclass(frozen=True, slots=True)

@@ -247,7 +247,7 @@ async def test_a_barrier_that_fails_ends_its_controller(clock: VirtualClock) -> 
     """Else owners would wait for ever, and nobody would notice."""
     rig = Rig(clock)
 
-    async def fail() -> float:
+    async def fail(batch: object) -> float:
         raise RuntimeError("nothing that a list is known to raise")
 
     async with rig.shard() as reconciler:

@@ -14,9 +14,9 @@ from shardsdk.errors import (
     ShardingError,
     StreamInterrupted,
 )
-from shardsdk.kube.api import WatchEvent, WatchKind
+from shardsdk.kube.api import Unfit, WatchEvent, WatchKind
 from shardsdk.kube.reflector import STREAM_FAILURES_MAX, Delta
-from shardsdk.protocol.objects import PartialObject
+from shardsdk.protocol.objects import ObjectMeta, PartialObject
 from tests.kube_fakes import (
     Hold,
     InstantClock,
@@ -62,13 +62,15 @@ async def test_news_come_with_what_the_store_held_before() -> None:
 
 async def test_an_object_that_does_not_fit_any_more_is_not_kept_as_it_was() -> None:
     """As a list has it, which leaves it out: whoever worked on it would go on with what is not true any more."""
-    unfit = WatchEvent(WatchKind.BOOKMARK, None, "6", unfit=("default", "a"))
+    odd = Unfit(ObjectMeta(name="a", namespace="default", resource_version="6"), "odd")
+    unfit = WatchEvent(WatchKind.BOOKMARK, None, "6", unfit=odd)
     async with playing([added("a", 1), added("b", 1), listed(5), unfit, unfit, modified("a", 8), Hold()]) as (
         _,
         mine,
         told,
     ):
         assert told.story == ["added a@1*", "added b@1*", "deleted a@1", "added a@8"]
+        assert mine.unfit == {}
         assert len(mine.store) == 2
 
 

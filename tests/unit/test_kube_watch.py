@@ -6,6 +6,7 @@ import asyncio
 import random
 from typing import Any
 
+import msgspec
 import pytest
 
 from shardsdk.errors import (
@@ -17,11 +18,11 @@ from shardsdk.errors import (
     StreamInterrupted,
 )
 from shardsdk.kube import decoding, transport, watching
-from shardsdk.kube.api import WatchEvent, WatchKind
+from shardsdk.kube.api import WatchKind
 from shardsdk.kube.client import Client
 from shardsdk.kube.selectors import Selector
 from shardsdk.kube.transport import Lane
-from shardsdk.protocol.objects import LEASES, PartialObject
+from shardsdk.protocol.objects import LEASES, ObjectMeta, PartialObject
 from tests.kube_fakes import CONFIGMAPS
 from tests.kube_server import (
     Handler,
@@ -35,6 +36,11 @@ from tests.kube_server import (
     streams,
     talking,
 )
+
+
+class Filled(msgspec.Struct, frozen=True):
+    metadata: ObjectMeta
+    data: dict[str, str] = {}
 
 
 async def events(client: Client, **options: Any) -> list[tuple[str, str, str]]:
@@ -164,12 +170,27 @@ async def test_unknown_events_are_ignored_and_misfits_left_out(caplog: pytest.Lo
 
 
 @pytest.mark.parametrize("kind", ["ADDED", "MODIFIED", "DELETED"])
-async def test_an_object_that_does_not_fit_is_named_by_a_bookmark(kind: str) -> None:
+async def test_an_object_that_does_not_fit_is_told_with_what_is_known_of_it(kind: str) -> None:
+    odd = config_map("odd", 7, data={"k": 7})
+    odd["metadata"]["labels"] = {"a": "b"}
+    async with talking(streams(line(kind, odd))) as (client, _):
+        told = [event async for event in client.watch(CONFIGMAPS, resource_version="5", model=Filled)][1:]
+    [event] = told
+    assert (event.kind, event.object, event.resource_version) == (WatchKind.BOOKMARK, None, "7")
+    assert event.unfit is not None
+    assert (event.unfit.metadata.name, event.unfit.metadata.labels) == ("odd", {"a": "b"})
+    assert event.unfit.gone is (kind == "DELETED")
+    assert "Expected `str`, got `int`" in event.unfit.error
+
+
+async def test_metadata_that_does_not_fit_either_still_has_a_name_and_a_version() -> None:
     odd = config_map("odd", 7)
     odd["metadata"]["labels"] = 7
-    async with talking(streams(line(kind, odd))) as (client, _):
-        told = [event async for event in client.watch(CONFIGMAPS, resource_version="5")][1:]
-    assert told == [WatchEvent(WatchKind.BOOKMARK, None, "7", unfit=("default", "odd"))]
+    async with talking(streams(line("ADDED", odd))) as (client, _):
+        [event] = [event async for event in client.watch(CONFIGMAPS, resource_version="5")][1:]
+    assert event.unfit is not None
+    meta = event.unfit.metadata
+    assert (meta.namespace, meta.name, meta.resource_version, meta.labels) == ("default", "odd", "7", None)
 
 
 async def test_a_line_that_is_no_event_is_the_servers_error() -> None:
