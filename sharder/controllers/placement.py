@@ -23,6 +23,7 @@ from sharder.controllers.surroundings import Surroundings
 from sharder.core.ringspec import ResolvedMain, Role, Subject
 from shardsdk.errors import ShardingError
 from shardsdk.kube.clock import Clock
+from shardsdk.kube.turns import FLOW
 from shardsdk.protocol.objects import GroupResource, Resource
 
 log = logging.getLogger(__name__)
@@ -188,6 +189,7 @@ class PlacementController:
 
     async def _run_placer(self, ring: str, placer: Placer) -> None:
         """Run a placer once nothing of those before it can be executed any more."""
+        FLOW.set(ring)
         if before := self._ending.get(ring):
             await asyncio.wait(set(before))
         await placer.around.api.writes_settled()

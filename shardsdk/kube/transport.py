@@ -7,7 +7,8 @@ project's errors.  Refuses: to retry anything whose outcome is unknown.
 
 Leases, reads, writes and watches each have connections of their own, so that
 however many objects are written or watched, no lease renewal and no read that an
-admission request waits for has to wait for a connection.
+admission request waits for has to wait for a connection.  Within a lane they are
+taken in turns (`shardsdk.kube.turns`).
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from shardsdk.kube.api import Fence
 from shardsdk.kube.clock import Clock
 from shardsdk.kube.fencing import GUARD, Guard, GuardedRequest, Ledger, SentTooLate, check_asked
 from shardsdk.kube.pace import Pace
+from shardsdk.kube.turns import Turn, Turns
 from shardsdk.protocol.objects import LEASES
 
 log: Final = logging.getLogger(__name__)
@@ -51,8 +53,9 @@ class Lane(Enum):
     STREAMS = "streams"
 
 
-#: How many there may be.  One takes 60 KiB, and 48 writes at once are more than a process of Python keeps busy.
-CONNECTIONS: Final = {Lane.LEASES: 16, Lane.READS: 128, Lane.WRITES: 48, Lane.STREAMS: 1_024}
+#: How many there may be.  Three quarters of them for one flow (see `turns`): 48 writes at once are more than a
+#: process of Python keeps busy.
+CONNECTIONS: Final = {Lane.LEASES: 16, Lane.READS: 128, Lane.WRITES: 64, Lane.STREAMS: 1_024}
 #: Idle connections are dropped by us before the API server drops them (90 s).
 #: Source: Go net/http, IdleTimeout of k8s.io/apiserver.
 KEEPALIVE_SECONDS: Final = 60.0
@@ -136,9 +139,11 @@ class Transport:
             "User-Agent": user_agent,
         }
         self._sessions: dict[Lane, aiohttp.ClientSession] = {}
+        self._turns: dict[Lane, Turns] = {}
 
     async def __aenter__(self) -> Self:
         self._sessions = {lane: self._open(limit) for lane, limit in CONNECTIONS.items()}
+        self._turns = {lane: Turns(limit) for lane, limit in CONNECTIONS.items() if lane is not Lane.STREAMS}
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -167,15 +172,19 @@ class Transport:
         """Send `call`, return the body of its success.  Raises: ApiError, ConnectionFailed, FenceClosed."""
         guard = Guard(call.fences, call.timeout_seconds, self._clock, self.ledger) if call.fences is not None else None
         limit = call.timeout_seconds if guard is None else guard.remaining()
+        turn = self._turn(call.lane)
         try:
             async with asyncio.timeout(limit):
-                response = await self._succeed(call, guard, stream=False)
+                response = await self._succeed(call, guard, turn)
                 try:
                     body = await read_whole(response, call.target)
                 finally:
                     response.release() if response.content.at_eof() else response.close()
         except TimeoutError as error:
-            raise ConnectionFailed(f"{call.target}: no answer from {self.access.host} within {limit:.1f} s") from error
+            what = "connection was free to" if turn.waiting else "answer from"
+            raise ConnectionFailed(f"{call.target}: no {what} {self.access.host} within {limit:.1f} s") from error
+        finally:
+            turn.give_back()
         if guard is not None:
             self.ledger.answered(guard)
         return body
@@ -187,20 +196,30 @@ class Transport:
         """
         try:
             async with asyncio.timeout(answer_seconds):
-                return await self._succeed(call, None, stream=True)
+                return await self._succeed(call, None, None)
         except TimeoutError as error:
             host = self.access.host
             raise ConnectionFailed(f"{call.target}: no answer from {host} within {answer_seconds:.1f} s") from error
 
-    async def _succeed(self, call: Call, guard: Guard | None, *, stream: bool) -> aiohttp.ClientResponse:
+    def _turn(self, lane: Lane) -> Turn:
+        if not self._turns:
+            raise RuntimeError("the client is not open; use it as `async with Client(...) as client`")
+        return self._turns[lane].turn()
+
+    async def _succeed(self, call: Call, guard: Guard | None, turn: Turn | None) -> aiohttp.ClientResponse:
+        """The response, its body unread; `turn` (`None`: a stream) is taken with it, for the caller to give back."""
         renewed = False
         for attempt in range(1, ATTEMPTS + 1):
             await self._pace.wait()
             credentials = await self.access.headers()
-            response = await self._send(call, guard, credentials, stream=stream)
+            if turn is not None:
+                await turn.take()
+            response = await self._send(call, guard, credentials, stream=turn is None)
             if 200 <= response.status < 300:
                 return response
             error = await self._refuse(call, response)
+            if turn is not None:
+                turn.give_back()
             # Behind a 5xx etcd may still have the write in hand; all else was refused for good.
             if guard is not None and not isinstance(error, ServerError):
                 self.ledger.answered(guard)
