@@ -274,9 +274,12 @@ class Registry:
             return
         entry = self._entries.setdefault(lease.ring, RingEntry(lease.ring))
         key = (lease.metadata.namespace, lease.metadata.name)
+        before = entry.leases.get(key)
         entry.leases[key] = self._seen(entry, key, lease)
         entry.vanished.pop(key, None)
-        self._rebuild(entry)
+        # A renewal, and those come all the time, changes nobody's membership.
+        if before is None or before.lease.held_by_shard != lease.held_by_shard:
+            self._rebuild(entry)
         self._tell(entry.name, Change.LEASES)
 
     def _seen(self, entry: RingEntry, key: LeaseKey, lease: Lease) -> SeenLease:

@@ -212,11 +212,15 @@ class Guard:
             left = min(left, seconds)
         return left
 
-    def grant(self, url: URL) -> URL:
-        """Ask the fences now and write into `url` how long the API server may take."""
+    def ask(self) -> float:
+        """Ask the fences now: how many seconds the API server may take."""
         remaining = self.remaining()
         self._granted = granted_of(remaining) if self._fences else remaining
-        return url.extend_query(timeout=render_timeout(self._granted))
+        return self._granted
+
+    def grant(self, url: URL) -> URL:
+        """Ask the fences now and write into `url` how long the API server may take."""
+        return url.extend_query(timeout=render_timeout(self.ask()))
 
     def admit(self) -> bool:
         """Ask once more as the bytes go; `False`: they must not, and `refused` says why."""

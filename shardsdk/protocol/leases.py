@@ -93,7 +93,7 @@ def render_micro_time(moment: datetime) -> str:
     `isoformat()` alone drops the fraction when it is zero, and the API server
     then refuses the Lease.
     """
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return f"{moment.astimezone(UTC).replace(tzinfo=None).isoformat(timespec='microseconds')}Z"
 
 
 def parse_micro_time(text: str | None) -> datetime | None:

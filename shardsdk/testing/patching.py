@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from shardsdk.errors import Invalid
+
+
+def copy_tree(value: Any) -> Any:
+    """A copy of what JSON can say, many times as fast as `copy.deepcopy`."""
+    if isinstance(value, dict):
+        return {key: copy_tree(each) if isinstance(each, (dict, list)) else each for key, each in value.items()}
+    if isinstance(value, list):
+        return [copy_tree(each) if isinstance(each, (dict, list)) else each for each in value]
+    return value
 
 
 def merge(target: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
@@ -19,13 +27,13 @@ def merge(target: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]
             inner = merged.get(key)
             merged[key] = merge(inner if isinstance(inner, Mapping) else {}, value)
         else:
-            merged[key] = copy.deepcopy(value)
+            merged[key] = copy_tree(value)
     return merged
 
 
 def apply_json_patch(target: Mapping[str, Any], operations: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Apply a JSON patch (RFC 6902): add, replace, remove, test.  Raises: Invalid."""
-    result: dict[str, Any] = copy.deepcopy(dict(target))
+    result: dict[str, Any] = copy_tree(dict(target))
     for operation in operations:
         *path, last = (part.replace("~1", "/").replace("~0", "~") for part in operation["path"].split("/")[1:])
         try:
@@ -42,7 +50,7 @@ def _apply(parent: Any, last: str, operation: Mapping[str, Any]) -> None:
     place: Any = last
     if isinstance(parent, list):
         place = len(parent) if last == "-" else int(last)
-    value = copy.deepcopy(operation.get("value"))
+    value = copy_tree(operation.get("value"))
     match operation["op"]:
         case "add" if isinstance(parent, list):
             parent.insert(place, value)

@@ -55,8 +55,4 @@ class Collector:
 
 def owner_uid(child: Version) -> str | None:
     """The uid of the controller; `None`: nobody controls it."""
-    for reference in child.doc["metadata"].get("ownerReferences") or ():
-        if reference.get("controller"):
-            uid: str = reference["uid"]
-            return uid
-    return None
+    return child.controller_uid

@@ -101,11 +101,7 @@ def _after_awaiting(name: Callable[..., tuple[str, ...]]) -> _Wrap:
 
 
 def _let_go(result: Any, mover: Any, batch: Any) -> tuple[str, ...]:
-    return ("group let go",) * len(result) + ("group not let go",) * (len(batch) - len(result))
-
-
-def _doubts(result: Any, mover: Any, batch: Any) -> tuple[str, ...]:
-    return ("group doubts cleared",) if any(group.stale for group in batch) else ()
+    return tuple("group let go" if group.let_go else "group not let go" for group in batch)
 
 
 def _either(yes: str, no: str) -> Callable[..., tuple[str, ...]]:
@@ -114,15 +110,16 @@ def _either(yes: str, no: str) -> Callable[..., tuple[str, ...]]:
 
 _decided = _after(lambda outcome, *_: (f"decision {outcome.decision.name}", f"reason {outcome.reason.value}"))
 _judged = _after(lambda verdict, *_: (f"guard {verdict.name}",))
+_STATE: Final = {state: (f"state {state.value}",) for state in State}
 
 _LISTENERS: Final[tuple[tuple[Any, str, _Wrap], ...]] = (
     (worker, "decide", _decided),
     (admission, "decide", _decided),
     (leases, "decide_custody", _after(lambda step, *_: (f"lease {step.act.name}",))),
-    (leases, "classify", _after(lambda standing, *_: (f"state {standing.state.value}",))),
+    (leases, "classify", _after(lambda standing, *_: _STATE[standing.state])),
     (identity, "judge", _judged),
-    (GroupMover, "_let_go", _after_awaiting(_let_go)),
-    (GroupMover, "_clear_doubts", _after_awaiting(_doubts)),
+    (GroupMover, "_renew", _after_awaiting(_let_go)),
+    (GroupMover, "_clear_doubt", _after_awaiting(lambda *_: ("group doubts cleared",))),
     (GroupMover, "_look_again", _after_awaiting(_either("group is looked at again", "group has changed"))),
     (GroupMover, "_move", _after_awaiting(_either("group moved", "group not moved"))),
     (GroupMover, "_move_child", _after_awaiting(_either("group child moved", "group child not moved"))),

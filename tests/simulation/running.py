@@ -63,7 +63,8 @@ def run_seed(seed: int, bug: Bug | None = None, scenario: Scenario | None = None
                 run_virtual(lambda _: world.run(), clock=clock, limit_seconds=100 * plan.ends_at)
             except ShardingError as error:
                 world.checkers.violate("runs to its end", str(error)[:2000])
-    return Outcome(plan, tuple(world.checkers.violations), world.stats, tuple(world.story), clock.monotonic())
+    story = tuple(f"{at:9.3f}  {line}" for at, line in world.story)
+    return Outcome(plan, tuple(world.checkers.violations), world.stats, story, clock.monotonic())
 
 
 def run_seeds(
@@ -146,12 +147,21 @@ def _listening(world: World, *, verbose: bool) -> Iterator[None]:
 @contextmanager
 def _without_collection() -> Iterator[None]:
     """Collect nothing meanwhile: it costs time, and what it finds depends on what ran before."""
-    gc.collect()
+    was_enabled = gc.isenabled()
     gc.disable()
+    gc.collect()
     try:
         yield
     finally:
-        gc.enable()
+        if was_enabled:
+            gc.enable()
+
+
+def settle_down() -> None:
+    """In a process that does nothing but play seeds: never look again at what was imported for garbage."""
+    gc.collect()
+    gc.freeze()
+    gc.disable()
 
 
 class _Ear(logging.Handler):

@@ -7,12 +7,12 @@ killing it does not undo what it sent.
 from __future__ import annotations
 
 import asyncio
-import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import Context
 from dataclasses import dataclass
 from enum import Enum
 from random import Random
+from types import CoroutineType
 from typing import Any, Protocol
 
 from shardsdk.errors import Conflict, ConnectionFailed, Gone, NotFound, ServerError, ShardingError, StreamInterrupted
@@ -22,9 +22,8 @@ from shardsdk.kube.store import Key
 from shardsdk.protocol.objects import CLUSTERRINGS, Resource
 from shardsdk.testing.patching import apply_json_patch, merge
 from shardsdk.testing.processes import outside
-from shardsdk.testing.selecting import matches
 from tests.simulation.network import Fate, Link
-from tests.simulation.storage import Author, Doc, Storage, Version
+from tests.simulation.storage import Author, Commit, Doc, Storage, Version, selection_of
 from tests.simulation.watching import Line, Watch
 
 #: How often a write without a resourceVersion of its own is tried again.
@@ -74,6 +73,7 @@ class SimServer:
         self.admission = admission
         self.served: dict[tuple[str, str], Resource] = {}
         self._watches: dict[Watch, None] = {}
+        self._watches_of: dict[Resource, dict[Watch, None]] = {}
         self._backlog: list[Callable[[], None]] = []
         storage.on_commit.append(self._broadcast)
 
@@ -94,14 +94,14 @@ class SimServer:
         """End that share of the open watches."""
         for watch in list(self._watches):
             if self.rng.random() < share:
-                watch.end(error or StreamInterrupted(f"watch {watch.resource.plural}: the connection broke"))
-                self._watches.pop(watch, None)
+                self._end_watch(
+                    watch, error or StreamInterrupted(f"watch {watch.resource.plural}: the connection broke")
+                )
 
     def drop_link(self, link: Link) -> None:
         """End the watches of one process."""
         for watch in [watch for watch in self._watches if watch.link is link]:
-            watch.end(StreamInterrupted(f"watch {watch.resource.plural}: the connection broke"))
-            self._watches.pop(watch, None)
+            self._end_watch(watch, StreamInterrupted(f"watch {watch.resource.plural}: the connection broke"))
 
     def stall_watch(self, links: Sequence[Link], seconds: float) -> Watch | None:
         """Hold back whatever one watch of these processes is told for a while, without breaking it."""
@@ -160,22 +160,27 @@ class SimServer:
             watch.send(Line(WatchKind.BOOKMARK, None, self.storage.number, initial_end=True))
         watch.bookmark(lambda: self.storage.number)
         self._watches[watch] = None
+        self._watches_of.setdefault(resource, {})[watch] = None
         return watch
 
     def close_watch(self, watch: Watch) -> None:
-        watch.end(None)
-        self._watches.pop(watch, None)
+        self._end_watch(watch, None)
 
-    def _broadcast(self, commit: Any) -> None:
-        for watch in self._watches:
-            if watch.resource == commit.resource:
-                watch.tell(commit)
+    def _end_watch(self, watch: Watch, error: ShardingError | None) -> None:
+        watch.end(error)
+        self._watches.pop(watch, None)
+        self._watches_of.get(watch.resource, {}).pop(watch, None)
+
+    def _broadcast(self, commit: Commit) -> None:
+        for watch in self._watches_of.get(commit.resource, ()):
+            watch.tell(commit)
 
     # -- what requests do --------------------------------------------------
 
     def select(self, resource: Resource, namespace: str | None, selector: Selector) -> list[Version]:
         """A consistent list, in the order of the API server."""
-        found = [each for each in self.storage.objects(resource) if matches(each.doc, namespace, selector)]
+        selection = selection_of(namespace, selector)
+        found = [each for each in self.storage.objects(resource) if each.matches(selection)]
         return sorted(found, key=lambda version: version.key)
 
     def write(self, change: Change, deadline: float) -> Version | Awaitable[Version]:
@@ -286,7 +291,7 @@ class _Sent:
         except ShardingError as error:
             self._fail(error)
             return
-        if inspect.isawaitable(result):
+        if isinstance(result, CoroutineType):
             outside(self._finish(result))
         else:
             self._succeed(result)

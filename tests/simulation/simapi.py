@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextvars import ContextVar
+from math import floor
 from typing import Any, Final
 
 import msgspec
-from yarl import URL
 
 from shardsdk.errors import ApiError, ConnectionFailed, ServerError, ShardingError
 from shardsdk.kube.api import PARTIAL, SILENCE_SECONDS, Body, Fence, PatchKind, T, Unfit, WatchEvent, WatchKind
@@ -23,6 +23,7 @@ from shardsdk.kube.selectors import Selector, equals
 from shardsdk.kube.store import Key
 from shardsdk.kube.transport import REQUEST_SECONDS
 from shardsdk.protocol.objects import GroupResource, PartialObject, Resource
+from tests.simulation.limits import Limit
 from tests.simulation.network import Link
 from tests.simulation.server import Change, Service, SimServer
 from tests.simulation.storage import Author, Version
@@ -30,7 +31,6 @@ from tests.simulation.storage import Author, Version
 #: What the current task of a process is doing; goes into the author of its writes.
 DOING: Final[ContextVar[Any]] = ContextVar("doing", default=None)
 
-_URL: Final = URL("http://simulated/")
 _EVERYTHING: Final = Selector()
 #: Now and then a request waits for a connection before it is sent.
 _CONNECT_SHARE: Final = 0.02
@@ -289,7 +289,7 @@ class SimApi:
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._server.receive(self.link, execute, answer, writes=False, granted=timeout_seconds)
         try:
-            async with asyncio.timeout(timeout_seconds):
+            with Limit(timeout_seconds):
                 return await answer
         except TimeoutError as error:
             raise ConnectionFailed(f"{what}: no answer within {timeout_seconds:g} s") from error
@@ -302,10 +302,10 @@ class SimApi:
         limit = guard.remaining()
         loop = asyncio.get_running_loop()
         try:
-            async with asyncio.timeout(limit):
+            with Limit(limit):
                 if self.link.rng.random() < _CONNECT_SHARE:
                     await self._clock.sleep(self.link.rng.random())
-                granted = float(guard.grant(_URL).query["timeout"].removesuffix("ms")) / 1000
+                granted = floor(guard.ask() * 1000) / 1000
                 if not guard.admit():
                     raise guard.refused or ConnectionFailed(what)
                 deadline = loop.time() + granted

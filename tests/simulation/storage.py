@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Callable, Iterator, Mapping
-from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -17,38 +16,62 @@ import msgspec
 from shardsdk.errors import AlreadyExists, Conflict, NotFound
 from shardsdk.kube.api import Unfit
 from shardsdk.kube.decoding import unfit_of
+from shardsdk.kube.selectors import Selector
 from shardsdk.kube.store import Key
 from shardsdk.protocol.objects import Resource
+from shardsdk.testing.patching import copy_tree
+from shardsdk.testing.selecting import matches
 
 Doc = dict[str, Any]
 
 _MISFIT: Final = object()
+_NO_LABELS: Final[Mapping[str, str]] = {}
+
+#: What a list or a watch asks for: a namespace (`None`: all), and what to select there.
+Selection = tuple[str | None, str, str]
+
+
+def selection_of(namespace: str | None, selector: Selector) -> Selection:
+    """As a key that is quick to look up."""
+    return namespace or None, selector.labels, selector.fields
 
 
 class Version:
-    """One version of an object; what models make of it is decoded once and shared."""
+    """One version of an object; what is asked of it more than once is worked out once and shared."""
 
-    __slots__ = ("_decoded", "doc", "key", "number")
+    __slots__ = ("_decoded", "_labels", "_selected", "controller_uid", "doc", "key", "number", "uid")
 
     def __init__(self, doc: Doc) -> None:
         meta = doc["metadata"]
         self.doc = doc
         self.key = Key(meta.get("namespace", ""), meta["name"])
         self.number = int(meta["resourceVersion"])
+        self.uid: str = meta["uid"]
+        #: The uid of the controller; `None`: nobody controls it.
+        self.controller_uid: str | None = None
+        for reference in meta.get("ownerReferences") or ():
+            if reference.get("controller"):
+                self.controller_uid = reference["uid"]
+                break
+        self._labels: Mapping[str, str] = meta.get("labels") or _NO_LABELS
         self._decoded: dict[Any, Any] = {}
-
-    @property
-    def uid(self) -> str:
-        uid: str = self.doc["metadata"]["uid"]
-        return uid
+        self._selected: dict[Selection, bool] = {}
 
     def label(self, key: str) -> str | None:
-        return (self.doc["metadata"].get("labels") or {}).get(key)
+        return self._labels.get(key)
+
+    def matches(self, selection: Selection) -> bool:
+        """Whether a list or watch shows it."""
+        found = self._selected.get(selection)
+        if found is None:
+            namespace, labels, fields = selection
+            found = self._selected[selection] = matches(self.doc, namespace, Selector(labels, fields))
+        return found
 
     def decode(self, model: Any) -> Any:
         """The object as `model`; `None`: it does not fit, and a client would leave it out."""
         if model is dict:
-            return deepcopy(self.doc)
+            return copy_tree(self.doc)
         found = self._decoded.get(model)
         if found is None:
             try:
@@ -126,16 +149,17 @@ class Storage:
 
     def name_for(self, resource: Resource, doc: Doc) -> Doc:
         """A copy of `doc` with what the API server fills in before admission sees it (the name it does not)."""
-        made = deepcopy(doc)
-        made.setdefault("apiVersion", resource.api_version)
-        made.setdefault("kind", resource.kind)
-        made.setdefault("metadata", {})
-        return made
+        return {
+            "apiVersion": resource.api_version,
+            "kind": resource.kind,
+            **doc,
+            "metadata": dict(doc.get("metadata") or {}),
+        }
 
     def create(self, resource: Resource, doc: Doc, author: Author) -> Version:
         """Raises: AlreadyExists."""
-        made = deepcopy(doc)
-        meta = made["metadata"]
+        meta = dict(doc["metadata"])
+        made = {**doc, "metadata": meta}
         self._made += 1
         if not meta.get("name"):
             meta["name"] = f"{meta['generateName']}{self._made:05x}"
@@ -176,9 +200,8 @@ class Storage:
         if any(value and meta.get(name) != value for name, value in preconditions.items()):
             raise Conflict(f"{resource.plural} {key} is another one", status=409, reason="Conflict")
         if meta.get("finalizers"):
-            doc = deepcopy(current.doc)
-            doc["metadata"].setdefault("deletionTimestamp", self._timestamp())
-            self.replace(resource, current, doc, author)
+            marked = {"deletionTimestamp": self._timestamp(), **meta}
+            self.replace(resource, current, {**current.doc, "metadata": marked}, author)
         else:
             self._remove(resource, current, author)
 

@@ -16,9 +16,9 @@ from shardsdk.errors import ShardingError, StreamInterrupted
 from shardsdk.kube.api import WatchKind
 from shardsdk.kube.selectors import Selector
 from shardsdk.protocol.objects import Resource
-from shardsdk.testing.selecting import matches
+from tests.simulation.limits import Limit
 from tests.simulation.network import Link
-from tests.simulation.storage import Commit, Version
+from tests.simulation.storage import Commit, Version, selection_of
 
 #: Source: k8s.io/apiserver storage/cacher, bookmarkFrequency = 1 minute.
 BOOKMARK_SECONDS = 60.0
@@ -42,8 +42,7 @@ class Watch:
     ) -> None:
         self.resource = resource
         self.link = link
-        self._namespace = namespace
-        self._selector = selector
+        self._selection = selection_of(namespace, selector)
         self._loop = asyncio.get_running_loop()
         self._arrives_at = 0.0
         self._lines: deque[Line] = deque()
@@ -54,14 +53,10 @@ class Watch:
         if ends_in is not None:
             self._timers.append(self._loop.call_later(ends_in, self.end, None, context=Context()))
 
-    def selects(self, version: Version | None) -> bool:
-        return version is not None and matches(version.doc, self._namespace, self._selector)
-
     def tell(self, commit: Commit) -> None:
         """Send what `commit` means to this watch, if anything."""
-        before = self.selects(commit.before) and commit.before is not None
-        after = self.selects(commit.after)
-        if after:
+        before = commit.before is not None and commit.before.matches(self._selection)
+        if commit.after is not None and commit.after.matches(self._selection):
             self.send(Line(WatchKind.MODIFIED if before else WatchKind.ADDED, commit.after, commit.number))
         elif before and commit.before is not None:
             self.send(Line(WatchKind.DELETED, _left(commit), commit.number))
@@ -109,7 +104,7 @@ class Watch:
                 return None
             self._waiter = self._loop.create_future()
             try:
-                async with asyncio.timeout(silence_seconds):
+                with Limit(silence_seconds):
                     await self._waiter
             except TimeoutError as error:
                 raise StreamInterrupted(f"watch {self.resource.plural}: silent for {silence_seconds:g} s") from error

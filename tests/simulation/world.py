@@ -64,7 +64,8 @@ class World:
         self.timings = plan.timings
         self.clock = clock
         self.stats = Stats(marks=no_marks())
-        self.story: deque[str] = deque(maxlen=STORY_LINES)
+        #: What happened when.
+        self.story: deque[tuple[float, str]] = deque(maxlen=STORY_LINES)
         self.made_at: dict[str, float] = {}
         self.storage = Storage(lambda: render_micro_time(clock.now()))
         self.webhook_up = plan.webhook
@@ -102,7 +103,7 @@ class World:
 
     def note(self, line: str) -> None:
         """Add a line to the story that is told when the run fails."""
-        self.story.append(f"{self.now:9.3f}  {line}")
+        self.story.append((self.clock.monotonic(), line))
 
     def mark(self, name: str) -> None:
         """Count that a point of the product was reached; only what is declared can be."""
