@@ -16,11 +16,12 @@ before the first adoption the owner is read again, so that an owner that was
 deleted meanwhile, or made anew under its name, adopts nothing; every patch is
 conditional on the version that was seen, so that of two owners one succeeds.
 
-With sharding, an adopted child gets this shard's label in the same patch if it
-carries none.  One that carries another shard's keeps it: taking objects away
-from a shard is the sharder's right alone, which moves it here with its next
-resync; until then the owner's next reconcile waits, as for any write that the
-cache does not show, 15 s at most.  A released child loses this shard's label in the same patch.
+With sharding, an adopted child gets this shard's label in the same patch, also
+if it carries another shard's: it shows in the owner's cache at once, and is
+never made a second time.  Nothing is taken from the other shard, which works on
+the children of its own objects, and this one is nobody's child in the version
+that the patch names (docs/decisions/0016).  A released child loses this shard's
+label in the same patch.
 
 Refuses: cluster-scoped children of a namespaced owner, and resources that the
 controller was not declared to own.
@@ -28,9 +29,8 @@ controller was not declared to own.
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from shardsdk.core.guard import Verdict
 from shardsdk.errors import ConfigurationError, Conflict, NotFound
@@ -39,8 +39,6 @@ from shardsdk.protocol.objects import ObjectMeta, OwnerReference, PartialObject,
 from shardsdk.runtime.context import Context
 from shardsdk.runtime.objects import controller_reference, metadata_of
 from shardsdk.runtime.references import check_reference
-
-log: Final = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,26 +145,12 @@ async def _owner_may_adopt(context: Context[Any]) -> bool:
 def _adoption(context: Context[Any], orphan: PartialObject) -> dict[str, Any]:
     child = orphan.metadata
     references = [render_reference(each) for each in child.owner_references or () if each.uid != context.metadata.uid]
-    metadata: dict[str, Any] = {
+    # The client sees that this makes a child, and adds the shard's label.
+    return {
         "ownerReferences": [*references, controller_reference(context.main, context.metadata)],
         "resourceVersion": child.resource_version,
         "uid": child.uid,
     }
-    if context.identity is not None:
-        label = context.identity.ring.shard
-        if not child.label(label):
-            metadata["labels"] = {label: context.identity.shard}
-        elif child.label(label) != context.identity.shard:
-            log.info(
-                "Adopting an object that carries another shard's label; the sharder moves it here with its next resync",
-                extra={
-                    "ring": context.identity.ring.ring,
-                    "namespace": child.namespace,
-                    "object": child.name,
-                    "shard": child.label(label),
-                },
-            )
-    return metadata
 
 
 async def _patch(

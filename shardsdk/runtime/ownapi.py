@@ -2,9 +2,10 @@
 
 It is the shard's fenced client, and on top of that:
 
-- *Children are labelled.*  What it creates or applies with the reconciled
-  object as its controller carries this shard's label, so that it never needs
-  the webhook and never belongs to another shard than its owner.
+- *Children are labelled.*  What it writes with the reconciled object as its
+  controller (creates, applies, updates, adopts by a merge patch) carries this
+  shard's label from that write on, so that it never needs the webhook, never
+  belongs to another shard than its owner, and shows in this shard's cache.
 - *The main object is written only as it was read.*  Writes on it carry the
   resourceVersion that the reconcile began with (or that its own last write
   gave), so that whatever happened meanwhile answers 409.
@@ -123,12 +124,12 @@ class OwnApi:
     ) -> T:
         """Change an object; server-side apply creates one that does not exist."""
         self._count_write()
-        applied_child = kind is PatchKind.APPLY and isinstance(body, Mapping) and self._is_child(resource, body)
+        child = isinstance(body, Mapping) and self._is_child(resource, body)
         if self._is_owner(resource, Request(namespace or "", name)):
             body = self._at_version(body) if isinstance(body, Mapping) else self._test_version(body)
-        elif applied_child and isinstance(body, Mapping):
+        elif child and isinstance(body, Mapping):
             body = self._label(body)
-        with _Doubt(self._notes.doubts if applied_child else None):
+        with _Doubt(self._notes.doubts if child else None):
             made = await self._api.patch(
                 resource, name, namespace, body, kind=kind, subresource=subresource, model=model,
                 metadata_only=metadata_only, fences=fences, field_manager=field_manager, force=force,

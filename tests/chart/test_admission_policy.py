@@ -208,6 +208,64 @@ async def test_a_refusal_names_the_label_and_says_what_to_do(world: World) -> No
     assert f"{SHARD} while it names a shard; to move the object, stop that shard or let the sharder rebalance" in said
 
 
+@dataclass(frozen=True, slots=True)
+class Change:
+    """`who` gives a ConfigMap an owner that controls it, or takes it away, and merges `change` into its labels."""
+
+    who: str
+    adopts: bool
+    before: Labels
+    change: Labels
+    refused: str | None = None
+
+
+CHANGES = {
+    "a shard adopts another's orphan": Change("pod shard-b", True, OWNED, {SHARD: "shard-b"}),
+    "a shard adopts and leaves the label": Change("pod shard-b", True, OWNED, {}),
+    "a shard adopts for another shard": Change("pod shard-b", True, OWNED, {SHARD: "shard-c"}, CHANGED),
+    "a shard adopts and takes the label away": Change("pod shard-b", True, OWNED, {SHARD: None}, CHANGED),
+    "anyone adopts": Change("somebody", True, OWNED, {SHARD: "shard-b"}, CHANGED),
+    "a shard adopts what is being drained": Change(
+        "pod shard-b", True, DRAINING, {SHARD: "shard-b", DRAIN: None}, HANDED
+    ),
+    "a shard releases its child": Change("pod shard-a", False, OWNED, {SHARD: None}),
+    "a shard releases another's child": Change("pod shard-b", False, OWNED, {SHARD: None}, CHANGED),
+    "a shard releases to another": Change("pod shard-a", False, OWNED, {SHARD: "shard-b"}, CHANGED),
+    "anyone releases": Change("somebody", False, OWNED, {SHARD: None}, CHANGED),
+}
+
+
+@pytest.mark.parametrize("title", CHANGES)
+async def test_who_may_take_a_label_along_with_a_child(world: World, title: str) -> None:
+    case = CHANGES[title]
+    async with AsyncExitStack() as stack:
+        admin = await stack.enter_async_context(world.plane.admin())
+        client = await stack.enter_async_context(client_of(world.plane, world.tokens[case.who]))
+        owner = await admin.create(CONFIGMAPS, {"metadata": {"generateName": "o-"}}, SPACE)
+        meta = {key: owner["metadata"][key] for key in ("name", "uid")}
+        reference = {"apiVersion": "v1", "kind": "ConfigMap", "controller": True, **meta}
+        metadata = {"generateName": "c-", "labels": dict(case.before)}
+        before = metadata if case.adopts else {**metadata, "ownerReferences": [reference]}
+        made = await admin.create(CONFIGMAPS, {"metadata": before}, SPACE)
+        references = [reference] if case.adopts else []
+        change = {"metadata": {"labels": dict(case.change), "ownerReferences": references}}
+
+        said = None
+        try:
+            await client.patch(CONFIGMAPS, made["metadata"]["name"], change, SPACE)
+        except AdminError as error:
+            said = str(error)
+
+        after = (await admin.get(CONFIGMAPS, made["metadata"]["name"], SPACE))["metadata"].get("labels", {})
+    if case.refused is None:
+        merged = {**case.before, **case.change}
+        assert (said, after) == (None, {key: value for key, value in merged.items() if value is not None})
+    else:
+        assert said is not None
+        assert case.refused in said
+        assert after == case.before
+
+
 async def test_objects_are_created_and_deleted_as_ever(world: World) -> None:
     async with client_of(world.plane, world.tokens["somebody"]) as client:
         metadata = {"name": "kept", "labels": DRAINING, "finalizers": ["example.com/kept"]}

@@ -73,7 +73,7 @@ async def test_an_object_that_gets_an_owner_later_goes_to_its_shard(stage: Stage
 
 
 async def test_another_shards_orphan_that_is_adopted_follows_its_owner_by_the_next_resync(stage: Stage) -> None:
-    """As `shardsdk.claim` adopts it: with the reference alone, the label is the sharder's to change."""
+    """By somebody who leaves its label alone, as kubectl does and Go shards; `shardsdk.claim` brings it along."""
     ring, _ = await set_up(stage, sync_period_seconds=1.0)
     names = {shard: name for name, shard in ring.pick_names(1, {"one", "two"}).items()}
     await ring.create(CHILDREN, name="adopted", labels={ring.labels[0]: "two"})

@@ -113,8 +113,9 @@ class Stage:
         uid: str = made["metadata"]["uid"]
         return uid
 
-    async def orphan(self, name: str, app: str = "web") -> Object:
-        return await self.admin.create(CHILDREN, {"metadata": {"name": name, "labels": {"app": app}}}, self.namespace)
+    async def orphan(self, name: str, app: str = "web", shard: str | None = None) -> Object:
+        labels = {"app": app} | ({} if shard is None else {RING.shard: shard})
+        return await self.admin.create(CHILDREN, {"metadata": {"name": name, "labels": labels}}, self.namespace)
 
     async def until(self, resource: str, name: str, holds: Callable[[Object], object]) -> Object:
         """Wait until the object of that name is there and `holds` of it."""
@@ -181,6 +182,33 @@ async def test_children_that_were_orphaned_are_adopted_by_the_next_owner(stage: 
         second = await stage.secret("web")
         one = await stage.until(CHILDREN, "one", lambda child: controller_of(child) == second)
     assert shard_of(one) == "shard-1"
+
+
+@pytest.mark.parametrize("shard", [None, "shard-2"])
+async def test_what_was_adopted_is_seen_at_once_and_not_made_again(stage: Stage, shard: str | None) -> None:
+    """Nobody moves it here: no sharder runs."""
+    selector = Selector(labels="app=web")
+    seen: list[list[str]] = []
+    looked = asyncio.Event()
+
+    async def keep_one(context: Context[PartialObject]) -> None:
+        children = [child.metadata.name for child in context.children(CONFIGMAPS)]
+        seen.append(children)
+        if children:
+            looked.set()
+        elif not (await claim(context, CONFIGMAPS, selector)).children:
+            body = {"metadata": {"generateName": "again-", "labels": {"app": "web"}}}
+            owned = set_controller_reference(context.main, context.metadata, CONFIGMAPS, body)
+            await context.api.create(CONFIGMAPS, owned, context.request.namespace)
+
+    await stage.orphan("one", shard=shard)
+    await stage.secret("web")
+    async with stage.shard(keep_one, main=SECRETS, model=PartialObject), asyncio.timeout(60):
+        await looked.wait()
+    assert seen[:2] == [[], ["one"]]
+    found = await stage.admin.list(CHILDREN, stage.namespace)
+    mine = {each["metadata"]["name"]: shard_of(each) for each in found if controller_of(each)}
+    assert mine == {"one": "shard-1"}
 
 
 async def test_finalizer_and_condition_through_a_buckets_life(stage: Stage) -> None:

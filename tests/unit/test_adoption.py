@@ -13,6 +13,7 @@ from shardsdk.protocol.objects import PartialObject
 from shardsdk.runtime.adoption import Claimed, adopt, claim
 from shardsdk.runtime.context import Context
 from shardsdk.runtime.objects import metadata_of
+from shardsdk.testing.leaseserver import Fault
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
 from tests.shard_rig import CONFIGMAPS, RING, SECRETS, Rig
 
@@ -69,14 +70,78 @@ async def test_orphans_that_are_selected_are_adopted_with_the_shards_label_in_th
 
 
 @in_virtual_time
-async def test_an_orphan_on_another_shard_is_adopted_and_left_there_for_the_sharder_to_move(
-    clock: VirtualClock,
-) -> None:
+async def test_an_orphan_with_another_shards_label_gets_the_adopters_in_the_same_patch(clock: VirtualClock) -> None:
     rig = Rig(clock)
     rig.secret("a")
     orphan(rig, "one", shard="shard-2")
     await claim_once(rig)
-    assert (controller(rig, "one"), shard_of(rig, "one")) == ("a", "shard-2")
+    assert (controller(rig, "one"), shard_of(rig, "one")) == ("a", "shard-1")
+    assert rig.api.writes == [("patch", "configmaps", "one")]
+
+
+@pytest.mark.parametrize("shard", [None, "shard-1", "shard-2"])
+@pytest.mark.parametrize("answered", [True, False])
+@in_virtual_time
+async def test_what_was_adopted_is_never_made_a_second_time(
+    clock: VirtualClock, shard: str | None, answered: bool
+) -> None:
+    """Whatever label the orphan carries, and though nobody moves it; also if the answer is lost."""
+    rig = Rig(clock)
+    rig.secret("a")
+    made = metadata_of(orphan(rig, "one", shard=shard))
+    adopted: list[PartialObject | None] = []
+
+    async def reconcile(context: Context[PartialObject]) -> None:
+        if not adopted:
+            adopted.append(None)
+            rig.api.fault = Fault.NONE if answered else Fault.UNANSWERED
+            try:
+                body = {"ownerReferences": [context.controller_reference()], "resourceVersion": made.resource_version}
+                await context.api.patch(CONFIGMAPS, "one", "default", {"metadata": body})
+            finally:
+                rig.api.fault = Fault.NONE
+        elif not context.children(CONFIGMAPS):
+            await context.api.create(
+                CONFIGMAPS,
+                {
+                    "metadata": {
+                        "generateName": "again-",
+                        "namespace": "default",
+                        "ownerReferences": [context.controller_reference()],
+                    }
+                },
+                "default",
+            )
+
+    async with rig.shard(reconcile):
+        await clock.sleep(60)
+        rig.server.patch(SECRETS, "a", "default", {"data": {"k": "v"}})
+        await clock.sleep(300)
+    assert [each["metadata"]["name"] for each in rig.server.select(CONFIGMAPS)] == ["one"]
+    assert len(rig.reconciled) > 1
+    assert rig.counter("expectations_expired_total") == 0
+
+
+@in_virtual_time
+async def test_an_orphan_that_its_shards_owner_has_claimed_meanwhile_is_not_taken(clock: VirtualClock) -> None:
+    """Of an adoption and whatever else is written to the child one succeeds: the patch names the version."""
+    rig = Rig(clock)
+    rig.secret("a")
+    rig.secret("b", shard="shard-2")
+    orphan(rig, "one", shard="shard-2")
+    list_children, uid = rig.api.stream, rig.server.get(SECRETS, "b", "default")["metadata"]["uid"]
+    theirs = {"apiVersion": "v1", "kind": "Secret", "name": "b", "uid": uid, "controller": True}
+
+    async def list_and_claim(*arguments: Any, **options: Any) -> Any:
+        async for page in list_children(*arguments, **options):
+            yield page
+        if options.get("selector") == WEB:
+            rig.server.patch(CONFIGMAPS, "one", "default", {"metadata": {"ownerReferences": [theirs]}})
+
+    rig.api.stream = list_and_claim  # type: ignore[method-assign]
+    outcomes = await claim_once(rig, seconds=30)
+    assert isinstance(outcomes[0], Conflict)
+    assert (controller(rig, "one"), shard_of(rig, "one")) == ("b", "shard-2")
 
 
 @in_virtual_time
