@@ -28,6 +28,7 @@ from sharder.controllers.rings import DRAIN_ALARM_SECONDS, Recorder, RingControl
 from sharder.controllers.seen import Placed
 from sharder.controllers.selections import Kind
 from sharder.controllers.surroundings import Surroundings
+from sharder.controllers.witness import Witness
 from sharder.core.decisions import Decision
 from sharder.core.selectors import LabelSelector
 from sharder.core.takeover import Limits
@@ -96,8 +97,13 @@ class Replica:
         self.registry = Registry(
             api, clock=clock, rng=rng,
             staleness_seconds=settings.staleness_seconds, default_scope=settings.default_scope,
+            on_lease=lambda version: self._witness.seen(version),
         )  # fmt: skip
         self._proof = CommitProof(clock, settings.timings.retry_period)
+        self._witness = Witness(
+            api, self._proof, clock=clock, retry_seconds=settings.timings.retry_period,
+            leading=lambda: self.elector.is_leader,
+        )  # fmt: skip
         self._detection = Detection(self.registry, self._proof, recorder, show=metrics.crash_detection_suspended)
         self.elector = LeaderElector(
             api, namespace=settings.lease_namespace, name=settings.lease_name, identity=settings.identity,
@@ -112,7 +118,7 @@ class Replica:
     async def run(self) -> None:
         """Keep caches and stand for election until cancelled; then hand the leadership over."""
         async with asyncio.TaskGroup() as tasks:
-            caches = tasks.create_task(self.registry.run())
+            caches, witness = (tasks.create_task(part.run()) for part in (self.registry, self._witness))
             await self.registry.rings.synced.wait()
             await self.registry.leases.synced.wait()
             unsubscribe = self.registry.subscribe(self._count)
@@ -126,6 +132,7 @@ class Replica:
                 await asyncio.wait((self._candidacy,))
                 unsubscribe()
                 caches.cancel()
+                witness.cancel()
 
     async def resign(self) -> None:
         """Hand the leadership over, and lead no more; the webhook's caches are kept until `run` is cancelled."""

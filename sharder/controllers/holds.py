@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from sharder.core.proof import Renewals, note_renewal, proof_for
+from sharder.core.proof import Renewals, note_commit, note_renewal, proof_for
 from sharder.core.shards import Proof
 from shardsdk.kube.api import Fence
 from shardsdk.kube.clock import Clock
@@ -71,7 +71,7 @@ def join(name: str, holds: Iterable[ShardHold]) -> JointHold:
 
 @dataclass(slots=True)
 class CommitProof:
-    """The time in which commits were proven, by the renewals of the leader's own lease; see `sharder.core.proof`."""
+    """The time in which commits were proven, mostly by the leader's own renewals; see `sharder.core.proof`."""
 
     clock: Clock
     retry_seconds: float
@@ -80,6 +80,10 @@ class CommitProof:
     def renewed(self, sent_at: float, answered_at: float) -> None:
         """Note a confirmed write of the leader's lease."""
         self.renewals = note_renewal(self.renewals, sent_at, answered_at, self.retry_seconds)
+
+    def witnessed(self, sent_at: float, seen_at: float) -> None:
+        """Note a commit of somebody else's between these moments."""
+        self.renewals = note_commit(self.renewals, sent_at, seen_at, self.retry_seconds)
 
     def of(self, duration_seconds: float) -> Proof:
         """What counts against a lease of this duration."""

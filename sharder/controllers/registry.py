@@ -111,7 +111,7 @@ Subscriber = Callable[[str, int], None]
 
 
 class Registry:
-    """Rings and shards as this replica knows them."""
+    """Rings and shards as this replica knows them; `on_lease` is told the version of every lease as it shows."""
 
     def __init__(
         self,
@@ -121,8 +121,10 @@ class Registry:
         rng: Random,
         staleness_seconds: float = STALENESS_SECONDS,
         default_scope: LabelSelector | None = None,
+        on_lease: Callable[[str], None] = lambda version: None,
     ) -> None:
         self._api = api
+        self._on_version = on_lease
         self._default_scope = default_scope or default_namespaces(SYSTEM_NAMESPACE)
         self._clock = clock
         self._staleness_seconds = staleness_seconds
@@ -267,6 +269,7 @@ class Registry:
 
     def _on_lease(self, delta: Delta[Lease]) -> None:
         lease = delta.object
+        self._on_version(lease.metadata.resource_version)
         old_ring = delta.old.ring if delta.old else None
         if delta.kind is EventKind.DELETED or (old_ring is not None and old_ring != lease.ring):
             self._forget_lease(old_ring or lease.ring, delta.old or lease)

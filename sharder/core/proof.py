@@ -9,8 +9,12 @@ lease of 15 s hardly notices is most of one of 6 s.
     lease of 15 s    counts all the time
     lease of 6 s                      counts from here: it has its whole duration again
 
+Before it leads, the renewals that other shards' leases show do the same: each is
+known to lie between a consistent read and the moment at which the watch shows it.
+
 Does: remember the gaps that matter, and say since when time has counted for a
-lease of a given duration.  Refuses: to read a clock.
+lease of a given duration.  Refuses: to read a clock, and to take a read for a
+commit.
 
 A tolerated gap is half of the lease at most, so a shard that renews as Leases
 are renewed by default (every 2/15 of the duration, given up at 2/3) has renewed
@@ -22,7 +26,8 @@ leases shorter than three retry periods are not covered.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from typing import Final
 
 from sharder.core.shards import Proof
@@ -47,8 +52,16 @@ class Gap:
 
 
 @dataclass(frozen=True, slots=True)
+class Reading:
+    """A consistent read: nothing newer than `version` was committed before `sent_at`."""
+
+    sent_at: float
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
 class Renewals:
-    """What is known of the leader's renewals; times on its monotonic clock.
+    """What is known of the leader's renewals, and of commits before it led; times on its monotonic clock.
 
     `began_at`: answer of the first (`None`: there was none).  `until`: sending
     of the last.  `gaps`: those that matter, each shorter and later than the one
@@ -68,8 +81,23 @@ def tolerated_gap(duration_seconds: float, retry_seconds: float) -> float:
 
 def note_renewal(known: Renewals, sent_at: float, answered_at: float, retry_seconds: float) -> Renewals:
     """What is known after one more confirmed renewal."""
+    noted = note_commit(known, sent_at, answered_at, retry_seconds)
+    if known.began_at is None:
+        return noted
+    return replace(noted, recent=(*known.recent, answered_at - known.until)[-SLOW_AFTER:])
+
+
+def surely_before(readings: Iterable[Reading], version: int) -> Reading | None:
+    """The latest of `readings` that was begun before `version` was committed; `None`: none surely was."""
+    return max((each for each in readings if each.version < version), key=lambda each: each.sent_at, default=None)
+
+
+def note_commit(known: Renewals, sent_at: float, answered_at: float, retry_seconds: float) -> Renewals:
+    """What is known after a commit between two moments, whoever made it."""
     if known.began_at is None:
         return Renewals(began_at=answered_at, until=sent_at)
+    if sent_at < known.until:
+        return known
     gap = Gap(answered_at - known.until, answered_at)
     gaps = known.gaps
     if gap.seconds > LEAST_PERIODS * retry_seconds:
@@ -77,7 +105,7 @@ def note_renewal(known: Renewals, sent_at: float, answered_at: float, retry_seco
         gaps = (*(each for each in gaps if each.seconds > gap.seconds), gap)
         if len(gaps) > MAX_GAPS:
             gaps = (*gaps[:-2], Gap(gaps[-2].seconds, gap.ended_at))
-    return Renewals(known.began_at, sent_at, gaps, (*known.recent, gap.seconds)[-SLOW_AFTER:])
+    return replace(known, until=sent_at, gaps=gaps)
 
 
 def proof_for(known: Renewals, duration_seconds: float, retry_seconds: float, now: float) -> Proof:

@@ -10,10 +10,13 @@ from hypothesis import strategies as st
 from sharder.core.proof import (
     MAX_GAPS,
     SLOW_AFTER,
+    Reading,
     Renewals,
     are_slow,
+    note_commit,
     note_renewal,
     proof_for,
+    surely_before,
     tolerated_gap,
 )
 from sharder.core.shards import LeaseFacts, Proof, State, classify
@@ -144,3 +147,60 @@ def test_renewals_that_come_too_slowly_time_after_time_are_no_outage() -> None:
     slow = known_after([(3.0 * number, 3.0 * number + 2.9) for number in range(5)])
     assert are_slow(slow, 15, RETRY)
     assert proof_for(slow, 15, RETRY, 15.0).since == 14.9
+
+
+#: Pauses between commits, and whether each is a shard's renewal: other commits raise versions as well.
+commits = st.lists(st.tuples(st.floats(0.05, 9.0), st.booleans()), min_size=1, max_size=60)
+#: Pauses between readings, the time to the moment at which each is executed, and from there to its answer.
+readings = st.lists(st.tuples(st.floats(0.1, 4.0), st.floats(0.0, 3.0), st.floats(0.0, 3.0)), min_size=1, max_size=60)
+#: How late the watch shows each commit; it keeps their order.
+lags = st.lists(st.floats(0.0, 6.0), min_size=60, max_size=60)
+
+
+@given(commits, readings, lags, st.floats(0.0, 10.0))
+def test_what_a_watch_shows_of_others_renewals_proves_no_time_in_which_nobody_could_renew(
+    made: list[tuple[float, bool]], asked: list[tuple[float, float, float]], late: list[float], later: float
+) -> None:
+    """Whatever the delays of requests and of the watch, and however few renewals there are among the commits."""
+    times, now = [], 0.0
+    for pause, _ in made:
+        now += pause
+        times.append(now)
+    happens: list[tuple[float, int, Reading | int]] = []
+    sent = 0.0
+    for pause, to_server, back in asked:
+        sent += pause
+        version = sum(1 for each in times if each <= sent + to_server)
+        happens.append((sent + to_server + back, 0, Reading(sent, version)))
+    shown = 0.0
+    for index, (_, renewal) in enumerate(made):
+        shown = max(shown, times[index] + late[index])
+        if renewal:
+            happens.append((shown, 1, index + 1))
+    known, answered = Renewals(), []
+    for moment, _, what in sorted(happens, key=lambda each: each[:2]):
+        if isinstance(what, Reading):
+            answered.append(what)
+        elif (before := surely_before(answered, what)) is not None:
+            known = note_commit(known, before.sent_at, moment, RETRY)
+    now = max(moment for moment, _, _ in happens) + later
+    renewals = [float("-inf"), *(at for at, (_, renewal) in zip(times, made, strict=True) if renewal), float("inf")]
+    for duration in DURATIONS:
+        proof = proof_for(known, duration, RETRY, now)
+        for one, next_one in pairwise(renewals):
+            counted = min(next_one, proof.until) - max(one, proof.since)
+            assert counted <= tolerated_gap(duration, RETRY) + 1e-9
+
+
+def test_a_standby_that_sees_renewals_in_time_has_all_of_it_counted() -> None:
+    known, version, answered = Renewals(), 0, []
+    for second in range(60):
+        answered.append(Reading(float(second), version))
+        if second % 2:
+            version += 1
+            before = surely_before(answered, version)
+            assert before is not None
+            known = note_commit(known, before.sent_at, second + 0.5, RETRY)
+    assert proof_for(known, 15, RETRY, 60.0) == Proof(1.5, 60.0)
+    assert proof_for(known, 6, RETRY, 60.0) == Proof(1.5, 60.0)
+    assert known.recent == (), "these are no renewals of a leader's, which could be slow"
