@@ -5,14 +5,20 @@ VENV   := .venv
 RUN    := $(VENV)/bin/python -m
 READY  := $(VENV)/.ready
 ARGS   ?=
-# Most tests wait for leases and servers, so they run side by side; each worker has a control plane of its own.
-WORKERS ?= 2
+# Most tests wait for leases and servers, so they run side by side, more than there are cores (tests/conftest.py says how
+# many); each worker has a control plane of its own.
+WORKERS ?= auto
+# So do most tests with real pods; each of these has a node of its own. Somebody's cluster, IMAGE=, is one.
+NODES ?= $(if $(IMAGE),0,2)
 # The order of the tests: the same in each run, so that what fails can be tried again; ORDER=random for another.
 ORDER ?= 3151281236
 VERSION = $(shell sed -n 's/^VERSION.*"\(.*\)"$$/\1/p' shardsdk/version.py)
 BUILDER ?= docker
 # The image: sharder or examples, as the Dockerfile calls them.
 TARGET ?= sharder
+
+# Images of Python often set it; then each of the hundreds of programs that tests start would be compiled again.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -47,7 +53,7 @@ test: controlplane helm check ## set everything up, check the code and run every
 	@$(RUN) pytest $(if $(filter-out random,$(ORDER)),--randomly-seed=$(ORDER)) -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 e2e-node: $(READY) helm ## test both charts with real pods (root, after node-deps; or on KUBECONFIG= with IMAGE=)
-	@$(RUN) pytest -p no:randomly tests/node $(ARGS)
+	@$(RUN) pytest -p no:randomly -n $(NODES) --dist loadfile --no-loadscope-reorder tests/node $(ARGS)
 
 monitoring: controlplane ## ask a real Prometheus what dashboard and alerts ask (Debian's package prometheus; ARGS= for pytest)
 	@$(RUN) pytest tests/monitoring $(ARGS)

@@ -35,6 +35,8 @@ from shardsdk.protocol.objects import NAMESPACES
 RING = "bench"
 NAMESPACE = "bench"
 BASELINE = "bench-raw"
+MOST_WARMING = 300
+MOST_GENERATED = 500
 
 
 @dataclass(slots=True)
@@ -49,6 +51,11 @@ class Bench:
     rest_seconds: float
     shards: dict[str, Shard] = field(default_factory=dict)
     report: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def warming(self) -> int:
+        """Objects that are made before any is measured."""
+        return min(self.objects, MOST_WARMING)
 
     def say(self, name: str, value: float, unit: str, limit: str = "") -> None:
         """Note and print one figure."""
@@ -75,7 +82,7 @@ def say(report: dict[str, float], name: str, value: float, unit: str, limit: str
 
 async def baseline(bench: Bench) -> tuple[Figures, Figures]:
     """What the API server does without us."""
-    await measure(creates(bench.api, BASELINE, "warm", 300))
+    await measure(creates(bench.api, BASELINE, "warm", bench.warming))
     made = await measure(creates(bench.api, BASELINE, "raw", bench.objects))
     patched = await measure(patches(bench.api, BASELINE, "raw", bench.objects))
     print("raw API server", flush=True)
@@ -90,11 +97,11 @@ async def creating(bench: Bench, raw: Figures) -> None:
     print("creates through the ring (webhook)", flush=True)
     for name in ("shard-1", "shard-2", "shard-3"):
         await bench.start_shard(name)
-    await measure(creates(bench.api, NAMESPACE, "warm", 300))
+    await measure(creates(bench.api, NAMESPACE, "warm", bench.warming))
     before = bench.usage()
     made = await measure(creates(bench.api, NAMESPACE, "object", bench.objects))
     after = bench.usage()
-    total = bench.objects + 300
+    total = bench.objects + bench.warming
     await bench.owners.until(lambda counts: owned(counts) == total)
     bench.say("creates", made.rate, "/s", f"[{raw.rate:.0f} raw: {made.rate / raw.rate:.2f}]")
     bench.say("creates p50", made.p50, "ms", f"[{raw.p50:.1f} raw]")
@@ -102,8 +109,9 @@ async def creating(bench: Bench, raw: Figures) -> None:
     cpu = (after.cpu_seconds - before.cpu_seconds) * 1000 / bench.objects
     bench.say("CPU per placement (webhook)", cpu, "ms")
     began = time.perf_counter()
-    named = await measure(generated(bench.api, NAMESPACE, "generated", 500))
-    await bench.owners.until(lambda counts: owned(counts) == total + 500)
+    unnamed = min(bench.objects, MOST_GENERATED)
+    named = await measure(generated(bench.api, NAMESPACE, "generated", unnamed))
+    await bench.owners.until(lambda counts: owned(counts) == total + unnamed)
     bench.say("generateName creates", named.rate, "/s")
     bench.say("generateName: all placed after", time.perf_counter() - began, "s")
 

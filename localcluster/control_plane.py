@@ -21,6 +21,7 @@ from localcluster.admin import AdminClient, AdminError
 from localcluster.binaries import Binaries, find_binaries, say
 from localcluster.components import (
     DEFAULT_CONTROLLERS,
+    GO_ENVIRONMENT,
     SERVICE_ADDRESS,
     BindConflict,
     Component,
@@ -268,7 +269,7 @@ class ControlPlane:
             stdin=asyncio.subprocess.PIPE if stdin is not None else asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
-            env={"HOME": str(self.folder), "KUBECONFIG": str(kubeconfig or self.admin_kubeconfig)},
+            env={"HOME": str(self.folder), "KUBECONFIG": str(kubeconfig or self.admin_kubeconfig), **GO_ENVIRONMENT},
         )
         output, errors = await process.communicate(None if stdin is None else stdin.encode())
         if process.returncode:

@@ -6,6 +6,8 @@ never skipped in silence.
 
 from __future__ import annotations
 
+import gc
+import os
 from collections.abc import AsyncIterator, Generator
 from contextlib import nullcontext
 from pathlib import Path
@@ -36,6 +38,10 @@ _LONG = (
     "integration/test_kubectl_status.py",
     "integration/test_groups.py",
 )
+
+#: One of two waits at any time. With its control planes a worker takes a gigabyte and a half.
+_WORKERS_PER_CORE = 2
+_MOST_WORKERS = 8
 
 _KEPT_LOGS = pytest.StashKey[list[Path]]()
 _FAILED = pytest.StashKey[set[str]]()
@@ -89,8 +95,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: not any(item.path.is_relative_to(here / long) for long in _LONG))
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """How many workers `-n auto` means: so many that there is always one that need not wait."""
+    return min(_WORKERS_PER_CORE * (os.cpu_count() or 1) + 1, _MOST_WORKERS)
+
+
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Acquire the Kubernetes programs before the first test's clock ticks: a build takes minutes."""
+    # What was imported stays until the end: the garbage collector need not look at it again and again.
+    gc.collect()
+    gc.freeze()
     needed = any(name.endswith("control_plane") for item in session.items for name in getattr(item, "fixturenames", ()))
     if not needed or session.config.option.collectonly:
         return
@@ -102,7 +117,13 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Remember which kinds of control plane served a failed test: their logs are kept."""
-    report = yield
+    # What a finalizer raises is put into words as well, and Python 3.11 cannot parse a source while it parses another:
+    # a SystemError here would end the whole run.
+    gc.disable()
+    try:
+        report = yield
+    finally:
+        gc.enable()
     if report.failed and report.when != "teardown":
         item.config.stash.setdefault(_FAILED, set()).update(getattr(item, "fixturenames", ()))
     return report

@@ -10,6 +10,7 @@ import ast
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -170,6 +171,7 @@ def _common(found: list[frozenset[str]]) -> frozenset[str]:
     return frozenset.intersection(*found) if found else frozenset()
 
 
+@cache
 def all_lines() -> list[Line]:
     return [
         line

@@ -49,7 +49,20 @@ def test_settings_reach_the_commands() -> None:
     assert "--randomly-seed" not in run_make("--dry-run", "test", "ORDER=random")
     assert "--target sharder --tag controller-sharding:" in run_make("--dry-run", "image").replace("\\\n  ", "")
     assert "--tag controller-sharding-examples:" in run_make("--dry-run", "image", "TARGET=examples")
-    assert "--dist loadfile --no-loadscope-reorder -k lease" in run_make("--dry-run", "test", "ARGS=-k lease")
+    assert "-n auto --dist loadfile --no-loadscope-reorder -k lease" in run_make("--dry-run", "test", "ARGS=-k lease")
+    assert "-n 1 --dist" in run_make("--dry-run", "test", "WORKERS=1")
+    assert "-n 2 --dist" in run_make("--dry-run", "e2e-node")
+    assert "-n 0 --dist" in run_make("--dry-run", "e2e-node", "IMAGE=somewhere/sharder:1"), "somebody's cluster is one"
+
+
+def test_what_is_compiled_is_kept(tmp_path: Path) -> None:
+    """Whatever the image says that this runs in: each of some thousand processes would compile all that it imports."""
+    shown = tmp_path / "shown.mk"
+    shown.write_text(f"include {Path('Makefile').absolute()}\nshown:\n\t@env\n")
+    done = make("--file", str(shown), "shown", PYTHONDONTWRITEBYTECODE="1")
+
+    assert "PATH=" in done.stdout
+    assert "PYTHONDONTWRITEBYTECODE" not in done.stdout
 
 
 def test_set_up_on_an_incomplete_python_says_what_it_lacks(tmp_path: Path) -> None:
@@ -72,8 +85,9 @@ def run_make(*arguments: str) -> str:
     return done.stdout
 
 
-def make(*arguments: str, folder: Path | None = None) -> subprocess.CompletedProcess[str]:
+def make(*arguments: str, folder: Path | None = None, **variables: str) -> subprocess.CompletedProcess[str]:
     # Not as a part of the make that may run these tests: its settings would come along.
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
+    environment |= variables
     command = ["make", "--no-print-directory", *arguments]
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)

@@ -22,6 +22,8 @@ SYSTEM: Final = "sharding-system"
 SHARD_MANIFEST: Final = Path(__file__).parents[2] / "rbac" / "shard.yaml"
 _ROLES: Final = "rbac.authorization.k8s.io/v1/clusterroles"
 _BINDINGS: Final = "rbac.authorization.k8s.io/v1/clusterrolebindings"
+#: Roles come into force by a watch of the API server's own.
+_LOOK_SECONDS: Final = 0.02
 _REVIEWS: Final = "authorization.k8s.io/v1/subjectaccessreviews"
 
 
@@ -87,7 +89,7 @@ class Rights:
         body = {"spec": {"user": user, "groups": groups, "resourceAttributes": attributes}}
         async with asyncio.timeout(TIMEOUT_SECONDS):
             while not (await self._admin.create(_REVIEWS, body))["status"]["allowed"]:
-                await asyncio.sleep(0)
+                await asyncio.sleep(_LOOK_SECONDS)
 
 
 def _rule(resource: str, verbs: Sequence[str]) -> Object:

@@ -24,8 +24,9 @@ from tests.integration.scripted import LEASES, RING_LABEL, Object
 RINGS: Final = "sharding.timebertt.dev/v1alpha1/clusterrings"
 WEBHOOKS: Final = "admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
 #: How often the whole world is compared; several resources have no common event.
-LOOK_SECONDS: Final = 0.05
-TIMEOUT_SECONDS: Final = 60.0
+LOOK_SECONDS: Final = 0.1
+#: For what takes seconds when nothing else runs; only what never comes is waited for as long.
+TIMEOUT_SECONDS: Final = 120.0
 NOBODY: Final = "-"
 
 _CONTAINERS: Final = {"containers": [{"name": "main", "image": "example.invalid/none"}]}
@@ -357,4 +358,4 @@ class Ring:
         """Return once the webhook labels what is created; the ring needs an available shard."""
         async with asyncio.timeout(TIMEOUT_SECONDS):
             while self.shard_of(await self.create(resource, dry_run=True, name="probe")) is None:
-                await asyncio.sleep(0)
+                await asyncio.sleep(LOOK_SECONDS)
