@@ -9,7 +9,7 @@ ARGS   ?=
 # many); each worker has a control plane of its own.
 WORKERS ?= auto
 # So do most tests with real pods; each of these has a node of its own. Somebody's cluster, IMAGE=, is one.
-NODES ?= $(if $(IMAGE),0,2)
+NODES ?= $(if $(IMAGE),0,3)
 # The order of the tests: the same in each run, so that what fails can be tried again; ORDER=random for another.
 ORDER ?= 3151281236
 VERSION = $(shell sed -n 's/^VERSION.*"\(.*\)"$$/\1/p' shardsdk/version.py)

@@ -37,6 +37,8 @@ _LONG = (
     "contracts",
     "integration/test_kubectl_status.py",
     "integration/test_groups.py",
+    "node/test_shards.py",
+    "node/test_controller.py",
 )
 
 #: One of two waits at any time. With its control planes a worker takes a gigabyte and a half.

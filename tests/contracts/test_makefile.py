@@ -51,7 +51,7 @@ def test_settings_reach_the_commands() -> None:
     assert "--tag controller-sharding-examples:" in run_make("--dry-run", "image", "TARGET=examples")
     assert "-n auto --dist loadfile --no-loadscope-reorder -k lease" in run_make("--dry-run", "test", "ARGS=-k lease")
     assert "-n 1 --dist" in run_make("--dry-run", "test", "WORKERS=1")
-    assert "-n 2 --dist" in run_make("--dry-run", "e2e-node")
+    assert "-n 3 --dist" in run_make("--dry-run", "e2e-node")
     assert "-n 0 --dist" in run_make("--dry-run", "e2e-node", "IMAGE=somewhere/sharder:1"), "somebody's cluster is one"
 
 
