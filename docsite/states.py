@@ -46,7 +46,7 @@ _REASONS: Final[Mapping[Reason, str]] = {
 }
 _OUTCOMES: Final[Mapping[AnswerOutcome, str]] = {
     AnswerOutcome.ASSIGNED: "labelled with a shard",
-    AnswerOutcome.RESTORED: "a shard label that was removed without drain was put back",
+    AnswerOutcome.RESTORED: "a shard label that was removed without drain, or replaced by hand, was put back",
     AnswerOutcome.ALREADY_LABELLED: "carries a shard label; nothing to do",
     AnswerOutcome.LEFT_TO_PLACEMENT: "an owner whose children move first; the leader places it",
     AnswerOutcome.OWNER_UNASSIGNED: "its owner has no shard yet; it will follow",

@@ -110,8 +110,8 @@ class Replica:
             timings=settings.timings, clock=clock, rng=rng, on_renewed=self._detection.renewed, recorder=recorder,
         )  # fmt: skip
 
-    def certificates_changed(self) -> None:
-        """The CA that webhook configurations should trust is another one."""
+    def webhook_changed(self) -> None:
+        """What webhook configurations are made from has changed: the CA that they trust, the sharder's account."""
         if self._rings is not None:
             self._rings.refresh_all()
 

@@ -25,8 +25,9 @@ from sharder.config import BindAddress, SharderConfig
 from sharder.controllers.rings import WebhookSettings
 from sharder.replica import Replica, ReplicaSettings
 from sharder.telemetry import Telemetry, measure_loop_lag
+from sharder.webhook.account import OwnAccount
 from sharder.webhook.apart import ask_apart
-from sharder.webhook.app import build_app
+from sharder.webhook.app import Limits, build_app
 from sharder.webhook.certificates import CertificateSource
 from sharder.webhook.directory import Directory, find_default_directory
 from sharder.webhook.secretstore import SelfManaged
@@ -87,6 +88,7 @@ class _Service:
         self._readiness = _Readiness()
         self._recorder = EventRecorder(api, "sharder", clock, rng)
         self._certificates = self._find_certificates() if config.webhook.enabled else None
+        self._account = OwnAccount(api, clock, lambda: self._replica.webhook_changed())
         self._replica = Replica(
             api, replica_settings(config), metrics=telemetry.metrics, recorder=self._recorder,
             webhook=self._webhook_settings(), clock=clock, rng=rng,
@@ -122,8 +124,9 @@ class _Service:
             return configured if configured is not None else published.ca_bundle
 
         return WebhookSettings(
-            client_config=given.client_config.render(), annotations=given.annotations, ca_bundle=ca_bundle
-        )
+            client_config=given.client_config.render(), annotations=given.annotations, ca_bundle=ca_bundle,
+            account=lambda: self._account.name, timeout_seconds=given.timeout_seconds,
+        )  # fmt: skip
 
     def _build_webhook(self) -> WebhookServer | None:
         if self._certificates is None:
@@ -134,12 +137,13 @@ class _Service:
             self._replica.registry.view, self._api, clock=self._clock,
             on_outcome=metrics.webhook_answered,
             on_assigned=lambda ring, resource: metrics.resource(ring, resource).assignments.inc(),
+            account=lambda: self._account.name, limits=Limits.within(self._config.webhook.config.timeout_seconds),
         )  # fmt: skip
 
         def changed() -> None:
             if published.pair is not None:
                 metrics.certificate_expires(published.pair.expires_at)
-            self._replica.certificates_changed()
+            self._replica.webhook_changed()
 
         published.on_change(changed)
         return WebhookServer(
@@ -187,6 +191,7 @@ class _Service:
         background = [asyncio.create_task(self._recorder.run(), name="events")]
         if self._certificates is not None:
             background.append(asyncio.create_task(self._certificates.run(), name="certificates"))
+            background.append(asyncio.create_task(self._account.run(), name="account"))
         background.append(
             asyncio.create_task(measure_loop_lag(self._telemetry.metrics.loop_lag.observe, self._clock), name="lag")
         )

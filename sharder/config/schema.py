@@ -16,6 +16,7 @@ from pydantic.dataclasses import dataclass
 
 from sharder.config import fields
 from sharder.config.fields import BindAddress, OrDefault
+from sharder.core.webhookconfig import WEBHOOK_TIMEOUT_SECONDS
 from shardsdk.protocol.labels import SHARDER_SERVICE_ACCOUNT, SYSTEM_NAMESPACE
 
 #: Objects that one ring moves at the same time.  Source: Go sharder v0.8.
@@ -260,6 +261,16 @@ class WebhookConfig:
             " but kube-system and sharding-system.",
         ),
     ] = None
+    timeout_seconds: Annotated[
+        fields.Count,
+        Field(
+            alias="timeoutSeconds",
+            ge=1,
+            le=30,
+            description="*Ours.* How long the API server waits for an answer before the object passes without its"
+            " label. The waits of several rings over one resource add up.",
+        ),
+    ] = WEBHOOK_TIMEOUT_SECONDS
 
 
 @dataclass(frozen=True, slots=True, config=_SECTION)

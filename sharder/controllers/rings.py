@@ -31,7 +31,7 @@ from sharder.core.status import (
     conditions_of,
     render_status,
 )
-from sharder.core.webhookconfig import render_webhook, webhook_name
+from sharder.core.webhookconfig import WEBHOOK_TIMEOUT_SECONDS, render_webhook, webhook_name
 from shardsdk.errors import FenceClosed, Forbidden, NotFound, Retry, ShardingError
 from shardsdk.kube.api import Api, Fence, PatchKind
 from shardsdk.kube.clock import Clock
@@ -75,11 +75,17 @@ class Recorder(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class WebhookSettings:
-    """How the API server reaches the webhook; `ca_bundle()` is None where it is not ours to inject."""
+    """How the API server reaches the webhook, and when.
+
+    `ca_bundle()` is None where it is not ours to inject. `account()` is the user
+    name under which the sharder writes, empty while it is not known.
+    """
 
     client_config: Mapping[str, Any]
     annotations: Mapping[str, str]
     ca_bundle: Callable[[], bytes | None]
+    account: Callable[[], str] = lambda: ""
+    timeout_seconds: int = WEBHOOK_TIMEOUT_SECONDS
 
 
 @dataclass(slots=True)
@@ -174,7 +180,7 @@ class RingController:
         return known is not None and MissingRule("patch", resource) in known.denied
 
     def refresh_all(self) -> None:
-        """Look at every ring again: the serving certificate's CA has changed."""
+        """Look at every ring again: what their webhook configurations are made from has changed."""
         for entry in self._registry.entries():
             self._queue.add(entry.name)
 
@@ -314,6 +320,8 @@ class RingController:
             client_config=self._webhook.client_config,
             ca_bundle=self._webhook.ca_bundle(),
             annotations=self._webhook.annotations,
+            account=self._webhook.account(),
+            timeout_seconds=self._webhook.timeout_seconds,
         )
         if wanted == known.applied:
             return

@@ -1,7 +1,8 @@
 """The webhook's answer to one admission request.
 
-Does: read a review, put back a shard label that was removed without drain, place
-what nobody owns yet, and leave to the placement loop what has to wait.  Where an
+Does: read a review, put back a shard label that was removed without drain or
+replaced by hand, place what nobody owns yet, and leave to the placement loop what
+has to wait.  Where an
 owner has to be looked up it says so (`NeedOwner`) and goes on in `conclude`.
 
 Refuses: to deny, ever, and to overwrite a shard label.  Whatever is malformed
@@ -45,6 +46,10 @@ class _Reviewed(msgspec.Struct, frozen=True):
     metadata: ObjectMeta | None = None
 
 
+class _UserInfo(msgspec.Struct, frozen=True):
+    username: str = ""
+
+
 class Request(msgspec.Struct, frozen=True, rename="camel"):
     """The part of an AdmissionRequest that is looked at; msgspec skips the rest unread."""
 
@@ -57,6 +62,7 @@ class Request(msgspec.Struct, frozen=True, rename="camel"):
     object: _Reviewed | None = None
     old_object: _Reviewed | None = None
     dry_run: bool | None = None
+    user_info: _UserInfo = msgspec.field(default_factory=_UserInfo)
 
 
 class Review(msgspec.Struct, frozen=True, rename="camel"):
@@ -104,7 +110,8 @@ class NeedOwner:
     """The answer depends on the owner's shard label, as a consistent read shows it now.
 
     `namespace` is empty for a cluster-scoped owner. An owner of another `uid`
-    than the child's reference says is not its owner.
+    than the child's reference says is not its owner. `restores`: the labels that
+    the child is to wear again if it was where its owner is.
     """
 
     resource: Resource
@@ -113,6 +120,7 @@ class NeedOwner:
     uid: str
     request: Request
     key: str
+    restores: Mapping[str, str] | None = None
 
 
 class _Envelope(msgspec.Struct, frozen=True, rename="camel"):
@@ -142,12 +150,19 @@ def parse_review(body: bytes) -> Review | Unreadable:
 
 
 def plan(
-    request: Request, ring: ResolvedRing, membership: Membership, *, stale: bool = False, body: bytes = b""
+    request: Request,
+    ring: ResolvedRing,
+    membership: Membership,
+    *,
+    stale: bool = False,
+    body: bytes = b"",
+    account: str = "",
 ) -> Answer | NeedOwner:
     """Answer `request`, or name the owner that has to be read first (then `conclude`).
 
     `body` is the review as it came, whole objects and all: an acknowledgement is
-    told by what it does not change. Without it nothing counts as one.
+    told by what it does not change. Without it nothing counts as one. `account`
+    is the user name under which the sharder itself writes; empty: not known.
     """
     subject = ring.find(GroupResource(request.resource.group, request.resource.resource))
     if subject is None or request.sub_resource or request.operation not in ("CREATE", "UPDATE"):
@@ -156,11 +171,11 @@ def plan(
     if meta is None:
         return _unchanged(request, AnswerOutcome.MALFORMED)
     if meta.label(ring.spec.labels.shard) is not None:
-        return _unchanged(request, AnswerOutcome.ALREADY_LABELLED)
+        changed = None if stale else _changed_labels(request, ring.spec.labels, membership, account)
+        return _plan_changed(request, meta, subject, ring.spec.labels, changed)
     removed = _removed_labels(request, ring.spec.labels, body)
     if removed is not None:
-        patch, shard = patches.restore(meta.labels, removed), removed[ring.spec.labels.shard]
-        return Answer(patch, AnswerOutcome.RESTORED, shard, bool(request.dry_run))
+        return _restore(request, meta, ring.spec.labels, removed)
     if stale:
         return _unchanged(request, AnswerOutcome.STALE)
     if subject.role is Role.CONTROLLED:
@@ -178,6 +193,10 @@ def conclude(need: NeedOwner, owner: PartialObject | None, ring: ResolvedRing, m
         return _unchanged(need.request, AnswerOutcome.MALFORMED)
     exists = owner is not None and (not need.uid or owner.metadata.uid == need.uid)
     label = owner.metadata.label(ring.spec.labels.shard) if owner is not None else None
+    if need.restores is not None:
+        if exists and label == need.restores[ring.spec.labels.shard]:
+            return _restore(need.request, meta, ring.spec.labels, need.restores)
+        return _unchanged(need.request, AnswerOutcome.ALREADY_LABELLED)
     desired = desire_controlled(need.key, membership, owner_exists=exists, owner_label=label)
     return _answer(need.request, meta, Role.CONTROLLED, desired, ring, membership)
 
@@ -196,12 +215,26 @@ def unanswered(request: Request, outcome: AnswerOutcome) -> Answer:
     return _unchanged(request, outcome)
 
 
-def _plan_controlled(request: Request, meta: ObjectMeta, subject: Subject) -> Answer | NeedOwner:
+def _plan_controlled(
+    request: Request, meta: ObjectMeta, subject: Subject, restores: Mapping[str, str] | None = None
+) -> Answer | NeedOwner:
     reference, namespace, main = meta.controller, _namespace(request, meta), subject.main.resource
     key = controlled_key(reference, namespace if subject.resource.namespaced else "", main)
     if reference is None or key is None:
         return _unchanged(request, AnswerOutcome.NOT_OURS)
-    return NeedOwner(main, namespace if main.namespaced else "", reference.name, reference.uid, request, key)
+    within = namespace if main.namespaced else ""
+    return NeedOwner(main, within, reference.name, reference.uid, request, key, restores)
+
+
+def _plan_changed(
+    request: Request, meta: ObjectMeta, subject: Subject, labels: RingLabels, changed: Mapping[str, str] | None
+) -> Answer | NeedOwner:
+    """A controlled object may be given to its owner's shard, as an adoption does; a main object to none."""
+    if changed is None:
+        return _unchanged(request, AnswerOutcome.ALREADY_LABELLED)
+    if subject.role is Role.CONTROLLED:
+        return _plan_controlled(request, meta, subject, changed)
+    return _restore(request, meta, labels, changed)
 
 
 def _answer(
@@ -240,6 +273,31 @@ def _removed_labels(request: Request, labels: RingLabels, body: bytes) -> dict[s
     if labels.shard not in removed:
         return None
     return None if labels.drain in removed and is_acknowledgement(body, labels) else removed
+
+
+def _changed_labels(
+    request: Request, labels: RingLabels, membership: Membership, account: str
+) -> dict[str, str] | None:
+    """The ring's labels as they were before this request took the object from a living shard; None: it does not.
+
+    Only the sharder may do that, which waits until the shard has let go. From a
+    shard that is gone anyone may: there is nobody to ask, and another sharder's
+    moves (while one takes over from the other) are like this.
+    """
+    old = request.old_object.metadata if request.old_object else None
+    new = request.object.metadata if request.object else None
+    if old is None or new is None or request.operation != "UPDATE" or account in ("", request.user_info.username):
+        return None
+    shard = old.label(labels.shard)
+    if shard is None or shard == new.label(labels.shard) or shard not in membership.available:
+        return None
+    drain = old.label(labels.drain)
+    return {labels.shard: shard} if drain is None else {labels.shard: shard, labels.drain: drain}
+
+
+def _restore(request: Request, meta: ObjectMeta, labels: RingLabels, worn: Mapping[str, str]) -> Answer:
+    patch = patches.restore(meta.labels, worn)
+    return Answer(patch, AnswerOutcome.RESTORED, worn[labels.shard], bool(request.dry_run))
 
 
 def _namespace(request: Request, meta: ObjectMeta) -> str:

@@ -18,7 +18,9 @@ from shardsdk.protocol.labels import API_GROUP, API_VERSION, LEASE_RING_LABEL, R
 WEBHOOK_NAME: Final = "sharder.sharding.timebertt.dev"
 #: Its path, which the ring's name follows.
 WEBHOOK_PATH: Final = "/webhooks/sharder/clusterring/"
-#: How long the API server waits for an answer before the object passes without one.
+#: Name of the condition that keeps out what neither lacks the shard label nor has another one than before.
+_CHANGED: Final = "lacks-or-changes-the-shard-label"
+#: How long the API server waits for an answer, unless configured, before the object passes without one.
 WEBHOOK_TIMEOUT_SECONDS: Final = 5
 
 
@@ -38,13 +40,24 @@ def render_webhook(
     client_config: Mapping[str, Any],
     ca_bundle: bytes | None = None,
     annotations: Mapping[str, str] | None = None,
+    account: str = "",
+    timeout_seconds: int = WEBHOOK_TIMEOUT_SECONDS,
 ) -> dict[str, Any]:
     """The configuration that `ring` should have.
+
+    `account` is the user name under which the sharder writes: when anyone else
+    puts another name into a shard label, it is called. Empty: not known, and
+    such changes pass.
 
     `client_config` is a WebhookClientConfig without the ring's path: `url` or
     `service`, perhaps `caBundle`. `ca_bundle` (PEM) goes before the latter;
     without both the field is left to whoever injects it.
     """
+    webhook = {
+        **_webhook(ring, account),
+        "clientConfig": _client_config(ring.spec.name, client_config, ca_bundle),
+        "timeoutSeconds": timeout_seconds,
+    }
     metadata: dict[str, Any] = {
         "name": webhook_name(ring.spec.name),
         "labels": {"app.kubernetes.io/name": "controller-sharding", LEASE_RING_LABEL: ring.spec.name},
@@ -64,7 +77,7 @@ def render_webhook(
         "apiVersion": "admissionregistration.k8s.io/v1",
         "kind": "MutatingWebhookConfiguration",
         "metadata": metadata,
-        "webhooks": [_webhook(ring, client_config, ca_bundle)] if ring.mains else [],
+        "webhooks": [webhook] if ring.mains else [],
     }
 
 
@@ -83,7 +96,7 @@ def differs(current: object, wanted: object) -> bool:
     return current != wanted
 
 
-def match_conditions(ring: ResolvedRing) -> list[dict[str, str]]:
+def match_conditions(ring: ResolvedRing, account: str = "") -> list[dict[str, str]]:
     """Conditions that all have to hold before the API server calls in; `object` is the new object."""
     label = _quote(ring.spec.labels.shard)
     conditions = [
@@ -92,6 +105,9 @@ def match_conditions(ring: ResolvedRing) -> list[dict[str, str]]:
             "expression": f"!has(object.metadata.labels) || !({label} in object.metadata.labels)",
         }
     ]
+    if account:
+        before, after = _changed_by_others(label)
+        conditions = [{"name": _CHANGED, "expression": before + _quote(account) + after}]
     controlled = [
         _quote(f"{each.resource.group}/{each.resource.plural}")
         for each in ring.subjects()
@@ -110,20 +126,47 @@ def match_conditions(ring: ResolvedRing) -> list[dict[str, str]]:
     return conditions
 
 
-def _webhook(ring: ResolvedRing, client_config: Mapping[str, Any], ca_bundle: bytes | None) -> dict[str, Any]:
+def account_in(webhook: Mapping[str, Any], ring: ResolvedRing) -> str:
+    """The account that a webhook of `ring` takes for the sharder's; empty: it knows none."""
+    before, after = _changed_by_others(_quote(ring.spec.labels.shard))
+    for condition in webhook.get("matchConditions") or ():
+        expression = str(condition.get("expression"))
+        if expression.startswith(before) and expression.endswith(after):
+            return _unquote(expression[len(before) : -len(after)])
+    return ""
+
+
+def _changed_by_others(label: str) -> tuple[str, str]:
+    """What stands before and after the sharder's account in the condition that lets its own changes pass.
+
+    On CREATE there is no old object.
+    """
+    before = (
+        f"!has(object.metadata.labels) || !({label} in object.metadata.labels)"
+        " || (request.operation == 'UPDATE' && request.userInfo.username != "
+    )
+    after = (
+        f" && has(oldObject.metadata.labels) && {label} in oldObject.metadata.labels"
+        f" && oldObject.metadata.labels[{label}] != object.metadata.labels[{label}])"
+    )
+    return before, after
+
+
+def _webhook(ring: ResolvedRing, account: str) -> dict[str, Any]:
+    """All but where it is called, and how long it may take."""
+    # A selector cannot compare; a label that has changed is there before and after.
+    selected = [] if account else [{"key": ring.spec.labels.shard, "operator": "DoesNotExist"}]
     return {
         "name": WEBHOOK_NAME,
         "admissionReviewVersions": ["v1"],
-        "clientConfig": _client_config(ring.spec.name, client_config, ca_bundle),
         "failurePolicy": "Ignore",
-        "matchConditions": match_conditions(ring),
+        "matchConditions": match_conditions(ring, account),
         "matchPolicy": "Equivalent",
         "namespaceSelector": ring.namespace_selector.render(),
-        "objectSelector": {"matchExpressions": [{"key": ring.spec.labels.shard, "operator": "DoesNotExist"}]},
+        "objectSelector": {"matchExpressions": selected},
         "reinvocationPolicy": "Never",
         "rules": _rules(ring),
         "sideEffects": "None",
-        "timeoutSeconds": WEBHOOK_TIMEOUT_SECONDS,
     }
 
 
@@ -161,3 +204,8 @@ def _quote(text: str) -> str:
     """A CEL string literal."""
     escaped = text.replace("\\", "\\\\").replace("'", "\\'")
     return f"'{escaped}'"
+
+
+def _unquote(literal: str) -> str:
+    """What `_quote` made a literal of."""
+    return literal[1:-1].replace("\\'", "'").replace("\\\\", "\\")

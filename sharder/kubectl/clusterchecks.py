@@ -17,6 +17,7 @@ SHARDER_RULES: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
     ("", "namespaces"): ("list", "watch"),
     ("", "events"): ("create", "patch"),
     ("authorization.k8s.io", "selfsubjectaccessreviews"): ("create",),
+    ("authentication.k8s.io", "selfsubjectreviews"): ("create",),
 }
 
 

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 from sharder.certificates import Certificate, parse_bundle
 from sharder.core.ringspec import ResolvedRing
-from sharder.core.webhookconfig import differs, render_webhook, webhook_name
+from sharder.core.webhookconfig import account_in, differs, render_webhook, webhook_name
 from sharder.kubectl.findings import Finding, good, problem, skipped, unknown, warning
 from sharder.kubectl.text import plural, span
 
@@ -92,9 +92,13 @@ def check_webhook(evidence: WebhookEvidence, now: datetime) -> Iterator[Finding]
 
 
 def _check_configuration(evidence: WebhookEvidence, client: Mapping[str, Any], name: str) -> Iterator[Finding]:
-    wanted = render_webhook(evidence.ring, client_config={})
-    expected = [{key: value for key, value in each.items() if key != "clientConfig"} for each in wanted["webhooks"]]
-    if differs(evidence.configuration, {"webhooks": expected}):
+    current = evidence.configuration or {}
+    found = account_in((current.get("webhooks") or [{}])[0], evidence.ring)
+    wanted = render_webhook(evidence.ring, client_config={}, account=found)
+    # What the sharder is configured with is not known here.
+    configured = ("clientConfig", "timeoutSeconds")
+    expected = [{key: value for key, value in each.items() if key not in configured} for each in wanted["webhooks"]]
+    if differs(current, {"webhooks": expected}):
         yield problem(
             _PART, f"{name} is not what the ring asks for (rules, selectors or policies)",
             "the leading sharder puts it right within a second; look into its log if it stays so",

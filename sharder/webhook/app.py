@@ -62,7 +62,8 @@ class Limits:
     `review_bytes`: etcd takes objects of 1.5 MiB, which as JSON with base64 can
     be 2 MiB, and an UPDATE brings two; larger objects cannot be stored anyway.
     `held_bytes`: all bodies together, so that a flood cannot take the memory.
-    `body_seconds`, `owner_seconds`: API servers wait 5 s for the whole answer.
+    `body_seconds`, `owner_seconds`: API servers wait 5 s for the whole answer,
+    unless `webhook.config.timeoutSeconds` says otherwise (`within`).
     `owner_reads`: at once; more wait their turn within `owner_seconds`.
     """
 
@@ -72,6 +73,11 @@ class Limits:
     owner_seconds: float = 2.0
     owner_reads: int = 64
 
+    @classmethod
+    def within(cls, timeout_seconds: float) -> Limits:
+        """Limits for API servers that wait so long for an answer."""
+        return cls(body_seconds=min(5.0, timeout_seconds), owner_seconds=min(2.0, timeout_seconds / 2))
+
 
 def build_app(
     views: Callable[[str], RingView | None],
@@ -80,6 +86,7 @@ def build_app(
     clock: Clock,
     on_outcome: Callable[[str, str, float], None] = lambda ring, outcome, seconds: None,
     on_assigned: Callable[[str, GroupResource], None] = lambda ring, resource: None,
+    account: Callable[[], str] = lambda: "",
     limits: Limits | None = None,
 ) -> FastAPI:
     """The application.
@@ -87,7 +94,8 @@ def build_app(
     `views` gives a ring's newest snapshot (`None`: no such ring). `on_outcome`
     gets ring name, outcome and seconds of every request; the name is empty when
     there is no such ring, so that callers cannot invent metrics. `on_assigned`
-    gets every assignment that is not a dry run.
+    gets every assignment that is not a dry run. `account` gives the user name
+    under which the sharder writes (empty: not known).
     """
     limits = limits or Limits()
     app = FastAPI(
@@ -98,7 +106,7 @@ def build_app(
         redirect_slashes=False,
         exception_handlers={404: _wrong_path, 405: _wrong_method},
     )
-    endpoint: Any = _Endpoint(views, api, clock, limits, on_outcome, on_assigned)
+    endpoint: Any = _Endpoint(views, api, clock, limits, on_outcome, on_assigned, account)
     app.add_route(PATH, endpoint, methods=["POST"])
     return app
 
@@ -126,8 +134,10 @@ class _Endpoint:
         limits: Limits,
         on_outcome: Callable[[str, str, float], None],
         on_assigned: Callable[[str, GroupResource], None],
+        account: Callable[[], str],
     ) -> None:
         self._views = views
+        self._account = account
         self._clock = clock
         self._on_outcome = on_outcome
         self._on_assigned = on_assigned
@@ -185,7 +195,9 @@ class _Endpoint:
         return answer, answer.outcome
 
     async def _place(self, view: RingView, review: Review, body: bytes) -> Answer:
-        plan = admission.plan(review.request, view.resolved, view.membership, stale=view.stale, body=body)
+        plan = admission.plan(
+            review.request, view.resolved, view.membership, stale=view.stale, body=body, account=self._account()
+        )
         if isinstance(plan, NeedOwner):
             owner = await self._owners.read(plan)
             return admission.conclude(plan, owner, view.resolved, view.membership)

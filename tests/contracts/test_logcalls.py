@@ -48,6 +48,7 @@ ABOUT_THE_PROCESS = (
     "sharder/replica.py",
     "sharder/service.py",
     "sharder/install.py",
+    "sharder/webhook/account.py",
     "sharder/webhook/directory.py",
     "sharder/webhook/secretstore.py",
     "shardsdk/kube/certificates.py",

@@ -58,6 +58,9 @@ USES: dict[tuple[str, str, str, str], dict[str, str]] = {
     (SHARDER, "selfsubjectaccessreviews.authorization.k8s.io", "", ""): {
         "create": "sharder/controllers/rings.py",
     },
+    (SHARDER, "selfsubjectreviews.authentication.k8s.io", "", ""): {
+        "create": "sharder/webhook/account.py",
+    },
     (SHARDER, "secrets", SYSTEM, ""): {
         "create": "sharder/webhook/secretstore.py",
     },

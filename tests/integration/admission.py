@@ -40,6 +40,7 @@ CONFIGMAPS = Resource("", "v1", "configmaps", "ConfigMap")
 WEBHOOKS = "admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
 RINGS = "sharding.timebertt.dev/v1alpha1/clusterrings"
 SHARDS = frozenset({"shard-0", "shard-1", "shard-2"})
+ACCOUNT = "system:serviceaccount:sharding-system:sharder"
 NAMES = ServingNames.of(["127.0.0.1"])
 
 
@@ -77,7 +78,9 @@ class Admission:
         """Write the webhook configuration with the bundle of now, and wait until the API server calls by it."""
         view = self.views[self.namespace]
         client_config = {"url": f"https://127.0.0.1:{self.server.port}"}
-        self.config = render_webhook(view.resolved, client_config=client_config, ca_bundle=self.published.ca_bundle)
+        self.config = render_webhook(
+            view.resolved, client_config=client_config, ca_bundle=self.published.ca_bundle, account=ACCOUNT
+        )
         if await self.admin.find(WEBHOOKS, webhook_name(self.namespace)) is None:
             await self.admin.create(WEBHOOKS, self.config)
         else:
@@ -141,6 +144,7 @@ async def webhook_in_force(
             clock=SystemClock(),
             on_outcome=lambda name, outcome, seconds: outcomes.append((name, outcome)),
             limits=limits,
+            account=lambda: ACCOUNT,
         )
         server = WebhookServer(
             app,

@@ -37,6 +37,7 @@ from sharder.controllers.rings import WebhookSettings
 from sharder.core.takeover import Limits
 from sharder.replica import Replica, ReplicaSettings
 from sharder.telemetry import Telemetry
+from sharder.webhook.account import OwnAccount
 from sharder.webhook.app import build_app
 from sharder.webhook.secretstore import SelfManaged
 from sharder.webhook.server import BindAddress, WebhookServer
@@ -119,8 +120,9 @@ class Sharder:
             webhook=webhook, clock=self._clock, rng=self._rng,
         )  # fmt: skip
         if self._with_webhook:
-            self.certificates.published.on_change(self.replica.certificates_changed)
+            self.certificates.published.on_change(self.replica.webhook_changed)
             await self.webhook_on()
+            self._run("account", self.account.run())
             self._run("certificates", self.certificates.run())
         self._run("events", self.recorder.run())
         self._run("replica", self.replica.run())
@@ -153,6 +155,7 @@ class Sharder:
         app = build_app(
             self.replica.registry.view, self.api, clock=self._clock, on_outcome=self._count,
             on_assigned=lambda ring, resource: self.telemetry.metrics.resource(ring, resource).assignments.inc(),
+            account=lambda: self.account.name,
         )  # fmt: skip
         server = WebhookServer(
             app, TlsSwitch(self.certificates.published), clock=self._clock, address=BindAddress(LOOPBACK, self.port)
@@ -183,7 +186,11 @@ class Sharder:
         self._reserve_port()
         published = self.certificates.published
         client_config = {"url": f"https://{LOOPBACK}:{self.port}"}
-        return WebhookSettings(client_config=client_config, annotations={}, ca_bundle=lambda: published.ca_bundle)
+        self.account = OwnAccount(self.api, self._clock, lambda: self.replica.webhook_changed())
+        return WebhookSettings(
+            client_config=client_config, annotations={}, ca_bundle=lambda: published.ca_bundle,
+            account=lambda: self.account.name,
+        )  # fmt: skip
 
     def _reserve_port(self) -> None:
         if self.port:

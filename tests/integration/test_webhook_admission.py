@@ -66,6 +66,36 @@ async def test_a_removed_label_is_put_back_whatever_became_of_its_shard(admissio
     assert patched["metadata"]["labels"]["other"] == "change"
 
 
+async def test_an_object_given_to_another_shard_by_hand_stays_with_its_living_one(admission: Admission) -> None:
+    made = await admission.create(name="one", labels={admission.labels.shard: "shard-0"})
+    other = {"metadata": {"labels": {admission.labels.shard: "shard-1", "other": "change"}}}
+    patched = await admission.admin.patch("v1/secrets", "one", other, admission.namespace)
+    assert admission.shard_of(patched) == "shard-0"
+    assert patched["metadata"]["labels"]["other"] == "change"
+
+    child = await admission.create("v1/configmaps", name="two", ownerReferences=owned_by(made))
+    assert admission.shard_of(child) == "shard-0"
+    patched = await admission.admin.patch("v1/configmaps", "two", other, admission.namespace)
+    assert admission.shard_of(patched) == "shard-0"
+
+
+async def test_a_child_may_be_given_to_its_new_owners_shard(admission: Admission) -> None:
+    labels = admission.labels
+    orphan = await admission.create("v1/configmaps", name="two", labels={labels.shard: "shard-0"})
+    owner = await admission.create(name="one", labels={labels.shard: "shard-1"})
+    adopted = {"metadata": {"ownerReferences": owned_by(owner), "labels": {labels.shard: "shard-1"}}}
+    patched = await admission.admin.patch("v1/configmaps", orphan["metadata"]["name"], adopted, admission.namespace)
+    assert admission.shard_of(patched) == "shard-1"
+    assert (admission.namespace, "already_labelled") in admission.outcomes
+
+
+async def test_an_object_whose_shard_is_gone_may_be_given_to_another(admission: Admission) -> None:
+    await admission.create(name="one", labels={admission.labels.shard: "long-gone"})
+    other = {"metadata": {"labels": {admission.labels.shard: "shard-1"}}}
+    patched = await admission.admin.patch("v1/secrets", "one", other, admission.namespace)
+    assert admission.shard_of(patched) == "shard-1"
+
+
 async def test_an_acknowledged_drain_passes_unlabelled_where_children_have_to_move_first(admission: Admission) -> None:
     labels = admission.labels
     await admission.create(name="one", labels={labels.shard: "shard-0", labels.drain: "true"})

@@ -13,11 +13,15 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from localcluster import AdminClient, AdminError
+from localcluster import AdminClient, AdminError, ControlPlane
 from sharder.core.ringspec import ResolvedMain, ResolvedRing, parse_ring
 from sharder.core.webhookconfig import differs, render_webhook
+from shardsdk.kube.access import load_access
+from shardsdk.kube.client import Client
 from shardsdk.protocol.objects import Resource
+from tests.integration.admission import MANIFESTS
 
+SHARDER = "system:serviceaccount:sharding-system:sharder"
 CONFIGURATIONS = "admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
 CONFIGMAPS = Resource("", "v1", "configmaps", "ConfigMap")
 SECRETS = Resource("", "v1", "secrets", "Secret")
@@ -46,7 +50,7 @@ async def calls_in(request: Awaitable[Any]) -> bool:
 async def ring(admin: AdminClient, namespace: str) -> AsyncIterator[ResolvedRing]:
     """The ring's configuration is in force; ConfigMap `before` is older than it."""
     made = ring_over(namespace)
-    wanted = render_webhook(made, client_config={"url": "https://127.0.0.1:1"})
+    wanted = render_webhook(made, client_config={"url": "https://127.0.0.1:1"}, account=SHARDER)
     # No such ring exists: the garbage collector would take its configuration away.
     del wanted["metadata"]["ownerReferences"]
     wanted["webhooks"][0]["failurePolicy"] = "Fail"
@@ -112,6 +116,49 @@ async def test_an_update_calls_in_when_its_result_is_unlabelled(
     assert await calls_in(update("labelled", {"metadata": {"labels": {shard: None}}}))
     assert await calls_in(update("before", {"data": {"k": "v"}}))
     assert not await calls_in(update("before", {"metadata": {"labels": {shard: "a"}}}))
+
+
+async def test_an_update_calls_in_when_anyone_but_the_sharder_changes_the_label(
+    control_plane: ControlPlane, admin: AdminClient, namespace: str, ring: ResolvedRing
+) -> None:
+    shard = ring.spec.labels.shard
+
+    def labelled(name: str) -> dict[str, Any]:
+        return {"metadata": {"labels": {shard: name}}}
+
+    await admin.create("v1/configmaps", metadata("labelled", ring, labelled=True), namespace)
+    assert await calls_in(admin.patch("v1/configmaps", "labelled", labelled("b"), namespace))
+    assert not await calls_in(admin.patch("v1/configmaps", "labelled", labelled("a"), namespace))
+    child = metadata("labelled", ring, labelled=True, controller=True)
+    child["metadata"]["ownerReferences"][0]["uid"] = (await admin.get("v1/configmaps", "before", namespace))[
+        "metadata"
+    ]["uid"]
+    await admin.create("v1/secrets", child, namespace)
+    await admin.create("v1/secrets", metadata("lone", ring, labelled=True), namespace)
+    assert await calls_in(admin.patch("v1/secrets", "labelled", labelled("b"), namespace))
+    assert not await calls_in(admin.patch("v1/secrets", "lone", labelled("b"), namespace))
+
+    await control_plane.apply(*MANIFESTS)
+    sharder, account = SHARDER.split(":")[2:]
+    await allow_configmaps(admin, namespace, sharder, account)
+    async with Client(await load_access(str(await control_plane.service_account_kubeconfig(sharder, account)))) as api:
+        moved = await api.patch(CONFIGMAPS, "labelled", namespace, labelled("b"))
+        assert moved.metadata.label(shard) == "b"
+
+
+async def allow_configmaps(admin: AdminClient, namespace: str, of: str, account: str) -> None:
+    group = "rbac.authorization.k8s.io"
+    rules = [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["patch"]}]
+    await admin.create(f"{group}/v1/roles", {"metadata": {"name": "sharder"}, "rules": rules}, namespace)
+    await admin.create(
+        f"{group}/v1/rolebindings",
+        {
+            "metadata": {"name": "sharder"},
+            "roleRef": {"apiGroup": group, "kind": "Role", "name": "sharder"},
+            "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": of}],
+        },
+        namespace,
+    )
 
 
 async def test_other_namespaces_are_left_alone(admin: AdminClient, ring: ResolvedRing) -> None:

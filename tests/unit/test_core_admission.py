@@ -286,3 +286,78 @@ def test_from_a_malformed_review_the_uid_is_saved_where_it_can_be_read(body: byt
     assert found.uid == uid
     assert found.api_version == "admission.k8s.io/v1"
     assert found.message
+
+
+SHARDER = "system:serviceaccount:sharding-system:sharder"
+
+
+def relabelled(
+    old: dict[str, str],
+    new: dict[str, str],
+    *,
+    resource: Resource = SECRETS,
+    by: str = "somebody",
+    account: str = SHARDER,
+    stale: bool = False,
+    membership: Membership = SHARDS,
+) -> Answer | NeedOwner:
+    reference = {"apiVersion": "v1", "kind": "Secret", "name": "owner", "uid": "owner-uid", "controller": True}
+    metadata = {"ownerReferences": [reference]} if resource is CONFIGMAPS else {}
+    asked = request(resource, "UPDATE", new, old, metadata=metadata, userInfo={"username": by})
+    return plan(asked, RING, membership, stale=stale, account=account)
+
+
+@pytest.mark.parametrize("resource", [SECRETS, DEPLOYMENTS, NAMESPACES])
+@pytest.mark.parametrize("other", ["b", "no-shard", ""])
+def test_a_main_object_taken_from_a_living_shard_by_hand_is_put_back(resource: Resource, other: str) -> None:
+    answer = relabelled({SHARD: "a"}, {SHARD: other, "app": "x"}, resource=resource)
+    assert isinstance(answer, Answer)
+    assert (answer.outcome, answer.shard) == (AnswerOutcome.RESTORED, "a")
+    assert answer.patch is not None
+    assert [(each["op"], each["value"]) for each in answer.patch] == [("add", "a")]
+
+
+def test_a_draining_object_that_is_given_away_by_hand_drains_on() -> None:
+    answer = relabelled({SHARD: "a", DRAIN: "true"}, {SHARD: "b"})
+    assert isinstance(answer, Answer)
+    assert answer.patch is not None
+    assert [each["value"] for each in answer.patch] == ["a", "true"]
+
+
+@pytest.mark.parametrize(
+    "passes",
+    [
+        {"by": SHARDER},
+        {"account": ""},
+        {"stale": True},
+        {"membership": EMPTY},
+        {"old": {SHARD: "gone"}},
+        {"old": {}},
+        {"old": {SHARD: "b"}},
+    ],
+    ids=["the sharder", "account unknown", "stale", "no shard", "from a dead shard", "from nobody", "unchanged"],
+)
+@pytest.mark.parametrize("resource", [SECRETS, CONFIGMAPS])
+def test_a_label_that_may_change_passes(resource: Resource, passes: dict[str, Any]) -> None:
+    answer = relabelled(**{"old": {SHARD: "a"}, "new": {SHARD: "b"}, "resource": resource, **passes})
+    assert answer == Answer(None, AnswerOutcome.ALREADY_LABELLED)
+
+
+@pytest.mark.parametrize(
+    ("found", "outcome"),
+    [
+        (owner("a"), AnswerOutcome.RESTORED),
+        (owner("b"), AnswerOutcome.ALREADY_LABELLED),
+        (owner(None), AnswerOutcome.ALREADY_LABELLED),
+        (owner("a", uid="another"), AnswerOutcome.ALREADY_LABELLED),
+        (None, AnswerOutcome.ALREADY_LABELLED),
+    ],
+    ids=["taken from its owner", "given to its owner", "owner unassigned", "another of its name", "no owner"],
+)
+def test_a_child_is_put_back_where_its_owner_is(found: PartialObject | None, outcome: AnswerOutcome) -> None:
+    need = relabelled({SHARD: "a"}, {SHARD: "b"}, resource=CONFIGMAPS)
+    assert isinstance(need, NeedOwner)
+    answer = conclude(need, found, RING, SHARDS)
+    assert answer.outcome is outcome
+    restored = [{"op": "add", "path": "/metadata/labels/" + SHARD.replace("/", "~1"), "value": "a"}]
+    assert answer.patch == (restored if outcome is AnswerOutcome.RESTORED else None)

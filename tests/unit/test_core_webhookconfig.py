@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sharder.core.ringspec import ResolvedMain, ResolvedRing, parse_ring
-from sharder.core.webhookconfig import differs, match_conditions, render_webhook, webhook_name
+from sharder.core.webhookconfig import account_in, differs, match_conditions, render_webhook, webhook_name
 from shardsdk.protocol.labels import parse_ring_name
 from shardsdk.protocol.objects import Resource
 
@@ -110,6 +110,28 @@ def test_conditions_keep_out_what_needs_no_answer() -> None:
             " && object.metadata.ownerReferences.exists(r, has(r.controller) && r.controller))",
         },
     ]
+
+
+def test_once_the_sharders_account_is_known_others_that_change_the_label_call_in() -> None:
+    account = "it's\\a\\name"
+    found = webhook(FAMILY, account=account)
+    assert found["objectSelector"] == {"matchExpressions": []}
+    changed, controlled = found["matchConditions"]
+    assert changed == {
+        "name": "lacks-or-changes-the-shard-label",
+        "expression": f"!has(object.metadata.labels) || !('{SHARD}' in object.metadata.labels)"
+        " || (request.operation == 'UPDATE' && request.userInfo.username != 'it\\'s\\\\a\\\\name'"
+        f" && has(oldObject.metadata.labels) && '{SHARD}' in oldObject.metadata.labels"
+        f" && oldObject.metadata.labels['{SHARD}'] != object.metadata.labels['{SHARD}'])",
+    }
+    assert controlled == match_conditions(FAMILY)[1]
+    assert account_in(found, FAMILY) == account
+    assert account_in(webhook(FAMILY), FAMILY) == ""
+    assert account_in({}, FAMILY) == ""
+
+
+def test_the_api_server_waits_as_long_as_is_configured() -> None:
+    assert webhook(timeout_seconds=2)["timeoutSeconds"] == 2
 
 
 PATH = "/webhooks/sharder/clusterring/example"

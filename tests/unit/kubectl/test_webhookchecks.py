@@ -75,7 +75,8 @@ def test_a_configuration_without_webhooks_is_a_problem() -> None:
     [
         {"failurePolicy": "Fail"},
         {"rules": []},
-        {"objectSelector": {}},
+        {"objectSelector": {"matchExpressions": [{"key": "a", "operator": "Exists"}]}},
+        {"matchConditions": []},
         {"namespaceSelector": {"matchLabels": {"a": "b"}}},
     ],
 )
