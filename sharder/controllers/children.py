@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterable
 from typing import Final
 
-from sharder.controllers.seen import Placed, SeenMeta, SeenObject
+from sharder.controllers.reading import read_all
+from sharder.controllers.seen import Placed, SeenMeta
 from sharder.core.ringspec import ResolvedMain, Role
 from shardsdk.kube.api import Api
 from shardsdk.kube.selectors import Selector, not_in
@@ -22,18 +23,25 @@ MAX_NAMESPACES: Final = 3
 
 
 async def read_children(
-    api: Api, placed: Iterable[Placed], main: ResolvedMain, selector: Selector, namespaces: Iterable[str]
+    api: Api,
+    placed: Iterable[Placed],
+    main: ResolvedMain,
+    selector: Selector,
+    namespaces: Iterable[str],
+    *,
+    busy: bool,
 ) -> AsyncIterator[tuple[Placed, SeenMeta]]:
-    """Every object of the resources that `main` controls; `namespaces` are those of the owners."""
+    """Every object of the resources that `main` controls; `namespaces` are those of the owners.
+
+    One may be shown twice, the latest state last.
+    """
     wanted = set(namespaces)
     for child in placed:
         subject = child.subject
         if child.retired or subject.role is not Role.CONTROLLED or subject.main.resource != main.resource:
             continue
         for namespace in _narrow(wanted, subject.resource):
-            async for objects in api.stream(
-                subject.resource, namespace, selector=selector, model=SeenObject, metadata_only=True
-            ):
+            async for objects in read_all(api, subject.resource, namespace, selector, busy=busy):
                 for obj in objects:
                     yield child, obj.metadata
 

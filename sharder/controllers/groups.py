@@ -44,6 +44,8 @@ MAX_MOVING: Final = 1000
 MAX_CONFLICTS: Final = 5
 #: How long a group waits that could not be moved, at first and at most; doubles.
 RETRY_SECONDS: Final = (0.05, 10.0)
+#: Two moments closer than this are one.
+INSTANT_SECONDS: Final = 1e-3
 #: Groups that could not be moved and are remembered; the oldest may be tried again too soon.
 MAX_HELD_UP: Final = 10_000
 
@@ -97,7 +99,10 @@ class GroupMover:
 
     def submit(self, key: ItemKey, placed: Placed, meta: SeenMeta) -> None:
         """Have an owner moved that is unassigned or stranded; once at a time."""
-        if meta.uid in self._moving or self._is_held_up(meta):
+        if meta.uid in self._moving:
+            self._placer.sweep.defer(key)
+            return
+        if self._is_held_up(meta):
             return
         if self._past.is_old(meta, self._placer.around.clock.monotonic()):
             return
@@ -117,7 +122,8 @@ class GroupMover:
         held_up = self._held_up.get(meta.uid)
         if held_up is None or held_up.version != meta.resource_version:
             return False
-        return self._placer.around.clock.monotonic() < held_up.until
+        # It is offered again at that very moment, as the queue's clock has it.
+        return self._placer.around.clock.monotonic() < held_up.until - INSTANT_SECONDS
 
     def _hold_up(self, group: Group) -> None:
         """Try again later, the longer the more often it has failed."""
@@ -254,13 +260,14 @@ class GroupMover:
             groups = {group.meta.uid: group for group in batch if group.placed == owners}
             selector = select_children(labels, (group.target for group in groups.values()))
             namespaces = (group.meta.namespace for group in groups.values())
-            found: dict[str, list[tuple[Placed, SeenMeta]]] = {uid: [] for uid in groups}
-            async for child, meta in read_children(api, placed, owners.subject.main, selector, namespaces):
+            found: dict[str, dict[tuple[Placed, str, str], SeenMeta]] = {uid: {} for uid in groups}
+            main, busy = owners.subject.main, len(self._moving) > 1
+            async for child, meta in read_children(api, placed, main, selector, namespaces, busy=busy):
                 reference = meta.controller
                 if reference is not None and reference.uid in found:
-                    found[reference.uid].append((child, meta))
+                    found[reference.uid][child, meta.namespace, meta.name] = meta
             for uid, group in groups.items():
-                group.children = found[uid]
+                group.children = [(child, meta) for (child, _, _), meta in found[uid].items()]
 
     # -- moving ----------------------------------------------------------
 
@@ -291,13 +298,13 @@ class GroupMover:
         try:
             answer = await self._placer.write(group.placed, group.meta, patch, self._under(fences))
         except NotFound:
-            self._past.ended(group.meta.uid)
+            self._ended(group)
             return True
         except ShardingError as error:
             if error.retry is Retry.BACKOFF:
                 self._past.doubt(group.meta.uid)
             raise
-        self._past.ended(group.meta.uid)
+        self._ended(group)
         decision = Decision.ASSIGN if group.shard is None else Decision.MOVE
         now = self._placer.around.clock.monotonic()
         self._past.wrote(answer.metadata, now)
@@ -305,6 +312,10 @@ class GroupMover:
         if group.shard is not None:
             self._placer.around.holds.moved(self._placer.name, group.shard)
         return True
+
+    def _ended(self, group: Group) -> None:
+        self._past.ended(group.meta.uid)
+        self._placer.transit.leave(group.key)
 
     def _under(self, fences: tuple[Fence, ...]) -> tuple[Fence, ...]:
         """What a group's write goes under: a hold, or the lead itself, confirmed.

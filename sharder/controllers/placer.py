@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from sharder.controllers.groups import GroupMover
 from sharder.controllers.namespaces import excluded_by_name
+from sharder.controllers.news import News
 from sharder.controllers.refusals import Refusals
 from sharder.controllers.resync import Resync
 from sharder.controllers.seen import ItemKey, Placed, SeenMeta, SeenObject, seen
@@ -29,6 +30,8 @@ from sharder.controllers.selections import (
 )
 from sharder.controllers.slots import Slots
 from sharder.controllers.surroundings import Surroundings
+from sharder.controllers.sweeping import Sweep
+from sharder.controllers.transit import Transit
 from sharder.controllers.worker import Worker
 from sharder.core.decisions import Decision
 from sharder.core.keys import controlled_key, resource_key
@@ -36,19 +39,16 @@ from sharder.core.membership import Membership
 from sharder.core.ringspec import ResolvedRing, Role
 from shardsdk.errors import Conflict, ShardingError
 from shardsdk.kube.api import Fence
-from shardsdk.kube.reflector import Delta, EventKind
 from shardsdk.kube.selectors import Selector, equals
 from shardsdk.runtime.queue import Priority, RateLimit, WorkQueue
 
-#: How long objects wait that could not be placed, before all of them are looked at again.
-SWEEP_SECONDS: Final = (1.0, 8.0)
 #: How long an object waits after a failure, at first and at most.
 RETRY_SECONDS: Final = (0.05, 10.0)
 #: How long one label patch may take.  A group waits for those of its children, so they get less.
 WRITE_SECONDS: Final = {Role.CONTROLLED: 5.0, Role.MAIN: 30.0}
 #: Objects offered before other tasks get a turn.
 TURN_OBJECTS: Final = 500
-#: Misplaced objects held at most while they wait for a worker; the resync pauses at that.
+#: Misplaced objects held at most while they wait; the resync leaves out what is more, and comes again.
 MAX_MISPLACED: Final = 10_000
 
 
@@ -65,20 +65,24 @@ class Placer:
         self.slots = Slots(around.concurrent_moves, around.clock)
         #: Since when objects drain, those that have been draining longest first.
         self.drains_since: dict[ItemKey, float] = {}
-        self._first_seen: dict[ItemKey, float] = {}
+        #: Since when objects need placing.
+        self.first_seen: dict[ItemKey, float] = {}
         self._misplaced: dict[ItemKey, SeenObject] = {}
-        self._room = asyncio.Event()
-        self._room.set()
+        #: Let go by their shards, and shown by no watch since.
+        self._unseen: set[ItemKey] = set()
         self.queue: WorkQueue[ItemKey] = WorkQueue(
             around.clock, name=f"placement/{self.name}", rate_limit=RateLimit(*RETRY_SECONDS, per_second=None)
         )
-        self._selections: dict[tuple[int, Kind], Selection] = {}
+        #: The watches, by resource (index) and kind.
+        self.selections: dict[tuple[int, Kind], Selection] = {}
         self._acquired: set[str] = set()
         self._changed = asyncio.Event()
-        self._swept = asyncio.Event()
         self._membership_wanted = Membership()
         self.refusals = Refusals(self.labels)
+        self.transit = Transit(around.concurrent_moves, around.clock, self._may_drain)
         self.groups = GroupMover(self)
+        self.sweep = Sweep(self)
+        self._news = News(self)
         self.resync = Resync(self)
         for index in range(len(self.placed)):
             self._make_selections(index)
@@ -104,15 +108,19 @@ class Placer:
                     return self.is_ours(placed, obj.metadata)
                 return placed.retired or self.key_of(placed, obj.metadata) is not None
 
-            self._selections[index, kind] = Selection(
+            self.selections[index, kind] = Selection(
                 source, kind, wanted, name=f"{self.name}/{placed.subject.resource.plural}/{kind}",
-                on_event=lambda kind, delta, index=index: self._on_event(index, kind, delta),  # type: ignore[misc]
-                on_synced=self._on_synced,
+                on_event=lambda kind, delta, index=index: self._news.on_event(index, kind, delta),  # type: ignore[misc]
+                on_synced=self._news.on_synced,
             )  # fmt: skip
+
+    def in_scope(self, meta: SeenMeta) -> bool:
+        """Whether the object's namespace belongs to the ring."""
+        return self.around.scope.covers(self.ring, meta.namespace)
 
     def is_ours(self, placed: Placed, meta: SeenMeta) -> bool:
         """Whether the ring has a key for the object, and its namespace in scope."""
-        if not self.around.scope.covers(self.ring, meta.namespace):
+        if not self.in_scope(meta):
             return False
         return placed.subject.role is Role.MAIN or self.key_of(placed, meta) is not None
 
@@ -140,9 +148,9 @@ class Placer:
                     tasks.create_task(worker.run())
                 tasks.create_task(self.groups.run())
                 tasks.create_task(self.resync.run())
-                tasks.create_task(self._sweep())
+                tasks.create_task(self.sweep.run())
                 for index, _ in enumerate(self.placed):
-                    if (draining := self._selections.get((index, Kind.DRAINING))) is not None:
+                    if (draining := self.selections.get((index, Kind.DRAINING))) is not None:
                         draining.renew(tasks, select_draining(self.labels))
                 await self._follow_changes(tasks)
         finally:
@@ -165,7 +173,7 @@ class Placer:
         old, self.membership = self.membership, new
         excluded = excluded_by_name(self.ring) or ()
         alive_before, alive = old.available | old.ambiguous, new.available | new.ambiguous
-        for (index, kind), selection in self._selections.items():
+        for (index, kind), selection in self.selections.items():
             namespaced = self.placed[index].subject.resource.namespaced
             if kind is Kind.DRAINING:
                 continue
@@ -176,6 +184,8 @@ class Placer:
                 selection.renew(tasks, select_stranded(self.labels, new))
             elif kind is Kind.UNASSIGNED and not selection.running:
                 selection.renew(tasks, select_unassigned(self.labels, excluded if namespaced else ()))
+        self.transit.set_shards(new.available)
+        self._news.look_at_drains()
         self.resync.membership_changed(
             arrived=bool(new.available - old.available),
             ready_again=bool(new.ready - old.ready),
@@ -185,24 +195,26 @@ class Placer:
     def namespace_changed(self, namespace: str) -> None:
         """A namespace came into the ring's scope or left it."""
         if not self.around.scope.covers(self.ring, namespace):
-            for (index, kind), selection in self._selections.items():
+            for (index, kind), selection in self.selections.items():
                 for obj in selection.leave(namespace) if kind is Kind.UNASSIGNED else ():
-                    self._first_seen.pop(ItemKey(index, namespace, obj.metadata.name), None)
+                    key = ItemKey(index, namespace, obj.metadata.name)
+                    self.first_seen.pop(key, None)
+                    self.transit.leave(key)
         self.resync.namespace_changed(namespace)
 
     # -- what others ask -------------------------------------------------
 
     def selection(self, index: int, kind: Kind) -> Selection | None:
         """One of the watches; `None`: that resource has none of this kind."""
-        return self._selections.get((index, kind))
+        return self.selections.get((index, kind))
 
     def count(self, kind: Kind) -> int:
         """How many objects the selections of `kind` hold."""
-        return sum(len(selection) for (_, each), selection in self._selections.items() if each is kind)
+        return sum(len(selection) for (_, each), selection in self.selections.items() if each is kind)
 
     def failures(self) -> Iterator[tuple[Placed, Kind, ShardingError]]:
         """Selections that cannot be watched at present."""
-        for (index, kind), selection in self._selections.items():
+        for (index, kind), selection in self.selections.items():
             if selection.failure is not None:
                 yield self.placed[index], kind, selection.failure
 
@@ -213,12 +225,12 @@ class Placer:
 
     def unwatched(self, index: int) -> bool:
         """Whether unassigned objects of this resource show in a resync only."""
-        return (index, Kind.UNASSIGNED) not in self._selections
+        return (index, Kind.UNASSIGNED) not in self.selections
 
     def work_left(self, shard: str) -> bool | None:
         """Whether objects are seen that carry the label of `shard`, which is not available."""
         known = True
-        for (_, kind), selection in self._selections.items():
+        for (_, kind), selection in self.selections.items():
             if kind is not Kind.STRANDED:
                 continue
             if shard in selection.shards():
@@ -242,7 +254,7 @@ class Placer:
 
     def stranded_shards(self) -> set[str]:
         """The shards that are not available and have objects."""
-        stranded = (selection for (_, kind), selection in self._selections.items() if kind is Kind.STRANDED)
+        stranded = (selection for (_, kind), selection in self.selections.items() if kind is Kind.STRANDED)
         return {shard for selection in stranded for shard in selection.shards()}
 
     def hold_acquired(self, shard: str) -> None:
@@ -255,18 +267,27 @@ class Placer:
     def offer(self, index: int, obj: SeenObject, priority: Priority = Priority.FRESH) -> None:
         """Have an object looked at that one of the watches holds."""
         key = ItemKey(index, obj.metadata.namespace, obj.metadata.name)
-        self._first_seen.setdefault(key, self.around.clock.monotonic())
+        self.first_seen.setdefault(key, self.around.clock.monotonic())
         self.queue.add(key, priority)
 
-    async def offer_misplaced(self, index: int, obj: SeenObject) -> None:
-        """Have an object looked at that a resync came across; waits while there are too many."""
-        await self._room.wait()
+    def offer_misplaced(self, index: int, obj: SeenObject) -> bool:
+        """Have an object looked at that a resync came across; False: there are too many, and it is left out."""
+        if len(self._misplaced) + self.transit.waiting >= MAX_MISPLACED:
+            return False
         key = ItemKey(index, obj.metadata.namespace, obj.metadata.name)
         self._misplaced[key] = obj
-        if len(self._misplaced) >= MAX_MISPLACED:
-            self._room.clear()
-        self._first_seen.setdefault(key, self.around.clock.monotonic())
+        self.first_seen.setdefault(key, self.around.clock.monotonic())
         self.queue.add(key, Priority.BULK)
+        return True
+
+    def _may_drain(self, key: ItemKey, obj: SeenObject) -> None:
+        self._misplaced[key] = obj
+        self.queue.add(key)
+
+    def read_unseen(self, key: ItemKey) -> None:
+        """Have an object read and looked at that its shard has let go."""
+        self._unseen.add(key)
+        self.queue.add(key)
 
     async def offer_all(self, *kinds: Kind) -> None:
         """Have everything looked at again that the selections of these kinds hold."""
@@ -276,66 +297,16 @@ class Placer:
     async def _offer(
         self, kind: Kind, objects: Callable[[Selection], Iterable[SeenObject]], priority: Priority = Priority.FRESH
     ) -> None:
-        for (index, each), selection in self._selections.items():
+        for (index, each), selection in self.selections.items():
             for count, obj in enumerate(objects(selection) if each is kind else (), start=1):
                 self.offer(index, obj, priority)
                 if count % TURN_OBJECTS == 0:
                     await asyncio.sleep(0)
 
-    def _on_event(self, index: int, kind: Kind, delta: Delta[SeenObject]) -> None:
-        obj = delta.object
-        if kind is Kind.DRAINING:
-            self._on_draining(index, delta)
-            return
-        shard = obj.metadata.label(self.labels.shard) if kind is Kind.STRANDED else None
-        if delta.kind is EventKind.DELETED:
-            self._first_seen.pop(ItemKey(index, obj.metadata.namespace, obj.metadata.name), None)
-            if shard is not None and not len(self._selections[index, kind]):
-                self.around.holds.look_at(self.name, shard)
-            if not self.count(kind):
-                self.resync.emptied()
-            return
-        self._swept.set()
-        if kind is Kind.STRANDED:
-            self.resync.moving()
-        if shard is not None and self.around.holds.hold(self.name, shard) is None:
-            self.around.holds.look_at(self.name, shard)
-        self.offer(index, obj)
-
-    def _on_draining(self, index: int, delta: Delta[SeenObject]) -> None:
-        meta = delta.object.metadata
-        key = ItemKey(index, meta.namespace, meta.name)
-        if delta.kind is EventKind.DELETED:
-            self.drains_since.pop(key, None)
-            self.resync.emptied()
-            return
-        self.drains_since.setdefault(key, self.around.clock.monotonic())
-        self.resync.moving()
-
-    def _on_synced(self) -> None:
-        # The leases' side waits to hear which shards have objects, and which have none.
-        self.around.holds.refresh(self.name)
-        for shard in self.stranded_shards():
-            self.around.holds.look_at(self.name, shard)
-        self.resync.emptied()
-
-    async def _sweep(self) -> None:
-        # What was put off (an owner without a shard, a hold not there yet) is in the
-        # selections still, and usually an event brings it back; this is for the rest.
-        pause = SWEEP_SECONDS[0]
-        while True:
-            await self.around.clock.sleep(pause)
-            fresh = self._swept.is_set()
-            self._swept.clear()
-            pause = SWEEP_SECONDS[0] if fresh else min(2 * pause, SWEEP_SECONDS[1])
-            if not len(self.queue):
-                await self.offer_all(Kind.UNASSIGNED, Kind.STRANDED)
-                self._forget_unseen()
-
-    def _forget_unseen(self) -> None:
-        # A selection that begins anew tells of no object that it no longer holds.
-        if len(self._first_seen) > sum(map(len, self._selections.values())):
-            self._first_seen = {key: since for key, since in self._first_seen.items() if self.held(key) is not None}
+    def forget_unseen(self) -> None:
+        """Forget since when objects wait that no selection holds: one that begins anew tells of nothing."""
+        if len(self.first_seen) > sum(map(len, self.selections.values())):
+            self.first_seen = {key: since for key, since in self.first_seen.items() if self.held(key) is not None}
 
     # -- what workers and groups use --------------------------------------
 
@@ -366,12 +337,12 @@ class Placer:
 
     def take_first_seen(self, key: ItemKey) -> float:
         """When the object was first seen to need placing (now, if never); forgets it."""
-        return self._first_seen.pop(key, self.around.clock.monotonic())
+        return self.first_seen.pop(key, self.around.clock.monotonic())
 
     def held(self, key: ItemKey) -> SeenObject | None:
         """The object as the watches show it; `None`: none of them holds it."""
         for kind in (Kind.STRANDED, Kind.UNASSIGNED, Kind.DRAINING):
-            selection = self._selections.get((key.resource, kind))
+            selection = self.selections.get((key.resource, kind))
             if selection is not None and (obj := selection.get(key.namespace, key.name)) is not None:
                 return obj
         return None
@@ -379,9 +350,13 @@ class Placer:
     def take_latest(self, key: ItemKey) -> SeenObject | None:
         """The object as last seen, by a watch or by the resync that came across it."""
         found = self._misplaced.pop(key, None)
-        if len(self._misplaced) < MAX_MISPLACED // 2:
-            self._room.set()
+        if len(self._misplaced) + self.transit.waiting < MAX_MISPLACED // 2:
+            self.resync.has_room()
         return self.held(key) or found
+
+    def take_unseen(self, key: ItemKey) -> bool:
+        """Whether the object has to be read, whatever the watches show; asked once."""
+        return key in self._unseen and not self._unseen.discard(key)
 
     def again(self, key: ItemKey, seconds: float) -> None:
         """Have an object looked at again, later."""

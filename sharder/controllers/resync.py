@@ -17,6 +17,7 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from sharder.controllers.reading import read_all
 from sharder.controllers.seen import Placed, SeenObject
 from sharder.controllers.selections import Kind
 from sharder.core.ringspec import Role
@@ -73,6 +74,8 @@ class Resync:
         self._generation = 0
         self._superseded = 0
         self._pause = RETRY_SECONDS[0]
+        #: Some misplaced objects were left out, because too many waited already.
+        self._left_out = False
         #: Retired resources of which the last deep pass found no labelled object.
         self.retired_clean: frozenset[Placed] = frozenset()
 
@@ -115,6 +118,13 @@ class Resync:
         if self._owed and self._nothing_waits():
             self._deep_soon()
 
+    def has_room(self) -> None:
+        """More misplaced objects may be offered: those that were left out, if there are any."""
+        if self._left_out:
+            self._left_out = False
+            self._wanted = True
+            self._wake.set()
+
     @property
     def _settles_at(self) -> float:
         """From when on no replica can still be placing by an older membership."""
@@ -126,7 +136,7 @@ class Resync:
         self._wake.set()
 
     def _nothing_waits(self) -> bool:
-        return not any(self._placer.count(kind) for kind in Kind)
+        return not self._placer.transit.waiting and not any(self._placer.count(kind) for kind in Kind)
 
     # -- running -----------------------------------------------------------
 
@@ -260,8 +270,8 @@ class Resync:
         selector = Selector() if everything else Selector(labels=exists(self._placer.labels.shard))
         generation = self._generation
         seen = found = 0
-        async for batch in self._placer.around.api.stream(
-            placed.subject.resource, which.namespace, selector=selector, model=SeenObject, metadata_only=True
+        async for batch in read_all(
+            self._placer.around.api, placed.subject.resource, which.namespace, selector, busy=not self._nothing_waits()
         ):
             if generation != self._generation and self._superseded < MAX_SUPERSEDED:
                 raise Superseded
@@ -269,7 +279,7 @@ class Resync:
             for obj in batch:
                 if self._differs(placed, obj):
                     found += 1
-                    await self._placer.offer_misplaced(index, obj)
+                    self._left_out |= not self._placer.offer_misplaced(index, obj)
         return seen, found
 
     def _differs(self, placed: Placed, obj: SeenObject) -> bool:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final
 
-from sharder.controllers.seen import ItemKey, Placed, SeenMeta
+from sharder.controllers.seen import ItemKey, Placed, SeenMeta, SeenObject
 from sharder.controllers.slots import Crowded
 from sharder.controllers.working import work_off
 from sharder.core import patches
@@ -82,41 +82,70 @@ class Worker:
             placer.queue.add_after(key, CROWDED_SECONDS, Priority.BULK)
             return
         obj = placer.take_latest(key)
-        if obj is None and placer.queue.requeues(key):
-            obj = await placer.read_again(placed, key)
+        unseen = placer.take_unseen(key)
+        try:
+            if unseen or (obj is None and placer.queue.requeues(key)):
+                obj = await placer.read_again(placed, key)
+            if await self._settle(key, placed, obj):
+                return
+        finally:
+            placer.transit.leave_unless_begun(key)
+        placer.take_first_seen(key)
+        if unseen:
+            placer.transit.leave(key)
+
+    async def _settle(self, key: ItemKey, placed: Placed, obj: SeenObject | None) -> bool:
+        """Carry out the decision about an object, whatever happens to it meanwhile; False: it is gone."""
+        placer = self._placer
         conflicts = 0
         while obj is not None:
             try:
-                await self._carry_out(key, placed, obj.metadata)
-                return
+                await self._carry_out(key, placed, obj)
+                return True
             except NotFound:
-                break
+                return False
             except ShardingError as error:
                 conflicts += 1
                 if error.retry is not Retry.REFRESH or conflicts > MAX_CONFLICTS:
                     raise
                 obj = await placer.read_again(placed, key)
-        placer.take_first_seen(key)
+        return False
 
-    async def _carry_out(self, key: ItemKey, placed: Placed, meta: SeenMeta) -> None:
+    async def _carry_out(self, key: ItemKey, placed: Placed, obj: SeenObject) -> None:
+        meta = obj.metadata
         outcome = await self._decide(placed, meta)
         match outcome.decision:
             case Decision.IGNORE | Decision.KEEP | Decision.AWAIT:
                 self._placer.take_first_seen(key)
+                if outcome.decision is not Decision.AWAIT:
+                    self._placer.transit.leave(key)
                 if outcome.decision is Decision.KEEP and placed.grouped:
                     self._placer.groups.stays(meta)
             case Decision.DEFER:
-                if not self._placer.held(key):
+                if self._placer.held(key):
+                    self._placer.sweep.defer(key)
+                else:
                     self._placer.take_first_seen(key)
             case Decision.DRAIN:
                 if placed.grouped:
                     self._placer.groups.stays(meta)
-                await self._placer.write(placed, meta, patches.drain(self._placer.labels, meta.resource_version), ())
-                self._note(key, placed, Decision.DRAIN)
+                await self._drain(key, placed, obj, leaves=outcome.target is None)
             case Decision.ASSIGN | Decision.MOVE if placed.grouped:
                 self._placer.groups.submit(key, placed, meta)
             case Decision.ASSIGN | Decision.MOVE | Decision.RELEASE:
                 await self._relabel(key, placed, meta, outcome)
+
+    async def _drain(self, key: ItemKey, placed: Placed, obj: SeenObject, *, leaves: bool) -> None:
+        placer, meta = self._placer, obj.metadata
+        shard = meta.label(placer.labels.shard)
+        assert shard is not None
+        # What leaves the ring is nobody's afterwards, however long that takes.
+        if not leaves and not placer.transit.enter(key, obj, shard):
+            return
+        await placer.write(placed, meta, patches.drain(placer.labels, meta.resource_version), ())
+        if not leaves:
+            placer.transit.drains(key, shard)
+        self._note(key, placed, Decision.DRAIN)
 
     async def _relabel(self, key: ItemKey, placed: Placed, meta: SeenMeta, outcome: Outcome) -> None:
         placer, labels = self._placer, self._placer.labels
@@ -136,6 +165,7 @@ class Worker:
         await placer.write(placed, meta, patch, fences)
         if hold is not None and shard is not None:
             placer.around.holds.moved(placer.name, shard)
+        placer.transit.leave(key)
         self._note(key, placed, outcome.decision)
 
     async def _decide(self, placed: Placed, meta: SeenMeta) -> Outcome:

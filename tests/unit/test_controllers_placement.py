@@ -9,6 +9,7 @@ import pytest
 
 from sharder.controllers.placement import PlacementController
 from sharder.controllers.placer import Placer
+from sharder.controllers.sweeping import Sweep
 from shardsdk.protocol.labels import parse_ring_name
 from shardsdk.protocol.objects import CLUSTERRINGS, LEASES, GroupResource
 from shardsdk.testing.memory import Change
@@ -86,16 +87,16 @@ def test_of_a_ring_that_changes_again_and_again_one_placer_runs_at_a_time(monkey
 
 
 def test_a_placer_that_fails_is_begun_anew_and_harms_no_other_ring(monkeypatch: pytest.MonkeyPatch) -> None:
-    sweep, failures = Placer._sweep, ["ring"]
+    sweep, failures = Sweep.run, ["ring"]
 
-    async def fail_once(placer: Placer) -> None:
-        if placer.name in failures:
-            failures.remove(placer.name)
+    async def fail_once(sweeping: Sweep) -> None:
+        if (name := sweeping._placer.name) in failures:
+            failures.remove(name)
             await asyncio.sleep(1)
             raise KeyError("nobody expected this")
-        await sweep(placer)
+        await sweep(sweeping)
 
-    monkeypatch.setattr(Placer, "_sweep", fail_once)
+    monkeypatch.setattr(Sweep, "run", fail_once)
 
     @in_virtual_time
     async def scenario(clock: VirtualClock) -> None:

@@ -38,13 +38,13 @@ class Faulty(MemoryApi):
         self.refused: set[str] = set()
         self.seconds_each = 0.0
 
-    async def stream(
+    async def pages(
         self, resource: Resource, namespace: str | None = None, *, selector: Selector = EVERYTHING, **more: Any
     ) -> AsyncIterator[list[Any]]:
         if resource.plural in self.unreadable:
             self.lists.append(resource.plural)
             raise Forbidden(f"list {resource.plural}", status=403)
-        async for page in super().stream(resource, namespace, selector=selector, **more):
+        async for page in super().pages(resource, namespace, selector=selector, **more):
             for each in page:
                 await asyncio.sleep(self.seconds_each)
                 yield [each]

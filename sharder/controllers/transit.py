@@ -1,0 +1,206 @@
+"""Owners between the drain and their next shard: never more than concurrentMoves of one ring.
+
+Does: give a place to each object that is asked back from its shard, which it
+keeps until it is assigned, and let the others wait with the shard that works on
+them.  What a former leader drained, and what nobody has for any other reason,
+holds a place as well: nothing is drained that could not be assigned soon.
+
+No shard gets more than its share of the places, so one that hangs stops the
+moves of no other.  An object that has not got on for `OVERDUE_SECONDS` (its
+reconcile takes long, or some of its children cannot be written) lends its place
+on; at most half of the places are lent, and a shard that has been lent its part of
+those is asked for no other object of that resource until it acknowledges.
+
+Refuses: to write or to read; workers do, once they have a place.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from sharder.controllers.seen import ItemKey, SeenObject
+from shardsdk.kube.clock import Clock
+
+#: An object that keeps its place for longer is overdue, and lends it on.
+OVERDUE_SECONDS: Final = 10.0
+
+
+#: Resource (by index) and shard: what drains of one resource by one shard have in common.  Lanes take turns.
+Lane = tuple[int, str]
+
+
+@dataclass(slots=True)
+class Passage:
+    """One object's; `shard` is the one that is asked for it (`None`: it has let go).
+
+    `begun`: somebody has seen the drain label, or no label at all; until then only the place is taken.
+    """
+
+    shard: str | None
+    since: float
+    begun: bool
+
+
+class Transit:
+    """The places of one ring; `go(key, object)` is told of each object that has got one after it waited."""
+
+    def __init__(self, places: int, clock: Clock, go: Callable[[ItemKey, SeenObject], None]) -> None:
+        self._places = places
+        self._clock = clock
+        self._go = go
+        self._shards: frozenset[str] = frozenset()
+        self._open: set[int] = set()
+        self._fresh: dict[ItemKey, Passage] = {}
+        self._overdue: dict[ItemKey, Passage] = {}
+        self._asked: Counter[Lane] = Counter()
+        self._late: Counter[Lane] = Counter()
+        self._waiting: dict[Lane, dict[ItemKey, SeenObject]] = {}
+        #: Since when those that their shard has let go were not seen to be unassigned.
+        self._unseen: dict[ItemKey, float] = {}
+
+    def __len__(self) -> int:
+        return len(self._fresh) + len(self._overdue)
+
+    @property
+    def waiting(self) -> int:
+        """How many objects wait for a place."""
+        return sum(map(len, self._waiting.values()))
+
+    # -- asking for a place ------------------------------------------------
+
+    def enter(self, key: ItemKey, obj: SeenObject, shard: str) -> bool:
+        """Whether the object may be drained now; if not, it waits, and `go` is told."""
+        if self._find(key) is None:
+            lane = key.resource, shard
+            if not self._has_place(lane):
+                self._waiting.setdefault(lane, {})[key] = obj
+                return False
+            self._put(key, Passage(shard, self._clock.monotonic(), begun=False))
+        self._forget_waiting(key)
+        return True
+
+    def leave_unless_begun(self, key: ItemKey) -> None:
+        """Nothing came of it."""
+        passage = self._find(key)
+        if passage is not None and not passage.begun:
+            self.leave(key)
+
+    # -- what becomes of it ------------------------------------------------
+
+    def drains(self, key: ItemKey, shard: str) -> None:
+        """The object has the drain label, and its shard is available."""
+        passage = self._find(key)
+        if passage is None:
+            self._put(key, Passage(shard, self._clock.monotonic(), begun=True))
+        else:
+            passage.begun = True
+
+    def let_go(self, key: ItemKey, *, seen: bool) -> None:
+        """Its shard has acknowledged; `seen`: and it was seen to have none now."""
+        before = self._find(key)
+        if seen:
+            self._unseen.pop(key, None)
+        elif before is not None and before.shard is not None:
+            self._unseen[key] = self._clock.monotonic()
+        if before is None or before.shard is not None:
+            self._drop(key)
+            self._put(key, Passage(None, self._clock.monotonic(), begun=True))
+            self.admit()
+
+    def leave(self, key: ItemKey) -> None:
+        """It has a shard again, or is gone."""
+        self._unseen.pop(key, None)
+        self._forget_waiting(key)
+        if self._drop(key):
+            self.admit()
+
+    def unseen_since(self, moment: float) -> list[ItemKey]:
+        """Objects whose shard let them go before `moment` and that no watch has shown since; told once."""
+        found = [key for key, since in self._unseen.items() if since < moment]
+        for key in found:
+            del self._unseen[key]
+        return found
+
+    def set_shards(self, available: frozenset[str]) -> None:
+        """Only these are asked for anything; what is with others does not drain, it is stranded."""
+        self._shards = available
+        for lane in [lane for lane in self._waiting if lane[1] not in available]:
+            del self._waiting[lane]
+        for key in [key for passages in (self._fresh, self._overdue) for key, each in passages.items()
+                    if each.shard is not None and each.shard not in available]:  # fmt: skip
+            self._drop(key)
+        self.admit()
+
+    def open(self, resource: int) -> None:
+        """What drains already of this resource (by index) is known; until then nothing else is drained."""
+        if resource not in self._open:
+            self._open.add(resource)
+            self.admit()
+
+    def look(self, held: Callable[[ItemKey], bool]) -> None:
+        """Let those lend their places on that have had them for too long; `held`: whether a watch shows an object."""
+        before = self._clock.monotonic() - OVERDUE_SECONDS
+        for key in [key for key, passage in (self._fresh | self._overdue).items() if passage.since <= before]:
+            if not held(key):
+                self._drop(key)
+        late = [key for key, passage in self._fresh.items() if passage.since <= before and passage.begun]
+        for key in late:
+            passage = self._fresh.pop(key)
+            self._overdue[key] = passage
+            if passage.shard is not None:
+                self._asked[key.resource, passage.shard] -= 1
+                self._late[key.resource, passage.shard] += 1
+        self.admit()
+
+    # -- inside ------------------------------------------------------------
+
+    def admit(self) -> None:
+        """Give the places that are free to those that wait."""
+        more = True
+        while more:
+            more = False
+            for lane in [lane for lane in self._waiting if self._has_place(lane)]:
+                if not self._has_place(lane):
+                    continue
+                waiting = self._waiting.pop(lane)
+                key, obj = next(iter(waiting.items()))
+                del waiting[key]
+                if waiting:
+                    self._waiting[lane] = waiting
+                self._put(key, Passage(lane[1], self._clock.monotonic(), begun=False))
+                self._go(key, obj)
+                more = True
+
+    def _has_place(self, lane: Lane) -> bool:
+        if lane[0] not in self._open:
+            return False
+        number = max(len(self._shards), 1)
+        if self._late[lane] >= max(self._places // (2 * number), 1):
+            return False
+        if self._asked[lane] >= max(self._places // number, 1):
+            return False
+        return len(self._fresh) < max(self._places - min(len(self._overdue), self._places // 2), 1)
+
+    def _find(self, key: ItemKey) -> Passage | None:
+        return self._fresh.get(key) or self._overdue.get(key)
+
+    def _put(self, key: ItemKey, passage: Passage) -> None:
+        self._fresh[key] = passage
+        if passage.shard is not None:
+            self._asked[key.resource, passage.shard] += 1
+
+    def _drop(self, key: ItemKey) -> bool:
+        passages, counts = (self._fresh, self._asked) if key in self._fresh else (self._overdue, self._late)
+        passage = passages.pop(key, None)
+        if passage is not None and passage.shard is not None:
+            counts[key.resource, passage.shard] -= 1
+        return passage is not None
+
+    def _forget_waiting(self, key: ItemKey) -> None:
+        for lane in [lane for lane in self._waiting if lane[0] == key.resource and key in self._waiting[lane]]:
+            del self._waiting[lane][key]
+            if not self._waiting[lane]:
+                del self._waiting[lane]
