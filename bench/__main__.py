@@ -6,6 +6,7 @@ server does without a ring, by the same clients.
 
 PART `shards`: three shards of the example next to one replica of it.
 PART `cache`: memory of an object in a shard's cache.
+PART `families`: owners with children when a shard joins: how long nobody has them.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from functools import partial
 from pathlib import Path
 
 from bench.caching import sizes
+from bench.families import joining
 from bench.load import CONFIGMAPS, Figures, Usage, creates, generated, measure, patches
 from bench.replicas import one_and_three
 from bench.shards import Owners, Shard
@@ -226,7 +228,7 @@ async def main(objects: int, lease_seconds: int = 15, rest_seconds: float = 20.0
 def run() -> int:
     """Parse the command line and run."""
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument("part", nargs="?", choices=["sharder", "shards", "cache"], default="sharder")
+    parser.add_argument("part", nargs="?", choices=["sharder", "shards", "cache", "families"], default="sharder")
     parser.add_argument("--objects", type=int, help="objects per figure (default: 2000; of a cache 10000)")
     parser.add_argument("--lease-seconds", type=int, default=15, help="lease of the sharder's shards (default: 15)")
     parser.add_argument("--rest-seconds", type=float, default=20.0, help="how long rest is measured (default: 20)")
@@ -236,6 +238,8 @@ def run() -> int:
     match options.part:
         case "shards":
             asyncio.run(one_and_three(options.objects or 2000, partial(say, report)))
+        case "families":
+            asyncio.run(joining(options.objects or 3000, partial(say, report)))
         case "cache":
             asyncio.run(sizes(options.objects or 10_000, partial(say, report)))
         case _:

@@ -21,12 +21,12 @@ from shardsdk.kube.reflector import Delta, EventKind, Reflector
 from shardsdk.kube.selectors import Selector, equals, exists, join
 from shardsdk.protocol.labels import FENCED_ANNOTATION, LEASE_RING_LABEL, RingLabels, parse_ring_name
 from shardsdk.protocol.leases import render_micro_time
-from shardsdk.protocol.objects import LEASES, PartialObject
+from shardsdk.protocol.objects import LEASES, PartialObject, Resource
 
 
 @dataclass(slots=True)
 class Shard:
-    """A shard that holds its lease and acknowledges drains of ConfigMaps."""
+    """A shard that holds its lease and acknowledges drains of one resource."""
 
     api: Client
     ring: str
@@ -34,6 +34,7 @@ class Shard:
     namespace: str
     lease_seconds: int = 15
     fenced: bool = True
+    resource: Resource = CONFIGMAPS
     renewed_at: float = 0.0
     _task: asyncio.Task[None] | None = None
 
@@ -77,7 +78,7 @@ class Shard:
                     drained.put_nowait(delta.object)
 
             reflector = Reflector(
-                self.api, CONFIGMAPS, selector=selector, handler=on_delta, clock=SystemClock(), rng=random.Random()
+                self.api, self.resource, selector=selector, handler=on_delta, clock=SystemClock(), rng=random.Random()
             )
             tasks.create_task(reflector.run())
             for _ in range(16):
@@ -93,7 +94,7 @@ class Shard:
                 }
             }
             try:
-                await self.api.patch(CONFIGMAPS, meta.name, meta.namespace, body)
+                await self.api.patch(self.resource, meta.name, meta.namespace, body)
             except ShardingError:
                 continue  # changed meanwhile: its next event comes
 

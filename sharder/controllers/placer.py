@@ -356,7 +356,9 @@ class Placer:
 
     def take_unseen(self, key: ItemKey) -> bool:
         """Whether the object has to be read, whatever the watches show; asked once."""
-        return key in self._unseen and not self._unseen.discard(key)
+        found = key in self._unseen
+        self._unseen.discard(key)
+        return found
 
     def again(self, key: ItemKey, seconds: float) -> None:
         """Have an object looked at again, later."""

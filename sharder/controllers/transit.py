@@ -103,7 +103,9 @@ class Transit:
         before = self._find(key)
         if seen:
             self._unseen.pop(key, None)
-        elif before is not None and before.shard is not None:
+        elif before is None or before.shard is None:
+            return  # assigned already, or seen already
+        else:
             self._unseen[key] = self._clock.monotonic()
         if before is None or before.shard is not None:
             self._drop(key)
