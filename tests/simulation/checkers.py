@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from shardsdk.protocol.labels import FENCED_ANNOTATION, LEASE_RING_LABEL, SHARDER_HOLDER, RingLabels
-from shardsdk.protocol.objects import LEASES, Resource
+from shardsdk.protocol.objects import LEASES
 from tests.simulation.collecting import owner_uid
 from tests.simulation.storage import Commit, Version
 from tests.simulation.vocabulary import PIECES, RATES, RING_OF, Doing, Violation
@@ -80,29 +80,36 @@ class Checkers:
 
     # -- reconciles ----------------------------------------------------------
 
-    def began(self, resource: Resource, doing: Doing) -> None:
+    def began(self, doing: Doing) -> None:
         """A reconcile begins: its children are here, and from now on nobody else may write."""
         self._running[doing.process, doing.uid] = self._running.get((doing.process, doing.uid), 0) + 1
-        if self._is_excused(doing):
+        self.world.waits.began(doing)
+        if self.is_excused(doing):
             return
         before = self._last.get(doing.uid)
         if before is not None and before.process != doing.process:
             self.world.stats.handovers += 1
             self.world.note(f"{doing.process} begins {doing.uid} after {before.process}")
         self._last[doing.uid] = doing
-        ring = RING_OF[resource]
+        ring = RING_OF[doing.resource]
         self._check_read(doing)
-        for child in self.world.storage.objects(PIECES):
-            if owner_uid(child) == doing.uid:
-                self._check_child(doing, child, ring)
+        self.world.ownership.began(doing)
+        for child in self.world.index.children(doing.uid).values():
+            self._check_child(doing, child, ring)
 
-    def _is_excused(self, doing: Doing) -> bool:
+    def holds(self, doing: Doing) -> bool:
+        """Whether the lease of the shard is held by just this process, as the API server knows it."""
+        held = self._held.get(doing.shard)
+        return held is not None and held.holder == doing.shard and held.author == doing.process
+
+    def is_excused(self, doing: Doing) -> bool:
         """A shard without fence that was paused or cut off: leader election promises nothing then."""
         return not doing.fenced and self.world.was_troubled(doing.process)
 
     def ended(self, doing: Doing) -> None:
         """A reconcile has ended."""
         self._running[doing.process, doing.uid] -= 1
+        self.world.waits.ended(doing)
 
     def _check_read(self, doing: Doing) -> None:
         """What a shard works on it has read since it acquired its lease."""
@@ -142,7 +149,7 @@ class Checkers:
         last = self._last.get(doing.uid)
         if last is None or last.process == doing.process or last.number < doing.number:
             return
-        if self.is_tainted(doing.uid) or self._is_excused(doing):
+        if self.is_tainted(doing.uid) or self.is_excused(doing):
             return
         what = f"{commit.resource.plural} {commit.key}"
         self.violate("two owners", f"{doing} writes {what} after {last} began")
@@ -155,8 +162,8 @@ class Checkers:
             return
         twins = [
             other.key
-            for other in self.world.storage.objects(PIECES)
-            if other is not made and owner_uid(other) == owner and other.doc["spec"]["key"] == key
+            for other in self.world.index.children(owner).values()
+            if other is not made and other.doc["spec"]["key"] == key
         ]
         if not twins:
             return
@@ -196,10 +203,8 @@ class Checkers:
 
     def _may_follow(self, ring: RingLabels, child: Version, shard: str) -> bool:
         """A child may be taken from a living shard once its owner is not there any more."""
-        owners = [
-            owner for owner in self.world.storage.objects(self.world.main_of(ring)) if owner.uid == owner_uid(child)
-        ]
-        return not owners or owners[0].label(ring.shard) != shard
+        owner = self.world.index.mains.get(owner_uid(child) or "")
+        return owner is None or owner.label(ring.shard) != shard
 
     def _check_hold(self, commit: Commit, shard: str, what: str) -> None:
         held = self._held.get(shard)

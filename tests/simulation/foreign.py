@@ -79,6 +79,7 @@ class ForeignShard:
         """End it between two steps."""
         self.link.die(self._world.now + 0.3)
         self._world.bury()
+        self._world.waits.hinder(self.ring.ring)
         self.process.kill()
 
     async def stop(self) -> None:

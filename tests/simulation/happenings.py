@@ -68,23 +68,23 @@ class Happenings:
     # -- shards ------------------------------------------------------------------
 
     def crash_shard(self, rng: Random) -> None:
-        shard = self._pick(self.world.shards, rng)
+        shard = self._shard(rng)
         if shard is not None:
             shard.kill()
             same_pod = rng.random() < 0.6
             self._start_again(shard, rng, getattr(shard, "instance", None) if same_pod else None)
 
     def lose_node(self, rng: Random) -> None:
-        shard = self._pick([each for each in self.world.shards if isinstance(each, ShardProcess)], rng)
-        if shard is not None:
+        shard = self._shard(rng)
+        if isinstance(shard, ShardProcess):
             shard.kill(closes_connections=False)  # what it sent may still be executed
             self._start_again(shard, rng, None)
 
     def pause_shard(self, rng: Random) -> None:
-        self._pause(self._pick(self.world.shards, rng), rng)
+        self._pause(self._shard(rng), rng)
 
     def stop_shard(self, rng: Random) -> None:
-        shard = self._pick(self.world.shards, rng)
+        shard = self._shard(rng)
         if shard is not None:
             outside(self._stop_shard(shard, rng))
 
@@ -100,8 +100,8 @@ class Happenings:
 
     def second_process(self, rng: Random) -> None:
         """A pod deleted by force while it still runs: its successor has the same name."""
-        shard = self._pick([each for each in self.world.shards if each.fenced], rng)
-        if shard is not None and len(self.world.shards) < MAX_SHARDS:
+        shard = self._shard(rng)
+        if shard is not None and shard.fenced and len(self.world.shards) < MAX_SHARDS:
             self.world.start_shard(shard.name, shard.ring)
             self._later(rng.uniform(0.5, 3.0) * self.world.timings.lease, shard.kill)
 
@@ -176,13 +176,13 @@ class Happenings:
         self.world.outage(service, seconds)
 
     def trouble_shard(self, rng: Random) -> None:
-        self._trouble(self._pick(self.world.shards, rng), rng)
+        self._trouble(self._shard(rng), rng)
 
     def trouble_leader(self, rng: Random) -> None:
         self._trouble(self.world.leader, rng)
 
     def cut_shard(self, rng: Random) -> None:
-        self._cut(self._pick(self.world.shards, rng), rng)
+        self._cut(self._shard(rng), rng)
 
     def cut_leader(self, rng: Random) -> None:
         self._cut(self.world.leader, rng)
@@ -191,12 +191,16 @@ class Happenings:
         self.world.server.break_watches(rng.random())
 
     def stall_watch(self, rng: Random) -> None:
-        them = [each for each in (*self.world.shards, *self.world.replicas) if each.running]
+        world = self.world
+        shards = [each for each in world.shards if each.ring.ring not in world.plan.quiet]
+        them = [each for each in (*shards, *(() if world.plan.quiet else world.replicas)) if each.running]
         seconds = rng.uniform(2.0, 40.0)
         watch = self.world.server.stall_watch([each.link for each in them], seconds)
         if watch is not None:
             self.world.note(f"a watch of {watch.link.name} on {watch.resource.plural} stalls for {seconds:.1f} s")
             self.world.trouble(watch.link.name)
+            ring = next((each.ring.ring for each in self.world.shards if each.link is watch.link), None)
+            self.world.waits.hinder(ring, seconds)
             self.world.calm_from(self.world.now + seconds)
 
     def compact(self, rng: Random) -> None:
@@ -339,6 +343,10 @@ class Happenings:
     def _pick(self, them: Sequence[T], rng: Random) -> T | None:
         running = [each for each in them if each.running]  # type: ignore[attr-defined]
         return rng.choice(running) if running else None
+
+    def _shard(self, rng: Random) -> AnyShard | None:
+        """A shard that may be troubled."""
+        return self._pick([each for each in self.world.shards if each.ring.ring not in self.world.plan.quiet], rng)
 
     def _object(self, resource: Resource, rng: Random) -> Version | None:
         found = sorted(self.world.storage.objects(resource), key=lambda version: version.key)

@@ -35,6 +35,8 @@ class Liveness:
     #: Since when an object is where it belongs.
     _at_home: dict[str, float] = field(default_factory=dict)
     _available: dict[str, frozenset[str]] = field(default_factory=dict)
+    #: Shards whose leases are in the sharder's name.
+    _taken: dict[str, frozenset[str]] = field(default_factory=dict)
     _rings: dict[frozenset[str], HashRing] = field(default_factory=dict)
     _told: set[str] = field(default_factory=set)
 
@@ -85,8 +87,9 @@ class Liveness:
 
     def _follow_leases(self) -> None:
         for name in RINGS:
-            held = [lease for lease in self._leases(name) if lease.held_by_shard]
-            available = frozenset(lease.metadata.name for lease in held)
+            leases = list(self._leases(name))
+            available = frozenset(lease.metadata.name for lease in leases if lease.held_by_shard)
+            self._taken[name] = frozenset(each.metadata.name for each in leases if each.holder == SHARDER_HOLDER)
             if available != self._available.get(name):
                 self._available[name] = available
                 self.world.note(f"ring {name}: available {sorted(available)}")
@@ -101,15 +104,18 @@ class Liveness:
         """Shards that hold their own leases, as the API server knows it."""
         return self._available.get(ring, frozenset())
 
+    def taken(self, ring: str) -> frozenset[str]:
+        """Shards whose leases the sharder holds."""
+        return self._taken.get(ring, frozenset())
+
     def home_of(self, ring: RingLabels, version: Version) -> str | None:
         """Where an object belongs; `None`: nowhere, or nobody can say."""
         if version.doc["kind"] == PIECES.kind:
-            owner = owner_uid(version)
-            for main in self.world.storage.objects(MAIN_OF[ring.ring]):
-                if main.uid == owner and main.label(ring.drain) is None:
-                    label = main.label(ring.shard)
-                    return label if label in self.available(ring.ring) else None
-            return None
+            main = self.world.index.mains.get(owner_uid(version) or "")
+            if main is None or main.label(ring.drain) is not None:
+                return None
+            label = main.label(ring.shard)
+            return label if label in self.available(ring.ring) else None
         if not self.world.in_scope(ring, version.key.namespace):
             return None
         available = self.available(ring.ring)

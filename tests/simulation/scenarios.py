@@ -85,7 +85,7 @@ async def _ring_changes(world: World, rng: Random) -> None:
         # Another one comes, so that some of the owners belong elsewhere than where they are going.
         another = world.start_shard(f"fam-{30 + number}", FAMILY)
         await world.clock.sleep(rng.uniform(0.01, 0.05))
-        world.change_ring(FAMILY)
+        world.edits.change_ring(FAMILY)
         await world.clock.sleep(rng.uniform(0.2, 1.0) * world.timings.lease)
         came.kill()
         another.kill()
@@ -97,7 +97,7 @@ async def _ring_edits(world: World, rng: Random) -> None:
     """Owners leave by acknowledgement, and only then what they control; whatever becomes of their shards meanwhile."""
     for number in range(3):
         victim = await _shard_with_work(world, rng)
-        change = world.list_works if rng.random() < 0.6 else world.serve_works
+        change = world.edits.list_works if rng.random() < 0.6 else world.edits.serve_works
         change(False)
         try:
             await _trouble_while_works_are_away(world, victim, f"fam-{40 + number}", rng)

@@ -13,7 +13,7 @@ from random import Random
 from typing import Final
 
 from tests.simulation.scenarios import Scenario
-from tests.simulation.vocabulary import NAMESPACE_NAMES, Timings
+from tests.simulation.vocabulary import FAMILY, NAMESPACE_NAMES, PLAIN, Timings
 
 #: Timings of all leases; the sharder's other durations keep their proportion.
 #: The third is Kubernetes' default.
@@ -58,6 +58,12 @@ WEIGHTS: Final = {
     "toggle_namespace": 1,
 }
 
+#: What hinders every ring at once, and does not happen in runs that leave a ring alone.
+TROUBLES_OF_ALL: Final = (
+    "crash_leader", "pause_leader", "stop_leader", "crash_leader_in_takeover", "pause_leader_in_takeover", "outage",
+    "trouble_leader", "cut_leader",
+)  # fmt: skip
+
 #: Scenarios that chance may choose.  Tests play every one; which seeds show a planted bug depends on this list.
 BY_CHANCE: Final = (Scenario.STALE_RETURN, Scenario.RING_CHANGES, Scenario.SHORT_OUTAGES)
 #: How many runs begin with a scenario, and how many lease durations it may take.
@@ -83,6 +89,7 @@ class Plan:
 
     `timings` are the sharder's and, but for `shard_timings`, everybody's.
     `scenario` is played first, the random `actions` come from `actions_from` on.
+    Nothing troubles the processes of the rings in `quiet`, the leader or the API server then.
     """
 
     seed: int
@@ -97,6 +104,7 @@ class Plan:
     select_namespaces: bool
     webhook: bool
     scenario: Scenario | None
+    quiet: frozenset[str]
     actions_from: float
     actions: tuple[Action, ...]
     ends_at: float
@@ -119,6 +127,9 @@ def draw_plan(seed: int, focus: Mapping[str, float] | None = None, scenario: Sce
     # Each run has its own mix: some dwell on crashes, some on users, some on the network.
     weights = {what: weight * rng.choice((0.0, 0.5, 1.0, 1.0, 3.0)) for what, weight in WEIGHTS.items()}
     weights |= focus or {}
+    quiet = _draw_quiet(seed) if scenario is None and focus is None else frozenset()
+    if quiet:
+        weights |= dict.fromkeys(TROUBLES_OF_ALL, 0.0)
     while moment < length and len(actions) < 120:
         what = rng.choices(list(weights), weights=list(weights.values()))[0]
         actions.append(Action(moment, what, rng.getrandbits(32)))
@@ -137,10 +148,17 @@ def draw_plan(seed: int, focus: Mapping[str, float] | None = None, scenario: Sce
         select_namespaces=rng.random() < 0.3,
         webhook=rng.random() < 0.85,
         scenario=scenario,
+        quiet=quiet,
         actions_from=begins,
         actions=tuple(actions),
         ends_at=length,
     )
+
+
+def _draw_quiet(seed: int) -> frozenset[str]:
+    """The rings that nothing troubles in this run, if any."""
+    rings = ((), (), (FAMILY.ring,), (PLAIN.ring,), (FAMILY.ring, PLAIN.ring))
+    return frozenset(Random(f"quiet/{seed}").choice(rings))
 
 
 def namespace_of(rng: Random) -> str:

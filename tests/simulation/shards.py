@@ -70,6 +70,7 @@ class ShardProcess:
         if closes_connections:
             self.link.die(self._world.now + 0.3)
         self._world.bury()
+        self._world.waits.hinder(self.ring.ring)
         self.process.kill()
 
     async def stop(self) -> None:

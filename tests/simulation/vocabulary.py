@@ -21,6 +21,7 @@ PLAIN: Final = parse_ring_name("plain")
 RINGS: Final = {FAMILY.ring: FAMILY, PLAIN.ring: PLAIN}
 MAIN_OF: Final = {FAMILY.ring: WORKS, PLAIN.ring: PLAINS}
 RING_OF: Final = {WORKS: FAMILY, PIECES: FAMILY, PLAINS: PLAIN}
+RING_OF_KIND: Final = {resource.kind: ring for resource, ring in RING_OF.items()}
 
 SHARDS_NAMESPACE: Final = "shards"
 NAMESPACE_NAMES: Final = ("blue", "green")
@@ -82,9 +83,13 @@ class Doing:
 
     shard: str
     process: str
+    resource: Resource
     uid: str
     number: int
     fenced: bool
+
+    def __str__(self) -> str:
+        return f"{self.process} (reconcile {self.number} of {self.uid})"
 
 
 @dataclass(slots=True)
@@ -111,6 +116,8 @@ class Stats:
     scenarios: int = 0
     settled_after: float = 0.0
     marks: Marks = field(default_factory=dict)
+    #: The longest wait of each kind while nothing hindered its ring, in seconds.
+    waits: dict[str, float] = field(default_factory=dict)
 
 
 def ring_object(name: str, *, select_namespaces: bool) -> dict[str, Any]:

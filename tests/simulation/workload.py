@@ -37,8 +37,8 @@ class Reconciling:
         """A reconcile of one object begins, and what is written inside is its."""
         world = self._world
         world.stats.reconciles += 1
-        doing = Doing(self.shard, self.process, meta.uid, world.stats.reconciles, self._fenced)
-        world.checkers.began(resource, doing)
+        doing = Doing(self.shard, self.process, resource, meta.uid, world.stats.reconciles, self._fenced)
+        world.checkers.began(doing)
         token = DOING.set(doing)
         try:
             yield

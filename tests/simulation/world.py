@@ -7,13 +7,12 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from copy import deepcopy
 from functools import partial
 from random import Random
 from typing import Any, Final
 
 from shardsdk.kube.store import Key
-from shardsdk.protocol.labels import SHARDER_SERVICE_ACCOUNT, SYSTEM_NAMESPACE, RingLabels
+from shardsdk.protocol.labels import RingLabels
 from shardsdk.protocol.leases import render_micro_time
 from shardsdk.protocol.objects import CLUSTERRINGS, LEASES, NAMESPACES, Resource
 from shardsdk.testing.processes import ProcessState, outside
@@ -21,11 +20,14 @@ from shardsdk.testing.virtual import VirtualClock
 from tests.simulation.admission import Webhooks
 from tests.simulation.checkers import Checkers
 from tests.simulation.collecting import Collector
+from tests.simulation.edits import Edits
 from tests.simulation.foreign import ForeignShard
 from tests.simulation.happenings import Happenings
+from tests.simulation.index import Index
 from tests.simulation.liveness import Liveness
 from tests.simulation.marks import no_marks
 from tests.simulation.network import Link
+from tests.simulation.ownership import Ownership
 from tests.simulation.replicas import ReplicaProcess
 from tests.simulation.scenarios import play
 from tests.simulation.schedule import Plan
@@ -45,8 +47,8 @@ from tests.simulation.vocabulary import (
     WORKS,
     Stats,
     ring_object,
-    selector_of,
 )
+from tests.simulation.waiting import LEADERS_LEASE, Waits
 
 AnyShard = ShardProcess | ForeignShard
 
@@ -74,7 +76,12 @@ class World:
             self.server.served[resource.group, resource.plural] = resource
         self.checkers = Checkers(self)
         self.liveness = Liveness(self)
-        self.storage.on_commit += [self.liveness.on_commit, self.checkers.on_commit]
+        self.ownership = Ownership(self)
+        self.waits = Waits(self)
+        self.index = Index()
+        self.edits = Edits(self)
+        for each in (self.index, self.waits, self.liveness, self.ownership, self.checkers):
+            self.storage.on_commit.append(each.on_commit)
         Collector(self.server, WORKS, (PIECES,), Random(f"{plan.seed}/collector"))
         self.replicas: list[ReplicaProcess] = []
         self.shards: list[AnyShard] = []
@@ -136,7 +143,7 @@ class World:
     @property
     def leaders_lease(self) -> Version | None:
         """The lease that the sharder's replicas stand for election with."""
-        return self.storage.get(LEASES, Key(SYSTEM_NAMESPACE, SHARDER_SERVICE_ACCOUNT))
+        return self.storage.get(LEASES, LEADERS_LEASE)
 
     @property
     def leader(self) -> ReplicaProcess | None:
@@ -193,39 +200,6 @@ class World:
         self.server.become(Service.UP)
         self.calm_from(self.now)
 
-    def change_ring(self, ring: RingLabels) -> None:
-        """Write the ring's spec in another way; it says the same."""
-        self.note(f"user changes ring {ring.ring}")
-        found = self.storage.demand(CLUSTERRINGS, Key("", ring.ring))
-        spec = dict(found.doc["spec"])
-        if "matchLabels" in (spec.get("namespaceSelector") or {}):
-            spec["namespaceSelector"] = {"matchExpressions": selector_of(spec["namespaceSelector"]["matchLabels"])}
-        else:
-            labels = {IN_RING: "yes"} if self.plan.select_namespaces else {}
-            spec["namespaceSelector"] = {"matchLabels": labels}
-        self.storage.replace(CLUSTERRINGS, found, {**deepcopy(found.doc), "spec": spec}, Author("user"))
-        self.calm_from(self.now)
-
-    def list_works(self, listed: bool) -> None:
-        """Take works, and with them their pieces, off their ring's list, or put them back."""
-        self.note(f"user {'puts works on' if listed else 'takes works off'} the list of ring {FAMILY.ring}")
-        found = self.storage.demand(CLUSTERRINGS, Key("", FAMILY.ring))
-        resources = ring_object(FAMILY.ring, select_namespaces=False)["spec"]["resources"] if listed else []
-        self.works_listed = listed
-        self.liveness.disturb()
-        spec = {**found.doc["spec"], "resources": resources}
-        self.storage.replace(CLUSTERRINGS, found, {**deepcopy(found.doc), "spec": spec}, Author("user"))
-        self.calm_from(self.now)
-
-    def serve_works(self, served: bool) -> None:
-        """Have the API server know the type of works, or not; somebody writes the ring, so that it is looked up."""
-        self.note(f"works are {'served' if served else 'not served'}")
-        if served:
-            self.server.served[WORKS.group, WORKS.plural] = WORKS
-        else:
-            self.server.served.pop((WORKS.group, WORKS.plural), None)
-        self.change_ring(FAMILY)
-
     # -- processes ---------------------------------------------------------------
 
     def start_replica(self, name: str) -> None:
@@ -242,6 +216,7 @@ class World:
         """
         self._forget_dead()
         self.calm_from(self.now)
+        self.waits.hinder(ring.ring)
         twin = next((shard for shard in self.shards if shard.name == name), None)
         if name in self.foreign_names and twin is not None:
             return twin
@@ -366,6 +341,7 @@ class World:
         while True:
             await self.clock.sleep(1.0)
             self.liveness.tick()
+            self.waits.tick()
 
     async def _settle(self) -> None:
         began = self.now

@@ -1,0 +1,61 @@
+"""What people and their tools do to rings and to what the API server knows."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import TYPE_CHECKING, Any
+
+from shardsdk.kube.store import Key
+from shardsdk.protocol.labels import RingLabels
+from shardsdk.protocol.objects import CLUSTERRINGS
+from tests.simulation.storage import Author
+from tests.simulation.vocabulary import FAMILY, IN_RING, WORKS, ring_object, selector_of
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+
+class Edits:
+    """Changes rings, each at once."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def change_ring(self, ring: RingLabels) -> None:
+        """Write the ring's spec in another way; it says the same."""
+        world = self._world
+        world.note(f"user changes ring {ring.ring}")
+        spec = dict(world.storage.demand(CLUSTERRINGS, Key("", ring.ring)).doc["spec"])
+        if "matchLabels" in (spec.get("namespaceSelector") or {}):
+            spec["namespaceSelector"] = {"matchExpressions": selector_of(spec["namespaceSelector"]["matchLabels"])}
+        else:
+            labels = {IN_RING: "yes"} if world.plan.select_namespaces else {}
+            spec["namespaceSelector"] = {"matchLabels": labels}
+        self._write(ring, spec)
+
+    def list_works(self, listed: bool) -> None:
+        """Take works, and with them their pieces, off their ring's list, or put them back."""
+        world = self._world
+        world.note(f"user {'puts works on' if listed else 'takes works off'} the list of ring {FAMILY.ring}")
+        resources = ring_object(FAMILY.ring, select_namespaces=False)["spec"]["resources"] if listed else []
+        world.works_listed = listed
+        world.liveness.disturb()
+        spec = world.storage.demand(CLUSTERRINGS, Key("", FAMILY.ring)).doc["spec"]
+        self._write(FAMILY, {**spec, "resources": resources})
+
+    def serve_works(self, served: bool) -> None:
+        """Have the API server know the type of works, or not; somebody writes the ring, so that it is looked up."""
+        world = self._world
+        world.note(f"works are {'served' if served else 'not served'}")
+        if served:
+            world.server.served[WORKS.group, WORKS.plural] = WORKS
+        else:
+            world.server.served.pop((WORKS.group, WORKS.plural), None)
+        self.change_ring(FAMILY)
+
+    def _write(self, ring: RingLabels, spec: dict[str, Any]) -> None:
+        world = self._world
+        found = world.storage.demand(CLUSTERRINGS, Key("", ring.ring))
+        world.storage.replace(CLUSTERRINGS, found, {**deepcopy(found.doc), "spec": spec}, Author("user"))
+        world.calm_from(world.now)
+        world.waits.hinder(ring.ring)

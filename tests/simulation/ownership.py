@@ -1,0 +1,60 @@
+"""Whose an object is by the label that is stored: asked as a reconcile of it begins, and at each of its writes.
+
+Safety only.  A shard may believe for a moment what it has read; what it may
+not is begin while it holds its lease and the object is another's, or have a
+write accepted after the object has changed hands.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from tests.simulation.storage import Commit
+from tests.simulation.vocabulary import RING_OF, Doing
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+
+@dataclass(slots=True)
+class Ownership:
+    """The stored owners of one run's main objects."""
+
+    world: World
+    #: How often an object has changed hands, and how often it had when a reconcile began.
+    _changes: dict[str, int] = field(default_factory=dict)
+    _begun: dict[int, int] = field(default_factory=dict)
+
+    def began(self, doing: Doing) -> None:
+        """A reconcile begins: whose lease it is, whose object it must be."""
+        self._begun[doing.number] = self._changes.get(doing.uid, 0)
+        world = self.world
+        main = world.index.mains.get(doing.uid)
+        if main is None or world.checkers.is_tainted(doing.uid) or not world.checkers.holds(doing):
+            return
+        label = main.label(RING_OF[doing.resource].shard)
+        if label != doing.shard:
+            world.checkers.violate("begins what is its own", f"{doing} begins; it is on {label}")
+
+    def on_commit(self, commit: Commit) -> None:
+        """A write was accepted: of a reconcile, whose object still has to be its own."""
+        before, after = commit.before, commit.after
+        ring = RING_OF.get(commit.resource)
+        if ring and before and after and before.label(ring.shard) != after.label(ring.shard):
+            self._changes[after.uid] = self._changes.get(after.uid, 0) + 1
+        doing = commit.author.doing
+        if isinstance(doing, Doing):
+            self._check_write(commit, doing)
+
+    def _check_write(self, commit: Commit, doing: Doing) -> None:
+        world = self.world
+        main = world.index.mains.get(doing.uid)
+        if main is None or world.checkers.is_tainted(doing.uid) or world.checkers.is_excused(doing):
+            return
+        label = main.label(RING_OF[doing.resource].shard)
+        if label == doing.shard and self._changes.get(doing.uid, 0) == self._begun[doing.number]:
+            return
+        what = f"{doing} writes {commit.resource.plural} {commit.key}"
+        since = "" if label != doing.shard else ", and was another's since it began"
+        world.checkers.violate("writes what is its own", f"{what}; its object is on {label}{since}")

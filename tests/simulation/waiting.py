@@ -1,0 +1,205 @@
+"""How long each object waits for what it is owed, counted while nothing hinders its own ring.
+
+Looks once a second at every object, whatever else happens in the world: a
+fault that makes each handover take a minute shows here, and so does one object
+that stops all others.  What hinders a ring is the trouble of its own shards, of
+the sharder's leader and of the API server, and what comes of that; another
+ring's troubles, users and objects that cannot be written do not excuse it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, Final
+
+from shardsdk.kube.store import Key
+from shardsdk.kube.transport import REQUEST_SECONDS
+from shardsdk.protocol.labels import SHARDER_SERVICE_ACCOUNT, SYSTEM_NAMESPACE, RingLabels
+from shardsdk.protocol.objects import LEASES
+from shardsdk.testing.processes import ProcessState
+from tests.simulation.collecting import owner_uid
+from tests.simulation.network import CALM
+from tests.simulation.server import Service
+from tests.simulation.storage import Commit, Version
+from tests.simulation.vocabulary import PIECES, RING_OF, RING_OF_KIND, RINGS, Doing
+
+if TYPE_CHECKING:
+    from tests.simulation.replicas import ReplicaProcess
+    from tests.simulation.world import AnyShard, World
+
+#: The lease that the sharder's replicas stand for election with.
+LEADERS_LEASE: Final = Key(SYSTEM_NAMESPACE, SHARDER_SERVICE_ACCOUNT)
+#: Reconciles that a shard of either kind has under way at most.
+SLOTS: Final = 3
+
+
+class Wait(Enum):
+    """What an object waits for; the value is how it is told of."""
+
+    SHARD = "is unassigned"
+    MOVE = "is stranded"
+    ACKNOWLEDGEMENT = "is draining"
+    RELEASE = "is out of the ring's scope, and still on a shard"
+    RECONCILE = "is not reconciled"
+    TAKEOVER = "is on a shard that is gone"
+    LEASE = "stays in the sharder's name"
+
+
+#: What waits (a uid, or a lease's name), on which shard, for what.
+Waiting = tuple[str, str | None, Wait]
+
+
+@dataclass(slots=True)
+class Waits:
+    """The waits of one run."""
+
+    world: World
+    #: Until when each ring is hindered.
+    _hindered: dict[str, float] = field(default_factory=dict)
+    #: Since when something waits.
+    _since: dict[Waiting, float] = field(default_factory=dict)
+    #: Since when an object was to be reconciled by the shard that has it.
+    _awaits: dict[str, float] = field(default_factory=dict)
+    #: Reconciles under way, of each object by process and of each process; one that is killed never ends its own.
+    _running: dict[str, dict[str, int]] = field(default_factory=dict)
+    _busy: dict[str, int] = field(default_factory=dict)
+    _ended_at: dict[str, float] = field(default_factory=dict)
+    _told: set[Waiting] = field(default_factory=set)
+
+    def hinder(self, ring: str | None, seconds: float = 0.0) -> None:
+        """Something hinders a ring (`None`: all of them) from now on for so long."""
+        until = self.world.now + seconds
+        for name in RINGS if ring is None else (ring,):
+            self._hindered[name] = max(self._hindered.get(name, 0.0), until)
+
+    def bound(self, wait: Wait) -> float:
+        """The longest that anything may wait, in seconds; see the figures that were measured."""
+        lease = self.world.timings.lease
+        return {Wait.TAKEOVER: 4 * lease, Wait.LEASE: 6 * lease}.get(wait, 2 * lease) + 5.0
+
+    # -- events ------------------------------------------------------------
+
+    def on_commit(self, commit: Commit) -> None:
+        """An object that is given to a shard, or changed, has to be reconciled there."""
+        ring = RING_OF.get(commit.resource)
+        after, before = commit.after, commit.before
+        if commit.resource == LEASES and commit.key == LEADERS_LEASE and _holder(before) != _holder(after):
+            self.hinder(None)
+        if ring is None or commit.resource == PIECES:
+            return
+        if after is None or after.label(ring.shard) is None or after.label(ring.drain) is not None:
+            self._awaits.pop(commit.latest.uid, None)
+        elif (
+            before is None
+            or before.label(ring.shard) != after.label(ring.shard)
+            or before.label(ring.drain) is not None
+            or before.doc["metadata"]["generation"] != after.doc["metadata"]["generation"]
+        ):
+            self._awaits[after.uid] = self.world.now
+
+    def began(self, doing: Doing) -> None:
+        """A reconcile begins."""
+        self._busy[doing.process] = self._busy.get(doing.process, 0) + 1
+        running = self._running.setdefault(doing.uid, {})
+        running[doing.process] = running.get(doing.process, 0) + 1
+        main = self.world.index.mains.get(doing.uid)
+        if main is not None and main.label(RING_OF[doing.resource].shard) == doing.shard:
+            self._awaits.pop(doing.uid, None)
+
+    def ended(self, doing: Doing) -> None:
+        """A reconcile has ended, somehow."""
+        self._ended_at[doing.uid] = self.world.now
+        self._busy[doing.process] -= 1
+        running = self._running[doing.uid]
+        running[doing.process] -= 1
+        if not running[doing.process]:
+            del running[doing.process]
+
+    # -- once a second -------------------------------------------------------
+
+    def tick(self) -> None:
+        """Look at everything."""
+        world = self.world
+        leader = world.leader
+        if world.server.service is not Service.UP:
+            self.hinder(None, REQUEST_SECONDS)
+        if leader is None or not leader.ready:
+            self.hinder(None)
+        elif _troubled(leader):
+            self.hinder(None, REQUEST_SECONDS)
+        waiting: dict[Waiting, float] = {}
+        for name, ring in RINGS.items():
+            shards = {shard.name: shard for shard in world.shards if shard.ring is ring}
+            if any(_troubled(shard) for shard in shards.values()):
+                self.hinder(name, REQUEST_SECONDS)
+            working = frozenset(shard.name for shard in world.working_shards(name))
+            for key in self._look(ring, shards, working):
+                since = waiting[key] = self._since.get(key, world.now)
+                self._judge(key, since, name)
+        self._since = waiting
+
+    def _judge(self, key: Waiting, since: float, ring: str) -> None:
+        what, where, wait = key
+        waited = self.world.now - max(since, self._hindered.get(ring, 0.0))
+        if wait is Wait.ACKNOWLEDGEMENT:
+            waited = min(waited, self.world.now - self._ended_at.get(what, 0.0))
+        waits = self.world.stats.waits
+        if waited > waits.get(wait.name, 0.0):
+            waits[wait.name] = waited
+        if waited > self.bound(wait) and key not in self._told:
+            self._told.add(key)
+            self.world.checkers.violate(
+                "waits no longer than it must", f"{what} ({where}) {wait.value} for {waited:.1f} s"
+            )
+
+    def _look(self, ring: RingLabels, shards: dict[str, AnyShard], working: frozenset[str]) -> Iterator[Waiting]:
+        world = self.world
+        if not working:
+            return
+        for versions in (world.index.mains, world.index.pieces):
+            for uid, version in versions.items():
+                if RING_OF_KIND[version.doc["kind"]] is ring:
+                    wait = self._wait_of(ring, version, working, shards)
+                    if wait is not None:
+                        yield uid, version.label(ring.shard), wait
+        for name in world.liveness.taken(ring.ring):
+            yield name, None, Wait.LEASE
+
+    def _wait_of(
+        self,
+        ring: RingLabels,
+        version: Version,
+        working: frozenset[str],
+        shards: dict[str, AnyShard],
+    ) -> Wait | None:
+        label, uid = version.label(ring.shard), version.uid
+        main = version.doc["kind"] != PIECES.kind
+        if not main and owner_uid(version) is None:
+            return None
+        in_scope = self.world.in_scope(ring, version.key.namespace)
+        if label is None:
+            return Wait.SHARD if in_scope else None
+        if label not in self.world.liveness.available(ring.ring):
+            return Wait.MOVE
+        if label not in working:
+            return Wait.TAKEOVER if label not in shards else None
+        if main and version.label(ring.drain) is not None:
+            return None if shards[label].identity in self._running.get(uid, ()) else Wait.ACKNOWLEDGEMENT
+        if not in_scope:
+            return Wait.RELEASE
+        if main and uid in self._awaits and not self._is_full(shards[label]):
+            return Wait.RECONCILE
+        return None
+
+    def _is_full(self, shard: AnyShard) -> bool:
+        return self._busy.get(shard.identity, 0) >= SLOTS
+
+
+def _holder(lease: Version | None) -> str | None:
+    return lease.doc["spec"].get("holderIdentity") if lease is not None else None
+
+
+def _troubled(who: AnyShard | ReplicaProcess) -> bool:
+    return who.process.state is ProcessState.PAUSED or who.link.cut or who.link.trouble is not CALM
