@@ -19,6 +19,7 @@ from sharder.core.selectors import NAMESPACE_NAME_LABEL, parse_selector
 from shardsdk.kube.store import Key
 from shardsdk.protocol.objects import NAMESPACES, Resource
 from shardsdk.testing.patching import apply_json_patch
+from tests.simulation.poison import Poison
 from tests.simulation.storage import Doc, Storage, Version
 
 #: Answers a review posted to a path, within the process of a replica; `None`: no replica can be reached.
@@ -36,12 +37,15 @@ _CONDITIONS: Final[Mapping[str, Callable[[Doc, str], bool]]] = {
 class Webhooks:
     """The webhooks that the stored configurations name; `ask` reaches the replicas behind their Service."""
 
-    def __init__(self, storage: Storage, ask: Ask) -> None:
+    def __init__(self, storage: Storage, ask: Ask, poison: Poison) -> None:
         self._storage = storage
         self._ask = ask
+        self._poison = poison
         self._reviews = 0
 
     def wants(self, resource: Resource, before: Version | None, doc: Doc) -> bool:
+        if before is not None and self._poison.refuses(resource, before.key):
+            return True
         return next(self._matching(resource, before, doc), None) is not None
 
     async def admit(self, resource: Resource, before: Version | None, doc: Doc) -> Doc:
@@ -53,6 +57,8 @@ class Webhooks:
             except TimeoutError:
                 pass
             doc = _apply(doc, answer)
+        if before is not None and self._poison.refuses(resource, before.key):
+            await self._poison.fail(resource, before.key)
         return doc
 
     def _matching(self, resource: Resource, before: Version | None, doc: Doc) -> Any:

@@ -24,7 +24,7 @@ from shardsdk.runtime.queue import WorkQueue
 from shardsdk.testing.processes import Process, ProcessState
 from shardsdk.testing.virtual import SkewedClock
 from tests.simulation.simapi import SimApi
-from tests.simulation.vocabulary import MAIN_OF, PIECES, SHARDS_NAMESPACE, WORKS, Piece, Work
+from tests.simulation.vocabulary import FINALIZER, MAIN_OF, PIECES, WORKS, Piece, Work, namespace_of_shard
 from tests.simulation.workload import Reconciling
 
 if TYPE_CHECKING:
@@ -44,6 +44,7 @@ class ForeignShard:
         self.name = name
         self.ring = ring
         self.identity = f"{name}_{incarnation}"
+        self._namespace = namespace_of_shard(name)
         self.process = Process(self.identity)
         self.link = world.link(self.identity)
         rng = Random(f"{world.seed}/{self.identity}")
@@ -134,12 +135,12 @@ class ForeignShard:
         duration = int(self._world.plan.shard_timings.lease)
         spec: dict[str, Any] = {"holderIdentity": self.name, "leaseDurationSeconds": duration}
         try:
-            self._lease = await self._api.get(LEASES, self.name, SHARDS_NAMESPACE, model=dict)
+            self._lease = await self._api.get(LEASES, self.name, self._namespace, model=dict)
         except NotFound:
             now = render_micro_time(self._clock.now())
             metadata = {"name": self.name, "labels": {LEASE_RING_LABEL: self.ring.ring}}
             body = {"metadata": metadata, "spec": {**spec, "acquireTime": now, "renewTime": now, "leaseTransitions": 0}}
-            self._lease = await self._api.create(LEASES, body, SHARDS_NAMESPACE, model=dict)
+            self._lease = await self._api.create(LEASES, body, self._namespace, model=dict)
             return True
         assert self._lease is not None
         found = self._lease["spec"]
@@ -208,6 +209,9 @@ class ForeignShard:
         keys = work.spec.keys if resource == WORKS else []
         with self._work.begin(resource, meta):
             try:
+                if meta.deletion_timestamp is not None:
+                    await self._clean_up(work, present)
+                    return
                 now = self._clock.monotonic()
                 work_done = self._work.work(self._api, resource, meta, keys, present, reference, made)
                 made |= dict.fromkeys(await work_done, now)
@@ -216,6 +220,15 @@ class ForeignShard:
         self._made[meta.uid] = made
         if made:
             self._queue.add_after(Key(meta.namespace, meta.name), MEMORY_SECONDS)
+
+    async def _clean_up(self, work: Work, present: Sequence[Piece]) -> None:
+        meta = work.metadata
+        for piece in present:
+            with suppress(NotFound):
+                await self._api.delete(PIECES, piece.metadata.name, piece.metadata.namespace)
+        kept = [name for name in meta.finalizers or () if name != FINALIZER]
+        patch = {"metadata": {"resourceVersion": meta.resource_version, "finalizers": kept}}
+        await self._api.patch(MAIN_OF[self.ring.ring], meta.name, meta.namespace, patch)
 
 
 def _owned_by(piece: Piece, uid: str) -> bool:

@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Sequence
 from random import Random
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from shardsdk.errors import ShardingError
-from shardsdk.kube.store import Key
-from shardsdk.protocol.labels import LEASE_RING_LABEL
-from shardsdk.protocol.objects import LEASES, NAMESPACES, Resource
 from shardsdk.testing.processes import outside
-from tests.simulation.collecting import owner_uid
 from tests.simulation.network import CALM, Link, Trouble
-from tests.simulation.schedule import Action, namespace_of
+from tests.simulation.schedule import Action
 from tests.simulation.server import Service
 from tests.simulation.shards import ShardProcess
-from tests.simulation.simapi import SimApi
-from tests.simulation.storage import Version
-from tests.simulation.vocabulary import FAMILY, IN_RING, PIECES, PLAIN, PLAINS, RING_OF, WORKS
+from tests.simulation.tampering import Tampering
+from tests.simulation.users import Users
+from tests.simulation.vocabulary import FAMILY, PLAIN
 
 if TYPE_CHECKING:
     from tests.simulation.replicas import ReplicaProcess
@@ -39,14 +32,18 @@ class Happenings:
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self._user = SimApi(world.server, world.link("user"), world.clock)
-        self._names = 0
+        users = Users(world)
+        self._actors: tuple[object, ...] = (self, users, Tampering(users))
 
     def do(self, action: Action) -> None:
         """Carry one action out."""
         self.world.note(f"--- {action.what}")
         self.world.mark(f"action {action.what}")
-        getattr(self, action.what)(Random(action.seed))
+        self._find(action.what)(Random(action.seed))
+
+    def _find(self, what: str) -> Callable[[Random], None]:
+        found: Callable[[Random], None] = next(getattr(each, what) for each in self._actors if hasattr(each, what))
+        return found
 
     def heal(self) -> None:
         """End all trouble, and have at least one shard per ring and one replica."""
@@ -57,6 +54,7 @@ class Happenings:
             self._calm(each.link)
         world.webhook_up = world.plan.webhook
         world.serve()
+        world.poison.mend_all()
         rings = {shard.ring.ring for shard in world.shards if shard.running}
         for name, ring in (("fam-0", FAMILY), ("pla-0", PLAIN)):
             if ring.ring not in rings:
@@ -252,92 +250,6 @@ class Happenings:
             who.process.pause()
             self._later(seconds, who.process.resume)
 
-    # -- users: objects -------------------------------------------------------------
-
-    def create_work(self, rng: Random) -> None:
-        self._create(WORKS, rng, {"keys": [f"k{number}" for number in range(rng.randint(0, 3))], "serial": 0})
-
-    def create_plain(self, rng: Random) -> None:
-        self._create(PLAINS, rng, {"keys": [], "serial": 0})
-
-    def _create(self, resource: Resource, rng: Random, spec: dict[str, Any]) -> None:
-        if sum(1 for _ in self.world.storage.objects(resource)) >= MAX_OBJECTS:
-            return
-        name = f"{resource.plural[0]}{rng.getrandbits(16):04x}"
-        metadata: dict[str, Any] = {"namespace": namespace_of(rng)}
-        metadata |= {"generateName": f"{name}-"} if rng.random() < 0.2 else {"name": name}
-        self._try(self._user.create(resource, {"metadata": metadata, "spec": spec}, metadata["namespace"]))
-
-    def touch_work(self, rng: Random) -> None:
-        work = self._object(WORKS, rng)
-        if work is not None:
-            spec = dict(work.doc["spec"])
-            spec["serial"] += 1
-            if rng.random() < 0.4 and len(spec["keys"]) < 4:
-                spec["keys"] = [*spec["keys"], f"k{len(spec['keys'])}"]
-            self._patch(WORKS, work, {"spec": spec})
-
-    def delete_work(self, rng: Random) -> None:
-        self._delete(WORKS, self._object(WORKS, rng))
-
-    def recreate_work(self, rng: Random) -> None:
-        work = self._object(WORKS, rng)
-        if work is not None:
-            body = {"metadata": {"name": work.key.name, "namespace": work.key.namespace}, "spec": work.doc["spec"]}
-
-            async def again() -> None:
-                await self._user.delete(WORKS, work.key.name, work.key.namespace)
-                await self._user.create(WORKS, body, work.key.namespace)
-
-            self._try(again())
-
-    def delete_piece(self, rng: Random) -> None:
-        self._delete(PIECES, self._object(PIECES, rng))
-
-    # -- users: labels, leases, namespaces --------------------------------------------
-
-    def remove_label(self, rng: Random) -> None:
-        resource = rng.choice((WORKS, PLAINS))
-        self._patch_labels(resource, self._object(resource, rng), shard=True)
-
-    def remove_both_labels(self, rng: Random) -> None:
-        resource = rng.choice((WORKS, PLAINS))
-        self._patch_labels(resource, self._object(resource, rng), shard=True, drain=True)
-
-    def remove_piece_label(self, rng: Random) -> None:
-        self._patch_labels(PIECES, self._object(PIECES, rng), shard=True)
-
-    def drain_by_hand(self, rng: Random) -> None:
-        resource = rng.choice((WORKS, PLAINS))
-        found = self._object(resource, rng)
-        if found is not None:
-            self._patch(resource, found, {"metadata": {"labels": {RING_OF[resource].drain: "by-hand"}}})
-
-    def _patch_labels(
-        self, resource: Resource, found: Version | None, *, shard: bool = False, drain: bool = False
-    ) -> None:
-        if found is None:
-            return
-        ring = RING_OF[resource]
-        labels = {name: None for name, wanted in ((ring.shard, shard), (ring.drain, drain)) if wanted}
-        self._patch(resource, found, {"metadata": {"labels": labels}})
-
-    def delete_lease(self, rng: Random) -> None:
-        self._delete(LEASES, self._shard_lease(rng))
-
-    def empty_lease(self, rng: Random) -> None:
-        lease = self._shard_lease(rng)
-        if lease is not None:
-            self._patch(LEASES, lease, {"spec": {"holderIdentity": ""}})
-
-    def toggle_namespace(self, rng: Random) -> None:
-        key = Key("", namespace_of(rng))
-        found = self.world.storage.get(NAMESPACES, key)
-        if found is not None and self.world.plan.select_namespaces:
-            self.world.liveness.disturb()
-            value = "no" if found.label(IN_RING) == "yes" else "yes"
-            self._patch(NAMESPACES, found, {"metadata": {"labels": {IN_RING: value}}})
-
     # -- inside ------------------------------------------------------------------
 
     def _pick(self, them: Sequence[T], rng: Random) -> T | None:
@@ -348,40 +260,5 @@ class Happenings:
         """A shard that may be troubled."""
         return self._pick([each for each in self.world.shards if each.ring.ring not in self.world.plan.quiet], rng)
 
-    def _object(self, resource: Resource, rng: Random) -> Version | None:
-        found = sorted(self.world.storage.objects(resource), key=lambda version: version.key)
-        if resource == PIECES:
-            found = [each for each in found if owner_uid(each) is not None]
-        return rng.choice(found) if found else None
-
-    def _shard_lease(self, rng: Random) -> Version | None:
-        found = [each for each in self.world.storage.objects(LEASES) if each.label(LEASE_RING_LABEL)]
-        return rng.choice(sorted(found, key=lambda version: version.key)) if found else None
-
-    def _patch(self, resource: Resource, found: Version, body: dict[str, Any]) -> None:
-        self.world.note(f"user patches {resource.plural} {found.key}: {body}")
-        self._try(self._user.patch(resource, found.key.name, found.key.namespace or None, body))
-
-    def _delete(self, resource: Resource, found: Version | None) -> None:
-        if found is not None:
-            self.world.note(f"user deletes {resource.plural} {found.key}")
-            self._try(self._user.delete(resource, found.key.name, found.key.namespace or None))
-
     def _later(self, seconds: float, action: Callable[[], object]) -> None:
         self.world.later(seconds, action)
-
-    def _try(self, attempt: Awaitable[object]) -> None:
-        self.world.calm_from(self.world.now)
-
-        async def run() -> None:
-            with suppress(ShardingError):
-                await attempt
-
-        body: Coroutine[Any, Any, None] = run()
-        task = outside(body)
-        # Kept until it is done: a loop holds its tasks weakly.
-        _BACKGROUND.add(task)
-        task.add_done_callback(_BACKGROUND.discard)
-
-
-_BACKGROUND: set[asyncio.Task[None]] = set()

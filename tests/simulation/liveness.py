@@ -19,7 +19,7 @@ from shardsdk.protocol.leases import Lease
 from shardsdk.protocol.objects import CLUSTERRINGS, LEASES
 from tests.simulation.collecting import owner_uid
 from tests.simulation.storage import Commit, Version
-from tests.simulation.vocabulary import MAIN_OF, PIECES, RING_OF, RINGS
+from tests.simulation.vocabulary import MAIN_OF, PIECES, RING_OF, RINGS, key_of
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -133,7 +133,7 @@ class Liveness:
             for version in self.world.storage.objects(resource):
                 self._look_home(ring, version)
                 problem = self._problem(ring, version)
-                if problem and workers:
+                if problem and workers and not self.world.poison.excuses(version):
                     bad[version.uid] = f"{resource.plural} {version.key} ({version.uid}) {problem}"
         for name in RINGS:
             for lease in self._leases(name):
@@ -176,23 +176,27 @@ class Liveness:
         wrong = []
         for resource, ring in RING_OF.items():
             for version in self.world.storage.objects(resource):
+                if self.world.poison.excuses(version):
+                    continue
+                if version.doc["metadata"].get("deletionTimestamp"):
+                    wrong.append(f"{resource.plural} {version.key} is still being deleted")
                 home = self.home_of(ring, version)
                 if home is not None and version.label(ring.shard) != home:
                     wrong.append(f"{resource.plural} {version.key} is on {version.label(ring.shard)}, not on {home}")
                 if problem := self._problem(ring, version):
                     wrong.append(f"{resource.plural} {version.key} {problem}")
         wrong += self._missing_pieces()
-        for version in self.world.storage.objects(CLUSTERRINGS):
+        for version in self.world.storage.objects(CLUSTERRINGS) if not self.world.poison.any else ():
             conditions = {each["type"]: each["status"] for each in version.doc.get("status", {}).get("conditions", [])}
             if conditions.get("Settled") != "True":
                 wrong.append(f"ring {version.key.name} does not say that it is settled: {conditions}")
         return wrong
 
     def _missing_pieces(self) -> Iterator[str]:
-        made = {(owner_uid(each), each.doc["spec"]["key"]) for each in self.world.storage.objects(PIECES)}
         for main in self.world.storage.objects(MAIN_OF["family"]):
-            if not self.world.in_scope(RINGS["family"], main.key.namespace):
+            if self.world.poison.excuses(main) or not self.world.in_scope(RINGS["family"], main.key.namespace):
                 continue
-            for key in main.doc["spec"]["keys"]:
-                if (main.uid, key) not in made:
-                    yield f"works {main.key} has no piece {key}"
+            wanted = set(main.doc["spec"]["keys"])
+            made = {key_of(each) for each in self.world.index.children(main.uid).values()}
+            if wanted != made:
+                yield f"works {main.key} has pieces {sorted(made)}, not {sorted(wanted)}"

@@ -26,9 +26,13 @@ class Ownership:
     _changes: dict[str, int] = field(default_factory=dict)
     _begun: dict[int, int] = field(default_factory=dict)
 
+    def changes(self, uid: str) -> int:
+        """How often an object has changed hands."""
+        return self._changes.get(uid, 0)
+
     def began(self, doing: Doing) -> None:
         """A reconcile begins: whose lease it is, whose object it must be."""
-        self._begun[doing.number] = self._changes.get(doing.uid, 0)
+        self._begun[doing.number] = self.changes(doing.uid)
         world = self.world
         main = world.index.mains.get(doing.uid)
         if main is None or world.checkers.is_tainted(doing.uid) or not world.checkers.holds(doing):
@@ -53,7 +57,7 @@ class Ownership:
         if main is None or world.checkers.is_tainted(doing.uid) or world.checkers.is_excused(doing):
             return
         label = main.label(RING_OF[doing.resource].shard)
-        if label == doing.shard and self._changes.get(doing.uid, 0) == self._begun[doing.number]:
+        if label == doing.shard and self.changes(doing.uid) == self._begun[doing.number]:
             return
         what = f"{doing} writes {commit.resource.plural} {commit.key}"
         since = "" if label != doing.shard else ", and was another's since it began"

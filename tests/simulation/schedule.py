@@ -56,6 +56,15 @@ WEIGHTS: Final = {
     "delete_lease": 1,
     "empty_lease": 1,
     "toggle_namespace": 1,
+    "shrink_work": 2,
+    "adopt_piece": 0,
+    "stray_piece": 0,
+    "replace_object": 0,
+    "spoil_piece": 0,
+    "spoil_work": 0,
+    "upset_index": 0,
+    "hang_writes": 0,
+    "deny_writes": 0,
 }
 
 #: What hinders every ring at once, and does not happen in runs that leave a ring alone.

@@ -3,27 +3,47 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from contextlib import suppress
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from shardsdk.core.timings import LeaseTimings
+from shardsdk.errors import NotFound
+from shardsdk.kube.selectors import Selector, equals
 from shardsdk.protocol.labels import RingLabels
 from shardsdk.runtime import manager
+from shardsdk.runtime.adoption import claim
 from shardsdk.runtime.context import Context
 from shardsdk.runtime.controller import Controller
+from shardsdk.runtime.finalizers import finalizing
 from shardsdk.runtime.manager import Manager
 from shardsdk.runtime.process import ExitCode
 from shardsdk.runtime.shardlease import ShardLease
 from shardsdk.testing.processes import Process, ProcessState
 from shardsdk.testing.virtual import SkewedClock
 from tests.simulation.simapi import SimApi
-from tests.simulation.vocabulary import FAMILY, MAIN_OF, PIECES, SHARDS_NAMESPACE, Piece, Work
+from tests.simulation.vocabulary import (
+    CLAIMED_BY,
+    FAMILY,
+    FINALIZER,
+    KEY,
+    MAIN_OF,
+    PIECES,
+    POISONED,
+    RECONCILED,
+    Piece,
+    Work,
+    namespace_of_shard,
+)
 from tests.simulation.workload import Reconciling
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
 
 CONCURRENCY = 3
+#: How many of their incarnations reconcile by a plain function.
+PLAIN_SHARE = 0.2
 
 
 class ShardProcess:
@@ -49,7 +69,7 @@ class ShardProcess:
         self._reconciling = Reconciling(world, name, self.identity, self._clock, rng, fenced=True)
         timings = world.plan.shard_timings
         self._manager = Manager(
-            ring.ring, shard=name, namespace=SHARDS_NAMESPACE,
+            ring.ring, shard=name, namespace=namespace_of_shard(name),
             timings=LeaseTimings(timings.lease, timings.renew, timings.retry), fenced=True,
             restart_grace_seconds=int(timings.lease) if rng.random() < 0.2 else 0,
             grace_seconds=rng.uniform(0.2, 2.0) * timings.lease,
@@ -58,7 +78,14 @@ class ShardProcess:
         spec = Controller.for_(MAIN_OF[ring.ring], Work)
         if ring is FAMILY:
             spec = spec.owns(PIECES, Piece)
-        self._manager.add(spec.reconcile(self._reconcile).options(concurrency=CONCURRENCY))
+            self._manager.cache(PIECES, indexes={"key": _keys_of})
+        spec = spec.options(
+            concurrency=CONCURRENCY,
+            timeout_seconds=rng.uniform(1.0, 3.0) * timings.lease if rng.random() < 0.2 else None,
+            drain_timeout_seconds=rng.uniform(0.3, 2.0) * timings.lease if rng.random() < 0.3 else None,
+        )
+        plain = rng.random() < PLAIN_SHARE
+        self._manager.add(spec.reconcile(self._reconcile_plainly if plain else self._reconcile))
         self.main = self.process.start(self._run())
 
     @property
@@ -112,9 +139,43 @@ class ShardProcess:
         self._world.note(f"{self.identity} ends at once: {why}")
         self._world.shard_exited(self)
 
+    def _reconcile_plainly(self, context: Context[Work]) -> None:
+        """As a plain function would; the loop runs it as a thread, which nobody can cancel."""
+        running: Any = self._reconcile(context)
+        return running  # type: ignore[no-any-return]
+
     async def _reconcile(self, context: Context[Work]) -> None:
-        main = MAIN_OF[self.ring.ring]
+        main, work = MAIN_OF[self.ring.ring], context.object
         with self._reconciling.begin(main, context.metadata):
+            if work.spec.cleans and await finalizing(context, FINALIZER, lambda: self._clean_up(context)):
+                return
             present: list[Piece] = context.children(PIECES) if self.ring is FAMILY else []
-            keys, reference = context.object.spec.keys, context.controller_reference()
-            await self._reconciling.work(context.api, main, context.metadata, keys, present, reference)
+            known = await self._claim(context) if work.spec.claims else ()
+            keys, reference = work.spec.keys, context.controller_reference()
+            await self._reconciling.work(
+                context.api, main, context.metadata, keys, present, reference, known, lambda: context.cancelled
+            )
+
+    async def _claim(self, context: Context[Work]) -> list[str]:
+        """Adopt what waits for this work, once for each of its generations; gives the keys found."""
+        note = (context.metadata.annotations or {}).get(RECONCILED, "")
+        if note.rpartition("/")[2] == str(context.metadata.generation):
+            return []
+        claimed = await claim(context, PIECES, Selector(labels=equals(CLAIMED_BY, context.request.name)))
+        return [child.metadata.label(KEY) or "" for child in claimed.children]
+
+    async def _clean_up(self, context: Context[Work]) -> None:
+        for piece in context.children(PIECES):
+            with suppress(NotFound):
+                await context.api.delete(PIECES, piece.metadata.name, piece.metadata.namespace)
+
+
+def run_as_thread(pool: object, function: Callable[[Context[Work]], Any], context: Context[Work]) -> Any:
+    """What a virtual loop does instead of starting a thread for a plain function: a task that nobody cancels."""
+    return asyncio.ensure_future(function(context))
+
+
+def _keys_of(piece: Piece) -> list[str]:
+    if POISONED in (piece.metadata.annotations or {}):
+        raise ValueError(f"no key can be made of {piece.metadata.name}")
+    return [piece.spec.key]

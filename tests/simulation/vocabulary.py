@@ -9,6 +9,7 @@ import msgspec
 
 from shardsdk.protocol.labels import API_GROUP, API_VERSION, parse_ring_name
 from shardsdk.protocol.objects import ObjectMeta, Resource
+from tests.simulation.storage import Version
 
 #: Main objects with children, their children, main objects without any.
 WORKS: Final = Resource("sim.example.dev", "v1", "works", "Work")
@@ -23,12 +24,19 @@ MAIN_OF: Final = {FAMILY.ring: WORKS, PLAIN.ring: PLAINS}
 RING_OF: Final = {WORKS: FAMILY, PIECES: FAMILY, PLAINS: PLAIN}
 RING_OF_KIND: Final = {resource.kind: ring for resource, ring in RING_OF.items()}
 
-SHARDS_NAMESPACE: Final = "shards"
+SHARDS_NAMESPACES: Final = ("shards", "more-shards")
 NAMESPACE_NAMES: Final = ("blue", "green")
 #: Label of the namespaces that the ring of works selects.
 IN_RING: Final = "sim.example.dev/in-ring"
 #: Annotation in which a reconcile writes who it was, so that every handover is followed by a write.
 RECONCILED: Final = "sim.example.dev/reconciled"
+#: Labels of a child that waits to be adopted: by which work, and as which of its keys.
+CLAIMED_BY: Final = "sim.example.dev/claimed-by"
+KEY: Final = "sim.example.dev/key"
+#: Annotation of a child that the index of its controller's cache raises for.
+POISONED: Final = "sim.example.dev/poisoned"
+#: Finalizer of the works that are cleaned up before they go.
+FINALIZER: Final = "sim.example.dev/clean-up"
 #: How fast clocks go, the slowest and the fastest: they differ by less than the margin of a lease, a tenth.
 RATES: Final = (0.95, 1.05)
 
@@ -37,10 +45,12 @@ Marks = dict[str, int]
 
 
 class WorkSpec(msgspec.Struct, frozen=True):
-    """Which children a work wants: one for each key."""
+    """Which children a work wants: one for each key; whether it looks for some to adopt, and cleans up at its end."""
 
     keys: list[str] = msgspec.field(default_factory=list)
     serial: int = 0
+    claims: bool = False
+    cleans: bool = False
 
 
 class Work(msgspec.Struct, frozen=True):
@@ -118,6 +128,17 @@ class Stats:
     marks: Marks = field(default_factory=dict)
     #: The longest wait of each kind while nothing hindered its ring, in seconds.
     waits: dict[str, float] = field(default_factory=dict)
+
+
+def key_of(piece: Version) -> str:
+    """Which key of its owner a stored child stands for, even if it fits no model any more."""
+    key: str | list[str] = piece.doc["spec"]["key"]
+    return key if isinstance(key, str) else key[0]
+
+
+def namespace_of_shard(name: str) -> str:
+    """Where the lease of a shard is; shards of a ring live in several namespaces."""
+    return SHARDS_NAMESPACES[sum(name.encode()) % len(SHARDS_NAMESPACES)]
 
 
 def ring_object(name: str, *, select_namespaces: bool) -> dict[str, Any]:

@@ -164,7 +164,7 @@ class Waits:
                     wait = self._wait_of(ring, version, working, shards)
                     if wait is not None:
                         yield uid, version.label(ring.shard), wait
-        for name in world.liveness.taken(ring.ring):
+        for name in world.liveness.taken(ring.ring) if not world.poison.any else ():
             yield name, None, Wait.LEASE
 
     def _wait_of(
@@ -176,7 +176,7 @@ class Waits:
     ) -> Wait | None:
         label, uid = version.label(ring.shard), version.uid
         main = version.doc["kind"] != PIECES.kind
-        if not main and owner_uid(version) is None:
+        if (not main and owner_uid(version) is None) or self.world.poison.excuses(version):
             return None
         in_scope = self.world.in_scope(ring, version.key.namespace)
         if label is None:

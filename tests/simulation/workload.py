@@ -6,11 +6,12 @@ object away too early is found out.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+from shardsdk.errors import LeaseLost, NotFound
 from shardsdk.kube.api import Api
 from shardsdk.kube.clock import Clock
 from shardsdk.protocol.objects import ObjectMeta, Resource
@@ -48,14 +49,17 @@ class Reconciling:
 
     async def work(
         self, api: Api, main: Resource, meta: ObjectMeta, keys: Collection[str], present: Sequence[Piece],
-        reference: dict[str, Any], known: Collection[str] = (),
+        reference: dict[str, Any], known: Collection[str] = (), cancelled: Callable[[], bool] = lambda: False,
     ) -> list[str]:  # fmt: skip
-        """One child for each of `keys`, then a note on children and object; gives the keys made.
+        """One child for each of `keys` and no other, then a note on children and object; gives the keys made.
 
-        `present` are the children that the cache shows, `known` the keys of others.
+        `present` are the children that the cache shows, `known` the keys of others;
+        `cancelled` tells one that nobody can cancel to stop.
+
+        Raises: LeaseLost, and whatever a write may raise.
         """
         note = f"{self.process}/{meta.generation}"
-        await self._take_time()
+        await self._take_time(cancelled)
         made = []
         for key in keys:
             if key in known or any(piece.spec.key == key for piece in present):
@@ -64,19 +68,25 @@ class Reconciling:
                         "ownerReferences": [reference], "annotations": {RECONCILED: note}}  # fmt: skip
             await api.create(PIECES, {"metadata": metadata, "spec": {"key": key}}, meta.namespace)
             made.append(key)
-            await self._take_time()
+            await self._take_time(cancelled)
         for piece in present:
-            if (piece.metadata.annotations or {}).get(RECONCILED) != note:
+            if piece.spec.key not in keys:
+                with suppress(NotFound):
+                    await api.delete(PIECES, piece.metadata.name, piece.metadata.namespace, uid=piece.metadata.uid)
+                await self._take_time(cancelled)
+            elif (piece.metadata.annotations or {}).get(RECONCILED) != note:
                 # Unconditional, as server-side apply would be: only lease and fence guard it.
                 patch = {"metadata": {"annotations": {RECONCILED: note}}}
                 await api.patch(PIECES, piece.metadata.name, piece.metadata.namespace, patch)
-                await self._take_time()
+                await self._take_time(cancelled)
         if (meta.annotations or {}).get(RECONCILED) != note:
             conditional = {"resourceVersion": meta.resource_version, "annotations": {RECONCILED: note}}
             await api.patch(main, meta.name, meta.namespace, {"metadata": conditional})
         return made
 
-    async def _take_time(self) -> None:
+    async def _take_time(self, cancelled: Callable[[], bool]) -> None:
         scale = self._world.timings.scale
         longest = 15.0 if self._rng.random() < 0.15 else 1.5
         await self._clock.sleep(self._rng.random() * longest * scale)
+        if cancelled():
+            raise LeaseLost("the reconcile was cancelled")

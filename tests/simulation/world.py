@@ -28,12 +28,14 @@ from tests.simulation.liveness import Liveness
 from tests.simulation.marks import no_marks
 from tests.simulation.network import Link
 from tests.simulation.ownership import Ownership
+from tests.simulation.poison import Poison
 from tests.simulation.replicas import ReplicaProcess
 from tests.simulation.scenarios import play
 from tests.simulation.schedule import Plan
 from tests.simulation.server import Service, SimServer
-from tests.simulation.shards import ShardProcess
+from tests.simulation.shards import ShardProcess, run_as_thread
 from tests.simulation.storage import Author, Commit, Storage, Version
+from tests.simulation.users import Users
 from tests.simulation.vocabulary import (
     FAMILY,
     IN_RING,
@@ -71,7 +73,10 @@ class World:
         self.made_at: dict[str, float] = {}
         self.storage = Storage(lambda: render_micro_time(clock.now()))
         self.webhook_up = plan.webhook
-        self.server = SimServer(self.storage, Random(f"{plan.seed}/server"), Webhooks(self.storage, self._ask))
+        self.poison = Poison(self)
+        self.server = SimServer(
+            self.storage, Random(f"{plan.seed}/server"), Webhooks(self.storage, self._ask, self.poison)
+        )
         for resource in (WORKS, PIECES, PLAINS):
             self.server.served[resource.group, resource.plural] = resource
         self.checkers = Checkers(self)
@@ -289,6 +294,7 @@ class World:
     async def run(self) -> None:
         """Play the plan, then wait until everything has settled."""
         self._set_up()
+        asyncio.get_running_loop().run_in_executor = run_as_thread  # type: ignore[method-assign, assignment]
         happenings = Happenings(self)
         ticking = outside(self._tick())
         try:
@@ -332,8 +338,8 @@ class World:
             self.later(rng.uniform(0.0, 2.0), partial(self.start_replica, f"sharder-{number}"))
         for name, ring in names:
             self.later(rng.uniform(0.0, 3.0), partial(self.start_shard, name, ring))
-        happenings = Happenings(self)
-        for create, number in ((happenings.create_work, plan.works), (happenings.create_plain, plan.plains)):
+        users = Users(self)
+        for create, number in ((users.create_work, plan.works), (users.create_plain, plan.plains)):
             for _ in range(number):
                 self.later(rng.uniform(0.0, 8.0), partial(create, Random(rng.getrandbits(32))))
 

@@ -1,0 +1,106 @@
+"""Objects that cannot be handled: they fit no model, or nobody can write them.
+
+One of them may keep its own family waiting, and nobody else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextvars import Context
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, Final
+
+from shardsdk.errors import Forbidden, ServerError
+from shardsdk.kube.store import Key
+from shardsdk.protocol.objects import Resource
+from tests.simulation.collecting import owner_uid
+from tests.simulation.storage import Version
+from tests.simulation.vocabulary import PIECES
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+#: How long a validating webhook takes that does not answer.  Source: Kubernetes, its default timeoutSeconds.
+HANGS_SECONDS: Final = 10.0
+
+
+class Refusal(Enum):
+    """How writes of an object fail."""
+
+    HANGS = "a validating webhook of somebody's does not answer"
+    DENIED = "a validating webhook of somebody's denies it"
+
+
+@dataclass(slots=True)
+class Poison:
+    """The objects of one run that are in such a state, and whom that excuses."""
+
+    world: World
+    _refused: dict[tuple[Resource, Key], Refusal] = field(default_factory=dict)
+    #: Uids of what waits for poisoned objects, each with how many.
+    _families: dict[str, int] = field(default_factory=dict)
+    _mends: dict[Callable[[], None], asyncio.TimerHandle] = field(default_factory=dict)
+
+    @property
+    def any(self) -> bool:
+        """Whether anything is poisoned now."""
+        return bool(self._families)
+
+    def excuses(self, version: Version) -> bool:
+        """Whether an object waits for what is poisoned, itself or one of its family."""
+        if not self._families:
+            return False
+        owner = owner_uid(version) if version.doc["kind"] == PIECES.kind else None
+        return version.uid in self._families or owner in self._families
+
+    def spread(self, version: Version) -> tuple[str, ...]:
+        """Excuse the family of an object: itself, its owner, and what that controls."""
+        owner = owner_uid(version) if version.doc["kind"] == PIECES.kind else version.uid
+        family = (version.uid,) if owner is None else (version.uid, owner)
+        for uid in family:
+            self._families[uid] = self._families.get(uid, 0) + 1
+        return family
+
+    def withdraw(self, family: tuple[str, ...]) -> None:
+        """It is mended: its family is judged again."""
+        for uid in family:
+            self._families[uid] -= 1
+            if not self._families[uid]:
+                del self._families[uid]
+
+    def mend_later(self, seconds: float, mend: Callable[[], None]) -> None:
+        """Have something mended in a while, or when everything is."""
+        self._mends[mend] = asyncio.get_running_loop().call_later(seconds, self._mend, mend, context=Context())
+
+    def mend_all(self) -> None:
+        """Have everything mended now that would be later."""
+        for mend in list(self._mends):
+            self._mends[mend].cancel()
+            self._mend(mend)
+
+    def _mend(self, mend: Callable[[], None]) -> None:
+        del self._mends[mend]
+        mend()
+
+    # -- writes that fail ------------------------------------------------------
+
+    def refuse(self, resource: Resource, key: Key, refusal: Refusal | None) -> None:
+        """Have writes of an object fail, or (`None`) pass again."""
+        if refusal is None:
+            self._refused.pop((resource, key), None)
+        else:
+            self._refused[resource, key] = refusal
+
+    def refuses(self, resource: Resource, key: Key) -> bool:
+        """Whether a write of this object fails, whatever it says."""
+        return bool(self._refused) and (resource, key) in self._refused
+
+    async def fail(self, resource: Resource, key: Key) -> None:
+        """What becomes of a write.  Raises: ServerError, Forbidden."""
+        what = f"{resource.plural} {key}"
+        if self._refused[resource, key] is Refusal.HANGS:
+            await asyncio.sleep(HANGS_SECONDS)
+            raise ServerError(f"{what}: failed calling webhook: context deadline exceeded", status=500, reason="")
+        raise Forbidden(f"{what}: admission webhook denied the request", status=403, reason="Forbidden")
