@@ -13,7 +13,7 @@ from shardsdk.errors import NotFound
 from shardsdk.kube.selectors import Selector, equals
 from shardsdk.protocol.labels import RingLabels
 from shardsdk.runtime import manager
-from shardsdk.runtime.adoption import claim
+from shardsdk.runtime.adoption import adopt
 from shardsdk.runtime.context import Context
 from shardsdk.runtime.controller import Controller
 from shardsdk.runtime.finalizers import finalizing
@@ -161,8 +161,13 @@ class ShardProcess:
         note = (context.metadata.annotations or {}).get(RECONCILED, "")
         if note.rpartition("/")[2] == str(context.metadata.generation):
             return []
-        claimed = await claim(context, PIECES, Selector(labels=equals(CLAIMED_BY, context.request.name)))
-        return [child.metadata.label(KEY) or "" for child in claimed.children]
+        selector = Selector(labels=equals(CLAIMED_BY, context.request.name))
+        found = [each async for page in context.api.stream(PIECES, context.request.namespace, selector=selector)
+                 for each in page]  # fmt: skip
+        for orphan in found:
+            if orphan.metadata.controller is None:
+                await adopt(context, PIECES, orphan.metadata)
+        return [each.metadata.label(KEY) or "" for each in found]
 
     async def _clean_up(self, context: Context[Work]) -> None:
         for piece in context.children(PIECES):

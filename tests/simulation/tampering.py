@@ -18,7 +18,7 @@ from tests.simulation.poison import Refusal
 from tests.simulation.server import Service
 from tests.simulation.storage import Author, Doc, Version
 from tests.simulation.users import Users
-from tests.simulation.vocabulary import CLAIMED_BY, FAMILY, KEY, PIECES, PLAINS, POISONED, RING_OF, WORKS, key_of
+from tests.simulation.vocabulary import CLAIMED_BY, FAMILY, KEY, PIECES, PLAINS, POISONED, RING_OF, STRAY, WORKS, key_of
 
 USER: Final = Author("user")
 
@@ -35,7 +35,7 @@ class Tampering:
 
     def spoil_piece(self, rng: Random) -> None:
         """A child's key becomes a list: it fits no model until somebody mends it."""
-        piece = self._users.object(PIECES, rng)
+        piece = self._users.pick(PIECES, rng)
         if piece is None:
             return
 
@@ -49,7 +49,7 @@ class Tampering:
 
     def spoil_work(self, rng: Random) -> None:
         """A main object fits no model for a while; it can still be given away."""
-        work = self._users.object(WORKS, rng)
+        work = self._users.pick(WORKS, rng)
         if work is None or not isinstance(work.doc["spec"]["serial"], int):
             return
         serial = work.doc["spec"]["serial"]
@@ -64,7 +64,7 @@ class Tampering:
 
     def upset_index(self, rng: Random) -> None:
         """A child that the controller's own index cannot look at."""
-        piece = self._users.object(PIECES, rng)
+        piece = self._users.pick(PIECES, rng)
         if piece is None:
             return
 
@@ -88,7 +88,7 @@ class Tampering:
 
     def _refuse(self, rng: Random, refusal: Refusal) -> None:
         resource = rng.choice((PIECES, PIECES, WORKS, PLAINS))
-        found = self._users.object(resource, rng)
+        found = self._users.pick(resource, rng)
         if found is None or self._world.poison.refuses(resource, found.key):
             return
         poison, key = self._world.poison, found.key
@@ -143,7 +143,7 @@ class Tampering:
 
     def adopt_piece(self, rng: Random) -> None:
         """A child is orphaned, and another work is told to adopt it."""
-        piece, work = self._users.object(PIECES, rng), self._users.object(WORKS, rng)
+        piece, work = self._users.pick(PIECES, rng), self._users.pick(WORKS, rng)
         if piece is None or work is None or piece.key.namespace != work.key.namespace:
             return
         if owner_uid(piece) == work.uid or self._world.poison.excuses(piece) or self._world.poison.excuses(work):
@@ -168,13 +168,13 @@ class Tampering:
     def stray_piece(self, rng: Random) -> None:
         """A backup tool restores a child with the label that it had once: of another shard than its owner's."""
         world = self._world
-        work = self._users.object(WORKS, rng)
+        work = self._users.pick(WORKS, rng)
         others = [each.name for each in world.working_shards(FAMILY.ring)]
         others = sorted({name for name in others if work is not None and name != work.label(FAMILY.shard)})
         if work is None or not others or world.poison.excuses(work):
             return
         self._made += 1
-        key, label = f"s{self._made}", rng.choice(others)
+        key, label = f"{STRAY}{self._made}", rng.choice(others)
         reference = {
             "apiVersion": WORKS.api_version, "kind": WORKS.kind, "name": work.key.name, "uid": work.uid,
             "controller": True,
@@ -185,27 +185,21 @@ class Tampering:
         world.note(f"a backup tool restores piece {name} of {work.uid} with the label of {label}")
         world.checkers.strayed(name, work.uid)
 
-        async def restore() -> None:
-            await self._users.api.create(PIECES, {"metadata": metadata, "spec": {"key": key}}, work.key.namespace)
-            current = world.storage.get(WORKS, work.key)
-            if current is not None:
-                spec = {"keys": [*current.doc["spec"]["keys"], key]}
-                await self._users.api.patch(WORKS, work.key.name, work.key.namespace, {"spec": spec})
-
-        self._users.begin(restore())
+        body = {"metadata": metadata, "spec": {"key": key}}
+        self._users.begin(self._users.api.create(PIECES, body, work.key.namespace))
 
     # -- whole objects ---------------------------------------------------------------
 
     def shrink_work(self, rng: Random) -> None:
         """A work wants one child less; its shard deletes it."""
-        work = self._users.object(WORKS, rng)
+        work = self._users.pick(WORKS, rng)
         if work is not None and work.doc["spec"]["keys"]:
             self._users.patch(WORKS, work, {"spec": {"keys": work.doc["spec"]["keys"][1:]}})
 
     def replace_object(self, rng: Random) -> None:
         """A manifest without labels replaces a whole object; one that drains, if there is any."""
         resource = rng.choice((WORKS, PLAINS))
-        found = self._users.object(resource, rng)
+        found = self._users.pick(resource, rng)
         draining = [each for each in self._world.storage.objects(resource) if each.label(RING_OF[resource].drain)]
         if draining:
             found = rng.choice(sorted(draining, key=lambda version: version.key))

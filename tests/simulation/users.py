@@ -50,8 +50,8 @@ class Users:
         self.begin(self.api.create(resource, {"metadata": metadata, "spec": spec}, metadata["namespace"]))
 
     def touch_work(self, rng: Random) -> None:
-        work = self.object(WORKS, rng)
-        if work is not None:
+        work = self.pick(WORKS, rng)
+        if work is not None and not self.world.poison.excuses(work):
             spec = dict(work.doc["spec"])
             spec["serial"] += 1
             if rng.random() < 0.4 and len(spec["keys"]) < 4:
@@ -59,10 +59,10 @@ class Users:
             self.patch(WORKS, work, {"spec": spec})
 
     def delete_work(self, rng: Random) -> None:
-        self.delete(WORKS, self.object(WORKS, rng))
+        self.delete(WORKS, self.pick(WORKS, rng))
 
     def recreate_work(self, rng: Random) -> None:
-        work = self.object(WORKS, rng)
+        work = self.pick(WORKS, rng)
         if work is not None:
             body = {"metadata": {"name": work.key.name, "namespace": work.key.namespace}, "spec": work.doc["spec"]}
 
@@ -73,24 +73,24 @@ class Users:
             self.begin(again())
 
     def delete_piece(self, rng: Random) -> None:
-        self.delete(PIECES, self.object(PIECES, rng))
+        self.delete(PIECES, self.pick(PIECES, rng))
 
     # -- labels, leases, namespaces ----------------------------------------------
 
     def remove_label(self, rng: Random) -> None:
         resource = rng.choice((WORKS, PLAINS))
-        self._patch_labels(resource, self.object(resource, rng), shard=True)
+        self._patch_labels(resource, self.pick(resource, rng), shard=True)
 
     def remove_both_labels(self, rng: Random) -> None:
         resource = rng.choice((WORKS, PLAINS))
-        self._patch_labels(resource, self.object(resource, rng), shard=True, drain=True)
+        self._patch_labels(resource, self.pick(resource, rng), shard=True, drain=True)
 
     def remove_piece_label(self, rng: Random) -> None:
-        self._patch_labels(PIECES, self.object(PIECES, rng), shard=True)
+        self._patch_labels(PIECES, self.pick(PIECES, rng), shard=True)
 
     def drain_by_hand(self, rng: Random) -> None:
         resource = rng.choice((WORKS, PLAINS))
-        found = self.object(resource, rng)
+        found = self.pick(resource, rng)
         if found is not None:
             self.patch(resource, found, {"metadata": {"labels": {RING_OF[resource].drain: "by-hand"}}})
 
@@ -121,7 +121,7 @@ class Users:
 
     # -- how -------------------------------------------------------------------
 
-    def object(self, resource: Resource, rng: Random) -> Version | None:
+    def pick(self, resource: Resource, rng: Random) -> Version | None:
         """Some object of a resource; of controlled ones one that has an owner."""
         found = sorted(self.world.storage.objects(resource), key=lambda version: version.key)
         if resource == PIECES:

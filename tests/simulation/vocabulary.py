@@ -33,6 +33,8 @@ RECONCILED: Final = "sim.example.dev/reconciled"
 #: Labels of a child that waits to be adopted: by which work, and as which of its keys.
 CLAIMED_BY: Final = "sim.example.dev/claimed-by"
 KEY: Final = "sim.example.dev/key"
+#: With this begins the key of a child that a backup restored; no work asks for it, none deletes it.
+STRAY: Final = "s"
 #: Annotation of a child that the index of its controller's cache raises for.
 POISONED: Final = "sim.example.dev/poisoned"
 #: Finalizer of the works that are cleaned up before they go.

@@ -16,7 +16,7 @@ from shardsdk.kube.api import Api
 from shardsdk.kube.clock import Clock
 from shardsdk.protocol.objects import ObjectMeta, Resource
 from tests.simulation.simapi import DOING
-from tests.simulation.vocabulary import PIECES, RECONCILED, Doing, Piece
+from tests.simulation.vocabulary import PIECES, RECONCILED, STRAY, Doing, Piece
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -70,7 +70,7 @@ class Reconciling:
             made.append(key)
             await self._take_time(cancelled)
         for piece in present:
-            if piece.spec.key not in keys:
+            if piece.spec.key not in keys and not piece.spec.key.startswith(STRAY):
                 with suppress(NotFound):
                     await api.delete(PIECES, piece.metadata.name, piece.metadata.namespace, uid=piece.metadata.uid)
                 await self._take_time(cancelled)
