@@ -44,17 +44,33 @@ class Outcome:
     story: tuple[str, ...]
     seconds: float
 
-    def render(self, *, lines: int = 60) -> str:
+    @property
+    def rule(self) -> str | None:
+        """Which rule is broken first; `None`: none is."""
+        return self.violations[0].rule if self.violations else None
+
+    def render(self, *, lines: int = 60, again: str = "") -> str:
         """The violations, the end of the story, and how to see it again."""
         told = "\n".join(self.story[-lines:])
         wrong = "\n".join(map(str, self.violations))
-        again = f"make simulate SEED={self.plan.seed} RUNS=1"
+        again = again or f"make simulate SEED={self.plan.seed} RUNS=1"
         return f"seed {self.plan.seed} fails:\n{wrong}\n\nreproduce: {again}\nthe last that happened:\n{told}"
 
 
 def run_seed(seed: int, bug: Bug | None = None, scenario: Scenario | None = None, *, verbose: bool = False) -> Outcome:
     """One run of one seed, with a bug planted into the product, or a scenario played first, if one is named."""
-    plan = draw_plan(seed, FOCUS.get(bug), scenario or SCENARIOS.get(bug)) if bug else draw_plan(seed, None, scenario)
+    return run_plan(plan_of(seed, bug, scenario), bug, verbose=verbose)
+
+
+def plan_of(seed: int, bug: Bug | None = None, scenario: Scenario | None = None) -> Plan:
+    """What a seed plays; what a planted bug needs happens more often."""
+    if bug is None:
+        return draw_plan(seed, None, scenario)
+    return draw_plan(seed, FOCUS.get(bug), scenario or SCENARIOS.get(bug))
+
+
+def run_plan(plan: Plan, bug: Bug | None = None, *, verbose: bool = False) -> Outcome:
+    """One run of a plan, wherever it comes from."""
     clock = VirtualClock()
     with planted(bug):
         world = World(plan, clock)
@@ -77,34 +93,55 @@ def run_seeds(
 ) -> Iterator[Outcome]:
     """The outcomes of many seeds, in their order; `jobs` run at once, each in a process of its own.
 
-    Strings hash alike in all of those, so that a seed plays the same in each.
-
     Raises: BrokenProcessPool when a seed uses too much; stderr says which, and where it was.
     """
-    before = os.environ.get("PYTHONHASHSEED")
-    os.environ["PYTHONHASHSEED"] = "0"
-    try:
-        with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
-            waiting: deque[Future[Outcome]] = deque()
-            try:
-                for seed in seeds:
-                    waiting.append(pool.submit(_run_bounded, seed, bug, scenario, verbose=verbose))
-                    if len(waiting) > 2 * jobs:
-                        yield waiting.popleft().result()
-                while waiting:
+    with Players(jobs) as players:
+        yield from players.play((plan_of(seed, bug, scenario) for seed in seeds), bug, verbose=verbose)
+
+
+class Players:
+    """Processes that play plans, `jobs` at once, for as long as the context lasts.
+
+    Strings hash alike in all of them, so that a plan plays the same in each.
+    """
+
+    def __init__(self, jobs: int) -> None:
+        self._jobs = jobs
+        self._pool = ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), settle_down)
+
+    def __enter__(self) -> Players:
+        before = os.environ.get("PYTHONHASHSEED")
+        os.environ["PYTHONHASHSEED"] = "0"
+        try:
+            # The first that is asked for starts all processes.
+            self._pool.submit(os.getpid).result()
+        finally:
+            if before is None:
+                del os.environ["PYTHONHASHSEED"]
+            else:
+                os.environ["PYTHONHASHSEED"] = before
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pool.shutdown(cancel_futures=True)
+
+    def play(self, plans: Iterable[Plan], bug: Bug | None = None, *, verbose: bool = False) -> Iterator[Outcome]:
+        """The outcomes of plans, in their order; no more are begun once nobody asks for another."""
+        waiting: deque[Future[Outcome]] = deque()
+        try:
+            for plan in plans:
+                waiting.append(self._pool.submit(_run_bounded, plan, bug, verbose=verbose))
+                if len(waiting) > 2 * self._jobs:
                     yield waiting.popleft().result()
-            finally:
-                for outcome in waiting:
-                    outcome.cancel()
-    finally:
-        if before is None:
-            del os.environ["PYTHONHASHSEED"]
-        else:
-            os.environ["PYTHONHASHSEED"] = before
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            for outcome in waiting:
+                outcome.cancel()
 
 
-def _run_bounded(seed: int, bug: Bug | None, scenario: Scenario | None = None, *, verbose: bool) -> Outcome:
-    """`run_seed` in a process of its own, which ends when the seed spins or grows without bound."""
+def _run_bounded(plan: Plan, bug: Bug | None, *, verbose: bool) -> Outcome:
+    """`run_plan` in a process of its own, which ends when the run spins or grows without bound."""
     began = time.process_time()
 
     def look(*_: object) -> None:
@@ -112,14 +149,14 @@ def _run_bounded(seed: int, bug: Bug | None, scenario: Scenario | None = None, *
         largest = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         memory = largest // (2**20 if sys.platform == "darwin" else 2**10)
         if seconds > MAX_CPU_SECONDS or memory > MAX_MEMORY_MIB:
-            os.write(2, f"seed {seed} is ended: {seconds:.0f} s of CPU time, {memory} MiB\n".encode())
+            os.write(2, f"seed {plan.seed} is ended: {seconds:.0f} s of CPU time, {memory} MiB\n".encode())
             faulthandler.dump_traceback(all_threads=False)
             os._exit(1)
 
     before = signal.signal(signal.SIGVTALRM, look)
     signal.setitimer(signal.ITIMER_VIRTUAL, _LOOK_SECONDS, _LOOK_SECONDS)
     try:
-        return run_seed(seed, bug, scenario, verbose=verbose)
+        return run_plan(plan, bug, verbose=verbose)
     finally:
         signal.setitimer(signal.ITIMER_VIRTUAL, 0.0)
         signal.signal(signal.SIGVTALRM, before)

@@ -1,54 +1,75 @@
-"""Default seeds hold, planted bugs are found, and a seed plays the same twice."""
+"""Default seeds hold, kept plans hold, planted bugs are found, and a seed plays the same twice."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.simulation.bugs import Bug
-from tests.simulation.running import run_seeds
+from tests.simulation.plans import kept_plans, load_plan
+from tests.simulation.running import Players, plan_of, run_seeds
 from tests.simulation.scenarios import Scenario
 
 #: Each test plays many seeds, on a machine that others use as well.
 pytestmark = pytest.mark.timeout(900)
 
-#: Seeds that every run of the tests plays; `make simulate` plays others.
-DEFAULT_SEEDS = range(12)
+#: Seeds that every run of the tests plays, and how many of them are one test; `make simulate` plays others.
+DEFAULT_SEEDS = range(400)
+CHUNK = 40
 #: And each scenario is played with these.
 SCENARIO_SEEDS = range(2)
 #: Within so many seeds each planted bug must show.
 BUG_SEEDS = range(16)
 
 
-def test_default_seeds_hold() -> None:
-    for outcome in run_seeds(DEFAULT_SEEDS):
+@pytest.fixture(scope="module")
+def players() -> Iterator[Players]:
+    """Two processes for all tests of this file: they play seeds, and import everything once."""
+    with Players(min(2, os.cpu_count() or 1)) as players:
+        yield players
+
+
+@pytest.mark.parametrize("first", DEFAULT_SEEDS[::CHUNK])
+def test_default_seeds_hold(players: Players, first: int) -> None:
+    for outcome in players.play(map(plan_of, range(first, first + CHUNK))):
         assert not outcome.violations, outcome.render()
 
 
+@pytest.mark.parametrize("path", kept_plans(), ids=lambda path: path.stem)
+def test_what_once_broke_a_rule_holds(players: Players, path: Path) -> None:
+    (outcome,) = players.play([load_plan(path)])
+    assert not outcome.violations, outcome.render(again=f"make simulate PLAN={path}")
+
+
 @pytest.mark.parametrize("scenario", list(Scenario), ids=lambda scenario: scenario.name)
-def test_each_scenario_is_played_and_holds(scenario: Scenario) -> None:
-    for outcome in run_seeds(SCENARIO_SEEDS, scenario=scenario):
+def test_each_scenario_is_played_and_holds(players: Players, scenario: Scenario) -> None:
+    for outcome in players.play(plan_of(seed, None, scenario) for seed in SCENARIO_SEEDS):
         assert not outcome.violations, outcome.render()
         assert outcome.stats.scenarios
 
 
 @pytest.mark.parametrize("bug", list(Bug), ids=lambda bug: bug.name)
-def test_planted_bug_is_found(bug: Bug) -> None:
-    assert any(outcome.violations for outcome in run_seeds(BUG_SEEDS, bug)), bug.value
+def test_planted_bug_is_found(players: Players, bug: Bug) -> None:
+    plans = (plan_of(seed, bug) for seed in BUG_SEEDS)
+    assert any(outcome.violations for outcome in players.play(plans, bug)), bug.value
 
 
-def test_a_seed_plays_the_same_twice() -> None:
-    one, other = run_seeds((7, 7))
-    assert one.story == other.story
+def test_a_seed_plays_the_same_twice_whatever_its_process_played_before(players: Players) -> None:
+    one, _, other = players.play(map(plan_of, (7, 8, 7)))
+    (elsewhere,) = run_seeds((7,), jobs=1)
+    assert one.story == other.story == elsewhere.story
 
 
 def test_a_seed_that_takes_too_much_ends_its_process_and_says_which_it_was() -> None:
     script = (
         "import tests.simulation.running as running\n"
         "running.MAX_MEMORY_MIB, running._LOOK_SECONDS = 1, 0.01\n"
-        "running._run_bounded(3, None, verbose=False)\n"
+        "running._run_bounded(running.plan_of(3), None, verbose=False)\n"
     )
     ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
     assert ended.returncode == 1
