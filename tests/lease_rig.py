@@ -43,9 +43,8 @@ class Rig:
             NAMESPACE,
             instance=instance,
             threaded=False,
-            clock=self.clock,
             rng=random.Random(self._made),
-            **{"timings": LeaseTimings(), **options},
+            **{"clock": self.clock, "timings": LeaseTimings(), **options},
         )
 
     def lease(self, name: str = SHARD) -> Lease | None:

@@ -246,6 +246,10 @@ class LeaseWriter:
             record.behind, record.refused = record.refused == against, against
             return False
         record.behind, record.refused = False, None
+        if lease.metadata.resource_version == against:
+            # Nobody who waits for the lease has seen anything of it.
+            log.warning("a lease's renewal changed nothing", extra={"ring": ring, "shard": shard})
+            return False
         record.version = lease.metadata.resource_version
         record.wrote(against, self._clock.monotonic())
         record.hold.until = sent_at + usable_seconds(record.hold_length)

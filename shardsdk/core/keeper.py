@@ -188,7 +188,14 @@ class Keeper:
                 assert_never(unknown)
 
     def wrote(self, lease: Lease, at: Moment) -> None:
-        """The write was confirmed; `lease` is what it made."""
+        """The write was confirmed; `lease` is what it made.
+
+        One that changed nothing proves nothing to anybody: it is no renewal (a
+        wall clock that stands still makes the same renewTime twice).
+        """
+        if self._known is not None and lease.metadata.resource_version == self._known.metadata.resource_version:
+            self.failed(at, "the renewal changed nothing: this machine's wall clock stands still")
+            return
         self._known, self._fresh, self._unanswered = lease, True, False
         self._refusals = 0
         self._why = self._last_failure = ""

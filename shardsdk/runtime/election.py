@@ -31,7 +31,7 @@ from contextlib import suppress
 from typing import Final, Protocol
 
 from shardsdk.core.claim import Claim
-from shardsdk.core.steps import Loss, Phase
+from shardsdk.core.steps import Loss, LossKind, Phase
 from shardsdk.core.timings import LeaseTimings
 from shardsdk.errors import ConfigurationError, LeaseLost
 from shardsdk.kube.api import Api
@@ -217,6 +217,10 @@ class _Term:
         lost = asyncio.ensure_future(self._next_turn(keeper))
         try:
             await asyncio.wait((leading, lost), return_when=asyncio.FIRST_COMPLETED)
+            if keeper.done() and self._loss is None:
+                self._loss = Loss(LossKind.DEADLINE, f"the keeper of lease {self._elector._name} has ended")
+                await asyncio.wait((lost,))
+                _ = lost.cancelled() or lost.exception()  # it was told of that, too
         finally:
             lost.cancel()
             leading.cancel()
@@ -248,7 +252,7 @@ class _Term:
             await asyncio.wait((keeper,))
         finally:
             keeper.cancel()
-        with suppress(Exception):
+        with suppress(Exception, asyncio.CancelledError):
             keeper.exception()
 
     async def _settle(self) -> bool:

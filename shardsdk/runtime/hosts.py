@@ -54,9 +54,12 @@ class LoopHost:
             clean, error = False, None
             try:
                 clean = await body()
-            except (Exception, asyncio.CancelledError) as raised:  # whatever it is, the owner must learn of it
+            except BaseException as raised:  # whatever it is, the owner must learn of it
                 error = raised
-            ended(clean, error)
+                if not isinstance(raised, Exception | asyncio.CancelledError):
+                    raise  # the loop is to end
+            finally:
+                ended(clean, error)
             return clean
 
         self._task = self._loop.create_task(run(), name="lease")

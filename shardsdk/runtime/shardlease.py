@@ -33,7 +33,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
 from shardsdk.core.claim import Claim
-from shardsdk.core.steps import Loss
+from shardsdk.core.steps import Loss, LossKind
 from shardsdk.core.timings import LeaseTimings
 from shardsdk.errors import ConfigurationError, LeaseLost
 from shardsdk.kube.access import Access
@@ -199,9 +199,9 @@ class ShardLease:
             raise
         if self._error is not None:
             raise self._error
-        if self.loss is not None:
+        if self.loss is not None or self.state is not LeaseState.HELD:
             await self._leave()
-            raise LeaseLost(self.loss.message)
+            raise LeaseLost(self.loss.message if self.loss else f"the keeper of {self.fence.name} has ended")
         self._in_body = True
         return self
 
@@ -239,9 +239,15 @@ class ShardLease:
             self._task.cancel()
 
     def _on_end(self, clean: bool, error: BaseException | None) -> None:
-        """The keeper has ended: because it was told to, or because the lease can never be acquired."""
+        """The keeper has ended: as it was told to, or because the lease can never be acquired; else it is a loss."""
         self._error = error
-        if self.state is not LeaseState.LOST:
+        if self._in_body and self.loss is None:
+            loss = Loss(LossKind.DEADLINE, f"the keeper of {self.fence.name} has ended: {error!r}")
+            log.error("Lost the lease: %s", loss.message, extra=self._where())
+            left = max(self.fence.ends_at - self._clock.monotonic(), 0.0)
+            asyncio.get_running_loop().call_later(left, self._overdue)
+            self._on_lost(loss)
+        elif self.state is not LeaseState.LOST:
             self.state = LeaseState.LEFT
         self._ended.set()
         self._ready.set()

@@ -133,12 +133,14 @@ class Tenure:
             self.hold.close()
 
     async def _keep(self, api: Api) -> Loss | None:
-        """Keep the lease until it is lost or the owner leaves (`None`); an error of our own is a loss as well."""
+        """Keep the lease until it is lost or the owner leaves (`None`); whatever else ends this is a loss as well."""
         try:
             await self._drive(api, _NOT_HOLDING)
         except Exception as error:
             log.exception("The keeper of the %s failed", self._claim, extra=self._fields())
             return Loss(LossKind.DEADLINE, f"the keeper of the {self._claim} failed: {error!r}")
+        if self._keeper.loss is None and not self._leaving.is_set():
+            return Loss(LossKind.DEADLINE, f"the keeper of the {self._claim} has stopped")
         return self._keeper.loss
 
     async def _drive(self, api: Api, until: frozenset[Phase]) -> None:
@@ -151,8 +153,9 @@ class Tenure:
             await asyncio.wait((worker, *others), return_when=asyncio.FIRST_COMPLETED)
             if self._leaving.is_set() and self._requesting:
                 await asyncio.wait((worker,), timeout=_FINISH_SECONDS)
-            if worker.done():
-                worker.result()
+            for task in (worker, *others):
+                if task.done():
+                    task.result()
         finally:
             for task in (worker, *others):
                 task.cancel()
@@ -223,15 +226,16 @@ class Tenure:
 
     def _take_answer(self, request: Read | Write, lease: Lease | None, sent: float) -> None:
         at = self._moment()
+        before = self._keeper.deadlines
         if lease is None or isinstance(request, Read):
             self._keeper.saw(lease, at)
         else:
             self._keeper.wrote(lease, at)
         if lease is not None:
             self._listener.observed(lease)
-        if self._keeper.phase is Phase.HOLDING and isinstance(request, Write):
-            assert self._keeper.deadlines is not None
-            self.hold.extend(self._keeper.deadlines.hold_ends_at)
+        renewed = self._keeper.deadlines
+        if self._keeper.phase is Phase.HOLDING and renewed is not None and renewed is not before:
+            self.hold.extend(renewed.hold_ends_at)
             self._listener.renewed(sent, at.monotonic)
 
     def _take_error(self, request: Read | Write, error: ShardingError) -> None:

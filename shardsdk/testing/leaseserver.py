@@ -61,12 +61,13 @@ class LeaseStore:
         return self._store(key, made)
 
     def patch(self, namespace: str, name: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Raises: NotFound, Conflict."""
+        """Apply a merge patch; one that changes nothing gives no new version.  Raises: NotFound, Conflict."""
         current = self.get(namespace, name)
         expected = body.get("metadata", {}).get("resourceVersion")
         if expected not in (None, current["metadata"]["resourceVersion"]):
             raise Conflict(f"lease {namespace}/{name} has changed", status=409, reason="Conflict")
-        return self._store((namespace, name), merge(current, body))
+        merged = merge(current, body)
+        return current if merged == current else self._store((namespace, name), merged)
 
     def delete(self, namespace: str, name: str) -> None:
         """Raises: NotFound."""

@@ -39,7 +39,7 @@ STRAY: Final = "s"
 POISONED: Final = "sim.example.dev/poisoned"
 #: Finalizer of the works that are cleaned up before they go.
 FINALIZER: Final = "sim.example.dev/clean-up"
-#: How fast clocks go, the slowest and the fastest: they differ by less than the margin of a lease, a tenth.
+#: How fast clocks go, the slowest and the fastest: they differ by less than the margin of a lease.
 RATES: Final = (0.95, 1.05)
 
 #: How often each named point of the product was reached, see marks.

@@ -294,6 +294,21 @@ async def test_a_lead_that_does_not_end_is_reported_when_its_hold_has(clock: Vir
 
 
 @in_virtual_time
+async def test_a_keeper_that_ends_by_itself_ends_the_leadership(clock: VirtualClock) -> None:
+    candidates = Candidates(clock)
+    elector, _ = candidates.make("a")
+
+    async def lead(hold: Hold) -> None:
+        next(task for task in asyncio.all_tasks() if task.get_name() == "election-my-controller").cancel()
+        await asyncio.sleep(60)
+
+    with pytest.raises(LeaseLost, match="the keeper of lease my-controller has ended"):
+        await elector.run(lead)
+    assert clock.monotonic() < 5
+    assert candidates.lease.holder == "a", "it runs out"
+
+
+@in_virtual_time
 async def test_callbacks_and_events_tell_the_story(clock: VirtualClock) -> None:
     world = Candidates(clock)
     recorder = Recorder()

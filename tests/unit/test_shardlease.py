@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import datetime
 
 import pytest
 
 from shardsdk.errors import LeaseLost, ServerError
 from shardsdk.protocol.labels import SHARDER_HOLDER
-from shardsdk.runtime.shardlease import LeaseState
+from shardsdk.runtime.shardlease import LeaseState, ShardLease
 from shardsdk.testing.leaseserver import Fault
 from shardsdk.testing.processes import Process
-from shardsdk.testing.virtual import VirtualClock, in_virtual_time
+from shardsdk.testing.virtual import EPOCH, VirtualClock, in_virtual_time
 from tests.lease_rig import SHARD, Rig, lose
 
 
@@ -42,6 +43,77 @@ async def test_an_error_of_the_body_comes_through_and_the_lease_is_released(cloc
     assert rig.holder() == ""
 
 
+class Breaking:
+    """A clock that fails whoever sleeps by it from some moment on."""
+
+    def __init__(self, clock: VirtualClock) -> None:
+        self._clock = clock
+        self.broken: BaseException | None = None
+
+    def monotonic(self) -> float:
+        return self._clock.monotonic()
+
+    def now(self) -> datetime:
+        return self._clock.now()
+
+    async def sleep(self, seconds: float) -> None:
+        if self.broken is not None:
+            raise self.broken
+        await self._clock.sleep(seconds)
+
+
+@pytest.mark.parametrize(
+    "error", [MemoryError("no memory"), asyncio.CancelledError(), None], ids=["error", "cancelled", "abandoned"]
+)
+@in_virtual_time
+async def test_a_keeper_that_ends_by_itself_ends_the_body_and_releases_nothing(
+    clock: VirtualClock, error: BaseException | None
+) -> None:
+    rig = Rig(clock)
+    breaking = Breaking(clock)
+    overdue: list[float] = []
+    lease: ShardLease = rig.shard(
+        clock=breaking, on_deadline=lambda: overdue.append(clock.monotonic() - lease.fence.ends_at)
+    )
+    holders = []
+
+    async def work() -> None:
+        breaking.broken = error
+        if error is None:
+            next(task for task in asyncio.all_tasks() if task.get_name() == "lease").cancel()
+        try:
+            await asyncio.sleep(60)
+        finally:
+            await asyncio.sleep(20)  # a body that takes its time
+            holders.append(rig.holder())
+
+    assert "the keeper of" in await lose(lease, work)
+    assert clock.monotonic() < 30
+    assert holders == [SHARD]
+    assert lease.state is LeaseState.LOST
+    assert rig.holder() == SHARD, "it runs out: nobody knows what the keeper has left undone"
+    assert overdue == [pytest.approx(0, abs=2)], "the process is told to end when the hold has ended"
+
+
+class Frozen(Breaking):
+    """A clock whose wall stands still."""
+
+    def now(self) -> datetime:
+        return EPOCH
+
+
+@in_virtual_time
+async def test_renewals_that_change_nothing_lose_the_lease(clock: VirtualClock) -> None:
+    rig = Rig(clock)
+    lease = rig.shard(clock=Frozen(clock))
+    assert "not renewed within 10 s; last failure: the renewal changed nothing" in await lose(lease, no_work)
+    assert clock.monotonic() < 15
+
+
+async def no_work() -> None:
+    """Leave the body to wait."""
+
+
 @in_virtual_time
 async def test_a_cancelled_body_stays_cancelled_and_the_lease_is_released(clock: VirtualClock) -> None:
     rig = Rig(clock)
@@ -69,7 +141,7 @@ async def test_the_body_is_cancelled_at_the_deadline_and_well_before_the_lease_c
     async def work() -> None:
         await asyncio.sleep(1)
         api.fault = Fault.REFUSED
-        renewed = lease.fence.ends_at - 13.5
+        renewed = lease.fence.ends_at - 12.6
         try:
             await asyncio.Event().wait()
         finally:
@@ -113,7 +185,7 @@ async def test_an_api_server_that_hangs_costs_the_lease_at_the_deadline_too(cloc
         api.fault = fault
 
     await lose(lease, work)
-    assert lease.fence.ends_at == pytest.approx(began + 13.5, abs=0.01), "a renewal without answer must extend nothing"
+    assert lease.fence.ends_at == pytest.approx(began + 12.6, abs=0.01), "a renewal without answer must extend nothing"
 
 
 @in_virtual_time

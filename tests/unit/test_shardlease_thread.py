@@ -6,14 +6,17 @@ import asyncio
 import threading
 import time
 from collections.abc import Awaitable, Callable
+from typing import NoReturn
 
 import pytest
 
+from shardsdk.core.keeper import Keeper
+from shardsdk.core.steps import Moment
 from shardsdk.core.timings import LeaseTimings
 from shardsdk.errors import ConfigurationError, LeaseLost
 from shardsdk.runtime.shardlease import ShardLease
 from shardsdk.testing.leaseserver import Fault, LeaseApi, LeaseStore
-from tests.lease_rig import NAMESPACE, RING, SHARD, connecting
+from tests.lease_rig import NAMESPACE, RING, SHARD, connecting, lose
 
 TIMINGS = LeaseTimings(lease_duration=2, renew_deadline=1.4, retry_period=0.2)
 
@@ -49,6 +52,22 @@ async def test_a_blocked_loop_loses_no_lease() -> None:
     found = store.find(NAMESPACE, SHARD)
     assert found is not None
     assert found.holder == ""
+
+
+async def test_a_keepers_thread_that_ends_ends_the_body(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Even by what no handler of exceptions catches."""
+
+    def exit_thread(keeper: Keeper, at: Moment) -> NoReturn:
+        raise SystemExit(7)
+
+    async def break_it() -> None:
+        monkeypatch.setattr(Keeper, "next", exit_thread)
+
+    store = LeaseStore()
+    assert "has ended: SystemExit(7)" in await lose(shard(LeaseApi(store)), break_it)
+    found = store.find(NAMESPACE, SHARD)
+    assert found is not None
+    assert found.holder == SHARD
 
 
 async def test_while_the_loop_is_blocked_the_fence_closes_and_the_deadline_is_told() -> None:
