@@ -113,7 +113,7 @@ def test_a_value_has_an_effect(helm: Helm, path: str) -> None:
     assert helm.render(after) != helm.render(before)
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 async def test_a_real_api_server_takes_what_each_value_makes(cluster: Cluster, api: AdminClient) -> None:
     await cluster.plane.apply(SHARDER / "crds")
     seen: set[str] = set()

@@ -32,14 +32,14 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_every_page_is_in_the_site(site: Path) -> None:
     for page in read_pages():
         name = re.sub(r"(README|index)\.md$", "index.md", page)
         assert (site / name).with_suffix(".html").exists()
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_the_site_fetches_nothing_from_elsewhere(site: Path) -> None:
     fetched = {
         (str(page.relative_to(site)), target)
@@ -54,13 +54,13 @@ def test_the_site_fetches_nothing_from_elsewhere(site: Path) -> None:
     assert not styles
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_files_of_the_repository_that_pages_link_to_are_in_the_site(site: Path) -> None:
     assert "def checksum" in re.sub(r"<[^>]+>", "", (site / "repository/examples/checksum.py.html").read_text())
     assert 'href="repository/index.html"' in (site / "index.html").read_text()
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     ("link", "complaint"),
     [

@@ -53,7 +53,7 @@ async def never_idle(stage: Stage, names: Iterable[str]) -> AsyncIterator[None]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("behaviour", ["async", "thread"])
 async def test_busy_shards_come_and_go_and_no_object_is_worked_on_by_two(
     stage: Stage, tmp_path: Path, behaviour: str
@@ -90,7 +90,7 @@ async def test_busy_shards_come_and_go_and_no_object_is_worked_on_by_two(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 async def test_a_busy_shard_that_sleeps_through_the_takeover_writes_nothing_when_it_wakes(
     stage: Stage, tmp_path: Path
 ) -> None:

@@ -38,7 +38,7 @@ def checksum(value: str) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("example", ["checksum", "plain_client", "kopf_operator"])
 async def test_shards_share_the_work_hand_it_over_and_take_it_over(stage: Stage, tmp_path: Path, example: str) -> None:
     ring = await stage.ring()
@@ -81,7 +81,7 @@ async def change(stage: Stage, names: dict[str, str], value: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 async def test_a_stateful_shard_keeps_its_objects_over_a_restart_and_loses_them_after_its_grace(
     stage: Stage, tmp_path: Path
 ) -> None:
@@ -113,7 +113,7 @@ async def test_a_stateful_shard_keeps_its_objects_over_a_restart_and_loses_them_
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 async def test_of_elected_shards_one_leads_and_all_share(stage: Stage, tmp_path: Path) -> None:
     ring = await stage.ring()
     more = ("--namespace", stage.namespace, "--watch-namespace", stage.namespace)
@@ -148,7 +148,7 @@ def log_of(program: Program) -> str:
     return program.log.read_text()
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 async def test_a_plain_client_that_slept_longer_than_its_lease_writes_nothing_when_it_wakes(
     stage: Stage, tmp_path: Path
 ) -> None:

@@ -17,6 +17,8 @@ from tests.integration.world import Ring
 
 OWNERS, CHILDREN = "v1/secrets", "v1/configmaps"
 EACH = 4
+#: Between two children of one owner: however long a machine takes to move them, they do not become too many to move.
+PAUSE_SECONDS = 0.15
 
 
 async def set_up(stage: Stage) -> tuple[Ring, ScriptedShard]:
@@ -46,7 +48,7 @@ async def making_children(ring: Ring, owners: Iterable[str]) -> AsyncIterator[No
         owner = await ring.get(name)
         while not stopped.is_set():
             await ring.create_child(owner)
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(PAUSE_SECONDS)
 
     async with asyncio.TaskGroup() as makers:
         for name in owners:

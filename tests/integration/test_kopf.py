@@ -57,7 +57,7 @@ async def one_at_work(stage: Stage, folder: Path, thing: str) -> AsyncIterator[t
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 async def test_kopf_operators_share_objects_hand_them_over_without_overlap_and_survive_a_kill(
     stage: Stage, tmp_path: Path
 ) -> None:
@@ -97,7 +97,7 @@ async def test_kopf_operators_share_objects_hand_them_over_without_overlap_and_s
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 async def test_a_drain_waits_for_the_handler_and_the_daemons_and_keeps_finalizer_and_history(
     stage: Stage, tmp_path: Path
 ) -> None:
@@ -135,7 +135,7 @@ async def test_a_drain_waits_for_the_handler_and_the_daemons_and_keeps_finalizer
         assert overlaps(read_spans(operators.chronicle)) == []
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 async def test_a_lost_lease_ends_the_operator_without_a_further_write(stage: Stage, tmp_path: Path) -> None:
     async with one_at_work(stage, tmp_path, "busy") as (operators, one):
         await stage.admin.patch(LEASES, "one", TAKEN, stage.namespace)
@@ -149,7 +149,7 @@ async def test_a_lost_lease_ends_the_operator_without_a_further_write(stage: Sta
         assert await again.stop() == ExitCode.OK
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 async def test_an_operator_that_slept_longer_than_its_lease_writes_nothing_when_it_wakes(
     stage: Stage, tmp_path: Path
 ) -> None:
@@ -166,7 +166,7 @@ async def test_an_operator_that_slept_longer_than_its_lease_writes_nothing_when_
         assert after["metadata"]["resourceVersion"] == before["metadata"]["resourceVersion"], "kopf itself wrote"
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 async def test_a_handler_that_never_returns_does_not_keep_the_process_past_its_lease(
     stage: Stage, tmp_path: Path
 ) -> None:

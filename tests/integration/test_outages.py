@@ -26,7 +26,7 @@ from tests.integration.processes import alive, eventually, says
 from tests.integration.scripted import Object, Script, ScriptedShard
 from tests.integration.test_leases import LIMITS
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(600)
 
 SECRETS: Final = "v1/secrets"
 RINGS: Final = "sharding.timebertt.dev/v1alpha1/clusterrings"

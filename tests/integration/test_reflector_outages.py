@@ -26,7 +26,7 @@ from shardsdk.protocol.objects import NAMESPACES
 from tests.integration.following import following
 from tests.kube_fakes import CONFIGMAPS
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(600)
 
 #: Silence that tests wait for; watches of theirs are never that quiet by themselves for long.
 SILENCE_SECONDS = 2.0

@@ -24,7 +24,7 @@ from tests.integration.scripted import LEASES, RING_LABEL, Object
 RINGS: Final = "sharding.timebertt.dev/v1alpha1/clusterrings"
 WEBHOOKS: Final = "admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
 #: How often the whole world is compared; several resources have no common event.
-LOOK_SECONDS: Final = 0.1
+LOOK_SECONDS: Final = 0.2
 #: For what takes seconds when nothing else runs; only what never comes is waited for as long.
 TIMEOUT_SECONDS: Final = 120.0
 NOBODY: Final = "-"
