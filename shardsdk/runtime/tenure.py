@@ -41,6 +41,8 @@ log: Final = logging.getLogger(__name__)
 #: How often the clock is looked at.  The event loop's own timers stand still
 #: while a machine is suspended, the keeper's clock does not.
 TICK_SECONDS: Final = 1.0
+#: The loop's timers need not go as fast as the keeper's clock: what is left after a wait is not halved for ever.
+_SHORTEST_WAIT_SECONDS: Final = 0.001
 #: How long an owner that leaves waits for a renewal under way: cutting it short
 #: would cost a connection, and a read to find out what became of it.
 _FINISH_SECONDS: Final = 0.5
@@ -192,7 +194,7 @@ class Tenure:
             log.info("Waiting for the %s: %s", self._claim, wait.why, extra=self._fields())
         self._told = wait.why
         self._wake.clear()
-        await _wait(self._wake, wait.seconds)
+        await _wait(self._wake, max(wait.seconds, _SHORTEST_WAIT_SECONDS))
 
     async def _request(self, api: Api, request: Read | Write) -> None:
         """Send one request and tell the keeper what came of it."""

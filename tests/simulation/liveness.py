@@ -10,8 +10,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from sharder.core.hashring import HashRing
 from sharder.core.keys import resource_key
 from shardsdk.protocol.labels import LEASE_RING_LABEL, SHARDER_HOLDER, RingLabels
@@ -98,7 +96,8 @@ class Liveness:
     def _leases(self, ring: str) -> Iterator[Lease]:
         for version in self.world.storage.objects(LEASES):
             if version.label(LEASE_RING_LABEL) == ring:
-                yield msgspec.convert(version.doc, Lease)
+                lease: Lease = version.decode(Lease)
+                yield lease
 
     def available(self, ring: str) -> frozenset[str]:
         """Shards that hold their own leases, as the API server knows it."""

@@ -11,7 +11,7 @@ import pytest
 
 from tests.simulation.campaign import Campaign, code_now
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(900)
 
 
 def simulate(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -38,7 +38,7 @@ def test_a_run_that_was_interrupted_goes_on_where_it_was(tmp_path: Path) -> None
 
 
 def test_a_seed_that_fails_ends_it_with_an_error_and_a_short_plan_that_fails_in_the_same_way(tmp_path: Path) -> None:
-    done = simulate(tmp_path, "--seed", "0", "--runs", "16", "--bug", "CHILDREN_LAST", "--shrink", "12")
+    done = simulate(tmp_path, "--seed", "0", "--runs", "16", "--bug", "CHILDREN_LAST", "--shrink", "6")
     assert done.returncode == 1, done.stdout + done.stderr
     failed = re.search(r"^seed (\d+) fails:\n *[\d.]+  ([^:]+):", done.stdout, re.MULTILINE)
     assert failed is not None
