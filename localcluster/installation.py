@@ -32,7 +32,7 @@ from localcluster.process import Supervisor
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 #: Time for a Python process to start on a loaded machine.
-START_SECONDS: Final = 60.0
+START_SECONDS: Final = 120.0
 #: Time for one to stop in order.
 STOP_SECONDS: Final = 30.0
 POLL_SECONDS: Final = 0.05

@@ -27,7 +27,9 @@ WEBHOOKS: Final = "admissionregistration.k8s.io/v1/mutatingwebhookconfigurations
 LEASES: Final = "coordination.k8s.io/v1/leases"
 SECRETS: Final = "v1/secrets"
 CONFIGMAPS: Final = "v1/configmaps"
-START_SECONDS: Final = 60.0
+START_SECONDS: Final = 120.0
+#: For Jobs on a slow machine.
+PATIENCE: Final = "120s"
 
 #: A ring of the cluster's ConfigMaps.
 CONFIG_RING: Final = {"resources": [{"group": "", "resource": "configmaps"}]}
@@ -82,20 +84,20 @@ class Cluster:
         """Install the chart as release `sharder`."""
         self.releases.append(namespace)
         return await self.run(
-            "install", "sharder", str(SHARDER), "--namespace", namespace, "--create-namespace", "--timeout", "40s",
+            "install", "sharder", str(SHARDER), "--namespace", namespace, "--create-namespace", "--timeout", PATIENCE,
             *arguments, values=values,
         )  # fmt: skip
 
     async def upgrade(self, *arguments: str, values: Mapping[str, Any] | None = None, chart: Path = SHARDER) -> str:
         """Upgrade it to `values` alone."""
         return await self.run(
-            "upgrade", "sharder", str(chart), "--namespace", NAMESPACE, "--timeout", "40s", "--reset-values",
+            "upgrade", "sharder", str(chart), "--namespace", NAMESPACE, "--timeout", PATIENCE, "--reset-values",
             *arguments, values=values,
         )  # fmt: skip
 
     async def uninstall(self, *arguments: str) -> str:
         """Uninstall it."""
-        return await self.run("uninstall", "sharder", "--namespace", NAMESPACE, "--timeout", "40s", *arguments)
+        return await self.run("uninstall", "sharder", "--namespace", NAMESPACE, "--timeout", PATIENCE, *arguments)
 
     async def config(self) -> str:
         """The configuration file that the release's pods would be given."""

@@ -160,7 +160,7 @@ async def make_identities(admin: AdminClient) -> dict[str, str]:
 
 async def in_force(admin: AdminClient) -> None:
     """Wait until the API server has taken notice of the policy."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         while True:
             # A fresh object each time: what undoes an attempt could be the first write that is refused.
             made = await admin.create(CONFIGMAPS, {"metadata": {"generateName": "probe-", "labels": OWNED}}, SPACE)

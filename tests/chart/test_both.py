@@ -69,7 +69,7 @@ async def pods(cluster: Cluster) -> AsyncIterator[None]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 async def test_a_controller_from_its_chart_works_under_a_sharder_from_its_chart(
     cluster: Cluster, api: AdminClient
 ) -> None:

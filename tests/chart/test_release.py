@@ -80,7 +80,7 @@ async def knows_the_field(api: AdminClient) -> bool:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 async def test_a_release_from_its_first_install_to_its_uninstall(cluster: Cluster, api: AdminClient) -> None:
     with free_ports() as ports:
         first = merge(ports.values(), {"rings": {"one": CONFIG_RING}})
@@ -165,7 +165,7 @@ def ring_of_another() -> dict[str, Any]:
     }
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 async def test_crds_that_an_earlier_release_left_are_brought_up_and_go_when_asked(
     cluster: Cluster, api: AdminClient
 ) -> None:
@@ -181,7 +181,7 @@ async def test_crds_that_an_earlier_release_left_are_brought_up_and_go_when_aske
     await api.eventually(CRDS, lambda crds: not any(crd["metadata"]["name"] == CRD for crd in crds))
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 async def test_a_hook_that_fails_is_told_and_nothing_is_installed(cluster: Cluster, api: AdminClient) -> None:
     await cluster.plane.apply(Path("crds"))
     await outdate(api)
@@ -224,7 +224,7 @@ async def deny_crd_writes(api: AdminClient) -> None:
 # -- what renders is what a cluster takes ----------------------------------------------
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 async def test_a_cluster_takes_every_option_and_one_sharder(cluster: Cluster, api: AdminClient) -> None:
     await foreign_types(cluster)
     everything = merge(
@@ -302,7 +302,7 @@ async def test_every_pod_meets_the_restricted_standard(cluster: Cluster, api: Ad
         await attempt(loose)
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 async def test_notes_say_what_to_do_next(cluster: Cluster) -> None:
     async def notes(*values: dict[str, Any], namespace: str = NAMESPACE) -> str:
         dry = ("install", "sharder", str(SHARDER), "--namespace", namespace, "--dry-run=client")

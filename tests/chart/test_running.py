@@ -46,7 +46,7 @@ VALUES = {"rings": {"one": CONFIG_RING}, "crds": {"upgrade": False}}
 #: For a machine that is busy with other things: the sharder looks at its Secret every ten seconds.
 PATIENCE_SECONDS = 60.0
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 # -- shards by hand -------------------------------------------------------------------

@@ -59,7 +59,7 @@ async def status(viewer: Plugin, *, unread: list[str]) -> dict[str, Any]:
                 return ring
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 async def test_whoever_may_view_sees_everything_of_a_ring_of_what_they_may_view(
     cluster: Cluster, api: AdminClient, viewer: Plugin
 ) -> None:
@@ -76,7 +76,7 @@ async def test_whoever_may_view_sees_everything_of_a_ring_of_what_they_may_view(
     assert (described.code, described.err) == (0, "")
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 async def test_the_role_alone_shows_all_but_the_objects(cluster: Cluster, api: AdminClient, viewer: Plugin) -> None:
     await cluster.install(values=VALUES)
     await bind(api, "sharding:viewer")

@@ -30,7 +30,7 @@ ELSEWHERE = {
 #: The heading of what takes a cluster with nodes.
 WITH_PODS = "## On a cluster"
 #: A few seconds where nothing else runs; busy machines take their time.
-SECONDS = 240
+SECONDS = 420
 
 
 @dataclass(frozen=True, slots=True)

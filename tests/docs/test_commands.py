@@ -26,7 +26,7 @@ RENDERED = ("helm install", "helm upgrade", "helm uninstall")
 PODS = ("kubectl -n sharding-system rollout status", "kubectl -n sharding-system logs")
 #: Here the sharder is a process with the command on the PATH; tests/node/test_readme.py does it in a pod.
 IN_A_POD = "kubectl -n sharding-system exec -i deploy/sharder -- "
-SECONDS = 120
+SECONDS = 300
 
 
 def commands_of(page: str) -> list[str]:
@@ -89,7 +89,7 @@ async def start_shards(installation: Installation) -> None:
     for name in ("one", "two"):
         arguments = ("--ring", "checksum", "--namespace", "default")
         await installation.start_shard(name, module="examples.checksum", arguments=arguments, kubeconfig=kubeconfig)
-    await plane.kubectl("wait", "--for=create", "--timeout=60s", "configmap/a-checksum")
+    await plane.kubectl("wait", "--for=create", "--timeout=120s", "configmap/a-checksum")
 
 
 def split_at(commands: list[str], first_of_second: str) -> tuple[list[str], list[str]]:

@@ -15,7 +15,7 @@ WITH_PODS = section_of(TUTORIAL, "## 8. On a cluster")
 BLOCKS = blocks_of("tutorial.md", TUTORIAL.replace(WITH_PODS, ""))
 #: What the README's test runs.
 ELSEWHERE = ("make setup", ". .venv/bin/activate")
-SECONDS = 240
+SECONDS = 420
 
 
 @pytest.mark.slow

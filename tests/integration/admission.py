@@ -88,9 +88,9 @@ class Admission:
 
     async def in_force(self) -> None:
         """Return once a created object comes back labelled."""
-        async with asyncio.timeout(40):
+        async with asyncio.timeout(120):
             while self.shard_of(await self.create(dry_run=True, name="probe")) is None:
-                pass
+                await asyncio.sleep(0.02)
 
 
 @asynccontextmanager

@@ -115,7 +115,7 @@ async def installed(control_plane: ControlPlane) -> AsyncIterator[ControlPlane]:
     types = "apiextensions.k8s.io/v1/customresourcedefinitions"
     async with control_plane.admin() as admin:
         await admin.create(types, TYPE)
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(120):
             while not established(await admin.get(types, CHECKS)):
                 await asyncio.sleep(0.05)
         yield control_plane
@@ -317,7 +317,7 @@ async def other_webhook(admission: Admission, change: Any) -> AsyncIterator[None
     try:
         probe = {**SORTS["deployment"].plain, "metadata": {"name": "probe", "labels": {"app": "x"}}}
         path = f"/apis/apps/v1/namespaces/{admission.namespace}/deployments"
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(120):
             while not calls:
                 await admission.admin.request("POST", path, body=probe, query={"dryRun": "All"})
         yield

@@ -255,7 +255,7 @@ async def test_a_missing_permission_is_named_and_list_is_enough_to_find(
     path = await control_plane.service_account_kubeconfig(namespace, "reader")
     configmaps = GroupResource("", "configmaps")
     async with Client(await load_access(str(path))) as reader:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             while not await reader.allowed("list", configmaps, namespace=namespace):
                 await asyncio.sleep(0.02)
         assert not await reader.allowed("get", configmaps, namespace=namespace)

@@ -22,7 +22,7 @@ from localcluster.ports import LOOPBACK
 from localcluster.process import FOLDER_PREFIX, sweep
 
 #: For what takes milliseconds, on a machine that is busy with other things.
-PATIENCE_SECONDS = 50.0
+PATIENCE_SECONDS = 120.0
 
 #: Starts a control plane and a process on it, says where and which processes, and waits to be killed.
 _OWNER = """

@@ -182,7 +182,7 @@ async def until_objects_may_be_seen(stage: Stage, allowed: bool) -> None:
     """Wait until the API server knows whether the shards may list objects."""
     user = f"system:serviceaccount:{stage.namespace}:{stage.namespace}-shard"
     review = {"spec": {"user": user, "resourceAttributes": {"verb": "list", "version": "v1", "resource": "secrets"}}}
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         while (await stage.admin.create(REVIEWS, review))["status"]["allowed"] is not allowed:
             await asyncio.sleep(0.02)
 

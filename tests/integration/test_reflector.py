@@ -142,7 +142,7 @@ async def test_a_token_that_is_rotated_is_picked_up(
                 return False
             return False
 
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             while not await rejected():  # the API server remembers a good token for some seconds
                 await asyncio.sleep(0.2)
         mine.reflector.restart()
@@ -179,7 +179,7 @@ async def test_a_type_that_is_not_there_yet_and_then_goes(
         assert await client.discover(WIDGETS.group, WIDGETS.plural) is None
         await control_plane.apply(stdin=yaml.safe_dump(crd))
         await mine.until(mine.reflector.synced.is_set)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             while await client.discover(WIDGETS.group, WIDGETS.plural) != WIDGETS:
                 await asyncio.sleep(0.1)
         body = {"apiVersion": WIDGETS.api_version, "kind": "Widget", "metadata": {"name": "w"}}
@@ -248,7 +248,7 @@ async def test_an_api_server_that_asks_for_patience_gets_it(
     ):
         await client.create(CONFIGMAPS, config_map("a"), namespace)
         occupying: asyncio.Task[object] | None = None
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             while 429 not in calls:  # the API server takes a moment to follow its own configuration
                 if occupying is None or occupying.done():
                     body = {"metadata": {"generateName": "slow-", "labels": {"slow": "yes"}}}

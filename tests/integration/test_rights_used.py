@@ -62,7 +62,7 @@ async def audited(tmp_path: Path) -> AsyncIterator[ControlPlane]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 async def test_nothing_is_asked_for_that_is_not_granted_and_what_is_granted_is_used(
     audited: ControlPlane, tmp_path: Path
 ) -> None:

@@ -276,7 +276,7 @@ async def until_the_bundle_is_used(admission: Admission) -> None:
     }
     config["webhooks"][0]["namespaceSelector"]["matchLabels"] = None
     await admin.patch(WEBHOOKS, config["metadata"]["name"], config)
-    async with asyncio.timeout(40):
+    async with asyncio.timeout(120):
         while admission.shard_of(await admission.create(dry_run=True, name="probe", namespace=beacon)) is None:
-            pass
+            await asyncio.sleep(0.02)
     await admin.delete("v1/namespaces", beacon)

@@ -59,7 +59,7 @@ async def ring(admin: AdminClient, namespace: str) -> AsyncIterator[ResolvedRing
     assert not differs(created, wanted)
     path = f"/api/v1/namespaces/{namespace}/configmaps"
     probe = {"metadata": {"generateName": "probe-"}}
-    async with asyncio.timeout(40):
+    async with asyncio.timeout(120):
         while not await calls_in(admin.request("POST", path, body=probe, query={"dryRun": "All"})):
             await asyncio.sleep(0.05)
     yield made

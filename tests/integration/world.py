@@ -25,8 +25,8 @@ RINGS: Final = "sharding.timebertt.dev/v1alpha1/clusterrings"
 WEBHOOKS: Final = "admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
 #: How often the whole world is compared; several resources have no common event.
 LOOK_SECONDS: Final = 0.2
-#: For what takes seconds when nothing else runs; only what never comes is waited for as long.
-TIMEOUT_SECONDS: Final = 120.0
+#: For what takes seconds when nothing else runs.  No longer: what was missed and is found by some later pass would do.
+TIMEOUT_SECONDS: Final = 60.0
 NOBODY: Final = "-"
 
 _CONTAINERS: Final = {"containers": [{"name": "main", "image": "example.invalid/none"}]}
