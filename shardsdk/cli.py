@@ -96,6 +96,7 @@ def _read_role(options: argparse.Namespace) -> ShardRole:
         raise ConfigurationError("--main names no resource; write it as kubectl prints it, such as `secrets`")
     watched = options.watch_namespace
     return ShardRole(
+        ring=ring,
         name=_check_name("--name", options.name or ring, _DNS_SUBDOMAIN, 253),
         namespace=_check_name("--namespace", options.namespace, _DNS_LABEL, 63),
         main=main,

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from shardsdk.protocol.objects import GroupResource
+from shardsdk.protocol.objects import CLUSTERRINGS, GroupResource
 
 #: Every shard: `list` and `watch` its objects, and `patch` main ones, to let go of them.
 MAIN_VERBS: Final = ("list", "watch", "patch")
@@ -21,6 +21,8 @@ CONTROLLED_VERBS: Final = ("list", "watch")
 #: Its lease, and Events about it.
 LEASE_VERBS: Final = ("get", "create", "patch")
 EVENT_VERBS: Final = ("create", "patch")
+#: And its ring, to compare what that lists with what it works on.
+RING_VERBS: Final = ("get",)
 
 _RBAC: Final = "rbac.authorization.k8s.io"
 _PLAIN: Final = re.compile(r"[a-z][a-z0-9.:-]*[a-z0-9]")
@@ -32,11 +34,13 @@ _NO_TEXT: Final = frozenset({"true", "false", "yes", "no", "on", "off", "null"})
 class ShardRole:
     """What the role is made for.
 
-    `name` is the ServiceAccount's and the roles'; `namespace` is where it and the
-    shards' leases are; `watch_namespace` is where the objects are (`None`: in
-    all).  The further verbs are what the controller does for a living.
+    `ring` is the only one that it may read.  `name` is the ServiceAccount's and
+    the roles'; `namespace` is where it and the shards' leases are;
+    `watch_namespace` is where the objects are (`None`: in all).  The further
+    verbs are what the controller does for a living.
     """
 
+    ring: str
     name: str
     namespace: str
     main: Sequence[GroupResource]
@@ -51,6 +55,7 @@ class _Rule:
     group: str
     resources: Sequence[str]
     verbs: Sequence[str]
+    names: Sequence[str] = ()
 
 
 def render_shard_role(role: ShardRole) -> str:
@@ -63,15 +68,28 @@ def render_shard_role(role: ShardRole) -> str:
     main = _by_group(role.main, _join(MAIN_VERBS, role.further_main_verbs))
     controlled = _by_group(role.controlled, _join(CONTROLLED_VERBS, role.further_controlled_verbs))
     objects = [*main, *controlled]
+    ring = _Rule(CLUSTERRINGS.group, [CLUSTERRINGS.plural], RING_VERBS, [role.ring])
     #: A role for the objects beside that for the leases, in one namespace, has a name of its own.
     name = role.name if role.watch_namespace is None else f"{role.name}-objects"
     documents = [
         account,
         _role("Role", role.name, role.namespace, own),
         _binding("Role", role.name, role.namespace, role),
-        _role("ClusterRole" if role.watch_namespace is None else "Role", name, role.watch_namespace, objects),
-        _binding("ClusterRole" if role.watch_namespace is None else "Role", name, role.watch_namespace, role),
     ]
+    if role.watch_namespace is None:
+        documents += [
+            _role("ClusterRole", name, None, [*objects, ring]),
+            _binding("ClusterRole", name, None, role),
+        ]
+    else:
+        # A ring is in no namespace; a cluster role's name is one for all namespaces.
+        reads_ring = f"sharding:ring-reader:{role.namespace}:{role.name}"
+        documents += [
+            _role("Role", name, role.watch_namespace, objects),
+            _binding("Role", name, role.watch_namespace, role),
+            _role("ClusterRole", reads_ring, None, [ring]),
+            _binding("ClusterRole", reads_ring, None, role),
+        ]
     return "---\n".join(documents)
 
 
@@ -80,6 +98,7 @@ def _role(kind: str, name: str, namespace: str | None, rules: Iterable[_Rule]) -
     for rule in rules:
         text += f"- apiGroups: {_list([rule.group])}\n"
         text += f"  resources: {_list(rule.resources)}\n"
+        text += f"  resourceNames: {_list(rule.names)}\n" if rule.names else ""
         text += f"  verbs: {_list(rule.verbs)}\n"
     return text
 

@@ -45,10 +45,12 @@ from shardsdk.errors import ConfigurationError, ShardingError
 from shardsdk.kube.access import load_access
 from shardsdk.kube.api import Fence
 from shardsdk.kube.client import Client
+from shardsdk.kube.clock import SystemClock
 from shardsdk.kube.relay import Relay
 from shardsdk.protocol.objects import GroupResource, Resource
 from shardsdk.runtime.identity import ShardIdentity
 from shardsdk.runtime.process import ExitCode, die, exit_code_for, stop_on_signal
+from shardsdk.runtime.ringcheck import RingCheck
 from shardsdk.runtime.shardlease import ShardLease
 
 log: Final = logging.getLogger(__name__)
@@ -198,6 +200,10 @@ class KopfShard:
         kopf.on.startup(id="shardsdk", registry=operator["registry"])(self._prepare)
         self._loop, self._working = asyncio.get_running_loop(), True
         watching = asyncio.create_task(gate.stop_when_lost(), name="shardsdk/lost")
+        mains = frozenset(each.group_resource for each in self._main)
+        owned = {each.group_resource: mains for each in self._controlled}
+        check = RingCheck(api, lease.ring.ring, mains, owned, shard=lease.name, clock=SystemClock())
+        comparing = asyncio.create_task(check.run(), name="shardsdk/ring")
         await asyncio.sleep(0)
         existing = asyncio.all_tasks()
         vault = Vault({"shardsdk": _credentials(api, session)})
@@ -208,6 +214,7 @@ class KopfShard:
             await kopf.run_tasks(tasks, ignored=existing)
         finally:
             watching.cancel()
+            comparing.cancel()
 
     async def _prepare(self, settings: kopf.OperatorSettings, **_: Any) -> None:
         """The last of the startup handlers: whatever the others have set, kopf watches only what is this shard's."""

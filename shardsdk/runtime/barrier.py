@@ -8,6 +8,10 @@ whoever reconciled it then would make them a second time.
                                 after the arrival ──> the cache has caught up
                                 with those of this owner ──> owner may pass
 
+Children that carry no shard label yet are in no shard's cache: their resource has
+been added to the ring a moment ago, and the sharder is about to label them.  The
+first list looks for them as well, and so do the next until one finds none.
+
 Does: serve all owners that wait by one list.  Whoever misses none of its
 children passes at once: a child that comes late, or never, holds up its own
 owner alone.  Refuses: to put what it listed into the cache itself, because a
@@ -28,6 +32,7 @@ from shardsdk.errors import ShardingError, StreamInterrupted
 from shardsdk.kube.backoff import Backoff
 from shardsdk.kube.clock import Clock
 from shardsdk.kube.reflector import Delta
+from shardsdk.kube.selectors import Selector
 from shardsdk.protocol.objects import GroupResource
 from shardsdk.runtime.cache import Cache
 from shardsdk.runtime.objects import Request, is_at_least, metadata_of, request_of
@@ -56,6 +61,8 @@ class Barrier:
     `wake(owner, priority)` is called for each owner that may pass now, `settle`
     waits for our own writes, `on_list` counts lists.  With `hands_over` False
     nobody else works on owners: one waits only when a write for it is in doubt.
+    `unassigned(cache)` selects the children that no shard has yet (`None`: they
+    are not looked for).
     """
 
     def __init__(
@@ -67,6 +74,7 @@ class Barrier:
         clock: Clock,
         rng: Random,
         hands_over: bool = True,
+        unassigned: Callable[[Cache[Any]], Selector | None] = lambda cache: None,
         on_list: Callable[[], None] | None = None,
     ) -> None:
         self._children = children
@@ -76,6 +84,9 @@ class Barrier:
         self._clock = clock
         self._backoff = Backoff(rng)
         self._on_list = on_list
+        self._unassigned = unassigned
+        #: Caches of whose resource a list has found no unassigned children.
+        self._assigned: set[GroupResource] = set()
         #: Owners that may pass, each with the uid that it had then.
         self._passed: dict[Request, str] = {}
         self._waiting: dict[Request, _Arrival] = {}
@@ -181,22 +192,28 @@ class Barrier:
         listed: list[_Listed] = []
         owners = {arrival.uid: owner for owner, arrival in batch.items()}
         for cache in self._children:
-            async for page in cache.stream_metadata():
-                for child in page:
-                    controller = child.metadata.controller
-                    owner = None if controller is None else owners.get(controller.uid)
-                    request, version = request_of(child), child.metadata.resource_version
-                    if owner is not None and not cache.has_seen(request, version):
-                        listed.append(_Listed(owner, cache, request, version))
+            # In this order: what is labelled meanwhile is in both lists, and not in none.
+            listed += await self._list_unassigned(cache, owners)
+            listed += await _list_children(cache, owners)
         self._conclude(batch, listed)
         return self._clock.monotonic() - begun
+
+    async def _list_unassigned(self, cache: Cache[Any], owners: Mapping[str, Request]) -> list[_Listed]:
+        """Children that no cache has before the sharder has labelled them."""
+        name, selector = cache.resource.group_resource, self._unassigned(cache)
+        if selector is None or name in self._assigned:
+            return []
+        found = await _list_children(cache, owners, selector)
+        if not found:
+            self._assigned.add(name)
+        return found
 
     def _conclude(self, batch: Mapping[Request, _Arrival], listed: Sequence[_Listed]) -> None:
         # Whoever left meanwhile is not waiting; whoever came back waits for the next list.
         waiting = {owner: arrival for owner, arrival in batch.items() if self._waiting.get(owner) is arrival}
         until = self._clock.monotonic() + CATCH_UP_SECONDS
         for each in listed:
-            if each.owner in waiting and not each.cache.has_seen(each.child, each.version):
+            if each.owner in waiting and not each.is_known():
                 child = (each.cache.resource.group_resource, each.child)
                 self._missing.expect(each.owner, child, each.version, until)
         for owner, arrival in waiting.items():
@@ -209,6 +226,23 @@ class Barrier:
             self._passed[owner] = arrival.uid
         if arrival.wake:
             self._wake(owner, arrival.priority)
+
+
+async def _list_children(
+    cache: Cache[Any], owners: Mapping[str, Request], selector: Selector | None = None
+) -> list[_Listed]:
+    """The children of `owners` (by uid) that the cache does not have yet.  Raises: whatever a list may raise."""
+    listed: list[_Listed] = []
+    async for page in cache.stream_metadata(selector):
+        for child in page:
+            controller = child.metadata.controller
+            owner = None if controller is None else owners.get(controller.uid)
+            if owner is None:
+                continue
+            found = _Listed(owner, cache, request_of(child), child.metadata.resource_version, selector is not None)
+            if not found.is_known():
+                listed.append(found)
+    return listed
 
 
 async def catch_up(caches: Sequence[Cache[Any]]) -> None:
@@ -259,12 +293,20 @@ class _Arrival:
 
 @dataclass(frozen=True, slots=True)
 class _Listed:
-    """A child that a list has shown at a version that the cache had not then."""
+    """A child that a list has shown."""
 
     owner: Request
     cache: Cache[Any]
     child: Request
     version: str
+    unassigned: bool
+
+    def is_known(self) -> bool:
+        """Whether the cache has it at that version; of an unassigned one it proves nothing to have seen it leave."""
+        if not self.unassigned:
+            return self.cache.has_seen(self.child, self.version)
+        known = self.cache.metadata(self.child)
+        return known is not None and is_at_least(known.resource_version, self.version)
 
 
 class _Missing:

@@ -198,13 +198,13 @@ class Cache(Generic[T]):
     def __len__(self) -> int:
         return sum(len(reflector.store) for reflector in self._reflectors.values())
 
-    async def stream_metadata(self) -> AsyncIterator[list[PartialObject]]:
-        """Metadata of the same selection from the API server, consistently.
+    async def stream_metadata(self, selector: Selector | None = None) -> AsyncIterator[list[PartialObject]]:
+        """Metadata of the same selection from the API server, consistently; or of another one.
 
         Raises: StreamInterrupted and whatever else a list may raise.
         """
         for namespace in self._reflectors:
-            async for batch in self._api.stream(self.resource, namespace, selector=self.selector):
+            async for batch in self._api.stream(self.resource, namespace, selector=selector or self.selector):
                 yield batch
 
     # -- inside -----------------------------------------------------------

@@ -59,7 +59,7 @@ class Caches:
         """The cache of a resource; the first who asks has it made."""
         name = source.resource.group_resource
         if name not in self._caches:
-            settings = self._settings.get(name, CacheSettings())
+            settings = self.settings_of(name)
             namespaces = self._namespaces if settings.namespaces is None else settings.namespaces
             self._caches[name] = Cache(
                 self._api,
@@ -74,6 +74,10 @@ class Caches:
                 indexes=settings.indexes,
             )
         return self._caches[name]
+
+    def settings_of(self, name: GroupResource) -> CacheSettings:
+        """What the user said of a resource."""
+        return self._settings.get(name, CacheSettings())
 
     def __iter__(self) -> Iterator[Cache[Any]]:
         return iter(self._caches.values())

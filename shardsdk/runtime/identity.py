@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from shardsdk.core.guard import Verdict, judge
-from shardsdk.kube.selectors import Selector, equals, join
+from shardsdk.kube.selectors import Selector, absent, equals, join
 from shardsdk.protocol.labels import RingLabels
 from shardsdk.runtime.objects import metadata_of
 
@@ -49,6 +49,11 @@ class ShardIdentity:
         """This shard's objects, of those that `own` selects."""
         mine = equals(self.ring.shard, self.shard)
         return Selector(mine) if own is None else Selector(join(mine, own.labels), own.fields)
+
+    def unassigned(self, own: Selector | None = None) -> Selector:
+        """What no shard has yet, of what `own` selects."""
+        nobodys = absent(self.ring.shard)
+        return Selector(nobodys) if own is None else Selector(join(nobodys, own.labels), own.fields)
 
 
 @dataclass(frozen=True, slots=True)

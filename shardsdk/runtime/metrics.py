@@ -51,6 +51,11 @@ class Metrics:
         self._reconciles = _Reconciles(self.registry)
         self._shards = _Shards(self.registry)
         self._unfit = _Unfit(self.registry)
+        self._missing = Gauge(
+            "shardsdk_resources_not_in_ring",
+            "Resources this shard works on that its ring does not list: objects of them do not move with their owners",
+            registry=self.registry,
+        )
         self._calls = Counter(
             "rest_client_requests", "Requests to the API server", ("method", "code"), registry=self.registry
         )
@@ -76,6 +81,10 @@ class Metrics:
     def observe_cache(self, cache: Cache[Any]) -> None:
         """Count what `cache` cannot show."""
         self._unfit.watch(cache)
+
+    def missing_in_ring(self, read: Callable[[], float]) -> None:
+        """How many resources this shard works on that its ring does not list."""
+        self._missing.set_function(read)
 
     def count_call(self, verb: str, code: int, seconds: float) -> None:
         """Count a request to the API server (`code` 0: no answer); what `Client` takes as `on_call`."""

@@ -29,6 +29,7 @@ from shardsdk.errors import LeaseLost
 from shardsdk.kube.api import Fence, Unfit
 from shardsdk.kube.clock import Clock
 from shardsdk.kube.reflector import Delta, EventKind
+from shardsdk.kube.selectors import Selector
 from shardsdk.protocol.objects import GroupResource, ObjectMeta, PartialObject
 from shardsdk.runtime.barrier import Barrier
 from shardsdk.runtime.cache import Cache
@@ -65,7 +66,7 @@ class Reconciler(Generic[T]):
     it, or a source asks for it.  `fence` says whether the lease that the work
     needs is held.  One reconcile may send `max_writes` writes (`None`: any
     number).  `before()` is awaited before its first reconcile, once its caches
-    are complete.
+    are complete; `unassigned` is the barrier's.
     """
 
     def __init__(
@@ -84,6 +85,7 @@ class Reconciler(Generic[T]):
         rate_limit: RateLimit | None = None,
         max_writes: int | None = None,
         before: Callable[[], Awaitable[object]] | None = None,
+        unassigned: Callable[[Cache[Any]], Selector | None] = lambda cache: None,
         clock: Clock,
         rng: Random,
         metrics: Metrics | None = None,
@@ -108,7 +110,7 @@ class Reconciler(Generic[T]):
         }
         self._readable = {each.cache.resource.group_resource: each.cache for each in watched} | self._children
         self._readable[self._cache.resource.group_resource] = self._cache
-        self._barrier = self._make_barrier()
+        self._barrier = self._make_barrier(unassigned)
         self._unfit = UnfitObjects(name, self._cache.resource, list(self._children.values()), recorder)
         self._expectations = Expectations(
             clock, wake=self.queue.add, wake_after=self.queue.add_after, on_expired=self._on_expired
@@ -129,7 +131,7 @@ class Reconciler(Generic[T]):
         resource.reconcilers.append(self)
         self._listening = self._listen(children, watched)
 
-    def _make_barrier(self) -> Barrier:
+    def _make_barrier(self, unassigned: Callable[[Cache[Any]], Selector | None]) -> Barrier:
         return Barrier(
             list(self._children.values()),
             wake=self.queue.add,
@@ -137,6 +139,7 @@ class Reconciler(Generic[T]):
             clock=self._clock,
             rng=self._rng,
             hands_over=self._resource.hands_over,
+            unassigned=unassigned,
             on_list=self._count_list,
         )
 

@@ -17,6 +17,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from enum import Enum
+from functools import partial
 from random import Random
 from typing import Any, Final
 
@@ -24,8 +25,10 @@ from shardsdk.errors import ShardingError
 from shardsdk.kube.api import Api, Fence
 from shardsdk.kube.backoff import Backoff
 from shardsdk.kube.clock import Clock
+from shardsdk.kube.selectors import Selector
 from shardsdk.protocol.objects import GroupResource
 from shardsdk.runtime.barrier import catch_up
+from shardsdk.runtime.cache import Cache
 from shardsdk.runtime.caches import Caches
 from shardsdk.runtime.context import Context
 from shardsdk.runtime.controller import Outcome
@@ -34,6 +37,7 @@ from shardsdk.runtime.events import EventRecorder
 from shardsdk.runtime.identity import Identity, ShardIdentity
 from shardsdk.runtime.metrics import Metrics
 from shardsdk.runtime.reconciler import Reconciler
+from shardsdk.runtime.ringcheck import RingCheck
 from shardsdk.runtime.sharded import ShardedResource
 from shardsdk.runtime.sources import Watched
 from shardsdk.runtime.spec import ControllerSpec, Reconcile, TaskSpec, Work
@@ -96,6 +100,7 @@ class Workload:
         self._resources: dict[GroupResource, ShardedResource[Any] | UnshardedResource[Any]] = {}
         self._tasks = work.tasks
         self._plain_concurrency = sum(spec.concurrency for spec in work.specs if not _is_async(spec.function))
+        self._ring_check = self._make_ring_check(work.specs)
         self._reconcilers = [self._make_reconciler(spec) for spec in work.specs]
 
     async def run(self, stop: asyncio.Event, grace_seconds: float) -> Ended:
@@ -107,6 +112,8 @@ class Workload:
             *(asyncio.create_task(drains.run(), name="drains") for drains in self._drains()),
             asyncio.create_task(self._recorder.run(), name="events"),
         ]
+        if self._ring_check is not None:
+            background.append(asyncio.create_task(self._ring_check.run(), name="ring check"))
         if self._catches_up:
             background.append(asyncio.create_task(self._catch_up(), name="catching up"))
         if self._caches is not self._shared:
@@ -137,6 +144,13 @@ class Workload:
             await asyncio.wait([stopping, *background])
             if self._threads:
                 self._threads.close()
+
+    async def _be_ready(self) -> None:
+        """Return when the first reconcile may begin."""
+        if self._catches_up:
+            await self._caught_up.wait()
+        if self._ring_check is not None:
+            await self._ring_check.looked.wait()
 
     async def _catch_up(self) -> None:
         """Have warm caches show what whoever held the lease before has done, once for all controllers."""
@@ -202,11 +216,41 @@ class Workload:
             timeout_seconds=spec.timeout_seconds,
             rate_limit=spec.rate_limit,
             max_writes=spec.max_writes,
-            before=self._caught_up.wait if self._catches_up else None,
+            before=self._be_ready,
+            unassigned=partial(self._select_unassigned, spec.main.resource.group_resource),
             clock=self._clock,
             rng=self._rng,
             metrics=self._metrics,
             recorder=self._recorder,
+        )
+
+    def _make_ring_check(self, specs: Sequence[ControllerSpec[Any]]) -> RingCheck | None:
+        if not isinstance(self._identity, ShardIdentity):
+            return None
+        owned: dict[GroupResource, frozenset[GroupResource]] = {}
+        for spec in specs:
+            for child in spec.children:
+                name = child.resource.group_resource
+                owned[name] = owned.get(name, frozenset()) | {spec.main.resource.group_resource}
+        return RingCheck(
+            self._api,
+            self._identity.ring.ring,
+            frozenset(spec.main.resource.group_resource for spec in specs),
+            owned,
+            shard=self._identity.shard,
+            clock=self._clock,
+            metrics=self._metrics,
+        )
+
+    def _select_unassigned(self, main: GroupResource, cache: Cache[Any]) -> Selector | None:
+        """Children that the sharder is about to label, because the ring lists them; of others nobody knows that."""
+        name = cache.resource.group_resource
+        if self._ring_check is None or not isinstance(self._identity, ShardIdentity):
+            return None
+        return (
+            self._identity.unassigned(self._caches.settings_of(name).selector)
+            if (self._ring_check.lists(main, name))
+            else None
         )
 
     def _resource(self, spec: ControllerSpec[Any]) -> ShardedResource[Any] | UnshardedResource[Any]:

@@ -88,6 +88,9 @@ USES: dict[tuple[str, str, str, str], dict[str, str]] = {
         "create": "examples/checksum.py",
         "patch": "examples/checksum.py",
     },
+    (SHARD, "clusterrings.sharding.timebertt.dev", "", "checksum"): {
+        "get": "shardsdk/runtime/ringcheck.py",
+    },
 }
 
 NOT_GRANTED = [
@@ -100,6 +103,7 @@ NOT_GRANTED = [
     (SHARD, Permission("leases.coordination.k8s.io", "patch", "kube-system")),
     (SHARD, Permission("secrets", "delete")),
     (SHARD, Permission("clusterrings.sharding.timebertt.dev", "list")),
+    (SHARD, Permission("clusterrings.sharding.timebertt.dev", "get", "", "another")),
 ]
 
 

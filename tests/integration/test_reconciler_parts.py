@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -36,6 +37,8 @@ BUCKETS: Final = Resource("parts.example.com", "v1", "buckets", "Bucket")
 SECRETS: Final = Resource("", "v1", "secrets", "Secret")
 CHILDREN: Final = "v1/configmaps"
 OWNERS: Final = "parts.example.com/v1/buckets"
+RINGS: Final = "sharding.timebertt.dev/v1alpha1/clusterrings"
+ROOT: Final = Path(__file__).parents[2]
 #: Owners whose deletion the garbage collector notices at once; new types it learns of every 30 s.
 BUILT_IN_OWNERS: Final = "v1/secrets"
 FINALIZER: Final = "parts.example.com/bucket"
@@ -100,6 +103,21 @@ class Stage:
         finally:
             manager.stopping.set()
             assert await running == 0
+
+    @asynccontextmanager
+    async def ring(self, *resources: Object) -> AsyncIterator[None]:
+        """Meanwhile the ring exists; no sharder serves it."""
+        body = {
+            "apiVersion": "sharding.timebertt.dev/v1alpha1",
+            "kind": "ClusterRing",
+            "metadata": {"name": RING.ring},
+            "spec": {"resources": list(resources)},
+        }
+        await self.admin.create(RINGS, body)
+        try:
+            yield
+        finally:
+            await self.admin.delete(RINGS, RING.ring)
 
     async def bucket(self, name: str = "a", shard: str = "shard-1", **spec: str) -> Object:
         metadata = {"name": name, "labels": {RING.shard: shard}}
@@ -209,6 +227,31 @@ async def test_what_was_adopted_is_seen_at_once_and_not_made_again(stage: Stage,
     found = await stage.admin.list(CHILDREN, stage.namespace)
     mine = {each["metadata"]["name"]: shard_of(each) for each in found if controller_of(each)}
     assert mine == {"one": "shard-1"}
+
+
+async def test_an_owner_waits_for_the_label_of_a_child_that_was_there_before_the_ring_listed_it(stage: Stage) -> None:
+    """The ring gains a resource, and shards with the code that owns it start before the sharder has labelled it."""
+    reconciled = asyncio.Queue[tuple[str, list[str]]]()
+
+    async def look(context: Context[PartialObject]) -> None:
+        reconciled.put_nowait((context.request.name, [each.metadata.name for each in context.children(CONFIGMAPS)]))
+
+    await stage.plane.apply(ROOT / "crds" / "clusterrings.yaml")
+    uid = await stage.secret("web")
+    reference = {"apiVersion": "v1", "kind": "Secret", "name": "a", "uid": uid, "controller": True}
+    await stage.admin.create(CHILDREN, {"metadata": {"name": "old", "ownerReferences": [reference]}}, stage.namespace)
+    async with (
+        stage.ring({"resource": "secrets", "controlledResources": [{"resource": "configmaps"}]}),
+        stage.shard(look, main=SECRETS, model=PartialObject),
+        asyncio.timeout(60),
+    ):
+        # Whoever comes later is served by the same list or a later one, and passes.
+        metadata = {"name": "b", "labels": {RING.shard: "shard-1"}}
+        await stage.admin.create(BUILT_IN_OWNERS, {"metadata": metadata}, stage.namespace)
+        assert await reconciled.get() == ("b", [])
+        label = {"metadata": {"labels": {RING.shard: "shard-1"}}}
+        await stage.admin.patch(CHILDREN, "old", label, stage.namespace)
+        assert await reconciled.get() == ("a", ["old"])
 
 
 async def test_finalizer_and_condition_through_a_buckets_life(stage: Stage) -> None:

@@ -35,7 +35,7 @@ def test_resources_of_several_groups_are_named_one_by_one(capsys: pytest.Capture
     )
     granted = read_permissions(documents(*arguments, capsys=capsys))
     assert granted.keys() == {"team/operator"}
-    objects = {each for each in granted["team/operator"] if not each.namespace}
+    objects = {each for each in granted["team/operator"] if not each.namespace and not each.name}
     main_verbs, controlled_verbs = ("list", "watch", "patch", "get"), ("list", "watch")
     assert objects == {
         Permission(name, verb)
@@ -48,12 +48,25 @@ def test_resources_of_several_groups_are_named_one_by_one(capsys: pytest.Capture
     }
 
 
-def test_a_controller_of_one_namespace_gets_no_cluster_role(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_controller_of_one_namespace_gets_nothing_outside_but_a_look_at_its_ring(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     made = documents(*EXAMPLE, "--watch-namespace", "default", capsys=capsys)
-    assert [each["kind"] for each in made] == ["ServiceAccount", "Role", "RoleBinding", "Role", "RoleBinding"]
+    roles = ["Role", "RoleBinding", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"]
+    assert [each["kind"] for each in made] == ["ServiceAccount", *roles]
     names = [each["metadata"]["name"] for each in made if each["kind"] == "Role"]
     assert len(set(names)) == len(names), "one would overwrite the other"
-    assert all(each.namespace == "default" for each in read_permissions(made)["default/checksum"])
+    outside = {each for each in read_permissions(made)["default/checksum"] if each.namespace != "default"}
+    assert outside == {Permission("clusterrings.sharding.timebertt.dev", "get", "", "checksum")}
+
+
+def test_a_role_in_the_cluster_is_no_other_controllers(capsys: pytest.CaptureFixture[str]) -> None:
+    """Cluster roles have one name for all namespaces."""
+    names = set()
+    for namespace in ("one", "two"):
+        made = documents(*EXAMPLE, "-n", namespace, "--watch-namespace", namespace, capsys=capsys)
+        names |= {each["metadata"]["name"] for each in made if each["kind"] == "ClusterRole"}
+    assert len(names) == 2
 
 
 def test_names_that_yaml_would_take_for_something_else_stay_text(capsys: pytest.CaptureFixture[str]) -> None:
