@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from sharder.controllers.rings import WEBHOOK_CONFIGURATIONS
+from sharder.core.webhookconfig import WEBHOOK_CONFIGURATIONS
 from sharder.webhook.secretstore import SECRET_NAME, SECRETS
 from shardsdk.errors import NotFound, ShardingError
 from shardsdk.kube.api import Api, PatchKind

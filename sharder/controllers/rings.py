@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Final, Protocol
 
+from sharder.controllers.othersharders import OtherSharders, ring_of_other
 from sharder.controllers.placement import Summary, retire
 from sharder.controllers.refusals import Refused
 from sharder.controllers.registry import Change, Registry, RingEntry
@@ -31,23 +32,18 @@ from sharder.core.status import (
     conditions_of,
     render_status,
 )
-from sharder.core.webhookconfig import WEBHOOK_TIMEOUT_SECONDS, render_webhook, webhook_name
+from sharder.core.webhookconfig import WEBHOOK_CONFIGURATIONS, WEBHOOK_TIMEOUT_SECONDS, render_webhook, webhook_name
 from shardsdk.errors import FenceClosed, Forbidden, NotFound, Retry, ShardingError
 from shardsdk.kube.api import Api, Fence, PatchKind
 from shardsdk.kube.clock import Clock
 from shardsdk.kube.reflector import Delta, EventKind, Reflector
-from shardsdk.kube.selectors import Selector, exists
 from shardsdk.protocol.labels import LEASE_RING_LABEL
-from shardsdk.protocol.objects import CLUSTERRINGS, GroupResource, PartialObject, Resource
+from shardsdk.protocol.objects import CLUSTERRINGS, GroupResource, PartialObject
 from shardsdk.runtime.events import EventType, Regarding
 from shardsdk.runtime.queue import Priority, RateLimit, WorkQueue
 
 log = logging.getLogger(__name__)
 
-WEBHOOK_CONFIGURATIONS: Final = Resource(
-    "admissionregistration.k8s.io", "v1", "mutatingwebhookconfigurations", "MutatingWebhookConfiguration",
-    namespaced=False,
-)  # fmt: skip
 #: What the sharder needs on each resource of a ring.
 VERBS: Final = ("list", "watch", "patch")
 #: How long granted permissions are believed, and missing ones before they are asked for again.
@@ -138,9 +134,10 @@ class RingController:
         self._known: dict[str, _Known] = {}
         self._queue: WorkQueue[str] = WorkQueue(clock, name="rings", rate_limit=RateLimit(0.1, 30.0, None))
         self.configurations: Reflector[PartialObject] = Reflector(
-            api, WEBHOOK_CONFIGURATIONS, selector=Selector(labels=exists(LEASE_RING_LABEL)),
+            api, WEBHOOK_CONFIGURATIONS,
             handler=self._on_configuration, name="webhook configurations", clock=clock, rng=rng,
         )  # fmt: skip
+        self._others = OtherSharders(api, self.configurations.store, leader=leader, clock=clock)
 
     # -- what others ask ---------------------------------------------------
 
@@ -209,6 +206,9 @@ class RingController:
                 self._queue.add(ring)
 
     def _on_configuration(self, delta: Delta[PartialObject]) -> None:
+        other = ring_of_other(delta.object)
+        if other is not None:
+            self._queue.add(other)
         ring = delta.object.metadata.label(LEASE_RING_LABEL)
         if ring and delta.object.metadata.name == webhook_name(ring):
             known = self._known.get(ring)
@@ -244,6 +244,10 @@ class RingController:
             try:
                 await self._note_placed(entry, known, resolved)
                 await self._apply_webhook(known, resolved)
+                rival = await self._others.remove(resolved.spec)
+                if rival is not None:
+                    known.failure, seconds = rival
+                    self._queue.add_after(ring, seconds)
                 await self._check_permissions(ring, known, resolved)
             except FenceClosed:
                 raise

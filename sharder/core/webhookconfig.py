@@ -12,8 +12,22 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from sharder.core.ringspec import ResolvedRing, Role
-from shardsdk.protocol.labels import API_GROUP, API_VERSION, LEASE_RING_LABEL, RING_KIND
+from shardsdk.protocol.labels import (
+    API_GROUP,
+    API_VERSION,
+    LEASE_RING_LABEL,
+    RING_KIND,
+    SHARD_LABEL_PREFIX,
+    RingLabels,
+)
+from shardsdk.protocol.objects import Resource
 
+WEBHOOK_CONFIGURATIONS: Final = Resource(
+    "admissionregistration.k8s.io", "v1", "mutatingwebhookconfigurations", "MutatingWebhookConfiguration",
+    namespaced=False,
+)  # fmt: skip
+#: Begins the name of every configuration that the Go sharder makes for a ClusterRing.
+GO_PREFIX: Final = "sharding-clusterring-"
 #: The one webhook in each configuration.
 WEBHOOK_NAME: Final = "sharder.sharding.timebertt.dev"
 #: Its path, which the ring's name follows.
@@ -27,6 +41,11 @@ WEBHOOK_TIMEOUT_SECONDS: Final = 5
 def webhook_name(ring: str) -> str:
     """Name of the configuration of the ring called `ring`."""
     return f"clusterring-{ring}"
+
+
+def go_webhook_name(labels: RingLabels) -> str:
+    """Name of the configuration that the Go sharder makes for the ring with these labels."""
+    return "sharding-" + labels.shard.removeprefix(SHARD_LABEL_PREFIX)
 
 
 def webhook_path(ring: str) -> str:

@@ -15,9 +15,10 @@ import msgspec
 
 from sharder.certificates import Certificate, parse_bundle
 from sharder.core.ringspec import ResolvedRing
+from sharder.core.webhookconfig import WEBHOOK_CONFIGURATIONS
 from sharder.kubectl.clusterchecks import SHARDER_RULES
 from sharder.kubectl.leading import Leading, Sharder
-from sharder.kubectl.reading import WEBHOOK_CONFIGURATIONS, Reader, Ring
+from sharder.kubectl.reading import Reader, Ring
 from sharder.kubectl.ringchecks import RingEvidence
 from sharder.kubectl.webhookchecks import Probe, Probed, ServiceEvidence, WebhookEvidence
 from sharder.rbac import RING_VERBS
@@ -109,9 +110,10 @@ class Evidence:
 
     async def of_webhook(self, resolved: ResolvedRing) -> WebhookEvidence:
         """Everything about a ring's webhook."""
-        read, configuration = True, None
+        read, configuration, other = True, None, None
         try:
             configuration = await self.reader.webhook(resolved.spec.name)
+            other = await self.reader.go_webhook(resolved.spec)
         except Forbidden:
             read = False
         webhooks = (configuration or {}).get("webhooks") or [{}]
@@ -119,7 +121,7 @@ class Evidence:
         service = await self._service(client["service"]) if client.get("service") else None
         wanted = configuration is not None or not read
         probe = await self._probe(resolved) if wanted else Probe(Probed.NOT_TRIED, "there is no webhook")
-        return WebhookEvidence(resolved, read, configuration, service, await self._serving(), probe)
+        return WebhookEvidence(resolved, read, configuration, service, await self._serving(), probe, other)
 
     async def _service(self, named: Mapping[str, Any]) -> ServiceEvidence | None:
         namespace, name, port = str(named.get("namespace")), str(named.get("name")), named.get("port") or 443

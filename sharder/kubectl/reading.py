@@ -26,7 +26,7 @@ from sharder.core.ringspec import (
     resolve,
 )
 from sharder.core.selectors import LabelSelector, parse_selector
-from sharder.core.webhookconfig import webhook_name
+from sharder.core.webhookconfig import WEBHOOK_CONFIGURATIONS, go_webhook_name, webhook_name
 from sharder.kubectl.census import Census, Covers, Glimpsed, Tally
 from sharder.kubectl.outcome import Gaps, Unread
 from sharder.kubectl.overview import Overview, ResourceCount, count_resource, read_conditions, uncounted_resource
@@ -41,10 +41,6 @@ from shardsdk.protocol.labels import LEASE_RING_LABEL
 from shardsdk.protocol.leases import Lease
 from shardsdk.protocol.objects import CLUSTERRINGS, LEASES, NAMESPACES, GroupResource, PartialObject, Resource
 
-WEBHOOK_CONFIGURATIONS: Final = Resource(
-    "admissionregistration.k8s.io", "v1", "mutatingwebhookconfigurations", "MutatingWebhookConfiguration",
-    namespaced=False,
-)  # fmt: skip
 #: Resources counted at the same time; the API server should hardly notice.
 STREAMS: Final = 3
 #: Times that a stream which broke is begun again.
@@ -174,6 +170,14 @@ class Reader:
         except NotFound:
             return None
         return found
+
+    async def go_webhook(self, ring: RingSpec) -> str | None:
+        """Name of the webhook configuration that the Go sharder made for the ring; None: it made none."""
+        try:
+            found = await self.api.get(WEBHOOK_CONFIGURATIONS, go_webhook_name(ring.labels))
+        except NotFound:
+            return None
+        return found.metadata.name
 
     async def resolved(self, spec: RingSpec) -> tuple[ResolvedRing, tuple[GroupResource, ...]]:
         """The ring with the resources that are served, and those that are not."""

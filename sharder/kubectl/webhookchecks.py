@@ -58,7 +58,8 @@ class WebhookEvidence:
     """What was read of a ring's webhook.
 
     `read` False: the configuration may not be read.  `serving`: the certificates
-    that the sharder serves with (None: not its own, or not read).
+    that the sharder serves with (None: not its own, or not read).  `other`: the
+    configuration that the Go sharder has made for the ring.
     """
 
     ring: ResolvedRing
@@ -67,11 +68,17 @@ class WebhookEvidence:
     service: ServiceEvidence | None
     serving: Sequence[Certificate] | None
     probe: Probe
+    other: str | None = None
 
 
 def check_webhook(evidence: WebhookEvidence, now: datetime) -> Iterator[Finding]:
     """Everything about it."""
     name = webhook_name(evidence.ring.spec.name)
+    if evidence.other is not None:
+        yield problem(
+            _PART, f"MutatingWebhookConfiguration {evidence.other} of the Go sharder calls in for this ring, too",
+            "stop the Go sharder if it still runs; the leading sharder then removes its configuration within a minute",
+        )  # fmt: skip
     if not evidence.read:
         yield from _check_reach(evidence, read=False)
         return

@@ -14,8 +14,8 @@ from typing import Any, Final
 
 import msgspec
 
-from sharder.controllers.rings import WEBHOOK_CONFIGURATIONS
 from sharder.core.selectors import NAMESPACE_NAME_LABEL, parse_selector
+from sharder.core.webhookconfig import WEBHOOK_CONFIGURATIONS
 from shardsdk.kube.store import Key
 from shardsdk.protocol.objects import NAMESPACES, Resource
 from shardsdk.testing.patching import apply_json_patch

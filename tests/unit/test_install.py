@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from sharder.cli import main
-from sharder.controllers.rings import WEBHOOK_CONFIGURATIONS
+from sharder.core.webhookconfig import WEBHOOK_CONFIGURATIONS
 from sharder.install import (
     CRD_NAMES,
     CRDS,

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from sharder.core.webhookconfig import render_webhook, webhook_name
+from sharder.core.webhookconfig import WEBHOOK_CONFIGURATIONS, render_webhook, webhook_name
 from sharder.kubectl.evidence import SERVICES, SLICES, Evidence
 from sharder.kubectl.leading import Sharder
-from sharder.kubectl.reading import WEBHOOK_CONFIGURATIONS, Reader
+from sharder.kubectl.reading import Reader
 from sharder.kubectl.webhookchecks import Probed, ServiceEvidence, WebhookEvidence
 from shardsdk.errors import ConnectionFailed, Forbidden, Invalid, ShardingError
 from shardsdk.testing.memory import MemoryServer

@@ -66,6 +66,12 @@ def test_no_configuration_is_a_warning_because_it_can_be_meant() -> None:
     assert (finding.level, "webhook.enabled" in finding.remedy) == (Level.WARNING, True)
 
 
+def test_the_go_sharders_configuration_is_a_problem() -> None:
+    finding = only(amiss(other="sharding-clusterring-96fa8f22-checksum"))
+    assert (finding.level, "sharding-clusterring-96fa8f22-checksum" in finding.message) == (Level.PROBLEM, True)
+    assert "stop the Go sharder" in finding.remedy
+
+
 def test_a_configuration_without_webhooks_is_a_problem() -> None:
     assert only(amiss(configuration={"webhooks": []})).message == "clusterring-checksum has no webhooks"
 
