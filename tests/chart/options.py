@@ -43,6 +43,7 @@ OPTIONS: Final[dict[str, dict[str, Any]]] = {
     "no viewer": {"rbac": {"viewer": {"create": False}}},
     "viewers": {"rbac": {"viewer": {"aggregateToView": True}}},
     "no budget": {"podDisruptionBudget": {"enabled": False}},
+    "no flow schema": {"priorityAndFairness": {"enabled": False}},
     "monitoring": {
         "metrics": {
             "serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}},

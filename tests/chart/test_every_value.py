@@ -53,6 +53,7 @@ CHANGED: dict[str, tuple[Any, dict[str, Any]]] = {
     "podSecurityContext": ({"fsGroup": 1000}, NONE),
     "securityContext": ({"runAsUser": 1000}, NONE),
     "terminationGracePeriodSeconds": (60, NONE),
+    "priorityAndFairness.enabled": (False, NONE),
     "podDisruptionBudget.enabled": (False, NONE),
     "podDisruptionBudget.maxUnavailable": ("50%", NONE),
     "topologySpreadConstraints": ([], NONE),
