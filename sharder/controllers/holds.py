@@ -13,6 +13,8 @@ from sharder.core.proof import Renewals, note_commit, note_renewal, proof_for
 from sharder.core.shards import Proof
 from shardsdk.kube.api import Fence
 from shardsdk.kube.clock import Clock
+from shardsdk.kube.fencing import is_doubted
+from shardsdk.kube.lapses import lapses_of
 
 
 @dataclass(slots=True)
@@ -31,21 +33,28 @@ class Gate:
         """Seconds left; zero or less: closed."""
         return 0.0 if self.shut else self.fence.remaining()
 
+    @property
+    def doubted(self) -> bool:
+        """Whether it is closed only until the leadership's next renewal."""
+        return not self.shut and is_doubted(self.fence)
+
 
 @dataclass(slots=True)
 class ShardHold:
     """This leader's hold on one lease; a fence that closes when the hold runs out.
 
-    `until` is on the monotonic clock and counts from before the write was sent.
+    `until` is on the monotonic clock and counts from before the write was sent; `missed`
+    is what that clock had been found to have missed by then.
     """
 
     name: str
     clock: Clock
     until: float = 0.0
+    missed: float = 0.0
 
     def remaining(self) -> float:
         """Seconds left; zero or less: closed."""
-        return self.until - self.clock.monotonic()
+        return self.until - self.clock.monotonic() - (lapses_of(self.clock).seconds - self.missed)
 
     def close(self) -> None:
         """Let nothing more through, whoever has got hold of this fence already."""

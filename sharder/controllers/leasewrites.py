@@ -19,6 +19,7 @@ from sharder.core.shards import State
 from shardsdk.errors import ConnectionFailed, FenceClosed, Forbidden, NotFound, Retry, ShardingError
 from shardsdk.kube.api import Api, Fence
 from shardsdk.kube.clock import Clock
+from shardsdk.kube.lapses import lapses_of
 from shardsdk.kube.selectors import Selector, equals
 from shardsdk.protocol.labels import (
     FENCED_ANNOTATION,
@@ -230,7 +231,7 @@ class LeaseWriter:
     async def _confirm(
         self, record: Record, ring: str, shard: str, against: str, write: Callable[[], Awaitable[Lease]]
     ) -> bool:
-        sent_at = self._clock.monotonic()
+        sent_at, missed = self._clock.monotonic(), lapses_of(self._clock).seconds
         try:
             lease = await write()
         except FenceClosed:
@@ -252,7 +253,7 @@ class LeaseWriter:
             return False
         record.version = lease.metadata.resource_version
         record.wrote(against, self._clock.monotonic())
-        record.hold.until = sent_at + usable_seconds(record.hold_length)
+        record.hold.until, record.hold.missed = sent_at + usable_seconds(record.hold_length), missed
         record.held = True
         return True
 

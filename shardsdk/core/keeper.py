@@ -60,6 +60,7 @@ class Keeper:
         "_clean",
         "_fresh",
         "_grace_seconds",
+        "_hurried_at",
         "_known",
         "_last_failure",
         "_leave_until",
@@ -95,6 +96,7 @@ class Keeper:
         self._unanswered = False
         self._asked_at = -math.inf
         self._next_at = -math.inf
+        self._hurried_at = -math.inf
         self._refusals = 0
         #: Why nothing is done before `_next_at`, and what failed since the last confirmed write.
         self._why = ""
@@ -116,6 +118,12 @@ class Keeper:
     def promise_fence(self) -> None:
         """Say in the Lease that writes are fenced, from the next write on, which is due at once."""
         self._claim = replace(self._claim, fenced=True)
+        if self.phase is Phase.HOLDING:
+            self._next_at = -math.inf
+
+    def hurry(self, at: Moment) -> None:
+        """The clock may have missed some time: a renewal that is sent from now on is due at once."""
+        self._hurried_at = at.monotonic
         if self.phase is Phase.HOLDING:
             self._next_at = -math.inf
 
@@ -308,7 +316,8 @@ class Keeper:
         renewed = self._known.spec.renew_time if self._known else None
         # What we sent before this write was conditional on a version that is gone.
         self._written = frozenset((renewed,)) if renewed else frozenset()
-        self._next_at = max(self._asked_at + self._timings.pause(at.chance), at.monotonic)
+        pause = 0.0 if self._asked_at < self._hurried_at else self._timings.pause(at.chance)
+        self._next_at = max(self._asked_at + pause, at.monotonic)
 
     def _lose(self, kind: LossKind, message: str) -> None:
         self.phase = Phase.LOST

@@ -12,8 +12,11 @@ import time
 from datetime import UTC, datetime
 from typing import Final, Protocol
 
-#: CLOCK_BOOTTIME goes on while the machine is suspended.  A lease that ran out
-#: while a virtual machine was paused must look run out when it wakes up.
+from shardsdk.kube.lapses import MACHINE, Lapses
+
+#: CLOCK_BOOTTIME goes on while the machine is suspended, which it then knows of.  A
+#: hypervisor that stops a virtual machine may stop this clock as well; what was
+#: missed so is found by comparison with the API server's (shardsdk.kube.lapses).
 _BOOTTIME: Final[int | None] = getattr(time, "CLOCK_BOOTTIME", None)
 
 
@@ -37,6 +40,11 @@ class SystemClock:
     """The clock of this machine."""
 
     __slots__ = ()
+
+    @property
+    def lapses(self) -> Lapses:
+        """What it has missed while a hypervisor had stopped it."""
+        return MACHINE
 
     def monotonic(self) -> float:
         """Seconds since boot, suspended time included on Linux."""

@@ -59,6 +59,10 @@ class SentTooLate(ShardingError):
     """The loop, or the API server, was held up between granting time and sending: no body was sent, ask again."""
 
 
+class FenceDoubted(FenceClosed):
+    """The fence is shut only because the clock may have missed some time; a renewal, due at once, will tell."""
+
+
 class Confirmations:
     """Whether an API server says when it has read the headers of a write, and how long to wait for that."""
 
@@ -169,6 +173,16 @@ class Unconfirmed:
         """Seconds for which writes are allowed."""
         return self.fence.remaining()
 
+    @property
+    def doubted(self) -> bool:
+        """Whether a renewal may open it again."""
+        return is_doubted(self.fence)
+
+
+def is_doubted(fence: Fence) -> bool:
+    """Whether a fence that is shut may be open again in a moment; one that does not say (`doubted`) may not."""
+    return bool(getattr(fence, "doubted", False))
+
 
 class Guard:
     """Leave for one write to be sent; as often as it is sent, it is asked again.
@@ -208,7 +222,9 @@ class Guard:
         for fence in self._fences:
             seconds = fence.remaining()
             if seconds <= SLACK_SECONDS:
-                raise FenceClosed(f"write refused before it was sent: the hold on {fence.name} has run out")
+                raise (FenceDoubted if is_doubted(fence) else FenceClosed)(
+                    f"write refused before it was sent: the hold on {fence.name} has run out"
+                )
             left = min(left, seconds)
         return left
 

@@ -14,12 +14,14 @@ taken in turns (`shardsdk.kube.turns`).
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, Self
 from urllib.parse import urlencode
+from weakref import WeakKeyDictionary
 
 import aiohttp
 from aiohttp.client_proto import ResponseHandler
@@ -31,7 +33,8 @@ from shardsdk.kube.access import Access
 from shardsdk.kube.answers import Refusal, Target, explain
 from shardsdk.kube.api import Fence
 from shardsdk.kube.clock import Clock
-from shardsdk.kube.fencing import GUARD, Guard, GuardedRequest, Ledger, SentTooLate, check_asked
+from shardsdk.kube.fencing import GUARD, FenceDoubted, Guard, GuardedRequest, Ledger, SentTooLate, check_asked
+from shardsdk.kube.lapses import ServerClock, lapses_of, parse_date
 from shardsdk.kube.pace import Pace
 from shardsdk.kube.turns import Turn, Turns
 from shardsdk.protocol.objects import LEASES
@@ -67,6 +70,8 @@ ANSWER_MAX_BYTES: Final = 256 * 1024 * 1024
 ATTEMPTS: Final = 6
 #: Attempts at a write that the event loop held up; each was not sent.
 SEND_ATTEMPTS: Final = 3
+#: How often a write looks whether a doubted fence is open again.
+DOUBT_SECONDS: Final = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,19 +113,19 @@ class Answer(aiohttp.ClientResponse):
     Inherited because `response_class` is aiohttp's documented way in.
     """
 
-    _came_over: ResponseHandler | None = None
+    came_over: ResponseHandler | None = None
 
     async def start(self, connection: Connection) -> Self:
         """Called with the connection that the answer comes over."""
-        self._came_over = connection.protocol
+        self.came_over = connection.protocol
         await super().start(connection)
         return self
 
     def close_connection(self) -> None:
         """Have nobody use that connection again."""
         self.close()
-        if self._came_over is not None:
-            self._came_over.close()
+        if self.came_over is not None:
+            self.came_over.close()
 
 
 class Transport:
@@ -132,6 +137,10 @@ class Transport:
         self._clock = clock
         self._observer = observer
         self._pace = pace
+        self._lapses = lapses_of(clock)
+        self._server_clock = ServerClock()
+        self._connections: WeakKeyDictionary[ResponseHandler, int] = WeakKeyDictionary()
+        self._numbers = itertools.count()
         self._headers = {
             "Accept": "application/json",
             # Compressing costs both sides more than it saves inside a cluster, and blocks the loop.
@@ -170,6 +179,16 @@ class Transport:
 
     async def fetch(self, call: Call) -> bytes:
         """Send `call`, return the body of its success.  Raises: ApiError, ConnectionFailed, FenceClosed."""
+        until = self._clock.monotonic() + call.timeout_seconds
+        while True:
+            try:
+                return await self._fetch(call)
+            except FenceDoubted:  # nothing was sent
+                if self._clock.monotonic() >= until:
+                    raise
+                await self._clock.sleep(DOUBT_SECONDS)
+
+    async def _fetch(self, call: Call) -> bytes:
         guard = Guard(call.fences, call.timeout_seconds, self._clock, self.ledger) if call.fences is not None else None
         limit = call.timeout_seconds if guard is None else guard.remaining()
         turn = self._turn(call.lane)
@@ -250,6 +269,7 @@ class Transport:
     ) -> aiohttp.ClientResponse:
         for _ in range(SEND_ATTEMPTS):
             began = self._clock.monotonic()
+            sent = began + self._lapses.seconds
             status = 0
             if guard is not None:
                 guard.reset()
@@ -257,6 +277,7 @@ class Transport:
             try:
                 response = await self._request(call, guard, credentials, stream=stream)
                 status = response.status
+                self._compare_clocks(response, sent)
             except (aiohttp.ClientError, OSError, ShardingError) as error:
                 refused = error if guard is None or guard.refused is None else guard.refused
                 if isinstance(refused, SentTooLate):
@@ -270,6 +291,21 @@ class Transport:
             check_asked(guard, response)
             return response
         raise ConnectionFailed(f"{call.target}: not sent: loop or API server held up {SEND_ATTEMPTS} times")
+
+    def _compare_clocks(self, response: aiohttp.ClientResponse, sent: float) -> None:
+        """Notice from an answer that this machine was stopped together with its clocks."""
+        if not hasattr(self._clock, "lapses"):
+            return
+        date = parse_date(response.headers.get("Date", ""))
+        connection = response.came_over if isinstance(response, Answer) else None
+        if date is None or connection is None:
+            return
+        number = self._connections.setdefault(connection, next(self._numbers))
+        answered = self._clock.monotonic() + self._lapses.seconds
+        missed = self._server_clock.heard(number, sent, answered, date)
+        if missed > 0:
+            log.warning("This machine was stopped for about %.1f s; leases are confirmed before the next write", missed)
+            self._lapses.note(missed)
 
     async def _request(
         self, call: Call, guard: Guard | None, credentials: Mapping[str, str], *, stream: bool

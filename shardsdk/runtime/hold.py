@@ -1,6 +1,8 @@
 """The hold: until when this process may write, by its own clock.
 
-Does: answer `remaining()` to whoever is about to write, from any thread.
+Does: answer `remaining()` to whoever is about to write, from any thread.  What the
+clock is found to have missed (`shardsdk.kube.lapses`) shortens it until a renewal
+that was sent afterwards is confirmed.
 Refuses: to be opened again once it was closed, and to be set back.
 """
 
@@ -9,6 +11,7 @@ from __future__ import annotations
 import math
 
 from shardsdk.kube.clock import Clock
+from shardsdk.kube.lapses import lapses_of
 
 
 class Hold:
@@ -18,12 +21,14 @@ class Hold:
     one thread and read as one value, so there is no lock.
     """
 
-    __slots__ = ("_clock", "_closed", "_ends_at", "_name")
+    __slots__ = ("_clock", "_closed", "_lapses", "_name", "_until")
 
     def __init__(self, name: str, clock: Clock) -> None:
         self._name = name
         self._clock = clock
-        self._ends_at = -math.inf
+        self._lapses = lapses_of(clock)
+        #: When it ends, and what had been missed when the renewal was sent that says so.
+        self._until = (-math.inf, 0.0)
         self._closed = False
 
     @property
@@ -34,7 +39,7 @@ class Hold:
     @property
     def ends_at(self) -> float:
         """When the hold ends unless the lease is renewed, on the clock's `monotonic`; minus infinity: never held."""
-        return self._ends_at
+        return self._until[0]
 
     @property
     def closed(self) -> bool:
@@ -43,11 +48,24 @@ class Hold:
 
     def remaining(self) -> float:
         """Seconds for which writes are allowed; zero or less: none are."""
-        return -math.inf if self._closed else self._ends_at - self._clock.monotonic()
+        if self._closed:
+            return -math.inf
+        ends_at, missed = self._until
+        return ends_at - self._clock.monotonic() - (self._lapses.seconds - missed)
 
-    def extend(self, ends_at: float) -> None:
-        """A renewal was confirmed: the hold lasts until `ends_at` at least."""
-        self._ends_at = max(self._ends_at, ends_at)
+    @property
+    def doubted(self) -> bool:
+        """Whether only time that the clock may have missed has closed it, so that a renewal may open it again."""
+        return not self._closed and self._until[0] > self._clock.monotonic() and self._lapses.seconds > self._until[1]
+
+    def extend(self, ends_at: float, missed: float | None = None) -> None:
+        """A renewal was confirmed: the hold lasts until `ends_at` at least.
+
+        `missed` is what the clock had been found to have missed when the renewal
+        was sent (`None`: what it has by now).
+        """
+        missed = self._lapses.seconds if missed is None else missed
+        self._until = (max(self._until[0], ends_at), max(self._until[1], missed))
 
     def close(self) -> None:
         """Allow no write any more."""

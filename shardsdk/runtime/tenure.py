@@ -32,6 +32,7 @@ from shardsdk.core.timings import LeaseTimings
 from shardsdk.errors import AlreadyExists, ApiError, NotFound, Retry, ShardingError
 from shardsdk.kube.api import Api
 from shardsdk.kube.clock import Clock
+from shardsdk.kube.lapses import lapses_of
 from shardsdk.protocol.leases import Lease
 from shardsdk.protocol.objects import LEASES
 from shardsdk.runtime.hold import Hold
@@ -95,6 +96,7 @@ class Tenure:
         self._claim = claim
         self._keeper = Keeper(claim, timings)
         self._clock = clock
+        self._lapses = lapses_of(clock)
         self._rng = rng
         self._listener = listener
         self._wake = asyncio.Event()
@@ -113,6 +115,11 @@ class Tenure:
         self._keeper.promise_fence()
         self._wake.set()
 
+    def _hurry(self) -> None:
+        """The clock may have missed some time, and the hold is shorter by it: renew now."""
+        self._keeper.hurry(self._moment())
+        self._wake.set()
+
     def leave(self, goodbye: Goodbye) -> None:
         """The work has ended, or will not begin: give the lease up and end."""
         self._goodbye = goodbye
@@ -123,6 +130,8 @@ class Tenure:
 
         Raises: ConfigurationError, Invalid, BadRequest when the lease can never be acquired.
         """
+        loop = asyncio.get_running_loop()
+        unsubscribe = self._lapses.subscribe(lambda: _post(loop, self._hurry))
         try:
             await self._drive(api, _NOT_SEEKING)
             if self._keeper.phase is Phase.HOLDING and not self._leaving.is_set():
@@ -132,6 +141,7 @@ class Tenure:
                     await self._wait_for_end_of_work(loss)
             return await self._say_goodbye(api)
         finally:
+            unsubscribe()
             self.hold.close()
 
     async def _keep(self, api: Api) -> Loss | None:
@@ -198,7 +208,7 @@ class Tenure:
 
     async def _request(self, api: Api, request: Read | Write) -> None:
         """Send one request and tell the keeper what came of it."""
-        sent = self._clock.monotonic()
+        sent, missed = self._clock.monotonic(), self._lapses.seconds
         try:
             async with asyncio.timeout(request.timeout_seconds):
                 lease = await self._send(api, request)
@@ -207,7 +217,7 @@ class Tenure:
         except ShardingError as error:
             self._take_error(request, error)
         else:
-            self._take_answer(request, lease, sent)
+            self._take_answer(request, lease, sent, missed)
 
     async def _send(self, api: Api, request: Read | Write) -> Lease | None:
         namespace, name = self._claim.namespace, self._claim.name
@@ -226,7 +236,7 @@ class Tenure:
             case unknown:
                 assert_never(unknown)
 
-    def _take_answer(self, request: Read | Write, lease: Lease | None, sent: float) -> None:
+    def _take_answer(self, request: Read | Write, lease: Lease | None, sent: float, missed: float) -> None:
         at = self._moment()
         before = self._keeper.deadlines
         if lease is None or isinstance(request, Read):
@@ -237,7 +247,7 @@ class Tenure:
             self._listener.observed(lease)
         renewed = self._keeper.deadlines
         if self._keeper.phase is Phase.HOLDING and renewed is not None and renewed is not before:
-            self.hold.extend(renewed.hold_ends_at)
+            self.hold.extend(renewed.hold_ends_at, missed)
             self._listener.renewed(sent, at.monotonic)
 
     def _take_error(self, request: Read | Write, error: ShardingError) -> None:
@@ -303,6 +313,11 @@ class Tenure:
     def _fields(self) -> dict[str, str]:
         fields = {"namespace": self._claim.namespace, "lease": self._claim.name}
         return fields if self._claim.ring is None else {**fields, "ring": self._claim.ring, "shard": self._claim.holder}
+
+
+def _post(loop: asyncio.AbstractEventLoop, callback: Callable[[], None]) -> None:
+    with suppress(RuntimeError):  # the loop is closed
+        loop.call_soon_threadsafe(callback)
 
 
 async def _wait(event: asyncio.Event, seconds: float) -> None:

@@ -1,0 +1,153 @@
+"""Time that this machine has missed, as the API server's clock shows.
+
+A hypervisor may stop a virtual machine together with its clocks: when it goes on,
+no clock of the machine knows that others have waited meanwhile.  The `Date` of
+every answer does.
+
+`Lapses` is what is missing by now; whoever measures a time that others measure
+too (a hold) takes off what was found missing since.  `ServerClock` finds it, by
+comparing the answers of one client; it does no I/O and reads no clock.
+
+Guarantees (tests/unit/test_kube_lapses.py, as properties):
+
+- A stop of more than `NOTICED_SECONDS` is noticed at the first answer to a request
+  that was sent after it over a connection that was used within the `MEMORY_SECONDS` before.
+- Clocks that are merely set right, however fast (chrony), are no stop.
+- Several API servers behind one address whose clocks differ, or one whose clock is
+  set forward, are mistaken for a stop at most once for each connection and once a
+  `STRANGERS_SECONDS` for new ones; one such mistake shortens a hold until its next
+  renewal, which is due at once, and cannot lose the lease.
+
+Refuses: to set anything back; what was found missing stays missing, and only what
+is found after a moment counts from then on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from functools import lru_cache
+from typing import Final
+
+#: A `Date` has whole seconds, so what it says may be late by so much.
+RESOLUTION_SECONDS: Final = 1.0
+#: By how much the clocks of API servers behind one address may differ.
+TOLERANCE_SECONDS: Final = 0.5
+#: More than this is noticed; less than half of that, with answers that come at once, mostly too.
+NOTICED_SECONDS: Final = 2 * RESOLUTION_SECONDS + TOLERANCE_SECONDS
+#: How fast two clocks drift apart at most: both are being set right, in opposite directions (see `MARGIN_SHARE`).
+DRIFT: Final = 0.17
+#: A connection that was last used longer ago says nothing any more: by then the drift may be larger than any hold.
+MEMORY_SECONDS: Final = 60.0
+#: How often an answer over a new connection may count as a sign of a stop.
+STRANGERS_SECONDS: Final = 60.0
+#: Connections remembered.  Source: more than `transport.CONNECTIONS` has in lanes with short requests.
+MAX_REMEMBERED: Final = 256
+
+
+class Lapses:
+    """How many seconds this process has missed in all; listeners are told of more, on whatever thread found them."""
+
+    __slots__ = ("_listeners", "seconds")
+
+    def __init__(self) -> None:
+        self.seconds: float = 0.0
+        self._listeners: list[Callable[[], None]] = []
+
+    def note(self, seconds: float) -> None:
+        """So many more were missed."""
+        self.seconds += seconds
+        for listener in tuple(self._listeners):
+            listener()
+
+    def subscribe(self, listener: Callable[[], None]) -> Callable[[], None]:
+        """Have `listener` called whenever more is missed; call what is returned to end that."""
+        self._listeners.append(listener)
+        return lambda: self._listeners.remove(listener)
+
+
+#: Those of this machine.
+MACHINE: Final = Lapses()
+
+
+def lapses_of(clock: object) -> Lapses:
+    """What `clock` has missed; a clock that says nothing of it (a virtual one) misses nothing."""
+    found: Lapses | None = getattr(clock, "lapses", None)
+    return Lapses() if found is None else found
+
+
+@dataclass(slots=True)
+class _Heard:
+    """Between which bounds the server's clock was ahead of ours at `at`, as one connection showed it."""
+
+    at: float
+    least: float
+    most: float
+    #: It told of a stop, and then of the time before again: there are several clocks behind it.
+    raised: bool = False
+    mixed: bool = False
+
+
+class ServerClock:
+    """What the answers to one client tell about this machine's clock.
+
+    All moments are by the monotonic clock plus what was found missing so far, so
+    that a stop which one client has noticed is none for the others.
+    """
+
+    __slots__ = ("_heard", "_last", "_strangers_at")
+
+    def __init__(self) -> None:
+        self._heard: dict[Hashable, _Heard] = {}
+        self._last: _Heard | None = None
+        self._strangers_at = float("-inf")
+
+    def heard(self, connection: Hashable, sent: float, answered: float, date: float) -> float:
+        """An answer with this `Date` (seconds since any epoch) came over `connection`: how much was missed, mostly 0.
+
+        `sent` is any moment before the server wrote it, `answered` any after.
+        """
+        now = _Heard(answered, date - answered, date + RESOLUTION_SECONDS - sent)
+        known = self._heard.pop(connection, None)
+        before = known if known is not None else self._last
+        if before is None or answered - before.at > MEMORY_SECONDS:
+            missed = 0.0
+        else:
+            now, missed = self._compare(before, now, stranger=known is None)
+        self._heard[connection] = self._last = now
+        if len(self._heard) > MAX_REMEMBERED:
+            del self._heard[next(iter(self._heard))]
+        return missed
+
+    def _compare(self, before: _Heard, now: _Heard, *, stranger: bool) -> tuple[_Heard, float]:
+        """What is known after an answer, and how much was missed before it."""
+        drift = DRIFT * max(now.at - before.at, 0.0)
+        least, most = before.least - drift, before.most + drift
+        if not stranger:
+            now.raised, now.mixed = before.raised, before.mixed
+        if now.least > most + TOLERANCE_SECONDS:
+            missed = now.least - most + RESOLUTION_SECONDS
+            if stranger:
+                if now.at - self._strangers_at < STRANGERS_SECONDS:
+                    return now, 0.0
+                self._strangers_at = now.at + missed
+            elif now.mixed:
+                return now, 0.0
+            # By the time that counts what was missed, it was as far ahead as before.
+            return _Heard(now.at + missed, now.least - missed, now.most - missed, raised=True, mixed=False), missed
+        if now.most < least - TOLERANCE_SECONDS:
+            now.mixed = now.raised
+            return now, 0.0
+        if not stranger:
+            now.least, now.most = max(now.least, least), min(now.most, most)
+        return now, 0.0
+
+
+@lru_cache(maxsize=4)
+def parse_date(text: str) -> float | None:
+    """A `Date` header in seconds since 1970; `None`: it is none."""
+    try:
+        return parsedate_to_datetime(text).timestamp()
+    except (ValueError, TypeError):
+        return None
