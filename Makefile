@@ -80,7 +80,7 @@ docs: $(READY) ## print tables from the code into docs/ and build the site with 
 bench: $(READY) controlplane ## measure rates, latencies, CPU and memory next to the raw API server
 	@$(RUN) bench $(ARGS)
 
-simulate: $(READY) ## drive sharder and shards through random schedules in virtual time (SEED=, RUNS= or HOURS=, PLAN=, BUG=, ARGS=)
+simulate: $(READY) ## drive sharder and shards through random schedules in virtual time (SEED=, RUNS= or HOURS=, or PLAN=; BUG=, ARGS=)
 	@$(RUN) tests.simulation $(if $(SEED),--seed $(SEED)) $(if $(RUNS),--runs $(RUNS)) $(if $(HOURS),--hours $(HOURS)) \
 	  $(if $(PLAN),--plan $(PLAN)) $(if $(BUG),--bug $(BUG)) $(ARGS)
 
