@@ -113,10 +113,11 @@ class Plan:
     select_namespaces: bool
     webhook: bool
     scenario: Scenario | None
-    quiet: frozenset[str]
     actions_from: float
     actions: tuple[Action, ...]
     ends_at: float
+    # What comes later has a default, so that plans that are kept stay plans.
+    quiet: frozenset[str] = frozenset()
 
 
 def draw_plan(seed: int, focus: Mapping[str, float] | None = None, scenario: Scenario | None = None) -> Plan:
