@@ -8,7 +8,8 @@ returns `RequeueAfter(30)`      comes back in 30 s, its backoff starts anew
 returns `Requeue()`             comes back after its backoff, without an error
 returns `Waiting()`             stays as it is: whoever returned it wakes it
 raises `TerminalError`          logged, forgotten until its next event
-raises `FenceClosed/LeaseLost`  dropped: the process is about to end
+raises `FenceClosed/LeaseLost`  dropped: the process is about to end (also as the
+                                cause of an error, or in a group of nothing else)
 raises anything else            logged, comes back after its backoff
 runs longer than its limit      cancelled, comes back after its backoff
 ==============================  ==============================================
@@ -198,7 +199,7 @@ class Controller(Generic[K]):
         self._count(lambda metrics: metrics.failed)
         self._count(lambda metrics: metrics.errors)
         match error:
-            case FenceClosed() | LeaseLost():
+            case _ if _is_lease_gone(error):
                 log.warning("Reconcile stopped: the lease is gone", extra=self._where(item, error))
                 self.queue.forget(item)
             case TerminalError():
@@ -239,6 +240,15 @@ class Controller(Generic[K]):
         if error is not None:
             where["error"] = f"{type(error).__name__}: {error}"
         return where
+
+
+def _is_lease_gone(error: BaseException) -> bool:
+    """Whether a closed fence is all that is behind `error`, in whatever a reconcile has wrapped it."""
+    if isinstance(error, BaseExceptionGroup):
+        return all(map(_is_lease_gone, error.exceptions))
+    if isinstance(error, FenceClosed | LeaseLost):
+        return True
+    return error.__cause__ is not None and _is_lease_gone(error.__cause__)
 
 
 @dataclass(slots=True)

@@ -262,6 +262,10 @@ class _Term:
         try:
             async with asyncio.timeout(self._elector.timings.lease_duration):
                 await self._elector._settled()
+        except TimeoutError:
+            error = f"a write has had no answer for {self._elector.timings.lease_duration:.0f} s"
+            log.warning("Writes may still be under way; the leader's lease is left to run out", extra={"error": error})
+            return False
         except Exception:
             log.warning("Writes may still be under way; the leader's lease is left to run out", exc_info=True)
             return False

@@ -280,6 +280,11 @@ class ShardLease:
             async with asyncio.timeout(limit):
                 for settled in self._settlers:
                     await settled()
+        except TimeoutError:
+            error = f"a write has had no answer for {limit:.0f} s"
+            where = {**self._where(), "error": error}
+            log.warning("Writes may still be under way; the lease is left to run out", extra=where)
+            return False
         except Exception:
             where = self._where()
             log.warning("Writes may still be under way; the lease is left to run out", exc_info=True, extra=where)

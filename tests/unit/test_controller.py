@@ -114,6 +114,42 @@ async def test_a_closed_fence_is_not_retried(clock: VirtualClock) -> None:
     assert len(script.calls) == 1
 
 
+def wrapped(how: str) -> Exception:
+    """A closed fence as reconciles let it out."""
+    closed = FenceClosed("the lease ran out")
+    if how == "cause":
+        error = RuntimeError("the child could not be written")
+        error.__cause__ = closed
+        return error
+    return ExceptionGroup("unhandled errors in a TaskGroup", [closed, ExceptionGroup("inner", [closed])])
+
+
+@pytest.mark.parametrize("how", ["cause", "group"])
+@in_virtual_time
+async def test_a_closed_fence_is_one_line_whatever_it_is_wrapped_in(
+    clock: VirtualClock, caplog: pytest.LogCaptureFixture, how: str
+) -> None:
+    script = Script(clock, wrapped(how))
+    async with running(make(clock, script)) as queue:
+        queue.add("a")
+        await clock.sleep(10_000)
+    assert len(script.calls) == 1
+    [line] = caplog.records
+    assert (line.message, line.exc_info) == ("Reconcile stopped: the lease is gone", None)
+
+
+@in_virtual_time
+async def test_a_group_with_another_error_in_it_is_that_error(
+    clock: VirtualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    script = Script(clock, ExceptionGroup("both", [FenceClosed("the lease ran out"), KeyError("a bug")]))
+    async with running(make(clock, script)) as queue:
+        queue.add("a")
+        await clock.sleep(1.5)
+    assert len(script.calls) == 2
+    assert [line.exc_info is not None for line in caplog.records] == [True]
+
+
 @in_virtual_time
 async def test_retry_after_is_honoured(clock: VirtualClock) -> None:
     script = Script(clock, TooManyRequests("slow down", status=429, retry_after_seconds=60))

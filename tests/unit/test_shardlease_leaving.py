@@ -38,7 +38,9 @@ async def test_it_waits_for_writes_under_way_before_it_releases(clock: VirtualCl
 
 @pytest.mark.parametrize("how", ["for ever", "error"])
 @in_virtual_time
-async def test_it_does_not_release_while_writes_may_be_under_way(clock: VirtualClock, how: str) -> None:
+async def test_it_does_not_release_while_writes_may_be_under_way(
+    clock: VirtualClock, how: str, caplog: pytest.LogCaptureFixture
+) -> None:
     rig = Rig(clock)
     lease = rig.shard()
 
@@ -51,6 +53,8 @@ async def test_it_does_not_release_while_writes_may_be_under_way(clock: VirtualC
     async with lease:
         await asyncio.sleep(1)
     assert rig.holder() == SHARD
+    [line] = [each for each in caplog.records if "Writes may still be under way" in each.message]
+    assert (line.exc_info is not None) is (how == "error"), "a stack for what nobody expects, a line for the rest"
 
 
 @in_virtual_time
