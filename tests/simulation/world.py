@@ -115,7 +115,8 @@ class World:
 
     def note(self, line: str) -> None:
         """Add a line to the story that is told when the run fails."""
-        self.story.append((self.clock.monotonic(), line))
+        if not self.over:  # in what order tasks are cleaned up in the end is no part of it
+            self.story.append((self.clock.monotonic(), line))
 
     def mark(self, name: str) -> None:
         """Count that a point of the product was reached; only what is declared can be."""
