@@ -7,41 +7,48 @@ they are believed to be.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
-from typing import Final
+from collections.abc import AsyncIterator, Iterable, Sequence
+from typing import TYPE_CHECKING, Final
 
 from sharder.controllers.reading import read_all
 from sharder.controllers.seen import Placed, SeenMeta
 from sharder.core.ringspec import ResolvedMain, Role
-from shardsdk.kube.api import Api
 from shardsdk.kube.selectors import Selector, not_in
 from shardsdk.protocol.labels import RingLabels
 from shardsdk.protocol.objects import Resource
+
+if TYPE_CHECKING:
+    from sharder.controllers.groups import Group
+    from sharder.controllers.placer import Placer
 
 #: Children are read by namespace while a batch spans no more than this many.
 MAX_NAMESPACES: Final = 3
 
 
-async def read_children(
-    api: Api,
-    placed: Iterable[Placed],
-    main: ResolvedMain,
-    selector: Selector,
-    namespaces: Iterable[str],
-    *,
-    busy: bool,
-) -> AsyncIterator[tuple[Placed, SeenMeta]]:
-    """Every object of the resources that `main` controls; `namespaces` are those of the owners.
+async def read_children(placer: Placer, groups: Sequence[Group], *, busy: bool) -> None:
+    """Set `children` of each group to those that are not where it goes; `busy`: much is written meanwhile."""
+    for owners in {group.placed for group in groups}:
+        by_uid = {group.meta.uid: group for group in groups if group.placed == owners}
+        selector = select_children(placer.labels, (group.target for group in by_uid.values()))
+        namespaces = {group.meta.namespace for group in by_uid.values()}
+        found: dict[str, dict[tuple[Placed, str, str], SeenMeta]] = {uid: {} for uid in by_uid}
+        async for child, meta in _read(placer, owners.subject.main, selector, namespaces, busy=busy):
+            reference = meta.controller
+            if reference is not None and reference.uid in found:
+                found[reference.uid][child, meta.namespace, meta.name] = meta
+        for uid, group in by_uid.items():
+            group.children = [(child, meta) for (child, _, _), meta in found[uid].items()]
 
-    One may be shown twice, the latest state last.
-    """
-    wanted = set(namespaces)
-    for child in placed:
+
+async def _read(
+    placer: Placer, main: ResolvedMain, selector: Selector, namespaces: set[str], *, busy: bool
+) -> AsyncIterator[tuple[Placed, SeenMeta]]:
+    for child in placer.placed:
         subject = child.subject
         if child.retired or subject.role is not Role.CONTROLLED or subject.main.resource != main.resource:
             continue
-        for namespace in _narrow(wanted, subject.resource):
-            async for objects in read_all(api, subject.resource, namespace, selector, busy=busy):
+        for namespace in _narrow(namespaces, subject.resource):
+            async for objects in read_all(placer.around.api, subject.resource, namespace, selector, busy=busy):
                 for obj in objects:
                     yield child, obj.metadata
 

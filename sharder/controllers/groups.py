@@ -20,7 +20,7 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from sharder.controllers.children import read_children, select_children
+from sharder.controllers.children import read_children
 from sharder.controllers.coalescing import Coalesced
 from sharder.controllers.past import Past
 from sharder.controllers.seen import ItemKey, Placed, SeenMeta, SeenObject, seen
@@ -90,7 +90,7 @@ class GroupMover:
         self._wake = asyncio.Event()
         self._places = asyncio.Semaphore(MAX_MOVING)
         self._renewals = Coalesced(self._renew, most=MAX_BATCH)
-        self._reads = Coalesced(self._read_children, most=MAX_BATCH)
+        self._reads = Coalesced(self._read, most=MAX_BATCH)
 
     def stays(self, meta: SeenMeta) -> None:
         """An owner has a shard and does not drain; whatever was begun with it has ended."""
@@ -108,6 +108,8 @@ class GroupMover:
             return
         shard = meta.label(self._placer.labels.shard)
         since = self._placer.take_first_seen(key)
+        if shard is not None and meta.uid not in self._held_up:
+            self._placer.families.want()
         waiting = self._waiting.get(meta.uid)
         self._waiting[meta.uid] = Group(key, placed, meta, waiting.since if waiting else since, shard)
         self._wake.set()
@@ -191,8 +193,27 @@ class GroupMover:
         group.target = self._target(group)
         if group.target is None:
             return False
-        await self._reads.join(group)
+        children = await self._move_known(group, group.target)
+        if children is None:
+            return False
+        if not children:
+            await self._reads.join(group)
         return group.children is not None and await self._move(group)
+
+    async def _move_known(self, group: Group, target: str) -> bool | None:
+        """Move the children that the watches show; whether `children` are all others. `None`: some did not move."""
+        families, main, since = self._placer.families, group.placed.subject.main, self._placer.around.clock.monotonic()
+        known = families.find(main, group.meta, target)
+        if known is None:
+            return False
+        group.children = known
+        if not await self._move_children(group, target):
+            return None
+        complete = await families.is_complete(main, since)
+        late = families.find(main, group.meta, target) if complete else None
+        moved = {(child, meta.namespace, meta.name) for child, meta in known}
+        group.children = late and [each for each in late if (each[0], each[1].namespace, each[1].name) not in moved]
+        return late is not None
 
     async def _clear_doubt(self, group: Group) -> bool:
         """Read an owner whose last write had no answer, once that can no longer be executed."""
@@ -231,9 +252,14 @@ class GroupMover:
         hold = self._placer.around.holds.hold(self._placer.name, shard)
         return (hold,) if hold is not None else None
 
-    async def _drain(self, group: Group) -> bool:
+    def _fences_of(self, group: Group) -> tuple[Fence, ...] | None:
+        """What the owner is moved under; `None`: not any more, its shard is back."""
         fences = self._fences(group.shard)
-        if fences is None or not fences:
+        return None if group.shard is not None and not fences else fences
+
+    async def _drain(self, group: Group) -> bool:
+        fences = self._fences_of(group)
+        if fences is None:
             return False
         # Also one that drains already: the answer proves that it still does, in this version.
         patch = patches.drain(self._placer.labels, group.meta.resource_version)
@@ -252,22 +278,8 @@ class GroupMover:
             for group in batch:
                 group.let_go = renewed if group.shard == shard else group.let_go
 
-    # -- children --------------------------------------------------------
-
-    async def _read_children(self, batch: list[Group]) -> None:
-        api, labels, placed = self._placer.around.api, self._placer.labels, self._placer.placed
-        for owners in {group.placed for group in batch}:
-            groups = {group.meta.uid: group for group in batch if group.placed == owners}
-            selector = select_children(labels, (group.target for group in groups.values()))
-            namespaces = (group.meta.namespace for group in groups.values())
-            found: dict[str, dict[tuple[Placed, str, str], SeenMeta]] = {uid: {} for uid in groups}
-            main, busy = owners.subject.main, len(self._moving) > 1
-            async for child, meta in read_children(api, placed, main, selector, namespaces, busy=busy):
-                reference = meta.controller
-                if reference is not None and reference.uid in found:
-                    found[reference.uid][child, meta.namespace, meta.name] = meta
-            for uid, group in groups.items():
-                group.children = [(child, meta) for (child, _, _), meta in found[uid].items()]
+    async def _read(self, batch: list[Group]) -> None:
+        await read_children(self._placer, batch, busy=len(self._moving) > 1)
 
     # -- moving ----------------------------------------------------------
 
@@ -281,18 +293,23 @@ class GroupMover:
         desired = desire_main(resource_key(main, group.meta.namespace, group.meta.name), membership)
         return desired.name if isinstance(desired, Target) else None
 
-    async def _move(self, group: Group) -> bool:
-        target = self._target(group)
-        fences = self._fences(group.shard)
-        if target is None or fences is None or (group.shard is not None and not fences):
+    async def _move_children(self, group: Group, target: str) -> bool:
+        if self._fences_of(group) is None:
             return False
-        if target != group.target:
-            return False  # some children may be where the read did not look
+        if target != self._target(group):
+            return False  # some children may be where nobody looked
         self._past.began(group.meta.uid, target)
         for child, meta in group.children or ():
             if not await self._move_child(group, child, meta, target):
                 return False
-        if target not in self._placer.membership.available:
+        return target in self._placer.membership.available
+
+    async def _move(self, group: Group) -> bool:
+        target = group.target
+        if target is None or not await self._move_children(group, target):
+            return False
+        fences = self._fences_of(group)
+        if fences is None:
             return False
         patch = patches.assign(self._placer.labels, target, group.meta.resource_version, clear_drain=True)
         try:
@@ -339,7 +356,7 @@ class GroupMover:
                 return False
             patch = patches.assign(labels, target, current.resource_version)
             try:
-                await self._placer.write(child, current, patch, self._under(fences))
+                await self._write_child(child, current, patch, self._under(fences))
             except NotFound:
                 return True
             except ShardingError as error:
@@ -354,6 +371,17 @@ class GroupMover:
                 self._placer.around.holds.moved(self._placer.name, shard)
             return True
         return False
+
+    async def _write_child(
+        self, child: Placed, meta: SeenMeta, patch: patches.Patch, fences: tuple[Fence, ...]
+    ) -> None:
+        proof = self._placer.families.begin(child, meta)
+        try:
+            answer = await self._placer.write(child, meta, patch, fences)
+        except BaseException:
+            self._placer.families.failed(proof)
+            raise
+        self._placer.families.answered(proof, answer.metadata.resource_version)
 
     async def _still_a_child(self, group: Group, child: Placed, meta: SeenMeta) -> SeenMeta | None:
         resource = child.subject.resource

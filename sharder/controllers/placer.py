@@ -14,6 +14,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
+from sharder.controllers.families import Families
 from sharder.controllers.groups import GroupMover
 from sharder.controllers.namespaces import excluded_by_name
 from sharder.controllers.news import News
@@ -79,7 +80,11 @@ class Placer:
         self._changed = asyncio.Event()
         self._membership_wanted = Membership()
         self.refusals = Refusals(self.labels)
-        self.transit = Transit(around.concurrent_moves, around.clock, self._may_drain)
+        self.families = Families(self)
+        self.transit = Transit(
+            around.concurrent_moves, around.clock, self._may_drain,
+            ready=lambda index: not self.placed[index].grouped or self.families.ready,
+        )  # fmt: skip
         self.groups = GroupMover(self)
         self.sweep = Sweep(self)
         self._news = News(self)
@@ -147,6 +152,7 @@ class Placer:
                 for _ in range(self.around.concurrent_moves):
                     tasks.create_task(worker.run())
                 tasks.create_task(self.groups.run())
+                tasks.create_task(self.families.run())
                 tasks.create_task(self.resync.run())
                 tasks.create_task(self.sweep.run())
                 for index, _ in enumerate(self.placed):
@@ -184,6 +190,7 @@ class Placer:
                 selection.renew(tasks, select_stranded(self.labels, new))
             elif kind is Kind.UNASSIGNED and not selection.running:
                 selection.renew(tasks, select_unassigned(self.labels, excluded if namespaced else ()))
+        self.families.set_membership()
         self.transit.set_shards(new.available)
         self._news.look_at_drains()
         self.resync.membership_changed(

@@ -51,6 +51,7 @@ class Sweep:
         while True:
             await clock.sleep(SWEEP_SECONDS[0])
             now = clock.monotonic()
+            placer.families.look()
             placer.transit.look(lambda key: placer.held(key) is not None)
             for key in placer.transit.unseen_since(now - UNSEEN_SECONDS):
                 placer.read_unseen(key)

@@ -5,6 +5,10 @@ keeps until it is assigned, and let the others wait with the shard that works on
 them.  What a former leader drained, and what nobody has for any other reason,
 holds a place as well: nothing is drained that could not be assigned soon.
 
+How many of the places are used depends on how fast they become free: as many as let
+an object be without an owner for a fraction of a second, on a machine that has
+nothing else to do and on one that is overloaded.
+
 No shard gets more than its share of the places, so one that hangs stops the
 moves of no other.  An object that has not got on for `OVERDUE_SECONDS` (its
 reconcile takes long, or some of its children cannot be written) lends its place
@@ -28,6 +32,15 @@ from shardsdk.kube.clock import Clock
 OVERDUE_SECONDS: Final = 10.0
 
 
+#: Places that are used at first, and at least.
+FIRST_PLACES: Final = 16
+LEAST_PLACES: Final = 4
+#: An object that was without an owner for longer is one that waited: fewer are let go at a time.
+SOON_SECONDS: Final = 0.25
+#: What one object that waited takes off the number of places, and what a whole round of others adds to it.
+STEP_DOWN: Final = 0.25
+STEP_UP: Final = 4.0
+
 #: Resource (by index) and shard: what drains of one resource by one shard have in common.  Lanes take turns.
 Lane = tuple[int, str]
 
@@ -37,20 +50,34 @@ class Passage:
     """One object's; `shard` is the one that is asked for it (`None`: it has let go).
 
     `begun`: somebody has seen the drain label, or no label at all; until then only the place is taken.
+    `moves`: it was let go by a shard, and not made without one.
     """
 
     shard: str | None
     since: float
     begun: bool
+    moves: bool = True
 
 
 class Transit:
-    """The places of one ring; `go(key, object)` is told of each object that has got one after it waited."""
+    """The places of one ring; `go(key, object)` is told of each object that has got one after it waited.
 
-    def __init__(self, places: int, clock: Clock, go: Callable[[ItemKey, SeenObject], None]) -> None:
+    `ready` says of a resource (by index) whether its objects could be assigned soon.
+    """
+
+    def __init__(
+        self,
+        places: int,
+        clock: Clock,
+        go: Callable[[ItemKey, SeenObject], None],
+        *,
+        ready: Callable[[int], bool] = lambda resource: True,
+    ) -> None:
         self._places = places
+        self._used = float(min(FIRST_PLACES, places))
         self._clock = clock
         self._go = go
+        self._ready = ready
         self._shards: frozenset[str] = frozenset()
         self._open: set[int] = set()
         self._fresh: dict[ItemKey, Passage] = {}
@@ -109,14 +136,18 @@ class Transit:
             self._unseen[key] = self._clock.monotonic()
         if before is None or before.shard is not None:
             self._drop(key)
-            self._put(key, Passage(None, self._clock.monotonic(), begun=True))
+            self._put(key, Passage(None, self._clock.monotonic(), begun=True, moves=before is not None))
             self.admit()
 
     def leave(self, key: ItemKey) -> None:
         """It has a shard again, or is gone."""
         self._unseen.pop(key, None)
         self._forget_waiting(key)
-        if self._drop(key):
+        passage = self._find(key)
+        if passage is not None:
+            if passage.shard is None and passage.moves:
+                self._adapt(self._clock.monotonic() - passage.since)
+            self._drop(key)
             self.admit()
 
     def unseen_since(self, moment: float) -> list[ItemKey]:
@@ -177,14 +208,21 @@ class Transit:
                 more = True
 
     def _has_place(self, lane: Lane) -> bool:
-        if lane[0] not in self._open:
+        if lane[0] not in self._open or not self._ready(lane[0]):
             return False
-        number = max(len(self._shards), 1)
+        number, used = max(len(self._shards), 1), int(self._used)
         if self._late[lane] >= max(self._places // (2 * number), 1):
             return False
-        if self._asked[lane] >= max(self._places // number, 1):
+        if self._asked[lane] >= max(used // number, 1):
             return False
-        return len(self._fresh) < max(self._places - min(len(self._overdue), self._places // 2), 1)
+        left = self._places - min(len(self._overdue), self._places // 2)
+        return len(self._fresh) < max(min(used, left), 1)
+
+    def _adapt(self, unowned_seconds: float) -> None:
+        if unowned_seconds > SOON_SECONDS:
+            self._used = max(self._used - STEP_DOWN, min(LEAST_PLACES, self._places))
+        else:
+            self._used = min(self._used + STEP_UP / self._used, self._places)
 
     def _find(self, key: ItemKey) -> Passage | None:
         return self._fresh.get(key) or self._overdue.get(key)

@@ -139,6 +139,8 @@ class Worker:
         placer, meta = self._placer, obj.metadata
         shard = meta.label(placer.labels.shard)
         assert shard is not None
+        if placed.grouped and not leaves:
+            placer.families.want()
         # What leaves the ring is nobody's afterwards, however long that takes.
         if not leaves and not placer.transit.enter(key, obj, shard):
             return

@@ -141,6 +141,11 @@ class Reflector(Generic[T]):
             return f"{self.name}: failing: {self.failure}"
         return f"{self.name}: {len(self.store)} objects" if self.synced.is_set() else f"{self.name}: first list pending"
 
+    @property
+    def position(self) -> str | None:
+        """The version up to which the store shows everything; `None` while a list is made."""
+        return self._version
+
     def restart(self) -> int:
         """List anew now, with what the selector says now; the number of that list, for `listed`.
 

@@ -89,14 +89,22 @@ async def _renew(controller: LeaseController, ring: str, shard: str) -> bool:
     return True
 
 
+async def _put_off(mover: GroupMover, group: Group, target: str) -> bool:
+    late = _LATE.setdefault(group.meta.uid, {})
+    late.update({(child, meta.namespace, meta.name): meta for child, meta in group.children or []})
+    return target in mover._placer.membership.available
+
+
 async def _owner_first(mover: GroupMover, group: Group, right: Callable[..., Any] = GroupMover._move) -> bool:
-    children, group.children = group.children or [], []
-    target = mover._target(group)
     moved: bool = await right(mover, group)
-    for child, meta in children:
-        if moved and target is not None:
-            moved = await mover._move_child(group, child, meta, target)
+    for (child, _, _), meta in _LATE.pop(group.meta.uid, {}).items():
+        if moved and group.target is not None:
+            moved = await mover._move_child(group, child, meta, group.target)
     return moved
+
+
+#: Children that wait for their owner to go first.
+_LATE: dict[str, dict[tuple[Any, str, str], Any]] = {}
 
 
 def _announce(controller: LeaseController, key: Any, record: Any, right: Any = LeaseController._announce) -> None:
@@ -124,7 +132,7 @@ _WRONG: dict[Bug, tuple[tuple[Any, str, Any], ...]] = {
     Bug.OUTAGES_BY_ONE_MEASURE: ((proof, "tolerated_gap", _tolerated_gap),),
     Bug.TAKE_OVER_UNFENCED_EARLY: ((leases, "classify", _classify),),
     Bug.MOVE_WITHOUT_HOLD: ((LeaseController, "hold", _hold), (LeaseController, "renew", _renew)),
-    Bug.CHILDREN_LAST: ((GroupMover, "_move", _owner_first),),
+    Bug.CHILDREN_LAST: ((GroupMover, "_move_children", _put_off), (GroupMover, "_move", _owner_first)),
     Bug.CHILDREN_LEAVE_FIRST: ((Placer, "owners_leave", False),),
     Bug.TRUST_FOUND_HOLD: ((LeaseController, "_announce", _announce),),
     Bug.WARM_CACHES: ((Manager, "_hold", _hold_warm),),

@@ -12,12 +12,25 @@ import pytest
 
 from sharder.controllers.seen import ItemKey, SeenMeta, SeenObject
 from sharder.controllers.transit import OVERDUE_SECONDS, Transit
+from shardsdk.errors import Gone, StreamInterrupted
+from shardsdk.kube.api import WatchKind
 from shardsdk.protocol.objects import CLUSTERRINGS
 from shardsdk.testing.memory import Change
 from shardsdk.testing.memoryapi import MemoryApi
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
 from tests.unit.controllers.families import create_family, split_families
-from tests.unit.controllers.stage import CHILDREN, LABELS, OWNERS, SETTINGS, Stage, leading, make_stage, names_on, ring
+from tests.unit.controllers.stage import (
+    CHILDREN,
+    LABELS,
+    OWNERS,
+    SETTINGS,
+    Stage,
+    leading,
+    make_stage,
+    names_on,
+    ring,
+    thing,
+)
 
 PLACES: Final = SETTINGS.concurrent_moves
 ALONE: Final = {"group": OWNERS.group, "resource": OWNERS.plural}
@@ -260,3 +273,57 @@ def test_what_has_a_shard_again_takes_no_place_however_late_the_watches_are() ->
     transit.let_go(first, seen=False)
     assert len(transit) == 1
     assert transit.enter(second, SeenObject(SeenMeta("second")), "one")
+
+
+class Lagging(MemoryApi):
+    """Watches of children are late, each by a time of its own; some break off and begin anew."""
+
+    rng = Random(0)
+
+    async def watch(self, resource: Any, *args: Any, **more: Any) -> AsyncIterator[Any]:
+        if resource != CHILDREN:
+            async for event in super().watch(resource, *args, **more):
+                yield event
+            return
+        late, breaks = self.rng.choice((0.0, 0.2, 3.0)), self.rng.choice((False, True))
+        async for event in super().watch(resource, *args, **more):
+            if event.kind is not WatchKind.BOOKMARK and (more.get("resource_version") or self.rng.random() < 0.1):
+                await asyncio.sleep(self.rng.uniform(0, late))
+            yield event
+            if breaks and self.rng.random() < 0.03:
+                raise self.rng.choice((StreamInterrupted, Gone))("the API server has ended the watch")
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_no_child_is_left_behind_however_late_it_was_made_and_the_watches_are(seed: int) -> None:
+    """The last write of a shard before it lets an owner go is a child, on itself or anywhere."""
+
+    @in_virtual_time
+    async def scenario(clock: VirtualClock) -> None:
+        stage = make_stage(clock, api=Lagging)
+        assert isinstance(stage.api, Lagging)
+        rng = stage.api.rng = Random(seed)
+        stage.api.delay = lambda: rng.uniform(0.001, 0.02)
+        stage.create(CLUSTERRINGS, ring(), None)
+        for shard in ("one", "two"):
+            stage.start(shard)
+        places = families_of(stage, ("one", "two"), "three", 30)
+        split, transits = split_families(stage), Transits(stage)
+
+        async def one_more(name: str, shard: str) -> bool:
+            await clock.sleep(rng.choice((0.0, 0.05)))
+            owner = stage.server.get(OWNERS, name, "default")
+            where = rng.choice((shard, shard, "two", "three", None))
+            if rng.random() < 0.7:
+                stage.create(CHILDREN, thing(f"{name}-last", shard=where, owner=owner))
+            return True
+
+        acknowledging(stage, one_more)
+        async with leading(stage):
+            await stage.until(lambda: stage.condition("Settled") == "True")
+            stage.start("three")
+            await stage.until(lambda: all(stage.label(OWNERS, name) == "three" for name in places), seconds=240)
+        assert not split
+        assert transits.most <= PLACES
+
+    scenario()
