@@ -115,6 +115,10 @@ class Keeper:
         """The Lease as it was last seen."""
         return self._known
 
+    def identify(self, instance: str) -> None:
+        """Say in the Lease that this instance holds it; before the first write."""
+        self._claim = replace(self._claim, instance=instance)
+
     def promise_fence(self) -> None:
         """Say in the Lease that writes are fenced, from the next write on, which is due at once."""
         self._claim = replace(self._claim, fenced=True)

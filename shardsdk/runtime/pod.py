@@ -46,13 +46,13 @@ def namespace() -> str | None:
     return os.environ.get("POD_NAMESPACE") or None
 
 
-def instance(rng: random.Random) -> str:
-    """What tells this process from another of its name: the pod's UID, else something random.
+def uid() -> str | None:
+    """The pod's UID, if the downward API says; `None`: it does not.
 
     A container that restarts in its pod keeps the UID, and so goes on with the
     lease that it left.
     """
-    return os.environ.get("POD_UID") or make_uuid(rng)
+    return os.environ.get("POD_UID") or None
 
 
 def make_uuid(rng: random.Random) -> str:

@@ -43,6 +43,7 @@ from shardsdk.protocol.labels import RingLabels, parse_ring_name
 from shardsdk.runtime import pod
 from shardsdk.runtime.hold import Hold
 from shardsdk.runtime.hosts import Host, LoopHost, ThreadHost
+from shardsdk.runtime.seat import Seat, take_seat
 from shardsdk.runtime.tenure import Goodbye, Listener, Tenure
 
 if TYPE_CHECKING:
@@ -72,7 +73,8 @@ class ShardLease:
     `source` is how the keeper reaches the API server: an `Access`, or a function
     that opens a client without fence.  `name` defaults to the host name,
     `namespace` to the pod's (POD_NAMESPACE, then that of `source`), `instance`
-    to the pod's UID (POD_UID), else to something random.
+    to the pod's UID (POD_UID), else to its seat's (shardsdk.runtime.seat), which is
+    known once it is entered, else to something random.
 
     `fenced`: whether the Lease promises that writes are refused once it has run
     out, which lets the sharder move this shard's objects sooner.  `None`: from
@@ -109,7 +111,9 @@ class ShardLease:
         self.ring: RingLabels = parse_ring_name(ring)
         self.name: str = pod.check_shard_name(name) if name else pod.shard_name()
         self.namespace: str = _choose_namespace(source, namespace)
-        self.instance: str = instance or pod.instance(rng)
+        self.instance: str = instance or pod.uid() or pod.make_uuid(rng)
+        self._seated = not (instance or pod.uid())
+        self._seat: Seat | None = None
         self.timings: LeaseTimings = timings or LeaseTimings()
         self.fence: Hold = Hold(f"lease {self.namespace}/{self.name}", clock or SystemClock())
         #: Set on the body's loop when the lease is lost.
@@ -190,6 +194,7 @@ class ShardLease:
             raise RuntimeError("a ShardLease is entered once; make another one")
         self._task = asyncio.current_task()
         self._cancelling = self._task.cancelling() if self._task else 0
+        self._take_seat()
         self._host = ThreadHost(f"lease-{self.name}") if self._threaded else LoopHost()
         self._host.start(self._run, self._on_end)
         try:
@@ -198,6 +203,7 @@ class ShardLease:
             await self._leave()
             raise
         if self._error is not None:
+            self._leave_seat(settled=True)
             raise self._error
         if self.loss is not None or self.state is not LeaseState.HELD:
             await self._leave()
@@ -223,6 +229,21 @@ class ShardLease:
             raise LeaseLost(lost.message) from error
 
     # On the body's loop.
+
+    def _take_seat(self) -> None:
+        """Be the successor of whoever sat here, who is dead."""
+        if self._seated and isinstance(self._source, Access):
+            self._seat = take_seat(self._source.host, self.namespace, self.name)
+        if self._seat is not None:
+            self.instance = self._seat.instance
+            self._tenure.identify(self.instance)
+
+    def _leave_seat(self, *, settled: bool) -> None:
+        seat, self._seat = self._seat, None
+        if seat is not None and settled:
+            seat.give_up()
+        elif seat is not None:
+            seat.keep()
 
     def _on_acquired(self) -> None:
         self.state = LeaseState.HELD
@@ -256,6 +277,7 @@ class ShardLease:
         """Wait for the body's writes, have the lease given up, wait for that; a second cancellation cuts it short."""
         assert self._host is not None
         self.fence.close()
+        settled = ended = False
         try:
             settled = await self._settle()
             # A lost lease is not released: the process that follows finds it its own or waits it out, and nothing has
@@ -264,12 +286,15 @@ class ShardLease:
             self._post(partial(self._tenure.leave, self._goodbye if settled and keeps else Goodbye(release=False)))
             async with asyncio.timeout(self.timings.lease_duration + _SPARE_SECONDS):
                 await self._ended.wait()
+            ended = True
         except TimeoutError:
             log.warning("The lease's keeper does not end; leaving it behind", extra=self._where())
             self._host.abandon()
         except asyncio.CancelledError:
             self._host.abandon()
             raise
+        finally:
+            self._leave_seat(settled=settled and ended)
 
     async def _settle(self) -> bool:
         """Wait until no write of the body can be executed any more; `False`: nobody knows."""

@@ -110,6 +110,10 @@ class Tenure:
         """Where it stands."""
         return self._keeper.phase
 
+    def identify(self, instance: str) -> None:
+        """Before it runs: which instance seeks the lease."""
+        self._keeper.identify(instance)
+
     def promise_fence(self) -> None:
         """Say in the Lease, from now on, that writes are fenced."""
         self._keeper.promise_fence()

@@ -30,7 +30,8 @@ log = logging.getLogger(__name__)
 
 async def hold_and_write(options: argparse.Namespace) -> int:
     access = await load_access(options.kubeconfig)
-    lease = ShardLease(access, options.ring, options.name, options.namespace, timings=TIMINGS)
+    timings = TIMINGS if options.lease_seconds is None else LeaseTimings(lease_duration=options.lease_seconds)
+    lease = ShardLease(access, options.ring, options.name, options.namespace, timings=timings)
     task = asyncio.current_task()
     assert task is not None
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
@@ -58,6 +59,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     for option in ("ring", "name", "namespace", "kubeconfig"):
         parser.add_argument(f"--{option}", required=True)
+    parser.add_argument("--lease-seconds", type=int)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     raise SystemExit(asyncio.run(hold_and_write(parser.parse_args())))
 

@@ -46,11 +46,12 @@ class Stage:
         self.folder = folder
         self.processes: list[asyncio.subprocess.Process] = []
 
-    async def start(self, instance: str, name: str = SHARD) -> asyncio.subprocess.Process:
+    async def start(self, instance: str, name: str = SHARD, *more: str) -> asyncio.subprocess.Process:
+        """A process in the pod of that UID; empty: in none."""
         with (self.folder / f"{instance}.log").open("a") as log:
             process = await asyncio.create_subprocess_exec(
                 sys.executable, "-m", "tests.integration.lease_writer", "--ring", RING, "--name", name,
-                "--namespace", self.namespace, "--kubeconfig", str(self.kubeconfig),
+                "--namespace", self.namespace, "--kubeconfig", str(self.kubeconfig), *more,
                 cwd=ROOT, stdout=log, stderr=log, env={**os.environ, "POD_UID": instance},
             )  # fmt: skip
         self.processes.append(process)
@@ -191,6 +192,27 @@ async def test_a_killed_process_is_succeeded_by_its_name_once_its_lease_has_run_
     await stage.until_writes("uid-2")
     assert time.monotonic() - began > TIMINGS.lease_duration
     assert await stage.writes("uid-1") == written
+
+
+async def test_outside_a_pod_a_killed_process_is_succeeded_at_once_because_it_is_known_to_be_dead(
+    stage: Stage,
+) -> None:
+    first = await stage.start("", SHARD, "--lease-seconds", "600")
+    await stage.admin.eventually(LEASES, bool, stage.namespace)
+    held = await stage.lease()
+    instance = held["metadata"]["annotations"][INSTANCE_ANNOTATION].rpartition("@")[0]
+    await stage.until_writes(instance)
+    twin = await stage.start("", SHARD, "--lease-seconds", "600")
+    await stage.until_log("", f"held by {SHARD} (instance {instance})")
+    twin.kill()
+    await twin.wait()
+    first.kill()
+    await first.wait()
+    await stage.admin.patch("v1/configmaps", "writes", {"data": None}, stage.namespace)
+    await stage.start("", SHARD, "--lease-seconds", "600")
+    await stage.until_writes(instance)  # much sooner than the lease has run out
+    after = await stage.lease()
+    assert after["spec"]["acquireTime"] == held["spec"]["acquireTime"]
 
 
 async def test_a_lease_that_the_sharder_takes_ends_the_process_and_the_next_waits_for_it_back(stage: Stage) -> None:

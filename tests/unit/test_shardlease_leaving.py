@@ -347,7 +347,8 @@ def test_outside_a_pod_each_process_is_an_instance_of_its_own_and_the_namespace_
 ) -> None:
     monkeypatch.delenv("POD_NAMESPACE", raising=False)
     monkeypatch.delenv("POD_UID", raising=False)
-    assert pod.instance(random.Random(1)) != pod.instance(random.Random(2))
+    first, second = (ShardLease(lambda: None, RING, SHARD, NAMESPACE, rng=random.Random(n)) for n in (1, 2))  # type: ignore[arg-type, return-value]
+    assert first.instance != second.instance
     with pytest.raises(ConfigurationError, match="POD_NAMESPACE"):
         ShardLease(lambda: None, RING, SHARD)  # type: ignore[arg-type, return-value]
 

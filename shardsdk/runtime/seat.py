@@ -1,0 +1,69 @@
+"""A seat: what one living process of this machine has at a time, so that the next knows that the last is dead.
+
+A process without a pod's UID that is killed and started again finds its lease held
+by another instance.  It would wait for as long as the sharder does before it takes
+the lease over, so every restart would be a race, and mostly a move of all objects.
+
+A seat is an abstract Unix socket, bound under a name that is made of the lease.
+The kernel gives the name to one socket of a network namespace at a time, and takes
+it back when the last process that has the socket open has ended, however it ended.
+So the instance of a seat is made of the name, the namespace and this boot of the
+kernel: nobody else can have it at the same time, and the next process that has it
+goes on with the lease, as a container does that restarts in its pod.
+
+Does: take a seat, or say that there is none to be had.  Refuses: to wait for one;
+who finds it taken has a living twin, or one that is not quite dead.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import socket
+import sys
+from pathlib import Path
+from typing import Final
+
+#: Random for each boot of a kernel.  Source: Linux, proc_sys_kernel(5).
+_BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
+#: Of the thread that binds.  Source: Linux, namespaces(7): it is the same namespace if device and inode agree.
+_NETWORK: Final = Path("/proc/thread-self/ns/net")
+
+#: Seats that are never given up while the process lives, see `keep`.
+_KEPT: Final[list[Seat]] = []
+
+
+class Seat:
+    """Taken, until it is given up or the process ends."""
+
+    def __init__(self, bound: socket.socket, instance: str) -> None:
+        self._bound = bound
+        #: What the process that has it is called on the lease.
+        self.instance: str = instance
+
+    def give_up(self) -> None:
+        """Nothing that this process did under it can be executed any more."""
+        self._bound.close()
+
+    def keep(self) -> None:
+        """Something may be: have nobody sit here until this process has ended."""
+        _KEPT.append(self)
+
+
+def take_seat(host: str, namespace: str, name: str) -> Seat | None:
+    """The seat of the shard `name`, as the API server at `host` knows it; `None`: taken, or not to be had here."""
+    if sys.platform != "linux":
+        return None
+    key = hashlib.sha256(f"{host}\0{namespace}\0{name}".encode()).hexdigest()
+    bound = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    try:
+        bound.bind(f"\0controller-sharding/{key}")
+        network = os.stat(_NETWORK)
+        boot = _BOOT_ID.read_text().strip()
+        if not boot:
+            raise OSError("the kernel does not say which boot this is")
+    except OSError:
+        bound.close()
+        return None
+    where = hashlib.sha256(f"{boot} {network.st_dev}:{network.st_ino} {key}".encode()).hexdigest()
+    return Seat(bound, f"seat-{where[:32]}")
