@@ -41,7 +41,9 @@ _REASONS: Final[Mapping[Reason, str]] = {
     Reason.OWNER_UNASSIGNED: "Its owner has no shard yet.",
     Reason.OWNER_UNAVAILABLE: "Its owner's shard is not available; both move as a group.",
     Reason.TARGET_UNAVAILABLE: "The shard where it belongs is not available.",
-    Reason.TARGET_NOT_READY: "The shard where it belongs has not renewed lately; nothing is drained toward it.",
+    Reason.TARGET_NOT_READY: (
+        "The shard where it belongs has not renewed lately, or crashed a moment ago; nothing is drained toward it."
+    ),
     Reason.TABLE: "As the table says.",
 }
 _OUTCOMES: Final[Mapping[AnswerOutcome, str]] = {

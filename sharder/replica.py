@@ -21,6 +21,7 @@ from typing import Final
 from sharder.controllers.detection import Detection
 from sharder.controllers.holds import CommitProof, Gate
 from sharder.controllers.leases import LeaseController
+from sharder.controllers.liveness import Liveness
 from sharder.controllers.namespaces import Namespaces
 from sharder.controllers.placement import PlacementController, Summary
 from sharder.controllers.registry import Change, Registry
@@ -119,6 +120,7 @@ class Replica:
         """Keep caches and stand for election until cancelled; then hand the leadership over."""
         async with asyncio.TaskGroup() as tasks:
             caches, witness = (tasks.create_task(part.run()) for part in (self.registry, self._witness))
+            liveness = tasks.create_task(Liveness(self.registry, self._proof, self._clock).run())
             await self.registry.rings.synced.wait()
             await self.registry.leases.synced.wait()
             unsubscribe = self.registry.subscribe(self._count)
@@ -133,6 +135,7 @@ class Replica:
                 unsubscribe()
                 caches.cancel()
                 witness.cancel()
+                liveness.cancel()
 
     async def resign(self) -> None:
         """Hand the leadership over, and lead no more; the webhook's caches are kept until `run` is cancelled."""

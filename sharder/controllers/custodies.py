@@ -6,14 +6,16 @@ objects are that carry a name with more than one lease.  Refuses: to decide.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from sharder.controllers.leasewrites import Record, usable_seconds
 from sharder.controllers.registry import RingEntry, SeenLease, hold_of
 from sharder.core.shards import LeaseFacts, Standing
 from sharder.core.takeover import Custody
+from shardsdk.errors import ConfigurationError
 from shardsdk.kube.clock import Clock
-from shardsdk.protocol.labels import SHARDER_HOLDER
+from shardsdk.protocol.labels import LEASE_RING_LABEL, SHARDER_HOLDER
+from shardsdk.protocol.leases import Lease
 
 
 def custody_of(
@@ -52,6 +54,28 @@ def custody_of(
 def lives_elsewhere(entry: RingEntry, shard: str) -> bool:
     """Whether a shard holds some lease of this name: what carries the name belongs to that one."""
     return shard in entry.membership.available or shard in entry.membership.ambiguous
+
+
+def unknown_lease(entry: RingEntry, shard: str, found: Iterable[Lease]) -> str | None:
+    """A lease of the ring's shard `shard` that is among all those `found` of that name, and not in the cache.
+
+    Raises: ConfigurationError when a Lease that is no shard's of this ring has the name, and there is none that is.
+    """
+    known, others = [], []
+    for lease in found:
+        if (lease.metadata.namespace, shard) in entry.leases:
+            known.append(lease)
+        elif lease.ring == entry.name:
+            return f"{lease.metadata.namespace}/{shard}"
+        else:
+            others.append(lease.metadata.namespace)
+    if not known and (taken := set(others) & {namespace for namespace, _ in entry.leases}):
+        raise ConfigurationError(
+            f"objects carry the name of shard {shard}, and the Lease {min(taken)}/{shard} is no shard's of ring"
+            f" {entry.name}, so that it cannot be acquired to move them; delete that Lease, or give it the label"
+            f" {LEASE_RING_LABEL}={entry.name} if a shard has lost it"
+        )
+    return None
 
 
 def presumed_until(

@@ -291,7 +291,7 @@ class GroupMover:
             return kept
         main = group.placed.subject.resource
         desired = desire_main(resource_key(main, group.meta.namespace, group.meta.name), membership)
-        return desired.name if isinstance(desired, Target) else None
+        return desired.now(membership) if isinstance(desired, Target) else None
 
     async def _move_children(self, group: Group, target: str) -> bool:
         if self._fences_of(group) is None:

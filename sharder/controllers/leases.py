@@ -16,17 +16,17 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
-from sharder.controllers.custodies import custody_of, lives_elsewhere
+from sharder.controllers.custodies import custody_of, lives_elsewhere, unknown_lease
 from sharder.controllers.holds import CommitProof, JointHold, ShardHold, join
 from sharder.controllers.leasewrites import LeaseWriter, Record, namespaces_of
 from sharder.controllers.registry import Change, LeaseKey, Registry, RingEntry, SeenLease
 from sharder.controllers.working import work_off
 from sharder.core.shards import LeaseFacts, Standing, State, classify, facts_of
 from sharder.core.takeover import Act, Custody, Limits, Step, decide_custody, hold_seconds
-from shardsdk.errors import ConfigurationError, ShardingError
+from shardsdk.errors import ShardingError
 from shardsdk.kube.api import Api, Fence
 from shardsdk.kube.clock import Clock
-from shardsdk.protocol.labels import LEASE_RING_LABEL, SHARDER_HOLDER
+from shardsdk.protocol.labels import SHARDER_HOLDER
 from shardsdk.runtime.queue import WorkQueue
 
 log = logging.getLogger(__name__)
@@ -302,7 +302,10 @@ class LeaseController:
 
     async def _take(self, entry: RingEntry, key: CustodyKey, seen: SeenLease | None) -> bool:
         ring, _, shard = key
-        if not await self._all_known(entry, shard):
+        unknown = unknown_lease(entry, shard, await self._writer.find_all(shard))
+        if unknown is not None:
+            # A shard that lives under it keeps what it has.
+            self._registry.doubt_leases(f"{unknown} is not known")
             return False
         if seen is not None:
             record = self._record(key)
@@ -317,26 +320,6 @@ class LeaseController:
                 seconds = hold_seconds(None, self._limits)
                 created |= await self._writer.create(record, ring, namespace, shard, seconds)
         return created
-
-    async def _all_known(self, entry: RingEntry, shard: str) -> bool:
-        """Whether the cache has every lease of this name: a shard that lives under one it lacks keeps what it has.
-
-        Raises: ConfigurationError when a Lease that is no shard's of this ring has the name, and there is none that is.
-        """
-        found = await self._writer.find_all(shard)
-        known = [lease for lease in found if (lease.metadata.namespace, shard) in entry.leases]
-        if unknown := [lease for lease in found if lease.ring == entry.name and lease not in known]:
-            where = unknown[0].metadata.namespace
-            self._registry.doubt_leases(f"the one of shard {shard} in namespace {where} is not known")
-            return False
-        taken = [lease.metadata.namespace for lease in found if lease not in known]
-        if taken and not known and set(taken) & {namespace for namespace, _ in entry.leases}:
-            raise ConfigurationError(
-                f"objects carry the name of shard {shard}, and the Lease {taken[0]}/{shard} is no shard's of ring"
-                f" {entry.name}, so that it cannot be acquired to move them; delete that Lease, or give it the label"
-                f" {LEASE_RING_LABEL}={entry.name} if a shard has lost it"
-            )
-        return True
 
     async def _renew(self, key: CustodyKey) -> bool:
         ring, namespace, shard = key

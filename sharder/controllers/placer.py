@@ -193,11 +193,7 @@ class Placer:
         self.families.set_membership()
         self.transit.set_shards(new.available)
         self._news.look_at_drains()
-        self.resync.membership_changed(
-            arrived=bool(new.available - old.available),
-            ready_again=bool(new.ready - old.ready),
-            moved=new.available != old.available,
-        )
+        self.resync.follow(old, new)
 
     def namespace_changed(self, namespace: str) -> None:
         """A namespace came into the ring's scope or left it."""

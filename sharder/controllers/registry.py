@@ -13,13 +13,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Final
 
 from sharder.controllers.confirming import SHARD_LEASES, Confirmation
 from sharder.controllers.ringmodel import RingObject
 from sharder.core import membership as memberships
+from sharder.core.liveness import History, follow, is_unsteady
 from sharder.core.membership import Membership
 from sharder.core.ringspec import InvalidRing, ResolvedRing, RingSpec, default_namespaces, parse_ring, resolve
 from sharder.core.selectors import LabelSelector
@@ -55,13 +56,14 @@ class SeenLease:
     """A lease, the moment since when it says this, and what it said before.
 
     `held_from`, `held_seconds`: a lease that its shard neither holds nor released
-    counts as held from then, for that long.
+    counts as held from then, for that long.  `history`: how it was held before.
     """
 
     lease: Lease
     seen_at: float
     held_from: float = 0.0
     held_seconds: float = 0.0
+    history: History = field(default_factory=History)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +74,7 @@ class VanishedLease:
     name: str
     held_from: float
     held_seconds: float
+    history: History
 
 
 @dataclass(slots=True)
@@ -87,6 +90,7 @@ class RingEntry:
     leases: dict[LeaseKey, SeenLease] = field(default_factory=dict)
     vanished: dict[LeaseKey, VanishedLease] = field(default_factory=dict)
     ready: frozenset[str] | None = None
+    silent: frozenset[str] = frozenset()
     membership: Membership = field(default_factory=Membership)
 
     def leases_named(self, shard: str) -> Iterator[SeenLease]:
@@ -194,6 +198,13 @@ class Registry:
             entry.ready = ready
             self._rebuild(entry)
 
+    def set_silent(self, ring: str, silent: frozenset[str]) -> None:
+        """Tell which of a ring's shards have missed renewals; to be told again as time goes by."""
+        entry = self._entries.get(ring)
+        if entry is not None and (entry.silent != silent or entry.membership.unsteady):
+            entry.silent = silent
+            self._rebuild(entry)
+
     # -- running ---------------------------------------------------------
 
     async def run(self) -> None:
@@ -289,7 +300,17 @@ class Registry:
         now = self._clock.monotonic()
         before, vanished = entry.leases.get(key), entry.vanished.get(key)
         if before is not None and _says_the_same(before.lease, lease):
-            return SeenLease(lease, before.seen_at, before.held_from, before.held_seconds)
+            return replace(before, lease=lease)
+        seen, known = self._seen_anew(entry, lease, before, vanished), before or vanished
+        history = known.history if known is not None else History()
+        if before is None:
+            return replace(seen, history=follow(history, None, now, lease, now))
+        return replace(seen, history=follow(history, before.lease, before.seen_at, lease, now))
+
+    def _seen_anew(
+        self, entry: RingEntry, lease: Lease, before: SeenLease | None, vanished: VanishedLease | None
+    ) -> SeenLease:
+        now = self._clock.monotonic()
         if lease.holder in (lease.metadata.name, SHARDER_HOLDER):
             return SeenLease(lease, now)
         # A release counts only from who may give the lease away: emptying what somebody
@@ -312,7 +333,7 @@ class Registry:
         if seen is not None:
             if len(entry.vanished) >= MAX_VANISHED:
                 entry.vanished.pop(next(iter(entry.vanished)))
-            entry.vanished[key] = VanishedLease(*key, *hold_of(seen))
+            entry.vanished[key] = VanishedLease(*key, *hold_of(seen), seen.history)
         self._rebuild(entry)
         self._tell(entry.name, Change.LEASES)
         if entry.obj is None and not entry.leases:
@@ -322,7 +343,13 @@ class Registry:
         old = entry.membership
         leases = [seen.lease for seen in entry.leases.values()]
         ready = {lease.metadata.name for lease in leases} if entry.ready is None else entry.ready
-        new = memberships.build(leases, ready, previous=old)
+        now = self._clock.monotonic()
+        unsteady = frozenset(
+            seen.lease.metadata.name
+            for seen in entry.leases.values()
+            if seen.history.crashed_at and is_unsteady(facts_of(seen.lease, seen.seen_at), seen.history, now)
+        )
+        new = memberships.build(leases, ready, previous=old, silent=entry.silent, unsteady=unsteady)
         if new != old:
             entry.membership = new
             self._tell(entry.name, Change.MEMBERSHIP)

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 from sharder.controllers.reading import read_all
 from sharder.controllers.seen import Placed, SeenObject
 from sharder.controllers.selections import Kind
+from sharder.core.membership import Membership
 from sharder.core.ringspec import Role
 from shardsdk.errors import ShardingError
 from shardsdk.kube.selectors import Selector, exists
@@ -101,6 +102,18 @@ class Resync:
         self._wanted = self._wanted or arrived or ready_again
         self._not_before = float("-inf")
         self._wake.set()
+
+    def follow(self, old: Membership, new: Membership) -> None:
+        """The membership has changed."""
+        able = {shard for shard in new.available if new.may_drain_to(shard)}
+        able_before = {shard for shard in old.available if old.may_drain_to(shard)}
+        if (new.available, new.ready) == (old.available, old.ready) and able <= able_before:
+            return  # a shard is silent: what nobody has goes elsewhere, and nothing else is different
+        self.membership_changed(
+            arrived=bool(new.available - old.available),
+            ready_again=bool(able - able_before),
+            moved=new.available != old.available,
+        )
 
     def namespace_changed(self, namespace: str) -> None:
         """A namespace came into the ring's scope or left it."""

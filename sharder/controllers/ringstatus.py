@@ -38,6 +38,7 @@ def health_of(
         available=len(entry.membership.available),
         ambiguous=entry.membership.ambiguous,
         unusable=entry.membership.unusable,
+        unsteady=entry.membership.unsteady,
         missing=entry.unserved,
         denied=denied,
         unsettled=counts if counts or summary.settled else None,

@@ -11,7 +11,9 @@ Rules before the table, first match wins:
 3. A draining main object waits for its shard, as long as that is available.
 4. An object that left the ring's scope is drained and released (LEAVING).
 5. Without a place to go (no shard, owner unassigned or on no available shard) it waits.
-6. TABLE; but nothing is drained toward a shard that is not ready.
+6. TABLE; but nothing is drained toward a shard that is not ready, is silent or
+   has just come back from a crash, and what no available shard has goes past a
+   silent one.
 
 A drain label on a controlled object means nothing: shards acknowledge for main
 objects only.
@@ -85,10 +87,18 @@ LEAVING: Final[_Table] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The object should be on the shard `name`; `by_owner`: because its owner is."""
+    """The object should be on the shard `name`; `by_owner`: because its owner is.
+
+    `stand_in`: where it goes if no available shard has it and `name` is silent.
+    """
 
     name: str
     by_owner: bool = False
+    stand_in: str | None = None
+
+    def now(self, membership: Membership) -> str:
+        """Where to put what no available shard has."""
+        return self.stand_in if self.stand_in is not None and self.name in membership.silent else self.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +172,7 @@ def desire_main(key: str | None, membership: Membership) -> Desired:
     if key is None:
         return NoKey()
     name = membership.target(key)
-    return NoShard() if name is None else Target(name)
+    return NoShard() if name is None else Target(name, stand_in=membership.stand_in(key))
 
 
 def desire_controlled(
@@ -201,8 +211,8 @@ def decide(facts: Facts) -> Outcome:
             return Outcome(Decision.DEFER, None, Reason.OWNER_UNASSIGNED)
         case OwnerUnavailable():
             return Outcome(Decision.DEFER, None, Reason.OWNER_UNAVAILABLE)
-        case Target(name=name):
-            return _decide_target(facts, name)
+        case Target() as target:
+            return _decide_target(facts, target)
         case _:
             assert_never(facts.desired)
 
@@ -216,13 +226,17 @@ def situation_of(label: str | None, target: str | None, membership: Membership) 
     return Situation.DESIRED if label == target else Situation.OTHER_AVAILABLE
 
 
-def _decide_target(facts: Facts, target: str) -> Outcome:
-    if target not in facts.membership.available:
+def _decide_target(facts: Facts, target: Target) -> Outcome:
+    membership, name = facts.membership, target.name
+    if name not in membership.available:
         return Outcome(Decision.DEFER, None, Reason.TARGET_UNAVAILABLE)
-    decision = TABLE[facts.role, situation_of(facts.shard_label, target, facts.membership)]
-    if decision is Decision.DRAIN and target not in facts.membership.ready:
+    situation = situation_of(facts.shard_label, name, membership)
+    decision = TABLE[facts.role, situation]
+    if decision is Decision.DRAIN and not membership.may_drain_to(name):
         return Outcome(Decision.DEFER, None, Reason.TARGET_NOT_READY)
-    return Outcome(decision, None if decision is Decision.KEEP else target, Reason.TABLE)
+    if situation in (Situation.NOBODY, Situation.STRANDED):
+        name = target.now(membership)
+    return Outcome(decision, None if decision is Decision.KEEP else name, Reason.TABLE)
 
 
 def _decide_leaving(facts: Facts) -> Outcome:

@@ -26,21 +26,44 @@ class Membership:
     `ready`: those of them that objects may be drained toward.
     `ambiguous`: names held in two namespaces; what they have stays where it is.
     `unusable`: held, but the name cannot be a label value (over 63 characters).
+    `silent`: available ones that have missed renewals; what nobody has goes to
+    others, if there are any, by the ring of those (`lively`).  `unsteady`: those
+    that have come back from a crash a moment ago.
     """
 
     available: frozenset[str] = frozenset()
     ready: frozenset[str] = frozenset()
     ambiguous: frozenset[str] = frozenset()
     unusable: frozenset[str] = frozenset()
+    silent: frozenset[str] = frozenset()
+    unsteady: frozenset[str] = frozenset()
     ring: HashRing = field(default=_EMPTY, compare=False)
+    lively: HashRing = field(default=_EMPTY, compare=False)
+
+    def stand_in(self, key: str) -> str | None:
+        """Who gets `key` if nobody has it while its shard is silent: whoever will when that is taken over."""
+        return self.lively.owner(key)
+
+    def may_drain_to(self, shard: str) -> bool:
+        """Whether what another shard has may be drained for this one."""
+        return shard in self.ready and shard not in self.silent and shard not in self.unsteady
 
     def target(self, key: str) -> str | None:
         """The ring's answer for `key`; `None` when no shard is available."""
         return self.ring.owner(key)
 
 
-def build(leases: Iterable[Lease], ready: Container[str], previous: Membership | None = None) -> Membership:
+def build(
+    leases: Iterable[Lease],
+    ready: Container[str],
+    previous: Membership | None = None,
+    *,
+    silent: frozenset[str] = frozenset(),
+    unsteady: frozenset[str] = frozenset(),
+) -> Membership:
     """The membership that one ring's `leases` tell; `ready` names the shards whose lease has not expired.
+
+    When all available shards are silent, none is: there is nobody else.
 
     The hash ring of `previous` is used again when its names are the same:
     building one takes milliseconds, renewals come all the time.
@@ -49,10 +72,19 @@ def build(leases: Iterable[Lease], ready: Container[str], previous: Membership |
     unusable = frozenset(name for name in held if not is_label_name(name))
     ambiguous = frozenset(name for name, count in held.items() if count > 1) - unusable
     available = frozenset(held) - ambiguous - unusable
+    silent = frozenset() if silent >= available else silent & available
+    ring = previous.ring if previous is not None and previous.available == available else HashRing(available)
+    if previous is not None and (previous.available, previous.silent) == (available, silent):
+        lively = previous.lively
+    else:
+        lively = HashRing(available - silent) if silent else ring
     return Membership(
         available=available,
         ready=frozenset(name for name in available if name in ready),
         ambiguous=ambiguous,
         unusable=unusable,
-        ring=previous.ring if previous is not None and previous.available == available else HashRing(available),
+        silent=silent,
+        unsteady=unsteady & available,
+        ring=ring,
+        lively=lively,
     )

@@ -73,6 +73,7 @@ class Health:
     available: int = 0
     ambiguous: frozenset[str] = frozenset()
     unusable: frozenset[str] = frozenset()
+    unsteady: frozenset[str] = frozenset()
     missing: tuple[GroupResource, ...] = ()
     denied: tuple[MissingRule, ...] = ()
     unsettled: Unsettled | None = None
@@ -169,7 +170,13 @@ def _permissions_granted(health: Health) -> Condition:
 def _shards_available(health: Health) -> Condition:
     kind = ConditionType.SHARDS_AVAILABLE
     if health.available:
-        return Condition(kind, True, "Available", f"{health.available} of {health.shards} shards are available")
+        message = f"{health.available} of {health.shards} shards are available"
+        if health.unsteady:
+            message += (
+                f"; {_list(sorted(health.unsteady))} crashed lately, and what others have is handed over to it once it"
+                " has held its lease for a while; if it crashes again and again, its log says why"
+            )
+        return Condition(kind, True, "Available", message)
     message = f"none of {health.shards} shards is available, new objects wait unassigned; start a shard of this ring"
     return Condition(kind, False, "NoShard", message)
 

@@ -211,7 +211,7 @@ _DEFERRED = {
     Reason.OWNER_UNASSIGNED: "its owner has no shard yet; it follows its owner",
     Reason.OWNER_UNAVAILABLE: "its owner's shard is not available; both move together",
     Reason.TARGET_UNAVAILABLE: "the shard where it belongs is not available",
-    Reason.TARGET_NOT_READY: "the shard where it belongs does not renew its lease at present",
+    Reason.TARGET_NOT_READY: "the shard where it belongs does not renew its lease at present, or crashed a moment ago",
 }
 
 

@@ -65,6 +65,7 @@ def test_the_counts_that_columns_and_go_clients_read() -> None:
             ("PermissionsGranted", "watch deployments.apps"),
         ),
         ({"available": 0}, {"ShardsAvailable": "False"}, ("ShardsAvailable", "start a shard")),
+        ({"unsteady": frozenset("ab")}, {}, ("ShardsAvailable", "a, b crashed lately")),
         ({"ambiguous": frozenset("xy")}, {"ShardNamesUnique": "False"}, ("ShardNamesUnique", "x, y")),
         ({"unusable": frozenset({"l" * 64})}, {"ShardNamesUnique": "False"}, ("ShardNamesUnique", "at most 63")),
         ({"stuck_drains": ("n/a",)}, {"DrainsAcknowledged": "False"}, ("DrainsAcknowledged", "n/a")),

@@ -1,0 +1,41 @@
+"""Tells the registry which shards are silent, on every replica: the webhook goes by it as well.
+
+Refuses: to judge who is dead; the leader does, by the whole lease.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sharder.controllers.holds import CommitProof
+from sharder.controllers.registry import Registry, RingEntry
+from sharder.core.liveness import is_silent
+from sharder.core.shards import facts_of
+from shardsdk.kube.clock import Clock
+
+#: How often all shards are looked at.
+LOOK_SECONDS: Final = 1.0
+
+
+class Liveness:
+    """Looks at the shards of every ring; `run` it."""
+
+    def __init__(self, registry: Registry, proof: CommitProof, clock: Clock) -> None:
+        self._registry = registry
+        self._proof = proof
+        self._clock = clock
+
+    async def run(self) -> None:
+        """Look until cancelled."""
+        while True:
+            await self._clock.sleep(LOOK_SECONDS)
+            for entry in self._registry.entries():
+                self._look(entry)
+
+    def _look(self, entry: RingEntry) -> None:
+        silent = set[str]()
+        for seen in entry.leases.values():
+            facts = facts_of(seen.lease, seen.seen_at)
+            if is_silent(facts, seen.history, self._proof.of(facts.duration_seconds)):
+                silent.add(facts.name)
+        self._registry.set_silent(entry.name, frozenset(silent))

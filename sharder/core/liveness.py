@@ -1,0 +1,74 @@
+"""How shards have held their leases lately: who is silent, and who has just come back from a crash.
+
+A shard stays in the ring until its lease has run out, since only then may its
+objects be taken away.  What has no owner need not wait for that: it goes past a
+shard that has missed its renewals.  And what has an owner need not be drained
+for a shard that crashes again and again.
+
+Does: judge by what was seen when, on one monotonic clock.  Refuses: to let any
+of this decide who may take objects away.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+from sharder.core.shards import LeaseFacts, Proof
+from shardsdk.protocol.labels import SHARDER_HOLDER
+from shardsdk.protocol.leases import Lease
+
+#: A shard is silent when it has not renewed for this share of its lease, two renewals of those usual (2/15 of it) ...
+SILENT_SHARE: Final = 1 / 3
+#: ... and for this many times its last pause, for shards that renew less often.
+SILENT_PAUSES: Final = 2.0
+#: A crash counts so long.  Source: Kubernetes, a crashing container's back-off grows to 5 minutes, and begins anew
+#: after 10 minutes without a crash.
+CRASH_SECONDS: Final = 600.0
+#: A shard that came back has to hold its lease for one duration, twice as long after each further crash, and at most
+#: for this many.
+MAX_DURATIONS: Final = 8
+#: Crashes remembered: as many as make a difference.
+MAX_CRASHES: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """What came before a lease's present content; times on the monotonic clock.
+
+    `held_since`: when its shard was seen to acquire it (minus infinity: nobody saw
+    that).  `pause`: between its last two renewals.  `crashed_at`: when it was
+    taken from its shard, which had not given it back.
+    """
+
+    held_since: float = float("-inf")
+    pause: float = 0.0
+    crashed_at: tuple[float, ...] = ()
+
+
+def follow(known: History, before: Lease | None, seen_at: float, lease: Lease, now: float) -> History:
+    """The history once `lease` is seen at `now`; `before` it said was seen since `seen_at` (`None`: there was none)."""
+    if lease.held_by_shard:
+        if before is not None and before.held_by_shard:
+            return replace(known, pause=now - seen_at)
+        return replace(known, held_since=now if before is not None or known.crashed_at else known.held_since, pause=0.0)
+    # Left to its next incarnation, it was given back all the same.
+    held = before is not None and before.held_by_shard and before.instance != ""
+    if held and lease.holder == SHARDER_HOLDER:
+        return replace(known, crashed_at=(*known.crashed_at, now)[-MAX_CRASHES:])
+    return known
+
+
+def is_silent(facts: LeaseFacts, history: History, proof: Proof) -> bool:
+    """Whether a shard that holds its lease has missed its renewals, in time in which it could have made them."""
+    patience = max(SILENT_SHARE * facts.duration_seconds, SILENT_PAUSES * history.pause)
+    return facts.held_by_shard and proof.until - max(facts.seen_at, proof.since) > patience
+
+
+def is_unsteady(facts: LeaseFacts, history: History, now: float) -> bool:
+    """Whether a shard has crashed lately, and has not held its lease for long enough since it came back."""
+    crashes = sum(1 for moment in history.crashed_at if now - moment < CRASH_SECONDS)
+    if not crashes or not facts.held_by_shard:
+        return False
+    durations = min(1 << (crashes - 1), MAX_DURATIONS)
+    return now - history.held_since < durations * facts.duration_seconds

@@ -1,0 +1,80 @@
+"""Who is silent and who is unsteady, by what was seen of a lease."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pytest
+
+from sharder.core.liveness import CRASH_SECONDS, MAX_CRASHES, History, follow, is_silent, is_unsteady
+from sharder.core.shards import LeaseFacts, Proof
+from shardsdk.protocol.labels import INSTANCE_ANNOTATION, SHARDER_HOLDER
+from shardsdk.protocol.leases import Lease, LeaseSpec, render_instance
+from shardsdk.protocol.objects import ObjectMeta
+
+RENEWED: Final = "2030-01-01T00:00:00.000000Z"
+ALWAYS: Final = Proof(0.0, 1000.0)
+
+
+def lease(holder: str = "a", *, duration: int = 15, instance: str | None = None) -> Lease:
+    annotations = None if instance is None else {INSTANCE_ANNOTATION: render_instance(instance, RENEWED)}
+    return Lease(ObjectMeta(name="a", annotations=annotations), LeaseSpec(holder, duration, renew_time=RENEWED))
+
+
+def facts(seen_at: float, duration: int = 15, holder: str = "a") -> LeaseFacts:
+    return LeaseFacts("ns", "a", holder, duration, fenced=True, seen_at=seen_at, released=False)
+
+
+@pytest.mark.parametrize(
+    ("seen_at", "pause", "until", "silent"),
+    [(0, 2, 4.9, False), (0, 2, 5.1, True), (0, 4, 7.9, False), (0, 4, 8.1, True), (3, 2, 7.9, False)],
+)
+def test_a_shard_is_silent_after_two_renewals_that_did_not_come(
+    seen_at: float, pause: float, until: float, silent: bool
+) -> None:
+    assert is_silent(facts(seen_at), History(pause=pause), Proof(-100, until)) is silent
+
+
+def test_time_that_no_commit_proves_makes_nobody_silent() -> None:
+    assert not is_silent(facts(0), History(), Proof(58, 62))
+    assert not is_silent(facts(0), History(), Proof(-100, 4))
+
+
+def test_who_does_not_hold_its_lease_is_neither_silent_nor_unsteady() -> None:
+    assert not is_silent(facts(0, holder=""), History(), ALWAYS)
+    assert not is_unsteady(facts(0, holder=SHARDER_HOLDER), History(crashed_at=(0.0,)), 1)
+
+
+def test_a_shard_that_lost_its_lease_is_unsteady_for_one_duration_once_it_is_back() -> None:
+    history = follow(History(), lease(), 10, lease(SHARDER_HOLDER), 25)
+    history = follow(history, lease(SHARDER_HOLDER), 25, lease(""), 30)
+    history = follow(history, lease(""), 30, lease(), 40)
+    assert is_unsteady(facts(42), history, 54.9)
+    assert not is_unsteady(facts(54), history, 55.1)
+
+
+def test_with_every_further_crash_it_takes_twice_as_long_up_to_a_bound() -> None:
+    for crashes, durations in [(1, 1), (2, 2), (3, 4), (4, 8), (9, 8)]:
+        history = History(held_since=100, crashed_at=tuple(float(each) for each in range(crashes))[-MAX_CRASHES:])
+        assert is_unsteady(facts(100), history, 100 + 15 * durations - 0.1)
+        assert not is_unsteady(facts(100), history, 100 + 15 * durations)
+
+
+def test_an_old_crash_is_forgotten() -> None:
+    history = History(held_since=CRASH_SECONDS + 1, crashed_at=(0.0,))
+    assert not is_unsteady(facts(0), history, CRASH_SECONDS + 2)
+
+
+def test_a_shard_that_left_in_order_is_steady_at_once() -> None:
+    for left in (lease("", duration=1), lease(instance="")):
+        history = follow(History(), lease(instance="x"), 10, left, 12)
+        history = follow(history, left, 12, lease(SHARDER_HOLDER), 40)
+        history = follow(history, lease(SHARDER_HOLDER), 40, lease(instance="y"), 60)
+        assert not is_unsteady(facts(60), history, 60.1)
+
+
+def test_the_pause_is_that_between_two_renewals() -> None:
+    history = follow(History(), None, 5, lease(), 5)
+    assert history.pause == 0
+    history = follow(history, lease(), 5, lease(), 9)
+    assert history.pause == 4
