@@ -121,8 +121,14 @@ class SkewedClock:
         return self._clock.now() + self._ahead
 
     async def sleep(self, seconds: float) -> None:
-        """Let virtual time pass, until this machine has counted so many seconds."""
-        await self._clock.sleep(seconds / self._rate)
+        """Let virtual time pass, until this machine has counted so many seconds; never less, as real timers."""
+        ends = self.monotonic() + seconds
+        moment, now = (ends - self._boot) / self._rate, self._clock.monotonic()
+        # What rounding takes away would leave a rest that is shorter than anything, and for which no time passes.
+        while moment * self._rate + self._boot < ends:
+            moment += max(math.ulp(moment), math.ulp(ends))
+        pause = moment - now
+        await self._clock.sleep(pause if now + pause >= moment else pause + math.ulp(moment))
 
 
 class _Handle(asyncio.Handle):
@@ -182,7 +188,7 @@ class _JumpingLoop(asyncio.BaseEventLoop):
 
     _stopping: bool
 
-    def __init__(self, clock: VirtualClock, limit_seconds: float) -> None:
+    def __init__(self, clock: VirtualClock, limit_seconds: float, limit_turns: int) -> None:
         super().__init__()
         self._clock = clock
         self._ready: deque[_Handle | _Timer] = deque()
@@ -190,6 +196,7 @@ class _JumpingLoop(asyncio.BaseEventLoop):
         self._timers_set = 0
         self._timers_cancelled = 0
         self._turns = 0
+        self._limit_turns = limit_turns
         self._end = clock.monotonic() + limit_seconds
         self.strict = True
         # Everything that waits hangs on this one method.
@@ -239,8 +246,8 @@ class _JumpingLoop(asyncio.BaseEventLoop):
             self._jump()
         self._fire(self.time())
         self._turns += 1
-        if self._turns > LIMIT_TURNS and self.strict:
-            raise Livelock(f"{LIMIT_TURNS} turns of the loop and no time has passed:\n{_describe_tasks()}")
+        if self._turns > self._limit_turns and self.strict:
+            raise Livelock(f"{self._limit_turns} turns of the loop and no time has passed:\n{_describe_tasks()}")
         for _ in range(len(ready)):
             handle = ready.popleft()
             if handle._cancelled:
@@ -284,6 +291,7 @@ def run_virtual(
     *,
     clock: VirtualClock | None = None,
     limit_seconds: float = LIMIT_SECONDS,
+    limit_turns: int = LIMIT_TURNS,
 ) -> T:
     """Run `scenario` to its end in virtual time and give its result.
 
@@ -293,7 +301,7 @@ def run_virtual(
     Raises: Deadlock, Livelock, TimeLimit, and whatever the scenario raises.
     """
     the_clock = clock or VirtualClock()
-    loop = _JumpingLoop(the_clock, limit_seconds)
+    loop = _JumpingLoop(the_clock, limit_seconds, limit_turns)
 
     async def main() -> T:
         return await scenario(the_clock)
@@ -322,7 +330,7 @@ def in_virtual_time(test: Callable[Concatenate[VirtualClock, P], Awaitable[None]
 
 def virtual_loop(clock: VirtualClock, *, limit_seconds: float = LIMIT_SECONDS) -> asyncio.AbstractEventLoop:
     """A new event loop that lives in the time of `clock`, for those who run and close it themselves."""
-    return _JumpingLoop(clock, limit_seconds)
+    return _JumpingLoop(clock, limit_seconds, LIMIT_TURNS)
 
 
 def _describe_tasks() -> str:

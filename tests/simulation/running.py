@@ -30,6 +30,8 @@ from tests.simulation.world import World
 #: What one seed may use; an ordinary one takes some seconds of CPU time and 100 MiB.
 MAX_CPU_SECONDS: Final = 120.0
 MAX_MEMORY_MIB: Final = 1024
+#: The busiest moment of a run takes some hundreds of turns of the loop.
+LIMIT_TURNS: Final = 50_000
 #: How often that is looked at, in CPU time.
 _LOOK_SECONDS: Final = 1.0
 
@@ -76,7 +78,8 @@ def run_plan(plan: Plan, bug: Bug | None = None, *, verbose: bool = False) -> Ou
         world = World(plan, clock)
         with _listening(world, verbose=verbose), watching(world.mark), _without_collection():
             try:
-                run_virtual(lambda _: world.run(), clock=clock, limit_seconds=100 * plan.ends_at)
+                run_virtual(lambda _: world.run(), clock=clock, limit_seconds=100 * plan.ends_at,
+                            limit_turns=LIMIT_TURNS)  # fmt: skip
             except ShardingError as error:
                 world.checkers.violate("runs to its end", str(error)[:2000])
     story = tuple(f"{at:9.3f}  {line}" for at, line in world.story)

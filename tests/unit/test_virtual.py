@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+from random import Random
 
 import pytest
 
@@ -70,15 +71,13 @@ def test_a_scenario_that_never_ends_meets_its_limit() -> None:
         run_virtual(scenario, limit_seconds=100)
 
 
-def test_a_scenario_that_spins_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shardsdk.testing.virtual.LIMIT_TURNS", 1000)
-
+def test_a_scenario_that_spins_is_found() -> None:
     async def scenario(clock: VirtualClock) -> None:
         while True:
             await asyncio.sleep(0)
 
-    with pytest.raises(Livelock):
-        run_virtual(scenario)
+    with pytest.raises(Livelock, match="1000 turns"):
+        run_virtual(scenario, limit_turns=1000)
 
 
 def test_threads_are_refused() -> None:
@@ -105,6 +104,19 @@ def test_a_machines_clock_may_be_fast_or_slow() -> None:
         return clock.monotonic(), fast.monotonic()
 
     assert run_virtual(scenario) == (8, 10)
+
+
+def test_a_machine_never_wakes_before_it_has_counted_to_the_end() -> None:
+    async def scenario(clock: VirtualClock) -> list[float]:
+        rng, missing = Random(1), []
+        for _ in range(2000):
+            machine = SkewedClock(clock, boot_seconds=rng.uniform(0, 1e5), rate=rng.uniform(0.95, 1.05))
+            ends = machine.monotonic() + (seconds := rng.random() * 10.0 ** rng.randint(-14, 1))
+            await machine.sleep(seconds)
+            missing.append(ends - machine.monotonic())
+        return missing
+
+    assert max(run_virtual(scenario)) <= 0
 
 
 @in_virtual_time
