@@ -18,11 +18,12 @@ from random import Random
 from typing import Final
 
 from sharder.controllers.confirming import SHARD_LEASES, Confirmation
+from sharder.controllers.resolving import Resolution, resolve_ring
 from sharder.controllers.ringmodel import RingObject
 from sharder.core import membership as memberships
 from sharder.core.liveness import History, follow, is_unsteady
 from sharder.core.membership import Membership
-from sharder.core.ringspec import InvalidRing, ResolvedRing, RingSpec, default_namespaces, parse_ring, resolve
+from sharder.core.ringspec import InvalidRing, ResolvedRing, RingSpec, default_namespaces, parse_ring
 from sharder.core.selectors import LabelSelector
 from sharder.core.shards import facts_of
 from sharder.core.views import RingView
@@ -87,6 +88,7 @@ class RingEntry:
     spec: RingSpec | None = None
     resolved: ResolvedRing | None = None
     unserved: tuple[GroupResource, ...] = ()
+    unanswered: tuple[tuple[GroupResource, str], ...] = ()
     leases: dict[LeaseKey, SeenLease] = field(default_factory=dict)
     vanished: dict[LeaseKey, VanishedLease] = field(default_factory=dict)
     ready: frozenset[str] | None = None
@@ -234,18 +236,21 @@ class Registry:
                 self._to_resolve.done(ring)
 
     async def _resolve(self, ring: str) -> bool:
-        """Look up a ring's resources; False: some are not served (yet)."""
+        """Look up a ring's resources; False: some are not served (yet), or nobody can tell."""
         entry = self._entries.get(ring)
         if entry is None or entry.spec is None:
             return True
         spec = entry.spec
-        resolved, unserved = await resolve_ring(self._api, spec, self._default_scope)
+        found = await resolve_ring(self._api, spec, self._default_scope, entry.resolved)
         if entry.spec is not spec:
             return True  # the newer spec is in the queue
-        if resolved != entry.resolved or unserved != entry.unserved:
-            entry.resolved, entry.unserved = resolved, unserved
+        if found != Resolution(entry.resolved or found.ring, entry.unserved, entry.unanswered) or not entry.resolved:
+            entry.resolved, entry.unserved, entry.unanswered = found.ring, found.unserved, found.unanswered
             self._tell(ring, Change.RING)
-        return not unserved
+        for resource, error in found.unanswered:
+            extra = {"ring": ring, "resource": str(resource), "error": error}
+            log.warning("resource of a ring not looked up, will retry", extra=extra)
+        return not found.unserved and not found.unanswered
 
     def resolve_again(self, ring: str) -> None:
         """Look up the ring's resources again."""
@@ -258,7 +263,7 @@ class Registry:
         entry = self._entries.setdefault(name, RingEntry(name))
         if delta.kind is EventKind.DELETED:
             entry.obj = entry.spec = entry.resolved = entry.invalid = None
-            entry.unserved = ()
+            entry.unserved = entry.unanswered = ()
             if not entry.leases:
                 del self._entries[name]
             self._tell(name, Change.RING)
@@ -380,11 +385,3 @@ def _says_the_same(one: Lease, other: Lease) -> bool:
         and one.fenced == other.fenced
         and one.metadata.uid == other.metadata.uid
     )
-
-
-async def resolve_ring(
-    api: Api, spec: RingSpec, default_scope: LabelSelector
-) -> tuple[ResolvedRing, tuple[GroupResource, ...]]:
-    """Look up what the API server calls the ring's resources, and which of them it does not serve."""
-    served = {name: await api.discover(name.group, name.resource) for name in spec.named}
-    return resolve(spec, served, default_scope)

@@ -243,7 +243,9 @@ class RingController:
         if resolved is not None and not entry.invalid:
             try:
                 await self._note_placed(entry, known, resolved)
-                await self._apply_webhook(known, resolved)
+                if not entry.unanswered or self.configurations.store.get("", webhook_name(ring)) is None:
+                    # One that is there may name more than can be looked up at present.
+                    await self._apply_webhook(known, resolved)
                 rival = await self._others.remove(resolved.spec)
                 if rival is not None:
                     known.failure, seconds = rival

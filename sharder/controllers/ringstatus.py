@@ -40,6 +40,7 @@ def health_of(
         unusable=entry.membership.unusable,
         unsteady=entry.membership.unsteady,
         missing=entry.unserved,
+        unanswered=entry.unanswered,
         denied=denied,
         unsettled=counts if counts or summary.settled else None,
         stuck_drains=(f"{oldest.resource} {oldest.namespace}/{oldest.name} on shard {oldest.shard}",)

@@ -75,6 +75,7 @@ class Health:
     unusable: frozenset[str] = frozenset()
     unsteady: frozenset[str] = frozenset()
     missing: tuple[GroupResource, ...] = ()
+    unanswered: tuple[tuple[GroupResource, str], ...] = ()
     denied: tuple[MissingRule, ...] = ()
     unsettled: Unsettled | None = None
     stuck_drains: tuple[str, ...] = ()
@@ -136,7 +137,7 @@ def changed_conditions(previous: Mapping[str, Any] | None, status: Mapping[str, 
 def _ready(health: Health, served: Condition, granted: Condition) -> Condition:
     """Without `watch` a ring still works, at the pace of resyncs; without any other right it does not."""
     wrong = [health.failure] if health.failure is not None else []
-    if health.missing:
+    if health.missing or health.unanswered:
         wrong.append(served.message)
     if any(rule.verb != "watch" for rule in health.denied):
         wrong.append(granted.message)
@@ -147,6 +148,14 @@ def _ready(health: Health, served: Condition, granted: Condition) -> Condition:
 
 def _resources_served(health: Health) -> Condition:
     kind = ConditionType.RESOURCES_SERVED
+    if not health.missing and health.unanswered:
+        name, error = health.unanswered[0]
+        message = (
+            f"whether the API server serves {_list(str(each) for each, _ in health.unanswered)} is not known: {error};"
+            " they wait, and so do the owners of those and what these control, while the rest is placed; look at"
+            f" `kubectl get apiservices` for group {name.group or 'core'}"
+        )
+        return Condition(kind, False, "NotAnswered", message)
     if not health.missing:
         return Condition(kind, True, "Served", "the API server serves every resource of the ring")
     message = (

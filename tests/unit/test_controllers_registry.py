@@ -15,11 +15,13 @@ from shardsdk.errors import ServerError
 from shardsdk.protocol.objects import CLUSTERRINGS, LEASES, Resource
 from shardsdk.testing.memoryapi import MemoryApi
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
-from tests.unit.controllers.stage import RING, SHARDS, Stage, lease, make_stage, ring, running
+from tests.unit.controllers.stage import CHILDREN, OWNERS, RING, SHARDS, Stage, lease, make_stage, ring, running
 
 
 class Unhurried(MemoryApi):
     """Discovery that fails or hangs for some groups."""
+
+    away = True
 
     async def discover(self, group: str, plural: str) -> Resource | None:
         if group == "hangs.org":
@@ -27,6 +29,8 @@ class Unhurried(MemoryApi):
             raise ServerError("no answer")
         if group == "broken.org":
             raise ValueError("nobody expected this")
+        if group == "away.org" and self.away:
+            raise ServerError("the server is currently unable to handle the request", status=503)
         return await super().discover(group, plural)
 
 
@@ -72,6 +76,44 @@ async def test_a_ring_that_cannot_be_looked_up_holds_up_no_other(clock: VirtualC
         await stage.until(lambda: registry.warm, seconds=60)
         stage.create(CLUSTERRINGS, ring(name="d-later"), None)
         await stage.until(lambda: registry.view("d-later") is not None, seconds=5)
+
+
+@pytest.mark.parametrize("group", ["away.org", "hangs.org"])
+def test_a_group_that_does_not_answer_holds_up_only_those_resources_that_have_to_do_with_it(group: str) -> None:
+    later = Resource(group, "v1", "laters", "Later")
+
+    @in_virtual_time
+    async def scenario(clock: VirtualClock) -> None:
+        stage = make_stage(clock, api=Unhurried)
+        assert isinstance(stage.api, Unhurried)
+        stage.api.served.append(later)
+        whose_children_are_away = {
+            "resource": CHILDREN.plural,
+            "controlledResources": [{"group": group, "resource": later.plural}],
+        }
+        alone = {"group": OWNERS.group, "resource": OWNERS.plural}
+        stage.create(CLUSTERRINGS, ring(alone, whose_children_are_away), None)
+        async with knowing(stage) as registry:
+            await stage.until(lambda: registry.view(RING) is not None, seconds=6)
+            assert registry.warm
+            view, entry = registry.view(RING), registry.entry(RING)
+            assert view is not None
+            assert entry is not None
+            assert [each.resource for each in view.resolved.subjects()] == [OWNERS], "no owner without its children"
+            assert [str(resource) for resource, _ in entry.unanswered] == [f"laters.{group}"]
+            assert entry.unserved == ()
+            if group == "away.org":
+                stage.api.away = False
+                await stage.until(lambda: entry.unanswered == (), seconds=30)
+                assert entry.resolved is not None
+                assert [each.resource for each in entry.resolved.subjects()] == [OWNERS, CHILDREN, later]
+                # Once known, it stays known.
+                stage.api.away = True
+                registry.resolve_again(RING)
+                await stage.pass_time(30)
+                assert [each.resource for each in entry.resolved.subjects()] == [OWNERS, CHILDREN, later]
+
+    scenario()
 
 
 @in_virtual_time

@@ -64,6 +64,11 @@ def test_the_counts_that_columns_and_go_clients_read() -> None:
             {"PermissionsGranted": "False"},
             ("PermissionsGranted", "watch deployments.apps"),
         ),
+        (
+            {"unanswered": ((DEPLOYMENTS, "503"),)},
+            {"Ready": "False", "ResourcesServed": "False"},
+            ("ResourcesServed", "kubectl get apiservices` for group apps"),
+        ),
         ({"available": 0}, {"ShardsAvailable": "False"}, ("ShardsAvailable", "start a shard")),
         ({"unsteady": frozenset("ab")}, {}, ("ShardsAvailable", "a, b crashed lately")),
         ({"ambiguous": frozenset("xy")}, {"ShardNamesUnique": "False"}, ("ShardNamesUnique", "x, y")),
