@@ -54,7 +54,7 @@ class Liveness:
 
     def on_commit(self, commit: Commit) -> None:
         """Find out whether something was moved or drained that was where it belonged."""
-        if commit.resource == LEASES:
+        if commit.resource == LEASES and not _is_renewal(commit):
             self._follow_leases()
         ring = RING_OF.get(commit.resource)
         if ring is None or commit.before is None or commit.after is None:
@@ -200,3 +200,13 @@ class Liveness:
             made = {key for key in made if not key.startswith(STRAY)}
             if wanted != made:
                 yield f"works {main.key} has pieces {sorted(made)}, not {sorted(wanted)}"
+
+
+def _is_renewal(commit: Commit) -> bool:
+    """Whether the lease stays in whose hands, and in which ring, it is."""
+    if commit.before is None or commit.after is None:
+        return False
+    was: Lease
+    now: Lease
+    was, now = commit.before.decode(Lease), commit.after.decode(Lease)
+    return (was.holder, was.ring) == (now.holder, now.ring)

@@ -16,7 +16,6 @@ from shardsdk.errors import ShardingError, StreamInterrupted
 from shardsdk.kube.api import WatchKind
 from shardsdk.kube.selectors import Selector
 from shardsdk.protocol.objects import Resource
-from tests.simulation.limits import Limit
 from tests.simulation.network import Link
 from tests.simulation.storage import Commit, Version, selection_of
 
@@ -49,6 +48,9 @@ class Watch:
         self._waiter: asyncio.Future[None] | None = None
         self._over = False
         self._error: ShardingError | None = None
+        #: Since when the reader has waited for a line, and the timer that looks at it: one for many lines.
+        self._quiet_since = 0.0
+        self._silence: asyncio.TimerHandle | None = None
         self._timers: list[asyncio.TimerHandle] = []
         if ends_in is not None:
             self._timers.append(self._loop.call_later(ends_in, self.end, None, context=Context()))
@@ -88,7 +90,7 @@ class Watch:
         if self._over:
             return
         self._over, self._error = True, error
-        for timer in self._timers:
+        for timer in (*self._timers, *([self._silence] if self._silence is not None else [])):
             timer.cancel()
         self._wake()
 
@@ -103,12 +105,27 @@ class Watch:
                     raise self._error
                 return None
             self._waiter = self._loop.create_future()
-            try:
-                with Limit(silence_seconds):
-                    await self._waiter
-            except TimeoutError as error:
-                raise StreamInterrupted(f"watch {self.resource.plural}: silent for {silence_seconds:g} s") from error
+            self._quiet_since = self._loop.time()
+            if self._silence is None:
+                self._listen(silence_seconds)
+            await self._waiter
         return self._lines.popleft()
+
+    def _listen(self, silence_seconds: float) -> None:
+        silent_at = self._quiet_since + silence_seconds
+        self._silence = self._loop.call_at(silent_at, self._notice_silence, silence_seconds, context=Context())
+
+    def _notice_silence(self, silence_seconds: float) -> None:
+        self._silence = None
+        if self._waiter is None or self._waiter.done():
+            return
+        if self._loop.time() < self._quiet_since + silence_seconds:
+            self._listen(silence_seconds)
+            return
+        silent = f"watch {self.resource.plural}: silent for {silence_seconds:g} s"
+        self._waiter.set_exception(StreamInterrupted(silent))
+        # A reader that is gone never asks; that is no news.
+        self._waiter.exception()
 
     def _arrive(self, line: Line) -> None:
         if not self._over:
