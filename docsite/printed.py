@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
-from docsite import commandline, crd, meters, states, wire
+from docsite import balance, commandline, crd, meters, states, wire
 from docsite.pages import DOCS
 from docsite.sequence import draw
 from sharder.core.decisions import LEAVING, render_table
@@ -26,6 +26,7 @@ PRINTERS: Final[Mapping[str, Callable[[], str]]] = {
     "decisions": render_table,
     "decisions-leaving": lambda: render_table(LEAVING),
     "decision-words": states.render_decisions,
+    "balance": balance.render_balance,
     "states": states.render_states,
     "conditions": states.render_conditions,
     "outcomes": states.render_outcomes,

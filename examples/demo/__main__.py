@@ -213,7 +213,7 @@ async def stay(demo: Demo) -> None:
         f"k get secrets,configmaps -L {label}",
         "k create secret generic mine --from-literal=key=value",
         f"k label secret mine {label}-      # the sharder puts it back",
-        "k delete lease shard-1             # its shard steps down, its objects move once it would have run out",
+        "k delete lease shard-1             # its shard makes it again, and nothing moves",
     ):
         demo.screen.say(f"  {line}")
     ended, loop = asyncio.Event(), asyncio.get_running_loop()

@@ -43,17 +43,23 @@ class OldestDrain:
     name: str
     shard: str
     seconds: float
+    retired: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What a ring waits for; `counts` per kind of selection and resource."""
+    """What a ring waits for; `counts` per kind of selection and resource.
+
+    `leaving`: objects of resources that the ring lists no longer and that have its
+    labels still; -1 while they have not been counted.
+    """
 
     settled: bool = False
     counts: dict[tuple[Kind, GroupResource], int] = field(default_factory=dict)
     oldest_drain: OldestDrain | None = None
     failures: tuple[tuple[GroupResource, Kind, ShardingError], ...] = ()
     retired_clean: frozenset[GroupResource] = frozenset()
+    leaving: dict[GroupResource, int] = field(default_factory=dict)
 
     def count(self, kind: Kind) -> int:
         """Objects of one kind over all resources."""
@@ -244,7 +250,12 @@ def summarize(placer: Placer) -> Summary:
                 counts[kind, group_resource] = len(selection)
     failures = tuple((placed.subject.resource.group_resource, kind, error) for placed, kind, error in placer.failures())
     clean = frozenset(placed.subject.resource.group_resource for placed in placer.resync.retired_clean)
-    return Summary(placer.resync.settled, counts, _oldest_drain(placer), failures, clean)
+    leaving = {
+        placed.subject.resource.group_resource: placer.resync.retired_left.get(placed, -1)
+        for placed in placer.placed
+        if placed.retired and placed not in placer.resync.retired_clean
+    }
+    return Summary(placer.resync.settled, counts, _oldest_drain(placer), failures, clean, leaving)
 
 
 def _oldest_drain(placer: Placer) -> OldestDrain | None:
@@ -254,8 +265,9 @@ def _oldest_drain(placer: Placer) -> OldestDrain | None:
         if obj is None:
             continue
         shard = obj.metadata.label(placer.labels.shard) or ""
-        resource = placer.placed[key.resource].subject.resource.group_resource
-        return OldestDrain(resource, key.namespace, key.name, shard, placer.around.clock.monotonic() - since)
+        placed, seconds = placer.placed[key.resource], placer.around.clock.monotonic() - since
+        resource = placed.subject.resource.group_resource
+        return OldestDrain(resource, key.namespace, key.name, shard, seconds, placed.retired)
     return None
 
 

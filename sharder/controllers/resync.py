@@ -79,6 +79,8 @@ class Resync:
         self._left_out = False
         #: Retired resources of which the last deep pass found no labelled object.
         self.retired_clean: frozenset[Placed] = frozenset()
+        #: How many objects of each had labels of the ring when it was gone through last.
+        self.retired_left: dict[Placed, int] = {}
 
     @property
     def settled(self) -> bool:
@@ -266,6 +268,8 @@ class Resync:
                 errors.append(error)
                 continue
             objects, misplaced = objects + seen, misplaced + found
+            if placed.retired and which.namespace is None:
+                self.retired_left[placed] = seen
             if placed.retired and not seen:
                 clean.add(placed)
         if which.deep and which.namespace is None and started >= self._settles_at:

@@ -46,6 +46,8 @@ def health_of(
         stuck_drains=(f"{oldest.resource} {oldest.namespace}/{oldest.name} on shard {oldest.shard}",)
         if oldest is not None and stuck
         else (),
+        stuck_unlisted=oldest is not None and stuck and oldest.retired,
+        leaving=tuple(sorted(summary.leaving.items())),
     )
 
 
@@ -68,4 +70,4 @@ def worth_a_look(summary: Summary, alarm_seconds: float) -> tuple[Any, ...]:
     oldest = summary.oldest_drain
     stuck = (oldest.namespace, oldest.name) if oldest is not None and oldest.seconds >= alarm_seconds else None
     failures = tuple((resource, kind, type(error)) for resource, kind, error in summary.failures)
-    return summary.settled, summary.counts, stuck, failures, summary.retired_clean
+    return summary.settled, summary.counts, stuck, failures, summary.retired_clean, summary.leaving

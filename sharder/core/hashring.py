@@ -18,8 +18,8 @@ from typing import Final
 
 from xxhash import xxh64_intdigest
 
-#: Tokens a shard has on the ring. Measured: the fullest shard holds 1.03 (3
-#: shards), 1.05 (10), 1.10 (50) times the mean; 50 shards build in some 40 ms, half of it when one joins.
+#: Tokens a shard has on the ring. Measured with many objects: the fullest shard holds 1.03 (3 shards), 1.05 (10),
+#: 1.10 (50) times the mean; docs/concepts.md has it for fewer. 50 shards build in 40 ms, half of it when one joins.
 TOKENS_PER_SHARD: Final = 1024
 #: Shards whose tokens are remembered (8 KiB each), so that a join or leave hashes only the newcomer.
 CACHED_SHARDS: Final = 128

@@ -63,7 +63,9 @@ class Health:
 
     `problems`: why it cannot be used; then nothing else is looked at.
     `failure`: what keeps failing, in words (None: nothing). `unsettled` None: no
-    resync has ended yet. `stuck_drains` names the objects whose drain is overdue most.
+    resync has ended yet. `stuck_drains` names the objects whose drain is overdue most;
+    `stuck_unlisted`: the ring lists their resource no longer. `leaving`: resources
+    like that, with how many objects have labels still (-1: not counted yet).
     """
 
     generation: int
@@ -79,6 +81,8 @@ class Health:
     denied: tuple[MissingRule, ...] = ()
     unsettled: Unsettled | None = None
     stuck_drains: tuple[str, ...] = ()
+    stuck_unlisted: bool = False
+    leaving: tuple[tuple[GroupResource, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,10 +215,14 @@ def _drains_acknowledged(health: Health) -> Condition:
     kind = ConditionType.DRAINS_ACKNOWLEDGED
     if not health.stuck_drains:
         return Condition(kind, True, "Acknowledged", "shards acknowledge drains in time")
-    message = (
-        f"drains wait for their shard, the longest: {_list(health.stuck_drains)}; look into the"
-        " shard's log, or stop the shard: its objects then move without it"
-    )
+    waiting = f"drains wait for their shard, the longest: {_list(health.stuck_drains)}"
+    if health.stuck_unlisted:
+        message = (
+            f"{waiting}, of a resource that the ring lists no longer; if no shard works on it (it was listed by"
+            " mistake, or its shards stopped first), take both labels off these objects, or stop the shards they name"
+        )
+        return Condition(kind, False, "NobodyWatches", message)
+    message = f"{waiting}; look into the shard's log, or stop the shard: its objects then move without it"
     return Condition(kind, False, "Overdue", message)
 
 
@@ -222,13 +230,17 @@ def _settled(health: Health) -> Condition:
     kind, counts = ConditionType.SETTLED, health.unsettled
     if counts is None:
         return Condition(kind, None, "NotYetKnown", "no resync has ended yet")
+    leaving = _list(f"{number} {name}" if number >= 0 else str(name) for name, number in health.leaving)
+    left = f"the ring lists no longer, and has labels on: {leaving}"
     if not counts:
+        if health.leaving:
+            return Condition(kind, False, "Leaving", left)
         return Condition(kind, True, "InPlace", "every object is where it should be")
     message = (
         f"{counts.unassigned} unassigned, {counts.stranded} stranded, {counts.draining} draining,"
         f" {counts.misplaced} misplaced"
     )
-    return Condition(kind, False, "Moving", message)
+    return Condition(kind, False, "Moving", f"{message}; {left}" if health.leaving else message)
 
 
 def _stamp(condition: Condition, before: Mapping[str, Any] | None, generation: int, now: datetime) -> dict[str, Any]:

@@ -68,9 +68,9 @@ async def flows(chart_control_plane: ControlPlane, helm: Helm) -> AsyncIterator[
         made = Flows(chart_control_plane, uids)
         # An API server takes up new schemas a moment after it has stored them.
         async with asyncio.timeout(60):
-            for account, name in (((NAMESPACE, "sharder"), "sharder-leases"), ((SPACE, "checksum"), "checksum-leases")):
+            for who, name in (((NAMESPACE, "sharder"), "sharder-leases"), ((SPACE, "checksum"), "checksum-leases")):
                 path = f"{LEASES.format(SPACE)}/probe"
-                while (await made.classify(account, "GET", path))[0] != uids[name]:
+                while (await made.classify(who, "GET", path))[0] != uids[name]:
                     await asyncio.sleep(0.1)
         yield made
         for name in names:

@@ -232,6 +232,36 @@ async def test_an_owner_that_leaves_the_ring_is_let_go_before_its_children(clock
         await stage.until(lambda: not stage.server.get(CLUSTERRINGS, RING, None)["status"]["placedResources"])
 
 
+@in_virtual_time
+async def test_conditions_tell_of_an_owner_that_no_shard_lets_go_of_after_its_resource_was_taken_off(
+    clock: VirtualClock,
+) -> None:
+    stage = make_stage(clock)
+    stage.create(CLUSTERRINGS, ring(), None)
+    stage.start("one")
+    create_family(stage, "family", shard="one", children=("one", "one"))
+
+    def message(kind: str) -> str:
+        conditions = stage.server.get(CLUSTERRINGS, RING, None)["status"]["conditions"]
+        return next(str(each["message"]) for each in conditions if each["type"] == kind)
+
+    async with leading(stage):
+        await stage.until(lambda: stage.condition("Settled") == "True")
+        stage.server.patch(CLUSTERRINGS, RING, None, {"spec": {"resources": []}})
+        await stage.until(lambda: stage.draining(OWNERS, "family"), seconds=10)
+        leaving = "the ring lists no longer, and has labels on: 2 configmaps, 1 owners.example.org"
+        await stage.until(lambda: leaving in message("Settled"), seconds=30)
+        assert stage.condition("Settled") == "False"
+        await stage.until(lambda: stage.condition("DrainsAcknowledged") == "False", seconds=70)
+        stuck = message("DrainsAcknowledged")
+        assert "owners.example.org default/family on shard one, of a resource that the ring lists no longer" in stuck
+        assert "take both labels off these objects" in stuck
+        stage.acknowledge("family")
+        await stage.until(lambda: stage.condition("DrainsAcknowledged") == "True", seconds=10)
+        await stage.until(lambda: stage.condition("Settled") == "True", seconds=90)
+        assert stage.label(CHILDREN, "family-0") is None
+
+
 class Refusing(MemoryApi):
     """The sharder may not patch the children."""
 
