@@ -61,6 +61,8 @@ class Confirmation:
         #: What of the leases the last list showed otherwise, as the cache had it.
         self._differed: Versions = {}
         self._restarted_at = float("-inf")
+        #: Told when the watch of leases begins anew: whatever else hung on the same API server hangs as well.
+        self.when_behind: list[Callable[[], None]] = []
 
     async def run(self) -> None:
         """Compare until cancelled."""
@@ -85,6 +87,8 @@ class Confirmation:
         self._restarted_at = now
         self._differed = {}
         self._leases.restart()
+        for tell in tuple(self.when_behind):
+            tell()
         return True
 
     async def _notice_silence(self) -> None:

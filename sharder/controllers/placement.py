@@ -30,6 +30,8 @@ log = logging.getLogger(__name__)
 
 #: How often the sums are looked at that people see.
 SUMMARY_SECONDS: Final = 1.0
+#: Shortest pause between two restarts of all watches: where much moves, each lists much.
+RESTART_WATCHES_SECONDS: Final = 30.0
 #: Pause before a placer is begun anew that ended with an error.
 RESTART_SECONDS: Final = 5.0
 
@@ -103,6 +105,7 @@ class PlacementController:
         self._running: dict[str, _Running] = {}
         #: Placers that were told to end and have not yet; the ring's next one waits for all of them.
         self._ending: dict[str, set[asyncio.Task[None]]] = {}
+        self._restarted_at = float("-inf")
         self._dirty: set[str] = set()
         self._wake = asyncio.Event()
 
@@ -133,6 +136,7 @@ class PlacementController:
     async def run(self) -> None:
         """Place until cancelled."""
         unsubscribe = self._registry.subscribe(self._on_change)
+        no_longer = self._registry.when_behind(self._restart_watches)
         try:
             await self._namespaces.reflector.synced.wait()
             self._dirty.update(entry.name for entry in self._registry.entries())
@@ -149,7 +153,17 @@ class PlacementController:
                         except Exception:
                             log.exception("ring not placed", extra={"ring": ring})
         finally:
+            no_longer()
             unsubscribe()
+
+    def _restart_watches(self) -> None:
+        now = self._clock.monotonic()
+        if now - self._restarted_at < RESTART_WATCHES_SECONDS:
+            return
+        self._restarted_at = now
+        self._namespaces.reflector.restart()
+        for running in self._running.values():
+            running.placer.restart_watches()
 
     def refresh(self, ring: str) -> None:
         """The ring, or what it has retired, may have changed."""

@@ -195,6 +195,11 @@ class Placer:
         self._news.look_at_drains()
         self.resync.follow(old, new)
 
+    def restart_watches(self) -> None:
+        """Begin every watch anew: an API server may hang, and say nothing of it."""
+        for selection in self.selections.values():
+            selection.restart()
+
     def namespace_changed(self, namespace: str) -> None:
         """A namespace came into the ring's scope or left it."""
         if not self.around.scope.covers(self.ring, namespace):

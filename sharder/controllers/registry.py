@@ -189,6 +189,11 @@ class Registry:
         self._subscribers.append(subscriber)
         return lambda: self._subscribers.remove(subscriber)
 
+    def when_behind(self, restart: Callable[[], None]) -> Callable[[], None]:
+        """Have `restart` called whenever the watch of leases was behind and begins anew; returns the undo."""
+        self._confirmation.when_behind.append(restart)
+        return lambda: self._confirmation.when_behind.remove(restart)
+
     def doubt_leases(self, why: str) -> None:
         """A write has met a lease that is not as the cache has it: list all leases anew."""
         self._confirmation.doubt_leases(why)

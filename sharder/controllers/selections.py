@@ -165,6 +165,11 @@ class Selection:
         self._poll = self._source.poll(self._reflector, selector, self._wanted)
         self._task = tasks.create_task(self._watch(self._reflector, self._poll))
 
+    def restart(self) -> None:
+        """List and watch anew; what it holds stays until the list shows that it is gone."""
+        if self._reflector is not None:
+            self._reflector.restart()
+
     def stop(self) -> None:
         """Watch nothing and hold nothing."""
         if self._task is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -10,9 +11,11 @@ import pytest
 from sharder.controllers.placement import PlacementController
 from sharder.controllers.placer import Placer
 from sharder.controllers.sweeping import Sweep
+from shardsdk.errors import StreamInterrupted
 from shardsdk.protocol.labels import parse_ring_name
-from shardsdk.protocol.objects import CLUSTERRINGS, LEASES, GroupResource
+from shardsdk.protocol.objects import CLUSTERRINGS, LEASES, GroupResource, Resource
 from shardsdk.testing.memory import Change
+from shardsdk.testing.memoryapi import MemoryApi
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
 from tests.unit.controllers.families import create_family, split_families
 from tests.unit.controllers.stage import (
@@ -174,3 +177,36 @@ def test_controllers_that_fail_leave_caches_and_webhook_alone_and_lead_again(mon
             await stage.until(lambda: stage.label(OWNERS, "it") == "one", seconds=10)
 
     scenario()
+
+
+class Suspended(MemoryApi):
+    """Once `suspended`, watches that were open say nothing more until their silence is noticed; new ones work."""
+
+    suspended = False
+
+    async def watch(
+        self, resource: Resource, *args: Any, silence_seconds: float = 90.0, **kwargs: Any
+    ) -> AsyncIterator[Any]:
+        was = self.suspended
+        async for event in super().watch(resource, *args, silence_seconds=silence_seconds, **kwargs):
+            if self.suspended and not was:
+                await asyncio.sleep(silence_seconds)
+                raise StreamInterrupted(f"the watch said nothing for {silence_seconds:g} s")
+            yield event
+
+
+@in_virtual_time
+async def test_when_the_watch_of_leases_hangs_all_others_begin_anew_with_it(clock: VirtualClock) -> None:
+    """An API server of several is suspended; what is new is placed long before each silence is noticed."""
+    stage = make_stage(clock, api=Suspended)
+    assert isinstance(stage.api, Suspended)
+    stage.create(CLUSTERRINGS, ring({"group": OWNERS.group, "resource": OWNERS.plural}), None)
+    for shard in ("one", "two"):
+        stage.start(shard)
+    async with leading(stage):
+        await stage.until(lambda: stage.condition("Settled") == "True")
+        stage.api.suspended = True
+        stage.create(OWNERS, thing("new"))
+        await stage.until(lambda: stage.label(OWNERS, "new") is not None, seconds=25)
+        stage.create(OWNERS, thing("newer"))
+        await stage.until(lambda: stage.label(OWNERS, "newer") is not None, seconds=2)
