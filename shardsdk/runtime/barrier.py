@@ -33,7 +33,7 @@ from shardsdk.kube.backoff import Backoff
 from shardsdk.kube.clock import Clock
 from shardsdk.kube.reflector import Delta
 from shardsdk.kube.selectors import Selector
-from shardsdk.protocol.objects import GroupResource
+from shardsdk.protocol.objects import GroupResource, PartialObject
 from shardsdk.runtime.cache import Cache
 from shardsdk.runtime.objects import Request, is_at_least, metadata_of, request_of
 from shardsdk.runtime.queue import Priority
@@ -62,7 +62,7 @@ class Barrier:
     waits for our own writes, `on_list` counts lists.  With `hands_over` False
     nobody else works on owners: one waits only when a write for it is in doubt.
     `unassigned(cache)` selects the children that no shard has yet (`None`: they
-    are not looked for).
+    are not looked for), `is_ours(child)` whether its owner is on this shard.
     """
 
     def __init__(
@@ -75,6 +75,7 @@ class Barrier:
         rng: Random,
         hands_over: bool = True,
         unassigned: Callable[[Cache[Any]], Selector | None] = lambda cache: None,
+        is_ours: Callable[[PartialObject], bool] = lambda child: False,
         on_list: Callable[[], None] | None = None,
     ) -> None:
         self._children = children
@@ -85,7 +86,8 @@ class Barrier:
         self._backoff = Backoff(rng)
         self._on_list = on_list
         self._unassigned = unassigned
-        #: Caches of whose resource a list has found no unassigned children.
+        self._is_ours = is_ours
+        #: Resources of which a list has found no unassigned children of this shard's owners.
         self._assigned: set[GroupResource] = set()
         #: Owners that may pass, each with the uid that it had then.
         self._passed: dict[Request, str] = {}
@@ -203,17 +205,27 @@ class Barrier:
         name, selector = cache.resource.group_resource, self._unassigned(cache)
         if selector is None or name in self._assigned:
             return []
-        found = await _list_children(cache, owners, selector)
-        if not found:
+        listed: list[_Listed] = []
+        any_of_ours = False
+        async for page in cache.stream_metadata(selector):
+            for child in page:
+                controller = child.metadata.controller
+                owner = None if controller is None else owners.get(controller.uid)
+                any_of_ours = any_of_ours or owner is not None or self._is_ours(child)
+                if owner is not None:
+                    # Its label comes with a later version; that the cache saw it leave at this one proves nothing.
+                    later = _after(child.metadata.resource_version)
+                    listed.append(_Listed(owner, cache, request_of(child), later))
+        if not any_of_ours:
             self._assigned.add(name)
-        return found
+        return listed
 
     def _conclude(self, batch: Mapping[Request, _Arrival], listed: Sequence[_Listed]) -> None:
         # Whoever left meanwhile is not waiting; whoever came back waits for the next list.
         waiting = {owner: arrival for owner, arrival in batch.items() if self._waiting.get(owner) is arrival}
         until = self._clock.monotonic() + CATCH_UP_SECONDS
         for each in listed:
-            if each.owner in waiting and not each.is_known():
+            if each.owner in waiting and not each.cache.has_seen(each.child, each.version):
                 child = (each.cache.resource.group_resource, each.child)
                 self._missing.expect(each.owner, child, each.version, until)
         for owner, arrival in waiting.items():
@@ -228,19 +240,22 @@ class Barrier:
             self._wake(owner, arrival.priority)
 
 
-async def _list_children(
-    cache: Cache[Any], owners: Mapping[str, Request], selector: Selector | None = None
-) -> list[_Listed]:
+def _after(version: str) -> str:
+    """The next version that there may be; they are numbers."""
+    return str(int(version) + 1) if version.isdecimal() else version
+
+
+async def _list_children(cache: Cache[Any], owners: Mapping[str, Request]) -> list[_Listed]:
     """The children of `owners` (by uid) that the cache does not have yet.  Raises: whatever a list may raise."""
     listed: list[_Listed] = []
-    async for page in cache.stream_metadata(selector):
+    async for page in cache.stream_metadata():
         for child in page:
             controller = child.metadata.controller
             owner = None if controller is None else owners.get(controller.uid)
             if owner is None:
                 continue
-            found = _Listed(owner, cache, request_of(child), child.metadata.resource_version, selector is not None)
-            if not found.is_known():
+            found = _Listed(owner, cache, request_of(child), child.metadata.resource_version)
+            if not cache.has_seen(found.child, found.version):
                 listed.append(found)
     return listed
 
@@ -299,14 +314,6 @@ class _Listed:
     cache: Cache[Any]
     child: Request
     version: str
-    unassigned: bool
-
-    def is_known(self) -> bool:
-        """Whether the cache has it at that version; of an unassigned one it proves nothing to have seen it leave."""
-        if not self.unassigned:
-            return self.cache.has_seen(self.child, self.version)
-        known = self.cache.metadata(self.child)
-        return known is not None and is_at_least(known.resource_version, self.version)
 
 
 class _Missing:

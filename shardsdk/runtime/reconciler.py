@@ -51,8 +51,8 @@ log: Final = logging.getLogger(__name__)
 
 T = TypeVar("T")
 #: A cache, who is told of its changes, and what it held before anyone was.
+_NOBODY: Final = Request("", "")
 _Listening = tuple[Cache[Any], Callable[[Delta[Any]], None], list[Request]]
-
 
 #: So many objects of a warm cache are looked at before other tasks get a turn.
 REPLAY_TURN: Final = 256
@@ -140,6 +140,7 @@ class Reconciler(Generic[T]):
             rng=self._rng,
             hands_over=self._resource.hands_over,
             unassigned=unassigned,
+            is_ours=lambda child: self._cache.metadata(owner_of(child, self._cache.resource) or _NOBODY) is not None,
             on_list=self._count_list,
         )
 

@@ -158,3 +158,28 @@ def test_an_owner_waits_for_its_child_that_the_sharder_is_about_to_label() -> No
 def test_nobody_waits_for_a_label_that_the_sharder_may_never_write(ring: list[Any]) -> None:
     rig = drive(OWNING, [*OBJECTS, *ring])
     assert {name for name, _ in rig.outcomes} == {"owner", "b"}
+
+
+async def nothing(context: Context[Any]) -> None:
+    return None
+
+
+def test_that_a_child_was_seen_to_lose_its_label_does_not_count_as_having_it() -> None:
+    async def story(rig: Rig) -> None:
+        shard = {rig.labels_of_ring.shard: SHARD}
+        rig.create_child(SECRETS, "b", CONFIGMAPS, {"metadata": {"name": "seen"}})
+        await rig.settle()
+        rig.patch(CONFIGMAPS, "seen", {"metadata": {"labels": {rig.labels_of_ring.shard: None}}})
+        rig.drain(SECRETS, "b")
+        await rig.settle()
+        assert rig.labels(SECRETS, "b") == {}
+        before = len(rig.outcomes)
+        rig.patch(SECRETS, "b", {"metadata": {"labels": shard}})
+        await rig.settle()
+        assert len(rig.outcomes) == before
+        rig.patch(CONFIGMAPS, "seen", {"metadata": {"labels": shard}})
+        await rig.settle()
+        assert len(rig.outcomes) > before
+
+    # The first owner's child stays without a label, so that such children are looked for all the while.
+    drive(OWNING.reconcile(nothing), [*OBJECTS, (CLUSTERRINGS, LISTED)], story)
