@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Final, Protocol
 
+from sharder.controllers.crowd import Crowd
 from sharder.controllers.othersharders import OtherSharders, ring_of_other
 from sharder.controllers.placement import Summary, retire
 from sharder.controllers.refusals import Refused
@@ -132,6 +133,7 @@ class RingController:
         self._on_conditions = on_conditions
         self._drain_alarm_seconds = drain_alarm_seconds
         self._known: dict[str, _Known] = {}
+        self._crowd = Crowd(registry)
         self._queue: WorkQueue[str] = WorkQueue(clock, name="rings", rate_limit=RateLimit(0.1, 30.0, None))
         self.configurations: Reflector[PartialObject] = Reflector(
             api, WEBHOOK_CONFIGURATIONS,
@@ -246,6 +248,7 @@ class RingController:
                 if not entry.unanswered or self.configurations.store.get("", webhook_name(ring)) is None:
                     # One that is there may name more than can be looked up at present.
                     await self._apply_webhook(known, resolved)
+                known.failure = self._crowd.judge(ring)
                 rival = await self._others.remove(resolved.spec)
                 if rival is not None:
                     known.failure, seconds = rival

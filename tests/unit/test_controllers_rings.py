@@ -11,6 +11,7 @@ import pytest
 from sharder.controllers.rings import WebhookSettings
 from sharder.core.webhookconfig import WEBHOOK_CONFIGURATIONS, go_webhook_name
 from shardsdk.errors import Forbidden, ServerError
+from shardsdk.kube.transport import CONNECTIONS, Lane
 from shardsdk.protocol.labels import LEASE_RING_LABEL, parse_ring_name
 from shardsdk.protocol.objects import CLUSTERRINGS, GroupResource, Resource
 from shardsdk.testing.memoryapi import MemoryApi
@@ -260,6 +261,30 @@ async def test_conditions_tell_of_an_owner_that_no_shard_lets_go_of_after_its_re
         await stage.until(lambda: stage.condition("DrainsAcknowledged") == "True", seconds=10)
         await stage.until(lambda: stage.condition("Settled") == "True", seconds=90)
         assert stage.label(CHILDREN, "family-0") is None
+
+
+@in_virtual_time
+async def test_too_many_watches_show_in_the_log_and_then_in_the_rings_condition(
+    clock: VirtualClock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def warned() -> bool:
+        return "watches of all rings near their limit" in [record.message for record in caplog.records]
+
+    stage = make_stage(clock)
+    stage.create(CLUSTERRINGS, ring(), None)  # 4 + 3 for the owners + 2 for their children
+    monkeypatch.setitem(CONNECTIONS, Lane.STREAMS, 12)
+    async with leading(stage):
+        await stage.until(lambda: stage.condition("Ready") == "True")
+        assert not warned()
+    monkeypatch.setitem(CONNECTIONS, Lane.STREAMS, 11)
+    async with leading(stage):
+        await stage.until(warned)
+        assert stage.condition("Ready") == "True"
+    monkeypatch.setitem(CONNECTIONS, Lane.STREAMS, 8)
+    async with leading(stage):
+        await stage.until(lambda: stage.condition("Ready") == "False")
+        conditions = stage.server.get(CLUSTERRINGS, RING, None)["status"]["conditions"]
+        assert "the rings together take 9 watches, and a leader holds 8 at most" in str(conditions)
 
 
 class Refusing(MemoryApi):
