@@ -71,7 +71,8 @@ class ReplicaSettings:
 class Replica:
     """Caches on every replica, controllers on the leader.
 
-    `webhook` None: objects are placed by the leader's watches alone.
+    `webhook` None: objects are placed by the leader's watches alone.  `on_settled(ring)` is told
+    when everything has moved that had to.
     """
 
     def __init__(
@@ -84,7 +85,10 @@ class Replica:
         webhook: WebhookSettings | None,
         clock: Clock,
         rng: Random,
+        on_settled: Callable[[str], object] = lambda ring: None,
     ) -> None:
+        self._on_settled = on_settled
+        self._settled: set[str] = set()
         self._api = api
         self._settings = settings
         self._metrics = metrics
@@ -236,6 +240,7 @@ class Replica:
     def _show(self, ring: str, summary: Summary, leases: LeaseController) -> None:
         if self.registry.entry(ring) is None:
             return
+        self._note_settled(ring, summary)
         for resource in self._metrics.resources_of(ring) | {resource for _, resource in summary.counts}:
             # One that the ring lists no longer has none; else its last number would stay.
             gauges = self._metrics.resource(ring, resource)
@@ -245,6 +250,13 @@ class Replica:
         of_ring = self._metrics.ring(ring)
         of_ring.oldest_drain_age.set(summary.oldest_drain.seconds if summary.oldest_drain is not None else 0.0)
         of_ring.set_shards(leases.states(ring).values())
+
+    def _note_settled(self, ring: str, summary: Summary) -> None:
+        if not summary.settled:
+            self._settled.discard(ring)
+        elif ring not in self._settled:
+            self._settled.add(ring)
+            self._on_settled(ring)
 
     def _count(self, ring: str, what: int) -> None:
         if what & Change.MEMBERSHIP and self.registry.entry(ring) is not None:

@@ -23,6 +23,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from sharder.config import BindAddress, SharderConfig
 from sharder.controllers.rings import WebhookSettings
+from sharder.memory import give_back_memory
 from sharder.replica import Replica, ReplicaSettings
 from sharder.telemetry import Telemetry, measure_loop_lag
 from sharder.webhook.account import OwnAccount
@@ -91,7 +92,7 @@ class _Service:
         self._account = OwnAccount(api, clock, lambda: self._replica.webhook_changed())
         self._replica = Replica(
             api, replica_settings(config), metrics=telemetry.metrics, recorder=self._recorder,
-            webhook=self._webhook_settings(), clock=clock, rng=rng,
+            webhook=self._webhook_settings(), clock=clock, rng=rng, on_settled=lambda ring: give_back_memory(),
         )  # fmt: skip
         self._webhook = self._build_webhook()
 

@@ -150,7 +150,8 @@ class SharderController:
             alias="concurrentMoves",
             ge=1,
             le=MAX_CONCURRENT_MOVES,
-            description="Objects (with their controlled objects) of one ring that move or drain at the same time.",
+            description="Objects (with their controlled objects) of one ring that move or drain at the same time,"
+            " at most; fewer while moves take long.",
         ),
     ] = CONCURRENT_MOVES
     webhook_staleness_seconds: Annotated[

@@ -106,6 +106,10 @@ class Families:
     def set_membership(self) -> None:
         """Children belong elsewhere now: all are looked at again."""
         self._membership, self._too_many = self._placer.membership, False
+        self.restart()
+
+    def restart(self) -> None:
+        """List anew."""
         self._began_at = self._placer.around.clock.monotonic()
         for watch in self._watches.values():
             watch.restart()

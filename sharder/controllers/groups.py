@@ -114,6 +114,11 @@ class GroupMover:
         self._waiting[meta.uid] = Group(key, placed, meta, waiting.since if waiting else since, shard)
         self._wake.set()
 
+    def compact(self) -> None:
+        """Let go of the room that a mass move has taken."""
+        self._waiting, self._held_up = dict(self._waiting), dict(self._held_up)
+        self._past.prune(self._placer.around.clock.monotonic())
+
     def retry(self) -> None:
         """Shards came, or one more may be taken from: try at once what was held up."""
         for held_up in self._held_up.values():

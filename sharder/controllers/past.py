@@ -60,6 +60,11 @@ class Past:
         self.doubt(meta.uid)
         return False
 
+    def prune(self, now: float) -> None:
+        """Forget versions that no watch is behind any more, and let go of the room that the memories took."""
+        self._written = {uid: each for uid, each in self._written.items() if now - each[1] < MAX_LAG_SECONDS}
+        self._targets, self._doubtful = dict(self._targets), dict(self._doubtful)
+
     def doubt(self, uid: str) -> None:
         """Our write had no answer: nobody knows whose the owner is."""
         _remember(self._doubtful, uid, None)

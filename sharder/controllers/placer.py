@@ -199,6 +199,7 @@ class Placer:
         """Begin every watch anew: an API server may hang, and say nothing of it."""
         for selection in self.selections.values():
             selection.restart()
+        self.families.restart()
 
     def namespace_changed(self, namespace: str) -> None:
         """A namespace came into the ring's scope or left it."""
@@ -310,6 +311,12 @@ class Placer:
                 self.offer(index, obj, priority)
                 if count % TURN_OBJECTS == 0:
                     await asyncio.sleep(0)
+
+    def compact(self) -> None:
+        """Let go of the room that a mass move has taken: a dict keeps what it had at its largest."""
+        self.first_seen, self._misplaced = dict(self.first_seen), dict(self._misplaced)
+        self.drains_since, self._unseen = dict(self.drains_since), set(self._unseen)
+        self.groups.compact()
 
     def forget_unseen(self) -> None:
         """Forget since when objects wait that no selection holds: one that begins anew tells of nothing."""

@@ -228,6 +228,7 @@ class Resync:
             self._pause = RETRY_SECONDS[0]
             if not self._clean:
                 self._clean = True
+                self._placer.compact()
                 log.info("ring settled", extra={"ring": self._placer.name})
         else:
             self._owed = True

@@ -275,6 +275,34 @@ def test_what_has_a_shard_again_takes_no_place_however_late_the_watches_are() ->
     assert transit.enter(second, SeenObject(SeenMeta("second")), "one")
 
 
+class Stuck(MemoryApi):
+    """All watches that are open fall silent, as behind an API server that hangs; new ones reach another one."""
+
+    hung = 0
+    opened = 0
+
+    async def watch(self, *args: Any, **more: Any) -> AsyncIterator[Any]:
+        self.opened += 1
+        mine = self.opened
+        async for event in super().watch(*args, **more):
+            if mine <= self.hung:
+                await asyncio.Event().wait()
+            yield event
+
+
+@in_virtual_time
+async def test_what_hangs_with_the_leases_watch_is_begun_anew_with_it(clock: VirtualClock) -> None:
+    stage = make_stage(clock, api=Stuck)
+    assert isinstance(stage.api, Stuck)
+    stage.create(CLUSTERRINGS, ring(), None)
+    stage.start("one")
+    async with leading(stage):
+        await stage.until(lambda: stage.condition("Settled") == "True")
+        stage.api.hung = stage.api.opened
+        stage.create(OWNERS, thing("new"))
+        await stage.until(lambda: stage.label(OWNERS, "new") == "one", seconds=40)
+
+
 class Lagging(MemoryApi):
     """Watches of children are late, each by a time of its own; some break off and begin anew."""
 
