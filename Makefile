@@ -59,7 +59,7 @@ monitoring: controlplane ## ask a real Prometheus what dashboard and alerts ask 
 	@$(RUN) pytest tests/monitoring $(ARGS)
 
 unit: $(READY) ## run the tests that need no control plane
-	@$(RUN) pytest tests/unit tests/properties tests/scenarios $(ARGS)
+	@$(RUN) pytest tests/unit tests/properties $(ARGS)
 
 check: $(READY) ## lint, formatting, types, import rules
 	@$(RUN) ruff check --quiet . && $(RUN) ruff format --check --quiet . && $(RUN) mypy --no-error-summary

@@ -145,7 +145,7 @@ async def test_an_error_event_is_raised_as_what_it_is() -> None:
 async def test_a_silent_watch_is_taken_for_dead() -> None:
     async with talking(streams(line("ADDED", config_map("a", 6)), asyncio.Event())) as (client, _):
         with pytest.raises(StreamInterrupted, match="silent"):
-            await events(client, silence_seconds=0.05)
+            await events(client, silence_seconds=2.0)  # the answer has as long to begin
 
 
 async def test_a_watch_that_is_never_answered_is_given_up() -> None:
