@@ -16,6 +16,8 @@ from collections.abc import Callable, Coroutine
 from types import FrameType
 from typing import Any, Final, NoReturn
 
+from shardsdk.kube.cut import hush_cut_connections
+
 log = logging.getLogger(__name__)
 
 #: What an orderly stop gets on top of its own limit, before the process is ended.
@@ -38,6 +40,7 @@ def run_until_signal(main: Callable[[], Coroutine[Any, Any, int]], *, stop_limit
 
 async def _run(main: Callable[[], Coroutine[Any, Any, int]], stop_limit_seconds: float | None) -> int:
     loop = asyncio.get_running_loop()
+    hush_cut_connections(loop)
     task = loop.create_task(main(), name="sharder")
     stopping = False
 

@@ -310,6 +310,12 @@ class GuardedRequest(aiohttp.ClientRequest):
                 writer.send_headers()
                 await writer.drain()
                 await guard.confirmed(self._continue)
+            except (OSError, aiohttp.ClientError) as error:
+                # Whoever waits for the answer is told; raised here, nobody might be there to hear it.
+                if conn.protocol is not None:
+                    conn.protocol.set_exception(error)
+                conn.close()
+                return
             except BaseException:
                 conn.close()  # the API server waits for a body that will not come
                 raise

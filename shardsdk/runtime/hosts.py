@@ -15,6 +15,8 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
+from shardsdk.kube.cut import hush_cut_connections
+
 #: How it ended: what `body` returned, or what it raised.
 Ended = Callable[[bool, BaseException | None], None]
 Body = Callable[[], Coroutine[Any, Any, bool]]
@@ -85,6 +87,7 @@ class ThreadHost:
         self._name = name
         self._owner = asyncio.get_running_loop()
         self._loop = asyncio.new_event_loop()
+        hush_cut_connections(self._loop)
         self._task: asyncio.Task[Any] | None = None
         self._abandoned = False
 

@@ -35,6 +35,7 @@ from typing import Any, Final, NoReturn, Self
 from shardsdk.core.timings import LeaseTimings
 from shardsdk.errors import LeaseLost, ShardingError
 from shardsdk.kube.api import Api, Fence
+from shardsdk.kube.cut import hush_cut_connections
 from shardsdk.kube.selectors import Selector
 from shardsdk.kube.store import Index
 from shardsdk.protocol.objects import GroupResource, Resource
@@ -181,6 +182,7 @@ class Manager:
     def run(self) -> NoReturn:
         """Be the process: run until a signal, a lost lease or a failure.  Raises: SystemExit with an `ExitCode`."""
         with asyncio.Runner() as runner:
+            hush_cut_connections(runner.get_loop())
             code = runner.run(self.run_async())
         raise SystemExit(int(code))
 
