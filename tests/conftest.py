@@ -100,7 +100,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
     """How many workers `-n auto` means: so many that there is always one that need not wait."""
-    return min(_WORKERS_PER_CORE * (os.cpu_count() or 1) + 1, _MOST_WORKERS)
+    return min(_WORKERS_PER_CORE * (os.cpu_count() or 1), _MOST_WORKERS)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

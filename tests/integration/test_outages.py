@@ -30,8 +30,8 @@ pytestmark = pytest.mark.timeout(600)
 
 SECRETS: Final = "v1/secrets"
 RINGS: Final = "sharding.timebertt.dev/v1alpha1/clusterrings"
-SECONDS: Final = 3
-TIMINGS: Final = ElectionTimings(lease_duration=2, renew_deadline=1.4, retry_period=0.3)
+SECONDS: Final = 5
+TIMINGS: Final = ElectionTimings(lease_duration=4, renew_deadline=3, retry_period=0.3)
 FENCED: Final = Script(lease_seconds=SECONDS, renew_seconds=0.3)
 UNFENCED: Final = Script(lease_seconds=SECONDS, renew_seconds=0.3, go_like=True)
 _POD_START_SECONDS: Final = 0.5
