@@ -182,7 +182,8 @@ def _webhook(ring: ResolvedRing, account: str) -> dict[str, Any]:
         "matchConditions": match_conditions(ring, account),
         "matchPolicy": "Equivalent",
         "namespaceSelector": ring.namespace_selector.render(),
-        "objectSelector": {"matchExpressions": selected},
+        # An empty list would be stored as none, and applying it be a change each time.
+        "objectSelector": {"matchExpressions": selected} if selected else {},
         "reinvocationPolicy": "Never",
         "rules": _rules(ring),
         "sideEffects": "None",

@@ -115,7 +115,7 @@ def test_conditions_keep_out_what_needs_no_answer() -> None:
 def test_once_the_sharders_account_is_known_others_that_change_the_label_call_in() -> None:
     account = "it's\\a\\name"
     found = webhook(FAMILY, account=account)
-    assert found["objectSelector"] == {"matchExpressions": []}
+    assert found["objectSelector"] == {}
     changed, controlled = found["matchConditions"]
     assert changed == {
         "name": "lacks-or-changes-the-shard-label",
