@@ -93,6 +93,22 @@ class Admission:
                 await asyncio.sleep(0.02)
 
 
+def _ring_of(namespace: str, alone: Sequence[Resource]) -> dict[str, Any]:
+    """A ring over the namespace, with secrets that control configmaps."""
+    return {
+        "metadata": {"name": namespace},
+        "kind": "ClusterRing",
+        "apiVersion": "sharding.timebertt.dev/v1alpha1",
+        "spec": {
+            "resources": [
+                {"resource": "secrets", "controlledResources": [{"resource": "configmaps"}]},
+                *({"group": each.group, "resource": each.plural} for each in alone),
+            ],
+            "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}},
+        },
+    }
+
+
 @asynccontextmanager
 async def webhook_in_force(
     plane: ControlPlane,
@@ -107,21 +123,7 @@ async def webhook_in_force(
     alone: Sequence[Resource] = (),
 ) -> AsyncIterator[Admission]:
     """`alone`: further main resources, which control nothing."""
-    ring = await admin.create(
-        RINGS,
-        {
-            "metadata": {"name": namespace},
-            "kind": "ClusterRing",
-            "apiVersion": "sharding.timebertt.dev/v1alpha1",
-            "spec": {
-                "resources": [
-                    {"resource": "secrets", "controlledResources": [{"resource": "configmaps"}]},
-                    *({"group": each.group, "resource": each.plural} for each in alone),
-                ],
-                "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}},
-            },
-        },
-    )
+    ring = await admin.create(RINGS, _ring_of(namespace, alone))
     served = {each.group_resource: each for each in (SECRETS, CONFIGMAPS, *alone)}
     resolved, missing = resolve(parse_ring(ring), served)
     assert not missing
