@@ -22,7 +22,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup controlplane helm image node-deps demo test e2e-node unit check fmt lock docs monitoring bench simulate cluster-up cluster-down cluster-status clean distclean
+.PHONY: help setup controlplane helm image node-deps demo test e2e-node unit check fmt lock docs monitoring bench simulate mutants cluster-up cluster-down cluster-status clean distclean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -83,6 +83,9 @@ bench: $(READY) controlplane ## measure rates, latencies, CPU and memory next to
 simulate: $(READY) ## drive sharder and shards through random schedules in virtual time (SEED=, RUNS= or HOURS=, or PLAN=; BUG=, ARGS=)
 	@$(RUN) tests.simulation $(if $(SEED),--seed $(SEED)) $(if $(RUNS),--runs $(RUNS)) $(if $(HOURS),--hours $(HOURS)) \
 	  $(if $(PLAN),--plan $(PLAN)) $(if $(BUG),--bug $(BUG)) $(ARGS)
+
+mutants: $(READY) ## plant faults and print which test or schedule finds each into docs/mutants.md (ARGS='--only NAME', --again)
+	@$(RUN) tests.mutants $(ARGS)
 
 cluster-up: $(READY) ## start a control plane and print its KUBECONFIG
 	@$(RUN) localcluster up

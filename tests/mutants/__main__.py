@@ -1,0 +1,105 @@
+"""`make mutants`: plant each fault of the list, look for it, and print what found it into docs/mutants.md.
+
+What was tried is kept after each, so that an interrupted run goes on where it
+was: without options only those are tried that have no result yet.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor, as_completed
+
+from tests.mutants.faults import FAULTS
+from tests.mutants.planting import ENVIRONMENT, source_of
+from tests.mutants.results import MOST_SEEDS, keep, load, names
+
+#: A fault may make a test wait for ever, or a schedule spin.
+TEST_SECONDS = 600
+PLAY_SECONDS = 3600
+#: Seeds that one process plays; what it holds on to goes with it.
+SEEDS_AT_A_TIME = 25
+#: pytest's own code for "tests were run and some failed".
+_FAILED = 1
+
+
+def main() -> int:
+    """Try faults.  Ends with 1 when one that was tried is not found."""
+    parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
+    parser.add_argument("--only", nargs="+", choices=names(), metavar="NAME", help="just these, whatever is known")
+    parser.add_argument("--again", action="store_true", help="all of them, whatever is known")
+    parser.add_argument("--seeds", type=int, default=MOST_SEEDS, help="how many schedules at most")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="how many faults at once")
+    options = parser.parse_args()
+    for fault in FAULTS.values():
+        source_of(fault)  # refuses, before anything runs, what cannot be planted
+    results = load()
+    wanted = options.only or [name for name in names() if options.again or name not in results]
+    missed = []
+    with ThreadPoolExecutor(options.jobs) as pool:
+        trying = {pool.submit(try_fault, name, options.seeds): name for name in wanted}
+        for done in as_completed(trying):
+            name = trying[done]
+            results[name] = result = done.result()
+            keep(results)
+            sys.stdout.write(f"{name}: {result['by'] or 'NOT FOUND'}\n")
+            sys.stdout.flush()
+            if not result["by"]:
+                missed.append(name)
+    keep(results)
+    return 1 if missed else 0
+
+
+def try_fault(name: str, seeds: int) -> dict[str, str | int]:
+    """What finds a fault: a test that is meant for it, or else simulated schedules."""
+    fault = FAULTS.get(name)
+    if fault is not None and fault.tests:
+        test = _find_by_tests(name, fault.tests)
+        if test:
+            return {"by": test}
+    return _find_by_schedules(name, seeds)
+
+
+def _find_by_tests(name: str, tests: tuple[str, ...]) -> str:
+    """The first test that fails with the fault planted; empty: none does.
+
+    A fault that keeps tests from being collected is not found by one.
+    """
+    options = ["-p", "tests.mutants.planting", "-p", "no:randomly", "-p", "no:cacheprovider"]
+    options += ["-x", "-q", "--no-header", "--tb=no", "-rf"]
+    command = [sys.executable, "-m", "pytest", *options, *tests]
+    environment = os.environ | {ENVIRONMENT: name}
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=TEST_SECONDS, check=False, env=environment
+        )
+    except subprocess.TimeoutExpired:
+        return ""
+    failed = re.search(r"^FAILED (\S+?)(?:\[.*)?(?: - .*)?$", done.stdout, re.MULTILINE)
+    if done.returncode not in (0, _FAILED) or (done.returncode == _FAILED and failed is None):
+        raise RuntimeError(f"{name}: pytest ended with {done.returncode}\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+    return failed[1] if failed is not None else ""
+
+
+def _find_by_schedules(name: str, seeds: int) -> dict[str, str | int]:
+    for first in range(0, seeds, SEEDS_AT_A_TIME):
+        runs = min(SEEDS_AT_A_TIME, seeds - first)
+        command = [sys.executable, "-m", "tests.mutants.play", name, "--from", str(first), "--runs", str(runs)]
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=PLAY_SECONDS, check=False,
+            env=os.environ | {"PYTHONHASHSEED": "0"},
+        )  # fmt: skip
+        if done.returncode == 1 and done.stdout.startswith("{"):
+            told = json.loads(done.stdout)
+            return {"by": told["rule"], "seeds": told["seed"] + 1}
+        if done.returncode:
+            raise RuntimeError(f"{name}: playing ended with {done.returncode}\n{done.stderr[-2000:]}")
+    return {"by": ""}
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
