@@ -359,8 +359,8 @@ FAULTS: Final[dict[str, Fault]] = {
     "TEAR_FROM_THE_LIVING": Fault(
         "a main object on another available shard is drained, never moved",
         "sharder.core.decisions",
-        "(Role.MAIN, Situation.OTHER_AVAILABLE): Decision.DRAIN,\n        (Role.MAIN, Situation.STRANDED)",
-        "(Role.MAIN, Situation.OTHER_AVAILABLE): Decision.MOVE,\n        (Role.MAIN, Situation.STRANDED)",
+        "Decision.DRAIN,\n        (Role.MAIN, Situation.STRANDED): Decision.MOVE,",
+        "Decision.MOVE,\n        (Role.MAIN, Situation.STRANDED): Decision.MOVE,",
         DECISIONS,
     ),
     "DO_NOT_AWAIT": Fault(

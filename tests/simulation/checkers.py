@@ -120,7 +120,7 @@ class Checkers:
 
     def _check_child(self, doing: Doing, child: Version, ring: RingLabels) -> None:
         label = child.label(ring.shard)
-        if self._is_stray(child, doing.uid):
+        if self.is_stray(child, doing.uid):
             return
         if label == doing.shard or self.is_tainted(doing.uid) or self.is_tainted(child.uid):
             return
@@ -208,7 +208,10 @@ class Checkers:
         """A child came back with an old label; it is where it should be after its owner's next handover."""
         self._strays[piece] = (owner, self.world.ownership.changes(owner))
 
-    def _is_stray(self, child: Version, owner: str) -> bool:
+    def is_stray(self, child: Version, owner: str | None) -> bool:
+        """Whether a child came back with an old label, and its owner has not changed hands since."""
+        if owner is None:
+            return False
         return self._strays.get(child.key.name) == (owner, self.world.ownership.changes(owner))
 
     def _may_follow(self, ring: RingLabels, child: Version, shard: str) -> bool:

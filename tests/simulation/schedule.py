@@ -57,14 +57,14 @@ WEIGHTS: Final = {
     "empty_lease": 1,
     "toggle_namespace": 1,
     "shrink_work": 2,
-    "adopt_piece": 0,
-    "stray_piece": 0,
-    "replace_object": 0,
-    "spoil_piece": 0,
-    "spoil_work": 0,
+    "adopt_piece": 2,
+    "stray_piece": 1,
+    "replace_object": 2,
+    "spoil_piece": 1,
+    "spoil_work": 1,
     "upset_index": 0,
-    "hang_writes": 0,
-    "deny_writes": 0,
+    "hang_writes": 1,
+    "deny_writes": 1,
 }
 
 #: What hinders every ring at once, and does not happen in runs that leave a ring alone.
