@@ -87,16 +87,31 @@ def presumed_until(
     clock: Clock,
 ) -> float:
     """Until when a lease that is not held by its shard, or not there, counts as held (0: it is free)."""
+    vanished = vanished_until(entry, shard, proven_since)
     if seen is not None:
         if seen.lease.holder in (shard, SHARDER_HOLDER):
             return 0.0
-        return _ends(*hold_of(seen), proven_since)
-    vanished = [gone for gone in entry.vanished.values() if gone.name == shard]
-    if vanished:
-        return max(_ends(gone.held_from, gone.held_seconds, proven_since) for gone in vanished)
+        # One that we made in another namespace, and gave back, says nothing of the shard's own.
+        return max(_ends(*hold_of(seen), proven_since), vanished or 0.0)
+    if vanished is not None:
+        return vanished
     if record.missing_since == 0.0:
         record.missing_since = clock.monotonic()
     return _ends(record.missing_since, entry.longest_duration, proven_since)
+
+
+def vanished_until(entry: RingEntry, shard: str, proven_since: Callable[[float], float]) -> float | None:
+    """Until when leases of that name count as held that are not there any more; `None`: none is known."""
+    ends = [
+        _ends(gone.held_from, gone.held_seconds, proven_since) for gone in entry.vanished.values() if gone.name == shard
+    ]
+    return max(ends, default=None)
+
+
+def is_presumed_held(entry: RingEntry, shard: str, proven_since: Callable[[float], float], now: float) -> bool:
+    """Whether a lease of that name vanished that counts as held, whatever others of the name say."""
+    until = vanished_until(entry, shard, proven_since)
+    return until is not None and now < until
 
 
 def _ends(begins: float, seconds: float, proven_since: Callable[[float], float]) -> float:

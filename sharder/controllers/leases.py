@@ -16,7 +16,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
-from sharder.controllers.custodies import custody_of, lives_elsewhere, unknown_lease
+from sharder.controllers.custodies import custody_of, is_presumed_held, lives_elsewhere, unknown_lease
 from sharder.controllers.holds import CommitProof, JointHold, ShardHold, join
 from sharder.controllers.leasewrites import LeaseWriter, Record, namespaces_of
 from sharder.controllers.registry import Change, LeaseKey, Registry, RingEntry, SeenLease
@@ -105,9 +105,10 @@ class LeaseController:
         """
         if not _LEASE_NAME.fullmatch(shard):
             return join(shard, (ShardHold(shard, self._clock, float("inf")),))
-        keys = self._keys(ring, shard)
-        records = [self._record(key) for key in keys]
-        if not records or not all(record.held for record in records):
+        entry, records = self._registry.entry(ring), [self._record(key) for key in self._keys(ring, shard)]
+        if entry is None or not records or not all(record.held for record in records):
+            return None
+        if is_presumed_held(entry, shard, self._proof.since, self._clock.monotonic()):
             return None
         joint = join(shard, (record.hold for record in records))
         return joint if joint.remaining() > 0 else None
@@ -313,13 +314,18 @@ class LeaseController:
             async with record.lock:
                 return await self._writer.acquire(record, seen.lease, seconds)
         vanished = (gone.namespace for gone in entry.vanished.values() if gone.name == shard)
-        created = False
+        created: list[Record] = []
         for namespace in namespaces_of(entry.leases, vanished):
             record = self._record((ring, namespace, shard))
             async with record.lock:
-                seconds = hold_seconds(None, self._limits)
-                created |= await self._writer.create(record, ring, namespace, shard, seconds)
-        return created
+                if await self._writer.create(record, ring, namespace, shard, hold_seconds(None, self._limits)):
+                    created.append(record)
+            if record.refused is not None:
+                # The shard was faster there; what we made elsewhere is no hold on what it has.
+                for each in created:
+                    each.drop()
+                return False
+        return bool(created)
 
     async def _renew(self, key: CustodyKey) -> bool:
         ring, namespace, shard = key

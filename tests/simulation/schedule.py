@@ -62,7 +62,7 @@ WEIGHTS: Final = {
     "replace_object": 2,
     "spoil_piece": 1,
     "spoil_work": 1,
-    "upset_index": 0,
+    "upset_index": 1,
     "hang_writes": 1,
     "deny_writes": 1,
 }
