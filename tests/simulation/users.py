@@ -55,7 +55,7 @@ class Users:
             spec = dict(work.doc["spec"])
             spec["serial"] += 1
             if rng.random() < 0.4 and len(spec["keys"]) < 4:
-                spec["keys"] = [*spec["keys"], f"k{len(spec['keys'])}"]
+                spec["keys"] = [*spec["keys"], f"t{spec['serial']}"]
             self.patch(WORKS, work, {"spec": spec})
 
     def delete_work(self, rng: Random) -> None:

@@ -1,0 +1,49 @@
+"""The list of planted faults: each can be planted where it says, and docs/mutants.md says what found it."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.mutants.__main__ import try_fault
+from tests.mutants.faults import FAULTS, Fault
+from tests.mutants.planting import Misplaced, plant, source_of
+from tests.mutants.results import PAGE, load, names, render
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_fault_has_its_place_exactly_once_and_leaves_code_that_compiles(name: str) -> None:
+    fault = FAULTS[name]
+    assert fault.old != fault.new
+    compile(source_of(fault), fault.module, "exec")
+
+
+def test_a_fault_whose_place_is_gone_is_refused() -> None:
+    with pytest.raises(Misplaced, match="0 places"):
+        source_of(Fault("no rule", "sharder.core.patches", "what nobody wrote", ""))
+
+
+def test_a_fault_that_comes_too_late_is_refused() -> None:
+    import sharder.core.patches  # noqa: F401
+
+    with pytest.raises(Misplaced, match="loaded already"):
+        plant(FAULTS["ASSIGN_ANY_VERSION"])
+
+
+def test_the_page_has_a_row_for_each_fault_and_no_other() -> None:
+    assert re.findall(r"^\| ([A-Z_]+) \|", PAGE.read_text(), re.MULTILINE) == names()
+    assert PAGE.read_text() == render(load()), "make mutants prints it"
+
+
+def test_nearly_every_fault_is_found() -> None:
+    results = load()
+    found = [name for name in names() if results.get(name, {}).get("by")]
+    assert len(found) >= 0.95 * len(names()), sorted(set(names()) - set(found))
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("name", ["RECONCILE_WHILE_DRAINING", "DO_NOT_AWAIT", "ASSIGN_ANY_VERSION"])
+def test_a_planted_fault_is_found_by_a_test_that_is_meant_for_it(name: str) -> None:
+    found = try_fault(name, seeds=0)["by"]
+    assert str(found).startswith(FAULTS[name].tests[0])
