@@ -106,7 +106,7 @@ class LeaseController:
         if not _LEASE_NAME.fullmatch(shard):
             return join(shard, (ShardHold(shard, self._clock, float("inf")),))
         entry, records = self._registry.entry(ring), [self._record(key) for key in self._keys(ring, shard)]
-        if entry is None or not records or not all(record.held for record in records):
+        if entry is None or not (records and all(record.held for record in records)):
             return None
         if is_presumed_held(entry, shard, self._proof.since, self._clock.monotonic()):
             return None
@@ -321,8 +321,7 @@ class LeaseController:
                 if await self._writer.create(record, ring, namespace, shard, hold_seconds(None, self._limits)):
                     created.append(record)
             if record.refused is not None:
-                # The shard was faster there; what we made elsewhere is no hold on what it has.
-                for each in created:
+                for each in created:  # the shard was faster: what we made elsewhere is no hold on what it has
                     each.drop()
                 return False
         return bool(created)

@@ -12,7 +12,7 @@ from shardsdk.protocol.labels import FENCED_ANNOTATION, LEASE_RING_LABEL, SHARDE
 from shardsdk.protocol.objects import LEASES
 from tests.simulation.collecting import owner_uid
 from tests.simulation.storage import Commit, Version
-from tests.simulation.vocabulary import PIECES, RATES, RING_OF, Doing, Violation, key_of
+from tests.simulation.vocabulary import PIECES, RATES, RING_OF, Doing, Violation, key_of, namespace_of_shard
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -235,9 +235,9 @@ class Checkers:
 
     def _on_lease(self, commit: Commit) -> None:
         version = commit.after
-        if (commit.latest.label(LEASE_RING_LABEL)) is None:
-            return
         shard = commit.key.name
+        if commit.latest.label(LEASE_RING_LABEL) is None or commit.key.namespace != namespace_of_shard(shard):
+            return  # nobody's, or one of the same name that the sharder made where the shard is not
         if version is None:
             held = self._held.pop(shard, None)
             if commit.author.name == "user" and held is not None:
