@@ -19,12 +19,16 @@ from tests.mutants.planting import ENVIRONMENT, source_of
 from tests.mutants.results import MOST_SEEDS, keep, load, names
 
 #: A fault may make a test wait for ever, or a schedule spin.
-TEST_SECONDS = 600
+TEST_SECONDS = 300
 PLAY_SECONDS = 3600
 #: Seeds that one process plays; what it holds on to goes with it.
 SEEDS_AT_A_TIME = 25
 #: pytest's own code for "tests were run and some failed".
 _FAILED = 1
+
+
+class Untried(Exception):
+    """What should look for a fault did not even run."""
 
 
 def main() -> int:
@@ -44,7 +48,12 @@ def main() -> int:
         trying = {pool.submit(try_fault, name, options.seeds): name for name in wanted}
         for done in as_completed(trying):
             name = trying[done]
-            results[name] = result = done.result()
+            try:
+                results[name] = result = done.result()
+            except Untried as error:
+                sys.stdout.write(f"{name}: {error}\n")
+                missed.append(name)
+                continue
             keep(results)
             sys.stdout.write(f"{name}: {result['by'] or 'NOT FOUND'}\n")
             sys.stdout.flush()
@@ -78,10 +87,10 @@ def _find_by_tests(name: str, tests: tuple[str, ...]) -> str:
             command, capture_output=True, text=True, timeout=TEST_SECONDS, check=False, env=environment
         )
     except subprocess.TimeoutExpired:
-        return ""
+        return f"{tests[0]} (does not end)"
     failed = re.search(r"^FAILED (\S+?)(?:\[.*)?(?: - .*)?$", done.stdout, re.MULTILINE)
     if done.returncode not in (0, _FAILED) or (done.returncode == _FAILED and failed is None):
-        raise RuntimeError(f"{name}: pytest ended with {done.returncode}\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+        raise Untried(f"{name}: pytest ended with {done.returncode}\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
     return failed[1] if failed is not None else ""
 
 
@@ -97,7 +106,7 @@ def _find_by_schedules(name: str, seeds: int) -> dict[str, str | int]:
             told = json.loads(done.stdout)
             return {"by": told["rule"], "seeds": told["seed"] + 1}
         if done.returncode:
-            raise RuntimeError(f"{name}: playing ended with {done.returncode}\n{done.stderr[-2000:]}")
+            raise Untried(f"{name}: playing ended with {done.returncode}\n{done.stderr[-2000:]}")
     return {"by": ""}
 
 
