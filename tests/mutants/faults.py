@@ -187,7 +187,7 @@ FAULTS: Final[dict[str, Fault]] = {
     "BARRIER_LISTS_ONLY": Fault(
         "an owner passes once the cache shows what the list showed",
         "shardsdk.runtime.barrier",
-        "if owner is not None and not cache.has_seen(request, version):",
+        "if not cache.has_seen(found.child, found.version):",
         "if False:",
         BARRIER,
     ),
@@ -245,8 +245,8 @@ FAULTS: Final[dict[str, Fault]] = {
     "DELETED_IS_FREE": Fault(
         "a lease that was deleted counts as held until it would have run out",
         "sharder.controllers.custodies",
-        "return max(_ends(gone.held_from, gone.held_seconds, proven_since) for gone in vanished)",
-        "return 0.0",
+        "return max(ends, default=None)",
+        "return 0.0 if ends else None",
         LEASES,
     ),
     "UNKNOWN_IS_FREE": Fault(
@@ -273,8 +273,8 @@ FAULTS: Final[dict[str, Fault]] = {
     "SHARDERS_HOLD_FROM_THE_ANSWER": Fault(
         "the sharder's hold counts from before its write was sent",
         "sharder.controllers.leasewrites",
-        "record.hold.until = sent_at + usable_seconds(record.hold_length)",
-        "record.hold.until = self._clock.monotonic() + 2 * record.hold_length",
+        "record.hold.until, record.hold.missed = sent_at + usable_seconds(record.hold_length), missed",
+        "record.hold.until, record.hold.missed = self._clock.monotonic() + 2 * record.hold_length, missed",
         LEASES,
     ),
     "ACQUIRE_ANY_VERSION": Fault(
@@ -373,7 +373,7 @@ FAULTS: Final[dict[str, Fault]] = {
     "DRAIN_TO_THE_UNREADY": Fault(
         "nothing is drained toward a shard that is not ready",
         "sharder.core.decisions",
-        "if decision is Decision.DRAIN and target not in facts.membership.ready:",
+        "if decision is Decision.DRAIN and not membership.may_drain_to(name):",
         "if False:",
         DECISIONS,
     ),
