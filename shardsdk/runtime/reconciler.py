@@ -50,8 +50,8 @@ from shardsdk.runtime.unfit import UnfitObjects, as_delta
 log: Final = logging.getLogger(__name__)
 
 T = TypeVar("T")
-#: A cache, who is told of its changes, and what it held before anyone was.
 _NOBODY: Final = Request("", "")
+#: A cache, who is told of its changes, and what it held before anyone was.
 _Listening = tuple[Cache[Any], Callable[[Delta[Any]], None], list[Request]]
 
 #: So many objects of a warm cache are looked at before other tasks get a turn.
