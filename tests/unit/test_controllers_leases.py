@@ -18,7 +18,7 @@ from sharder.controllers.leasewrites import LeaseWriter, Record
 from sharder.controllers.registry import Registry
 from sharder.core import takeover
 from shardsdk.errors import Forbidden
-from shardsdk.protocol.labels import SHARDER_HOLDER
+from shardsdk.protocol.labels import FENCED_ANNOTATION, SHARDER_HOLDER
 from shardsdk.protocol.leases import Lease
 from shardsdk.protocol.objects import CLUSTERRINGS, LEASES, NAMESPACES, Resource
 from shardsdk.runtime.queue import RateLimit, WorkQueue
@@ -273,3 +273,26 @@ async def test_a_known_name_that_starts_in_a_namespace_new_to_the_ring_is_not_ke
         await stage.pass_time(5)
         assert stage.label(OWNERS, name) == "wanderer"
         assert not stage.draining(OWNERS, name)
+
+
+@in_virtual_time
+async def test_what_a_crashed_shard_promised_does_not_bind_a_shard_in_go_that_starts_under_its_name(
+    clock: VirtualClock,
+) -> None:
+    """It rewrites the spec alone, so the annotation is there still, with the renewTime of a write that is gone."""
+    stage = make_stage(clock)
+    stage.create(CLUSTERRINGS, ring(ALONE), None)
+    stage.start("two")
+    stage.create(LEASES, lease(clock, "one", fenced=True), SHARDS)
+    [name] = names_on("one", "one", "two")
+    stage.create(OWNERS, thing(name, shard="one"))
+    async with leading(stage):
+        await stage.until(lambda: stage.condition("Settled") == "True")
+        for _ in range(3):
+            await stage.pass_time(2)
+            spec = lease(clock, "one")["spec"]
+            stage.server.patch(LEASES, "one", SHARDS, {"spec": {"renewTime": spec["renewTime"]}})
+        kept = stage.server.get(LEASES, "one", SHARDS)["metadata"]["annotations"]
+        assert kept[FENCED_ANNOTATION], "the promise of the one before it"
+        took = await stage.until(lambda: stage.holder("one") == SHARDER_HOLDER, seconds=60)
+        assert 30 <= took <= 32
