@@ -20,7 +20,7 @@ from sharder.controllers.namespaces import excluded_by_name
 from sharder.controllers.news import News
 from sharder.controllers.refusals import Refusals
 from sharder.controllers.resync import Resync
-from sharder.controllers.seen import ItemKey, Placed, SeenMeta, SeenObject, seen
+from sharder.controllers.seen import ItemKey, Placed, SeenMeta, SeenObject, newest_first, seen
 from sharder.controllers.selections import (
     Kind,
     Selection,
@@ -172,7 +172,7 @@ class Placer:
                 self.groups.retry()
             acquired, self._acquired = self._acquired, set()
             for shard in sorted(acquired):
-                await self._offer(Kind.STRANDED, lambda selection, shard=shard: selection.of_shard(shard))  # type: ignore[misc]
+                await self._offer(Kind.STRANDED, lambda selection, shard=shard: newest_first(selection.of_shard(shard)))  # type: ignore[misc]
                 self.groups.retry()
 
     def _follow(self, tasks: asyncio.TaskGroup, new: Membership) -> None:

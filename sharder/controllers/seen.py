@@ -58,6 +58,16 @@ def seen(obj: PartialObject) -> SeenObject:
     )
 
 
+def newest_first(objects: list[SeenObject]) -> list[SeenObject]:
+    """Those that were written last first: among them is what was made for a shard that was dead already."""
+
+    def version(obj: SeenObject) -> int:
+        written = obj.metadata.resource_version
+        return int(written) if written.isascii() and written.isdigit() else 0
+
+    return sorted(objects, key=version, reverse=True)
+
+
 @dataclass(frozen=True, slots=True)
 class Placed:
     """A resource whose objects a ring places.

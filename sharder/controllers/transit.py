@@ -33,7 +33,7 @@ OVERDUE_SECONDS: Final = 10.0
 
 
 #: Places that are used at first, and at least.
-FIRST_PLACES: Final = 16
+FIRST_PLACES: Final = 8
 LEAST_PLACES: Final = 4
 #: An object that was without an owner for longer is one that waited: fewer are let go at a time.
 SOON_SECONDS: Final = 0.25

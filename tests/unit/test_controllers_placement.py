@@ -210,3 +210,31 @@ async def test_when_the_watch_of_leases_hangs_all_others_begin_anew_with_it(cloc
         await stage.until(lambda: stage.label(OWNERS, "new") is not None, seconds=25)
         stage.create(OWNERS, thing("newer"))
         await stage.until(lambda: stage.label(OWNERS, "newer") is not None, seconds=2)
+
+
+@in_virtual_time
+async def test_what_was_given_to_a_dead_shard_last_is_taken_from_it_first(clock: VirtualClock) -> None:
+    """Nobody has ever worked on what was made after its end."""
+    stage = make_stage(clock, api=SlowApi)
+    assert isinstance(stage.api, SlowApi)
+    moved: list[str] = []
+    stage.server.listeners.append(
+        lambda change: (
+            moved.append(change.new["metadata"]["name"])
+            if change.resource == OWNERS.group_resource and change.old is not None and change.new is not None
+            else None
+        )
+    )
+    stage.create(CLUSTERRINGS, ring({"group": OWNERS.group, "resource": OWNERS.plural}), None)
+    for shard in ("one", "two"):
+        stage.start(shard)
+    names = names_on("one", "one", "two", count=60)
+    for name in names:
+        stage.create(OWNERS, thing(name, shard="one"))
+    async with leading(stage):
+        await stage.until(lambda: stage.condition("Settled") == "True")
+        stage.crash("one")
+        await stage.pass_time(5)
+        stage.create(OWNERS, thing("new", shard="one"))
+        await stage.until(lambda: all(stage.label(OWNERS, name) == "two" for name in [*names, "new"]), seconds=60)
+    assert moved.index("new") == 0
