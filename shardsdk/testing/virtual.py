@@ -114,7 +114,7 @@ class SkewedClock:
 
     def monotonic(self) -> float:
         """Seconds since this machine's own zero, as this machine counts them."""
-        return self._clock.monotonic() * self._rate + self._boot
+        return self._clock._now * self._rate + self._boot
 
     def now(self) -> datetime:
         """This machine's idea of the time."""
@@ -215,7 +215,11 @@ class _JumpingLoop(asyncio.BaseEventLoop):
         return self.call_soon(callback, *args, context=context)
 
     def call_later(self, delay: float, callback: Any, *args: Any, context: Context | None = None) -> _Timer:  # type: ignore[override]
-        return self.call_at(self.time() + delay, callback, *args, context=context)
+        when = self._clock._now + delay
+        timer = _Timer(when, callback, args, context, self)
+        self._timers_set += 1
+        heapq.heappush(self._scheduled, (when, self._timers_set, timer))
+        return timer
 
     def call_at(self, when: float, callback: Any, *args: Any, context: Context | None = None) -> _Timer:  # type: ignore[override]
         timer = _Timer(when, callback, args, context, self)
@@ -241,10 +245,17 @@ class _JumpingLoop(asyncio.BaseEventLoop):
 
         What is ready runs; what becomes ready by that runs in the next turn.
         """
-        ready = self._ready
+        ready, scheduled = self._ready, self._scheduled
         if not ready and not self._stopping:
             self._jump()
-        self._fire(self.time())
+        now = self._clock._now
+        while scheduled and scheduled[0][0] <= now:
+            timer = heapq.heappop(scheduled)[2]
+            timer._scheduled = False
+            if timer._cancelled:
+                self._timers_cancelled -= 1
+            else:
+                ready.append(timer)
         self._turns += 1
         if self._turns > self._limit_turns and self.strict:
             raise Livelock(f"{self._limit_turns} turns of the loop and no time has passed:\n{_describe_tasks()}")
@@ -260,16 +271,6 @@ class _JumpingLoop(asyncio.BaseEventLoop):
                 message = f"Exception in callback {handle!r}"
                 self.call_exception_handler({"message": message, "exception": error, "handle": handle})
 
-    def _fire(self, now: float) -> None:
-        scheduled = self._scheduled
-        while scheduled and scheduled[0][0] <= now:
-            timer = heapq.heappop(scheduled)[2]
-            timer._scheduled = False
-            if timer._cancelled:
-                self._timers_cancelled -= 1
-            else:
-                self._ready.append(timer)
-
     def _jump(self) -> None:
         """Nothing is ready: it is the moment of the next timer now."""
         scheduled = self._scheduled
@@ -279,7 +280,7 @@ class _JumpingLoop(asyncio.BaseEventLoop):
         if not scheduled:
             raise Deadlock(f"nothing can happen any more, all tasks wait:\n{_describe_tasks()}")
         when = scheduled[0][0]
-        if when > self.time():
+        if when > self._clock._now:
             self._turns = 0
             self._clock.move_to(when)
             if when > self._end and self.strict:
