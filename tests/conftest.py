@@ -28,15 +28,33 @@ settings.load_profile("default")
 # monitoring`). Their targets name their folders.
 collect_ignore = ["node", "monitoring"]
 
-#: Files with a few tests that take a minute and more.  Handed out last, they would run on one worker while others idle.
+#: What takes longest comes first: handed out last, it would run on one worker while others idle.
 _LONG = (
+    "simulation/test_simulation.py",
+    "e2e/test_bench.py",
+    "docs/test_commands.py",
+    "e2e/test_demo.py",
+    "chart/test_release.py",
+    "integration/test_kubectl_check.py",
+    "integration/test_outages.py",
     "e2e",
+    "simulation",
+    "contracts/test_readme.py",
     "docs",
     "chart",
-    "simulation",
-    "contracts",
+    "integration/test_examples.py",
+    "integration/test_shard_runtime.py",
+    "integration/test_manager_scopes.py",
+    "integration/test_takeover.py",
     "integration/test_kubectl_status.py",
     "integration/test_groups.py",
+    "integration/test_scope.py",
+    "integration/test_shardlease.py",
+    "integration/test_kubectl_cleanup.py",
+    "integration/test_localcluster_outages.py",
+    "integration",
+    "contracts",
+    "types",
     "node/test_shards.py",
     "node/test_controller.py",
 )
@@ -94,7 +112,13 @@ def _close(plane: ControlPlane, config: pytest.Config, fixture: str) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Have what takes long run first, in any order otherwise."""
     here = Path(__file__).parent
-    items.sort(key=lambda item: not any(item.path.is_relative_to(here / long) for long in _LONG))
+    places = {path: _place(path.relative_to(here)) for path in {item.path for item in items}}
+    items.sort(key=lambda item: places[item.path])
+
+
+def _place(path: Path) -> int:
+    """When a file's turn comes."""
+    return next((place for place, long in enumerate(_LONG) if path.is_relative_to(long)), len(_LONG))
 
 
 @pytest.hookimpl(optionalhook=True)
