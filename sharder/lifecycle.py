@@ -17,6 +17,7 @@ from types import FrameType
 from typing import Any, Final, NoReturn
 
 from shardsdk.kube.cut import hush_cut_connections
+from shardsdk.runtime.memory import spare_memory
 
 log = logging.getLogger(__name__)
 
@@ -34,6 +35,7 @@ def run_until_signal(main: Callable[[], Coroutine[Any, Any, int]], *, stop_limit
     the cancellation through, which counts as 0.  `stop_limit_seconds` None: it
     may take as long as it likes.
     """
+    spare_memory()
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         return runner.run(_run(main, stop_limit_seconds))
 

