@@ -107,7 +107,8 @@ class Mirror(Generic[T]):
             return
         if gone:
             self._remove(key, shown, initial=listing is not None)
-            self._end(key, metadata_of(thing))
+            if key in self._unfit:
+                self._end(key, metadata_of(thing))
             return
         if listing is not None:
             listing.seen.add(key)
@@ -173,15 +174,16 @@ class Mirror(Generic[T]):
             self._unfit[key] = unfit
             if listing is not None:
                 listing.seen.add(key)
+            if before is not None and before.metadata.resource_version == unfit.metadata.resource_version:
+                return
         known = self.store.get(*key)
         if known is not None:
             self._remove(key, known, initial=listing is not None)
         self._tell_unfit(unfit, before)
 
     def _end(self, key: Key, metadata: ObjectMeta) -> None:
-        before = self._unfit.pop(key, None)
-        if before is not None:
-            self._tell_unfit(Unfit(metadata, before.error, gone=True), before)
+        before = self._unfit.pop(key)
+        self._tell_unfit(Unfit(metadata, before.error, gone=True), before)
 
     # -- who is told ------------------------------------------------------------
 

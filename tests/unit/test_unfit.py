@@ -16,7 +16,7 @@ from shardsdk.runtime.unfit import CHILD_UNREADABLE, UNREADABLE
 from shardsdk.testing import Rig as Driven
 from shardsdk.testing import drive
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
-from tests.shard_rig import CONFIGMAPS, RING, SECRETS, Rig
+from tests.shard_rig import CONFIGMAPS, RING, SECRETS, Lag, Rig
 
 Ctx = Context[Any]
 
@@ -209,6 +209,41 @@ def withhold(rig: Rig, name: str) -> asyncio.Event:
 
     rig.server.changes = changes  # type: ignore[method-assign]
     return seen
+
+
+@in_virtual_time
+async def test_a_list_that_shows_the_same_again_is_no_news(clock: VirtualClock) -> None:
+    rig = Rig(clock)
+    rig.secret("odd")
+    told: list[tuple[str, bool]] = []
+    async with rig.shard(models={SECRETS: Filled}):
+        rig.main.listen_unfit(lambda unfit, _: told.append((unfit.metadata.resource_version, unfit.gone)))
+        await clock.sleep(5)
+        for _ in range(2):
+            rig.main._reflectors[None].restart()
+            await clock.sleep(5)
+        assert told == [("1", False)]
+        assert unfit_objects(rig, "secrets") == 1
+        rig.server.delete(SECRETS, "odd", "default")
+        await clock.sleep(5)
+        assert told == [("1", False), ("2", True)]
+        assert unfit_objects(rig, "secrets") == 0
+
+
+@in_virtual_time
+async def test_what_vanished_while_nobody_was_looking_is_counted_no_more(clock: VirtualClock) -> None:
+    rig = Rig(clock)
+    rig.secret("owner")
+    rig.child("owner", "odd", **BAD)
+    lag = Lag(rig, CONFIGMAPS, 0)
+    async with rig.shard(models=TYPED_CHILDREN):
+        await clock.sleep(5)
+        assert (unfit_objects(rig), rig.reconciled) == (1, [])
+        lag.seconds = 1000
+        rig.server.delete(CONFIGMAPS, "odd", "default")
+        rig.children._reflectors[None].restart()
+        await clock.sleep(5)
+        assert (unfit_objects(rig), rig.reconciled) == (0, ["owner"])
 
 
 # -- functions of the user's on the way into a cache ------------------------------
