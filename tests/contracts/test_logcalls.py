@@ -30,6 +30,9 @@ RING_ONLY = "sharder/controllers/"
 
 #: Lines whose words sound like more than they are about, or that are about what has no name yet.
 ALLOWED = {
+    "leases are not what their watch shows; listing them anew": "about all leases of all rings",
+    "lease not given back, it runs out by itself": "names it in the error",
+    "This machine was stopped for about %.1f s; leases are confirmed before the next write": "all that it holds",
     "Reconcile stopped: the lease is gone": "names the object; the line before it names the lease",
     "Leader is working": "names its election, which may be any",
     "Writes may still be under way; the leader's lease is left to run out": "the process has one leader's lease",

@@ -17,21 +17,34 @@ import msgspec
 from sharder.core.selectors import NAMESPACE_NAME_LABEL, parse_selector
 from sharder.core.webhookconfig import WEBHOOK_CONFIGURATIONS
 from shardsdk.kube.store import Key
+from shardsdk.protocol.labels import parse_ring_name
 from shardsdk.protocol.objects import NAMESPACES, Resource
 from shardsdk.testing.patching import apply_json_patch
 from tests.simulation.poison import Poison
-from tests.simulation.storage import Doc, Storage, Version
+from tests.simulation.storage import Author, Doc, Storage, Version
 
 #: Answers a review posted to a path, within the process of a replica; `None`: no replica can be reached.
 Ask = Callable[[str, bytes], Awaitable[bytes | None]]
 
-#: What the conditions mean that the sharder writes into its webhook configurations.
-_CONDITIONS: Final[Mapping[str, Callable[[Doc, str], bool]]] = {
-    "lacks-the-shard-label": lambda doc, label: label not in _labels(doc),
-    "is-main-or-has-a-controller": lambda doc, label: (
+#: Under which all replicas write; what others are called does not matter.
+SHARDER: Final = "sharder"
+#: What the conditions mean that the sharder writes into its webhook configurations: of object before and after, label
+#: and account.
+_CONDITIONS: Final[Mapping[str, Callable[[Version | None, Doc, str, str], bool]]] = {
+    "lacks-the-shard-label": lambda before, doc, label, account: label not in _labels(doc),
+    "lacks-or-changes-the-shard-label": lambda before, doc, label, account: (
+        label not in _labels(doc)
+        or (account != SHARDER and before is not None and before.label(label) not in (None, _labels(doc)[label]))
+    ),
+    "is-main-or-has-a-controller": lambda before, doc, label, account: (
         doc["kind"] != "Piece" or any(ref.get("controller") for ref in doc["metadata"].get("ownerReferences") or ())
     ),
 }
+
+
+def account_of(author: Author) -> str:
+    """The name under which the API server knows a process."""
+    return SHARDER if author.name.startswith(f"{SHARDER}-") else author.name
 
 
 class Webhooks:
@@ -43,17 +56,19 @@ class Webhooks:
         self._poison = poison
         self._reviews = 0
 
-    def wants(self, resource: Resource, before: Version | None, doc: Doc) -> bool:
+    def wants(self, resource: Resource, before: Version | None, doc: Doc, author: Author) -> bool:
         if before is not None and self._poison.refuses(resource, before.key):
             return True
-        return next(self._matching(resource, before, doc), None) is not None
+        return next(self._matching(resource, before, doc, account_of(author)), None) is not None
 
-    async def admit(self, resource: Resource, before: Version | None, doc: Doc) -> Doc:
-        for webhook in list(self._matching(resource, before, doc)):
+    async def admit(self, resource: Resource, before: Version | None, doc: Doc, author: Author) -> Doc:
+        account = account_of(author)
+        for webhook in list(self._matching(resource, before, doc, account)):
             answer = None
             try:
                 async with asyncio.timeout(webhook["timeoutSeconds"]):
-                    answer = await self._ask(webhook["clientConfig"]["url"], self._review(resource, before, doc))
+                    review = self._review(resource, before, doc, account)
+                    answer = await self._ask(webhook["clientConfig"]["url"], review)
             except TimeoutError:
                 pass
             doc = _apply(doc, answer)
@@ -61,15 +76,21 @@ class Webhooks:
             await self._poison.fail(resource, before.key)
         return doc
 
-    def _matching(self, resource: Resource, before: Version | None, doc: Doc) -> Any:
+    def _matching(self, resource: Resource, before: Version | None, doc: Doc, account: str) -> Any:
         operation = "CREATE" if before is None else "UPDATE"
         for configuration in self._storage.objects(WEBHOOK_CONFIGURATIONS):
             for webhook in configuration.doc.get("webhooks") or ():
-                if self._matches(webhook, operation, resource, before, doc):
+                if self._matches(webhook, operation, resource, before, doc, account):
                     yield webhook
 
     def _matches(
-        self, webhook: Mapping[str, Any], operation: str, resource: Resource, before: Version | None, doc: Doc
+        self,
+        webhook: Mapping[str, Any],
+        operation: str,
+        resource: Resource,
+        before: Version | None,
+        doc: Doc,
+        account: str,
     ) -> bool:
         for rule in webhook["rules"]:
             if (
@@ -80,12 +101,13 @@ class Webhooks:
                 break
         else:
             return False
-        label = webhook["objectSelector"]["matchExpressions"][0]["key"]
-        if label in _labels(doc) and (before is None or before.label(label) is not None):
+        label = parse_ring_name(webhook["clientConfig"]["url"].rpartition("/")[2]).shard
+        selected = webhook["objectSelector"]["matchExpressions"]
+        if selected and label in _labels(doc) and (before is None or before.label(label) is not None):
             return False  # an objectSelector matches if the old or the new object does
         if not self._in_namespace(webhook["namespaceSelector"], doc["metadata"].get("namespace", "")):
             return False
-        return all(_CONDITIONS[each["name"]](doc, label) for each in webhook["matchConditions"])
+        return all(_CONDITIONS[each["name"]](before, doc, label, account) for each in webhook["matchConditions"])
 
     def _in_namespace(self, raw: Any, namespace: str) -> bool:
         if not namespace:
@@ -96,7 +118,7 @@ class Webhooks:
         labels = _labels(found.doc) if found is not None else {}
         return selector.matches({**labels, NAMESPACE_NAME_LABEL: namespace})
 
-    def _review(self, resource: Resource, before: Version | None, doc: Doc) -> bytes:
+    def _review(self, resource: Resource, before: Version | None, doc: Doc, account: str) -> bytes:
         self._reviews += 1
         meta = doc["metadata"]
         request = {
@@ -108,6 +130,7 @@ class Webhooks:
             "object": doc,
             "oldObject": before.doc if before is not None else None,
             "dryRun": False,
+            "userInfo": {"username": account},
         }
         return msgspec.json.encode({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request})
 

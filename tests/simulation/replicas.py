@@ -17,6 +17,7 @@ from sharder.webhook.app import build_app
 from shardsdk.runtime.election import ElectionTimings
 from shardsdk.testing.processes import Process, ProcessState
 from shardsdk.testing.virtual import SkewedClock
+from tests.simulation.admission import SHARDER
 from tests.simulation.simapi import SimApi
 from tests.simulation.vocabulary import Timings
 
@@ -67,7 +68,7 @@ class ReplicaProcess:
             settings(world.timings, self.identity),
             metrics=Metrics.create(CollectorRegistry()),
             recorder=_Mute(),
-            webhook=WebhookSettings({"url": "https://sharder.simulated"}, {}, lambda: None),
+            webhook=WebhookSettings({"url": "https://sharder.simulated"}, {}, lambda: None, lambda: SHARDER),
             clock=clock,
             rng=rng,
         )
@@ -76,6 +77,7 @@ class ReplicaProcess:
             api,
             clock=clock,
             on_outcome=lambda ring, outcome, seconds: world.mark(f"admission {outcome}"),
+            account=lambda: SHARDER,
         )
         self.main = self.process.start(self._run())
 

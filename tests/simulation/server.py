@@ -56,10 +56,10 @@ class Change:
 class Admission(Protocol):
     """Mutates objects on their way in."""
 
-    def wants(self, resource: Resource, before: Version | None, doc: Doc) -> bool:
+    def wants(self, resource: Resource, before: Version | None, doc: Doc, author: Author) -> bool:
         """Whether any webhook has to be asked."""
 
-    async def admit(self, resource: Resource, before: Version | None, doc: Doc) -> Doc:
+    async def admit(self, resource: Resource, before: Version | None, doc: Doc, author: Author) -> Doc:
         """The object as the webhooks leave it."""
 
 
@@ -187,14 +187,14 @@ class SimServer:
         """Execute a change; an awaitable when admission has to be asked."""
         before = self.storage.get(change.resource, change.key) if change.key.name else None
         doc = change.make(before)
-        if not self.admission.wants(change.resource, before, doc):
+        if not self.admission.wants(change.resource, before, doc, change.author):
             return self._store(change, before, doc)
         return self._write_admitted(change, deadline)
 
     async def _write_admitted(self, change: Change, deadline: float) -> Version:
         for _ in range(WRITE_ATTEMPTS):
             before = self.storage.get(change.resource, change.key) if change.key.name else None
-            doc = await self.admission.admit(change.resource, before, change.make(before))
+            doc = await self.admission.admit(change.resource, before, change.make(before), change.author)
             if asyncio.get_running_loop().time() > deadline or self.service is not Service.UP:
                 raise ServerError("the request took too long", status=504, reason="Timeout")
             try:
