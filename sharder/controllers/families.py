@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from sharder.controllers.seen import Placed, SeenMeta, SeenObject
+from sharder.controllers.slots import WRITE_SECONDS
 from sharder.core.keys import resource_key
 from sharder.core.membership import Membership
 from sharder.core.ringspec import ResolvedMain, Role
@@ -102,6 +103,10 @@ class Families:
         if self._wanted.is_set() and (idle or self._placer.resync.settled):
             self._wanted.clear()
             self._ended.set()
+        # What a list has shown, or nothing, is waited for by nobody any more.
+        late = self._placer.around.clock.monotonic() - WRITE_SECONDS[Role.CONTROLLED] - PROOF_SECONDS
+        for key in [key for key, proof in self._awaited.items() if proof.began < late]:
+            del self._awaited[key]
 
     def set_membership(self) -> None:
         """Children belong elsewhere now: all are looked at again."""

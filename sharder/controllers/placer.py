@@ -29,7 +29,7 @@ from sharder.controllers.selections import (
     select_stranded,
     select_unassigned,
 )
-from sharder.controllers.slots import Slots
+from sharder.controllers.slots import WRITE_SECONDS, Slots
 from sharder.controllers.surroundings import Surroundings
 from sharder.controllers.sweeping import Sweep
 from sharder.controllers.transit import Transit
@@ -45,8 +45,6 @@ from shardsdk.runtime.queue import Priority, RateLimit, WorkQueue
 
 #: How long an object waits after a failure, at first and at most.
 RETRY_SECONDS: Final = (0.05, 10.0)
-#: How long one label patch may take.  A group waits for those of its children, so they get less.
-WRITE_SECONDS: Final = {Role.CONTROLLED: 5.0, Role.MAIN: 30.0}
 #: Objects offered before other tasks get a turn.
 TURN_OBJECTS: Final = 500
 #: Misplaced objects held at most while they wait; the resync leaves out what is more, and comes again.
@@ -84,6 +82,7 @@ class Placer:
         self.transit = Transit(
             around.concurrent_moves, around.clock, self._may_drain,
             ready=lambda index: not self.placed[index].grouped or self.families.ready,
+            paced=lambda index: self.placed[index].grouped,
         )  # fmt: skip
         self.groups = GroupMover(self)
         self.sweep = Sweep(self)

@@ -13,9 +13,12 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 from sharder.controllers.seen import Placed
+from sharder.core.ringspec import Role
 from shardsdk.errors import Retry, ShardingError
 from shardsdk.kube.clock import Clock
 
+#: How long one label patch may take.  A group waits for those of its children, so they get less.
+WRITE_SECONDS: Final = {Role.CONTROLLED: 5.0, Role.MAIN: 30.0}
 #: A write that fails after so long makes its resource suspected, until one succeeds.
 SLOW_SECONDS: Final = 2.0
 #: Writes under way at once to a resource that is suspected.

@@ -5,9 +5,9 @@ keeps until it is assigned, and let the others wait with the shard that works on
 them.  What a former leader drained, and what nobody has for any other reason,
 holds a place as well: nothing is drained that could not be assigned soon.
 
-How many of the places are used depends on how fast they become free: as many as let
-an object be without an owner for a fraction of a second, on a machine that has
-nothing else to do and on one that is overloaded.
+How many of the places are used by owners with children depends on how fast they
+become free: as many as let an owner be without a shard for a fraction of a second,
+on a machine that has nothing else to do and on one that is overloaded.
 
 No shard gets more than its share of the places, so one that hangs stops the
 moves of no other.  An object that has not got on for `OVERDUE_SECONDS` (its
@@ -30,8 +30,6 @@ from shardsdk.kube.clock import Clock
 
 #: An object that keeps its place for longer is overdue, and lends it on.
 OVERDUE_SECONDS: Final = 10.0
-
-
 #: Places that are used at first, and at least.
 FIRST_PLACES: Final = 8
 LEAST_PLACES: Final = 4
@@ -62,7 +60,8 @@ class Passage:
 class Transit:
     """The places of one ring; `go(key, object)` is told of each object that has got one after it waited.
 
-    `ready` says of a resource (by index) whether its objects could be assigned soon.
+    `ready` says of a resource (by index) whether its objects could be assigned soon, `paced` whether they
+    have no owner for as long as it takes to move others with them; all places are used for what is not.
     """
 
     def __init__(
@@ -72,12 +71,14 @@ class Transit:
         go: Callable[[ItemKey, SeenObject], None],
         *,
         ready: Callable[[int], bool] = lambda resource: True,
+        paced: Callable[[int], bool] = lambda resource: True,
     ) -> None:
         self._places = places
         self._used = float(min(FIRST_PLACES, places))
         self._clock = clock
         self._go = go
         self._ready = ready
+        self._paced = paced
         self._shards: frozenset[str] = frozenset()
         self._open: set[int] = set()
         self._fresh: dict[ItemKey, Passage] = {}
@@ -210,7 +211,8 @@ class Transit:
     def _has_place(self, lane: Lane) -> bool:
         if lane[0] not in self._open or not self._ready(lane[0]):
             return False
-        number, used = max(len(self._shards), 1), int(self._used)
+        number = max(len(self._shards), 1)
+        used = int(self._used) if self._paced(lane[0]) else self._places
         if self._late[lane] >= max(self._places // (2 * number), 1):
             return False
         if self._asked[lane] >= max(used // number, 1):

@@ -11,7 +11,7 @@ from typing import Any, Final
 import pytest
 
 from sharder.controllers.seen import ItemKey, SeenMeta, SeenObject
-from sharder.controllers.transit import OVERDUE_SECONDS, Transit
+from sharder.controllers.transit import FIRST_PLACES, OVERDUE_SECONDS, Transit
 from shardsdk.errors import Gone, StreamInterrupted
 from shardsdk.kube.api import WatchKind
 from shardsdk.protocol.objects import CLUSTERRINGS
@@ -123,8 +123,10 @@ def test_never_more_are_in_transit_than_may_move_at_once(seed: int) -> None:
         acknowledging(stage, sometime)
         async with leading(stage):
             await stage.until(lambda: stage.condition("Settled") == "True")
+            reads = stage.api.lists.count(CHILDREN.plural)
             stage.start("three")
             await stage.until(lambda: all(stage.label(OWNERS, name) == "three" for name in places), seconds=20)
+            assert stage.api.lists.count(CHILDREN.plural) - reads < len(places) / 4
             await stage.until(lambda: stage.condition("Settled") == "True", seconds=60)
         assert 1 < transits.most <= PLACES
         assert len(transits.unowned_seconds) >= len(places)
@@ -355,3 +357,15 @@ def test_no_child_is_left_behind_however_late_it_was_made_and_the_watches_are(se
         assert transits.most <= PLACES
 
     scenario()
+
+
+@pytest.mark.parametrize(("paced", "most"), [(True, FIRST_PLACES), (False, 100)])
+def test_only_owners_with_children_are_let_go_as_fast_as_they_get_on(paced: bool, most: int) -> None:
+    """What the webhook assigns in the acknowledging request is without an owner at no time."""
+    transit = Transit(100, VirtualClock(), lambda key, obj: None, paced=lambda resource: paced)
+    transit.set_shards(frozenset({"one"}))
+    transit.open(0)
+    for number in range(200):
+        name = f"owner-{number}"
+        transit.enter(ItemKey(0, "default", name), SeenObject(SeenMeta(name)), "one")
+    assert (len(transit), transit.waiting) == (most, 200 - most)
