@@ -110,7 +110,7 @@ FAULTS: Final[dict[str, Fault]] = {
         "shardsdk.protocol.leases",
         "return promised_at is not None and promised_at == self.spec.renew_time",
         "return promised_at is not None",
-        ("tests/unit/test_core_shards.py", "tests/contracts/test_vectors.py", *LEASES),
+        ("tests/contracts/test_leases.py", "tests/unit/test_core_shards.py"),
     ),
     # -- writes ----------------------------------------------------------------
     "ASK_THE_FENCE_ONCE": Fault(
@@ -247,14 +247,16 @@ FAULTS: Final[dict[str, Fault]] = {
         "sharder.controllers.custodies",
         "return max(ends, default=None)",
         "return 0.0 if ends else None",
-        LEASES,
+        (),
+        {"delete_lease": 30.0, "touch_work": 20.0},
     ),
     "UNKNOWN_IS_FREE": Fault(
         "a leader that never saw a missing lease waits the ring's longest duration",
         "sharder.controllers.custodies",
         "return _ends(record.missing_since, entry.longest_duration, proven_since)",
         "return 0.0",
-        LEASES,
+        (),
+        {"delete_lease": 30.0, "crash_leader": 20.0, "touch_work": 20.0},
     ),
     "TAKE_WITH_NOBODY_READY": Fault(
         "a lease is acquired only while another shard can take the objects",

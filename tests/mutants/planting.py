@@ -21,7 +21,7 @@ from tests.mutants.faults import FAULTS, Fault
 
 #: Environment variable with the name of the fault.
 ENVIRONMENT: Final = "PLANTED_FAULT"
-_ROOT: Final = Path(__file__).parents[2]
+ROOT: Final = Path(__file__).parents[2]
 
 
 class Misplaced(Exception):
@@ -30,7 +30,7 @@ class Misplaced(Exception):
 
 def source_of(fault: Fault) -> str:
     """The source of its module, changed.  Raises: Misplaced."""
-    path = _ROOT / f"{fault.module.replace('.', '/')}.py"
+    path = ROOT / f"{fault.module.replace('.', '/')}.py"
     if not path.exists():
         raise Misplaced(f"{fault.module} does not exist")
     source = path.read_text()

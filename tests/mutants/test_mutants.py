@@ -8,7 +8,7 @@ import pytest
 
 from tests.mutants.__main__ import try_fault
 from tests.mutants.faults import FAULTS, Fault
-from tests.mutants.planting import Misplaced, plant, source_of
+from tests.mutants.planting import ROOT, Misplaced, plant, source_of
 from tests.mutants.results import PAGE, load, names, render
 
 
@@ -16,6 +16,7 @@ from tests.mutants.results import PAGE, load, names, render
 def test_a_fault_has_its_place_exactly_once_and_leaves_code_that_compiles(name: str) -> None:
     fault = FAULTS[name]
     assert fault.old != fault.new
+    assert all((ROOT / each).exists() for each in fault.tests)
     compile(source_of(fault), fault.module, "exec")
 
 
