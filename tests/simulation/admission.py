@@ -102,7 +102,7 @@ class Webhooks:
         else:
             return False
         label = parse_ring_name(webhook["clientConfig"]["url"].rpartition("/")[2]).shard
-        selected = webhook["objectSelector"]["matchExpressions"]
+        selected = webhook["objectSelector"].get("matchExpressions")
         if selected and label in _labels(doc) and (before is None or before.label(label) is not None):
             return False  # an objectSelector matches if the old or the new object does
         if not self._in_namespace(webhook["namespaceSelector"], doc["metadata"].get("namespace", "")):
