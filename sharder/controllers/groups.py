@@ -55,7 +55,7 @@ class Group:
     """An owner on its way; `shard` is the one that is gone (`None`: nobody has the owner).
 
     `let_go`: nobody works on it from here on, as long as its labels stay.
-    `target`: where it goes; `children`: those that are not there (`None`: not read yet).
+    `target`: where it goes, of those `available` then; `children`: those that are not there (`None`: not read yet).
     """
 
     key: ItemKey
@@ -65,6 +65,7 @@ class Group:
     shard: str | None
     let_go: bool = False
     target: str | None = None
+    available: frozenset[str] = frozenset()
     children: list[tuple[Placed, SeenMeta]] | None = None
 
 
@@ -195,7 +196,7 @@ class GroupMover:
             await self._renewals.join(group)
             if not group.let_go:
                 return False
-        group.target = self._target(group)
+        group.target, group.available = self._target(group), self._placer.membership.available
         if group.target is None:
             return False
         children = await self._move_known(group, group.target)
@@ -301,8 +302,8 @@ class GroupMover:
     async def _move_children(self, group: Group, target: str) -> bool:
         if self._fences_of(group) is None:
             return False
-        if target != self._target(group):
-            return False  # some children may be where nobody looked
+        if target != self._target(group) and group.available != self._placer.membership.available:
+            return False  # another ring; that a shard is silent, or no longer, makes no difference any more
         self._past.began(group.meta.uid, target)
         for child, meta in group.children or ():
             if not await self._move_child(group, child, meta, target):

@@ -22,6 +22,8 @@ from shardsdk.protocol.leases import Lease
 SILENT_SHARE: Final = 1 / 3
 #: ... and for this many times its last pause, for shards that renew less often.
 SILENT_PAUSES: Final = 2.0
+#: ... and for so long: a busy machine is late by more than a third of a lease of seconds.
+SILENT_SECONDS: Final = 2.0
 #: A crash counts so long.  Source: Kubernetes, a crashing container's back-off grows to 5 minutes, and begins anew
 #: after 10 minutes without a crash.
 CRASH_SECONDS: Final = 600.0
@@ -61,7 +63,7 @@ def follow(known: History, before: Lease | None, seen_at: float, lease: Lease, n
 
 def is_silent(facts: LeaseFacts, history: History, proof: Proof) -> bool:
     """Whether a shard that holds its lease has missed its renewals, in time in which it could have made them."""
-    patience = max(SILENT_SHARE * facts.duration_seconds, SILENT_PAUSES * history.pause)
+    patience = max(SILENT_SHARE * facts.duration_seconds, SILENT_PAUSES * history.pause, SILENT_SECONDS)
     return facts.held_by_shard and proof.until - max(facts.seen_at, proof.since) > patience
 
 

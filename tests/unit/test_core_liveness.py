@@ -35,6 +35,11 @@ def test_a_shard_is_silent_after_two_renewals_that_did_not_come(
     assert is_silent(facts(seen_at), History(pause=pause), Proof(-100, until)) is silent
 
 
+def test_a_short_lease_makes_nobody_silent_who_is_late_by_a_moment() -> None:
+    assert not is_silent(facts(0, duration=3), History(), Proof(-100, 1.9))
+    assert is_silent(facts(0, duration=3), History(), Proof(-100, 2.1))
+
+
 def test_time_that_no_commit_proves_makes_nobody_silent() -> None:
     assert not is_silent(facts(0), History(), Proof(58, 62))
     assert not is_silent(facts(0), History(), Proof(-100, 4))
