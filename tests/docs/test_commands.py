@@ -23,7 +23,7 @@ from tests.walking import FOLDERS, make_tools, run
 PAGES = ("operations.md", "troubleshooting.md", "security.md", "monitoring.md", "shards-in-python.md", "kubectl.md")
 #: Begin of commands that Helm is asked about in tests/docs/test_blocks.py, or that need pods.
 RENDERED = ("helm install", "helm upgrade", "helm uninstall")
-PODS = ("kubectl -n sharding-system rollout status", "kubectl -n sharding-system logs")
+PODS = ("kubectl -n sharding-system rollout", "kubectl -n my-namespace rollout", "kubectl -n sharding-system logs")
 #: Here the sharder is a process with the command on the PATH; tests/node/test_readme.py does it in a pod.
 IN_A_POD = "kubectl -n sharding-system exec -i deploy/sharder -- "
 SECONDS = 300
