@@ -10,7 +10,9 @@ whoever reconciled it then would make them a second time.
 
 Children that carry no shard label yet are in no shard's cache: their resource has
 been added to the ring a moment ago, and the sharder is about to label them.  The
-first list looks for them as well, and so do the next until one finds none.
+first list looks for them as well, and so do the next until one finds none.  One
+that nobody labels (no sharder runs, its namespace is not the ring's) is waited for
+no longer than `UNLABELLED_SECONDS`.
 
 Does: serve all owners that wait by one list.  Whoever misses none of its
 children passes at once: a child that comes late, or never, holds up its own
@@ -33,7 +35,7 @@ from shardsdk.kube.backoff import Backoff
 from shardsdk.kube.clock import Clock
 from shardsdk.kube.reflector import Delta
 from shardsdk.kube.selectors import Selector
-from shardsdk.protocol.objects import GroupResource, PartialObject
+from shardsdk.protocol.objects import GroupResource, ObjectMeta, PartialObject
 from shardsdk.runtime.cache import Cache
 from shardsdk.runtime.objects import Request, is_at_least, metadata_of, request_of
 from shardsdk.runtime.queue import Priority
@@ -42,6 +44,9 @@ log: Final = logging.getLogger(__name__)
 
 #: A cache that is so far behind has lost its watch; it will list anew, and so do we.
 CATCH_UP_SECONDS: Final = 30.0
+#: A child that is without a label for so long may stay so; its owner must not.  A sharder
+#: labels some hundreds a second, so this is enough for a resource that has 100,000.
+UNLABELLED_SECONDS: Final = 600.0
 #: Lists take no more than this share of the time: after one, we wait four times
 #: as long as it took, and more owners share the next.
 LIST_SHARE: Final = 0.2
@@ -89,6 +94,8 @@ class Barrier:
         self._is_ours = is_ours
         #: Resources of which a list has found no unassigned children of this shard's owners.
         self._assigned: set[GroupResource] = set()
+        #: Since when unassigned children are awaited, by the uid of each; those of the last list only.
+        self._unassigned_since: dict[str, float] = {}
         #: Owners that may pass, each with the uid that it had then.
         self._passed: dict[Request, str] = {}
         self._waiting: dict[Request, _Arrival] = {}
@@ -192,16 +199,20 @@ class Barrier:
             self._on_list()
         begun = self._clock.monotonic()
         listed: list[_Listed] = []
+        since: dict[str, float] = {}
         owners = {arrival.uid: owner for owner, arrival in batch.items()}
         for cache in self._children:
             # In this order: what is labelled meanwhile is in both lists, and not in none.
-            listed += await self._list_unassigned(cache, owners)
+            listed += await self._list_unassigned(cache, owners, since)
             listed += await _list_children(cache, owners)
+        self._unassigned_since = since
         self._conclude(batch, listed)
         return self._clock.monotonic() - begun
 
-    async def _list_unassigned(self, cache: Cache[Any], owners: Mapping[str, Request]) -> list[_Listed]:
-        """Children that no cache has before the sharder has labelled them."""
+    async def _list_unassigned(
+        self, cache: Cache[Any], owners: Mapping[str, Request], since: dict[str, float]
+    ) -> list[_Listed]:
+        """Children that no cache has before the sharder has labelled them; notes `since` when each is awaited."""
         name, selector = cache.resource.group_resource, self._unassigned(cache)
         if selector is None or name in self._assigned:
             return []
@@ -211,7 +222,11 @@ class Barrier:
             for child in page:
                 controller = child.metadata.controller
                 owner = None if controller is None else owners.get(controller.uid)
-                any_of_ours = any_of_ours or owner is not None or self._is_ours(child)
+                if owner is None and not self._is_ours(child):
+                    continue
+                if self._is_given_up(child.metadata, since):
+                    continue
+                any_of_ours = True
                 if owner is not None:
                     # Its label comes with a later version; that the cache saw it leave at this one proves nothing.
                     later = _after(child.metadata.resource_version)
@@ -219,6 +234,18 @@ class Barrier:
         if not any_of_ours:
             self._assigned.add(name)
         return listed
+
+    def _is_given_up(self, child: ObjectMeta, since: dict[str, float]) -> bool:
+        """Whether a child has been without a label for so long that its owner goes on without it."""
+        now = self._clock.monotonic()
+        first = since[child.uid] = self._unassigned_since.get(child.uid, now)
+        if now - first < UNLABELLED_SECONDS:
+            return False
+        log.warning(
+            "A child carries no shard label, and nobody gives it one; its owner goes on without it",
+            extra={"namespace": child.namespace, "object": child.name, "seconds": round(now - first)},
+        )
+        return True
 
     def _conclude(self, batch: Mapping[Request, _Arrival], listed: Sequence[_Listed]) -> None:
         # Whoever left meanwhile is not waiting; whoever came back waits for the next list.

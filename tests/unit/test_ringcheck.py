@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from shardsdk.protocol.objects import CLUSTERRINGS, GroupResource
+from shardsdk.runtime.barrier import CATCH_UP_SECONDS, UNLABELLED_SECONDS
 from shardsdk.runtime.context import Context
 from shardsdk.runtime.controller import Controller
 from shardsdk.runtime.metrics import Metrics
@@ -152,6 +153,20 @@ def test_an_owner_waits_for_its_child_that_the_sharder_is_about_to_label() -> No
 
     rig = drive(OWNING, [*OBJECTS, (CLUSTERRINGS, LISTED)], story)
     assert [each["metadata"]["name"] for each in rig.children(SECRETS, "owner", CONFIGMAPS)] == ["child"]
+
+
+def test_an_owner_whose_child_nobody_labels_does_not_wait_for_ever(caplog: pytest.LogCaptureFixture) -> None:
+    """A namespace that is not the ring's, or no sharder at all."""
+
+    async def story(rig: Rig) -> None:
+        await rig.clock.sleep(UNLABELLED_SECONDS - 2 * CATCH_UP_SECONDS)
+        assert {name for name, _ in rig.outcomes} == {"b"}
+        await rig.clock.sleep(3 * CATCH_UP_SECONDS + 1)
+        assert {name for name, _ in rig.outcomes} == {"b", "owner"}
+
+    drive(OWNING.reconcile(nothing), [*OBJECTS, (CLUSTERRINGS, LISTED)], story)
+    [told] = [each for each in caplog.records if "goes on without it" in each.message]
+    assert told.__dict__["object"] == "child"
 
 
 @pytest.mark.parametrize("ring", [[(CLUSTERRINGS, NOT_LISTED)], []], ids=["not listed", "no ring"])
