@@ -242,7 +242,7 @@ class Barrier:
         if now - first < UNLABELLED_SECONDS:
             return False
         log.warning(
-            "A child carries no shard label, and nobody gives it one; its owner goes on without it",
+            "A child is never labelled; its owner goes on without it",
             extra={"namespace": child.namespace, "object": child.name, "seconds": round(now - first)},
         )
         return True

@@ -45,6 +45,8 @@ CONCURRENT_ACKNOWLEDGEMENTS: Final = 16
 RETRY: Final = RateLimit(base_seconds=0.05, max_seconds=10.0, per_second=None)
 #: When an acknowledgement that met a newer object is tried again without news of it.
 CONFLICT_SECONDS: Final = 1.0
+#: How long an object waits whose acknowledgement did not count, at first and at most; doubles.
+VOID_SECONDS: Final = (0.05, 10.0)
 #: A moment that is so near is now.
 _AT_ONCE_SECONDS: Final = 0.001
 
@@ -83,6 +85,8 @@ class Drains:
         self._open: dict[Request, float] = {}
         #: Versions that were acknowledged; the cache may still show them for a moment.
         self._acknowledged: dict[Request, str] = {}
+        #: Acknowledgements in a row that did not count, and when the next may be made.
+        self._void: dict[Request, tuple[int, float]] = {}
         self._waiting: set[Request] = set()
         self._queue: WorkQueue[Request] = WorkQueue(
             clock, name=f"drains/{cache.resource.group_resource}", rate_limit=RETRY
@@ -127,6 +131,7 @@ class Drains:
         if gone or self._identity.judge(thing) is not Verdict.ACKNOWLEDGE:
             self._open.pop(request, None)
             self._acknowledged.pop(request, None)
+            self._void.pop(request, None)
             return
         self._open.setdefault(request, self._clock.monotonic())
         self._queue.add(request)
@@ -135,6 +140,9 @@ class Drains:
         known = self._to_give_away(request)
         if known is None:
             return None
+        _, not_before = self._void.get(request, (0, 0.0))
+        if (pause := not_before - self._clock.monotonic()) > _AT_ONCE_SECONDS:
+            return RequeueAfter(pause)
         if not self._inflight.busy(request):
             await self._api.writes_settled()
         # The world may have changed meanwhile: the drain withdrawn, the object newer, a reconcile begun.
@@ -145,16 +153,34 @@ class Drains:
             return self._wait_until_idle(request)
         ring = self._identity.ring
         patch = {"resourceVersion": metadata.resource_version, "labels": {ring.shard: None, ring.drain: None}}
+        resource, namespace = self._cache.resource, request.namespace or None
         try:
-            await self._api.patch(self._cache.resource, request.name, request.namespace or None, {"metadata": patch})
+            answer = await self._api.patch(resource, request.name, namespace, {"metadata": patch})
         except Conflict:
             if self._metrics:
                 self._metrics.acknowledge_conflicts.inc()
             return RequeueAfter(CONFLICT_SECONDS)  # the newer object is about to reach the cache, and brings us back
         except NotFound:
             return None
+        if self._identity.judge(answer) is Verdict.ACKNOWLEDGE:
+            return self._try_again(request)
         self._note_acknowledged(request, metadata)
         return None
+
+    def _try_again(self, request: Request) -> Outcome:
+        """The labels are back: whoever admits the write changed more than them, so it is not an acknowledgement.
+
+        Mostly the next one is, because what was changed is there now.
+        """
+        times, _ = self._void.get(request, (0, 0.0))
+        pause = min(VOID_SECONDS[0] * 2.0**times, VOID_SECONDS[1])
+        self._void[request] = (times + 1, self._clock.monotonic() + pause)
+        if times:
+            log.warning(
+                "The acknowledgement of a drain does not count: an admission webhook changes the object each time",
+                extra=self._where(request),
+            )
+        return RequeueAfter(pause)
 
     def _to_give_away(self, request: Request) -> ObjectMeta | None:
         """The freshest metadata of an object that is to be acknowledged; `None`: it is not."""

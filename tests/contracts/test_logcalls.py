@@ -56,6 +56,7 @@ ABOUT_THE_PROCESS = (
     "sharder/webhook/secretstore.py",
     "shardsdk/kube/certificates.py",
     "shardsdk/kube/credentials.py",
+    "shardsdk/kube/cut.py",
     "shardsdk/kube/fencing.py",
     "shardsdk/kube/reflector.py",
     "shardsdk/runtime/health.py",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 from shardsdk.errors import ServerError
 from shardsdk.protocol.objects import PartialObject
@@ -286,3 +287,27 @@ async def test_trouble_that_is_over_is_not_paid_for_object_by_object(clock: Virt
         assert len(rig.api.writes) > 1000
         await clock.sleep(10)
     assert [number for number in range(1000) if rig.labels(f"s{number}")] == []
+
+
+@in_virtual_time
+async def test_an_acknowledgement_that_does_not_count_is_made_again_after_a_growing_pause(clock: VirtualClock) -> None:
+    """A webhook changes the object in each write, so the sharder puts the labels back."""
+    rig = Rig(clock)
+    rig.secret("mine")
+    patch, voided = rig.server.patch, 0
+
+    def void(*given: Any) -> Any:
+        nonlocal voided
+        if clock.monotonic() > 100:
+            return patch(*given)
+        voided += 1
+        return patch(SECRETS, "mine", "default", {"metadata": {"annotations": {"written": str(voided)}}})
+
+    async with rig.shard():
+        await clock.sleep(5)
+        rig.drain("mine")
+        rig.server.patch = void  # type: ignore[method-assign, assignment]
+        await clock.sleep(100)
+        assert 10 < voided < 30
+        await clock.sleep(11)
+        assert rig.labels("mine") == {}
