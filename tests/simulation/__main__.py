@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 import time
 from functools import partial
@@ -35,6 +36,7 @@ def main() -> int:
     parser.add_argument("--verbose", action="store_true", help="tell the whole story of each, log lines included")
     options = parser.parse_args()
     bug = Bug[options.bug] if options.bug else None
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     with Players(options.jobs) as players:
         if options.plan is not None:
             return _play_one(players, options.plan, bug, verbose=options.verbose)
@@ -78,7 +80,7 @@ def _play_many(players: Players, options: argparse.Namespace, bug: Bug | None) -
         if not outcome.violations:
             _say(_told(outcome))
         elif known:
-            _say(f"seed {outcome.plan.seed} fails, too: {outcome.violations[0]}")
+            _say(f"seed {outcome.plan.seed} fails, too: {str(outcome.violations[0]).partition(chr(10))[0]}")
         else:
             _say(outcome.render(again=_again(f"SEED={outcome.plan.seed} RUNS=1", bug)))
             _shrink(players, outcome, bug, options)

@@ -16,6 +16,8 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from multiprocessing.connection import wait
+from threading import Thread
 from typing import Final
 
 from shardsdk.errors import ShardingError
@@ -204,9 +206,20 @@ def settle_down() -> None:
     Its time is virtual, so that it lets whoever lives in real time go first.
     """
     os.nice(_NICE)
+    # Whoever is interrupted by it is who asks for the next.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    Thread(target=_end_with_parent, daemon=True).start()
     gc.collect()
     gc.freeze()
     gc.disable()
+
+
+def _end_with_parent() -> None:
+    """Processes of a pool would wait for work for ever when whoever gives it out is killed."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        wait([parent.sentinel])
+        os._exit(1)
 
 
 #: Tracebacks that users' functions cause here on purpose.

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.simulation.campaign import Campaign, code_now
+from tests.simulation.campaign import go_on
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -26,15 +26,33 @@ def test_seeds_that_hold_end_it_with_zero_and_their_numbers(tmp_path: Path) -> N
     assert said == ["seed 7", "seed 8", "2 seeds from 7 hold", "reached", "never reached"]
 
 
-def test_a_run_that_was_interrupted_goes_on_where_it_was(tmp_path: Path) -> None:
-    Campaign(code_now(), None, first=7, played=2, sums={"reconciles": 1_000_000}).save(tmp_path)
-    done = simulate(tmp_path, "--seed", "7", "--runs", "3")
+def test_a_run_that_is_interrupted_goes_on_where_it_was(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "tests.simulation", "--folder", str(tmp_path), "--seed", "7", "--hours", "1"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as running:
+        assert running.stdout is not None
+        assert running.stdout.readline().startswith("seed 7:")
+        running.terminate()
+        assert running.stdout.read().endswith("interrupted; the same command goes on from here\n")
+        assert running.wait() == 130
+    before = go_on(tmp_path, None, 7)
+    assert before is not None
+    assert before.played >= 1
+    done = simulate(tmp_path, "--seed", "7", "--runs", str(before.played + 1))
     assert done.returncode == 0, done.stdout + done.stderr
-    going_on, ninth, result, *_ = done.stdout.splitlines()
-    assert going_on == "going on: 2 seeds from 7 are played"
-    assert ninth.startswith("seed 9:")
-    assert result.startswith("3 seeds from 7 hold: 1000")
+    going_on, seed, result, *_ = done.stdout.splitlines()
+    assert going_on == f"going on: {before.played} seeds from 7 are played"
+    assert seed.startswith(f"seed {7 + before.played}:")
+    assert result.startswith(f"{before.played + 1} seeds from 7 hold:")
     assert not list(tmp_path.iterdir()), "it is over, so the next run begins anew"
+
+
+def test_its_processes_end_with_it(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "tests.simulation", "--folder", str(tmp_path), "--seed", "7", "--hours", "1"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as running:
+        assert running.stdout is not None
+        assert running.stdout.readline().startswith("seed 7:")
+        running.kill()
+        running.stdout.read()  # until each process that has this end of it is gone
 
 
 def test_a_seed_that_fails_ends_it_with_an_error_and_a_short_plan_that_fails_in_the_same_way(tmp_path: Path) -> None:
