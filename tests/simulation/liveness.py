@@ -177,7 +177,8 @@ class Liveness:
             for version in self.world.storage.objects(resource):
                 if self.world.poison.excuses(version):
                     continue
-                if version.doc["metadata"].get("deletionTimestamp"):
+                in_scope = self.world.in_scope(ring, version.key.namespace)
+                if version.doc["metadata"].get("deletionTimestamp") and in_scope:
                     wrong.append(f"{resource.plural} {version.key} is still being deleted")
                 home = self.home_of(ring, version)
                 strayed = self.world.checkers.is_stray(version, owner_uid(version))
