@@ -13,6 +13,7 @@ import re
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from typing import Any
 
 from tests.mutants.faults import FAULTS
 from tests.mutants.planting import ENVIRONMENT, source_of
@@ -96,18 +97,26 @@ def _find_by_tests(name: str, tests: tuple[str, ...]) -> str:
 
 def _find_by_schedules(name: str, seeds: int) -> dict[str, str | int]:
     for first in range(0, seeds, SEEDS_AT_A_TIME):
-        runs = min(SEEDS_AT_A_TIME, seeds - first)
-        command = [sys.executable, "-m", "tests.mutants.play", name, "--from", str(first), "--runs", str(runs)]
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=PLAY_SECONDS, check=False,
-            env=os.environ | {"PYTHONHASHSEED": "0"},
-        )  # fmt: skip
-        if done.returncode == 1 and done.stdout.startswith("{"):
-            told = json.loads(done.stdout)
-            return {"by": told["rule"], "seeds": told["seed"] + 1}
-        if done.returncode:
-            raise Untried(f"{name}: playing ended with {done.returncode}\n{done.stderr[-2000:]}")
+        told = _play(name, first, min(SEEDS_AT_A_TIME, seeds - first))
+        if told is None:
+            continue
+        if _play(name, told["seed"], 1, "--unplanted") is not None:
+            raise Untried(f"seed {told['seed']} fails without the fault, too")
+        return {"by": told["rule"], "seeds": told["seed"] + 1}
     return {"by": ""}
+
+
+def _play(name: str, first: int, runs: int, *more: str) -> dict[str, Any] | None:
+    """What the first schedule that fails has shown; `None`: none fails."""
+    command = [sys.executable, "-m", "tests.mutants.play", name, "--from", str(first), "--runs", str(runs), *more]
+    environment = os.environ | {"PYTHONHASHSEED": "0"}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PLAY_SECONDS, check=False, env=environment)
+    if done.returncode == 1 and done.stdout.startswith("{"):
+        told: dict[str, Any] = json.loads(done.stdout)
+        return told
+    if done.returncode:
+        raise Untried(f"playing ended with {done.returncode}\n{done.stderr[-2000:]}")
+    return None
 
 
 if __name__ == "__main__":

@@ -20,9 +20,10 @@ def main() -> int:
     parser.add_argument("name")
     parser.add_argument("--from", dest="first", type=int, default=0)
     parser.add_argument("--runs", type=int, default=25)
+    parser.add_argument("--unplanted", action="store_true", help="play the same without the fault")
     options = parser.parse_args()
     fault: Fault | None = FAULTS.get(options.name)
-    if fault is not None:
+    if fault is not None and not options.unplanted:
         planting.plant(fault)
     from tests.simulation.bugs import Bug
     from tests.simulation.running import plan_of, run_plan
@@ -31,7 +32,7 @@ def main() -> int:
     bug = None if fault is not None else Bug[options.name]
     for seed in range(options.first, options.first + options.runs):
         plan = draw_plan(seed, fault.focus) if fault is not None and fault.focus else plan_of(seed, bug)
-        outcome = run_plan(plan, bug)
+        outcome = run_plan(plan, None if options.unplanted else bug)
         if outcome.violations:
             sys.stdout.write(json.dumps({"seed": seed, "rule": outcome.violations[0].rule}) + "\n")
             return 1
