@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from shardsdk.kube.store import Key
 from shardsdk.protocol.labels import FENCED_ANNOTATION, LEASE_RING_LABEL, SHARDER_HOLDER, RingLabels
 from shardsdk.protocol.objects import LEASES
 from tests.simulation.collecting import owner_uid
@@ -236,7 +237,8 @@ class Checkers:
     def _on_lease(self, commit: Commit) -> None:
         version = commit.after
         shard = commit.key.name
-        if commit.latest.label(LEASE_RING_LABEL) is None or commit.key.namespace != namespace_of_shard(shard):
+        own = Key(namespace_of_shard(shard), shard)
+        if commit.latest.label(LEASE_RING_LABEL) is None or (commit.key != own and self.world.storage.get(LEASES, own)):
             return  # nobody's, or one of the same name that the sharder made where the shard is not
         if version is None:
             held = self._held.pop(shard, None)

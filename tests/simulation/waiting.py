@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
+from sharder.controllers.registry import UNSEEN_SECONDS
 from shardsdk.kube.store import Key
 from shardsdk.kube.transport import REQUEST_SECONDS
 from shardsdk.protocol.labels import SHARDER_SERVICE_ACCOUNT, SYSTEM_NAMESPACE, RingLabels
@@ -77,7 +78,9 @@ class Waits:
     def bound(self, wait: Wait) -> float:
         """The longest that anything may wait, in seconds; see the figures that were measured."""
         lease = self.world.timings.lease
-        return {Wait.TAKEOVER: 4 * lease, Wait.LEASE: 6 * lease}.get(wait, 2 * lease) + 5.0
+        # One whose lease a leader has never seen is waited for as long as the longest lease lasts.
+        longer = {Wait.TAKEOVER: 2 * lease, Wait.LEASE: 4 * lease, Wait.MOVE: UNSEEN_SECONDS}
+        return 2 * lease + longer.get(wait, 0.0) + 5.0
 
     # -- events ------------------------------------------------------------
 
