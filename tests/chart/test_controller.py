@@ -133,13 +133,14 @@ def test_a_ring_that_somebody_else_declares_is_left_alone(helm: Helm) -> None:
 def test_roles_can_be_left_to_others(helm: Helm) -> None:
     kinds = {each["kind"] for each in render(helm, {"rbac": {"create": False}})}
 
-    assert kinds == {"ClusterRing", "PodDisruptionBudget", "Service", "ServiceAccount", "StatefulSet"}
+    assert kinds == {"ClusterRing", "FlowSchema", "PodDisruptionBudget", "Service", "ServiceAccount", "StatefulSet"}
 
 
 def test_names_come_from_the_release_unless_given(helm: Helm) -> None:
     documents = render(helm, {"name": "", "image": {"digest": "sha256:" + "1" * 64}}, release="team-a")
 
-    assert {each["metadata"]["name"] for each in documents} == {"team-a", "sharding:clusterring:team-a"}
+    names = {each["metadata"]["name"] for each in documents}
+    assert names == {"team-a", "sharding:clusterring:team-a", "team-a-leases"}
     assert pod_of(documents)["containers"][0]["image"].endswith("@sha256:" + "1" * 64)
 
 
