@@ -17,7 +17,8 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Final
 
-from tests.mutants.faults import FAULTS, Fault
+from tests.mutants.fault import Fault
+from tests.mutants.faults import FAULTS
 
 #: Environment variable with the name of the fault.
 ENVIRONMENT: Final = "PLANTED_FAULT"

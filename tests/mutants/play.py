@@ -11,7 +11,8 @@ import json
 import sys
 
 from tests.mutants import planting
-from tests.mutants.faults import FAULTS, Fault
+from tests.mutants.fault import Fault
+from tests.mutants.faults import FAULTS
 
 
 def main() -> int:

@@ -7,7 +7,8 @@ import re
 import pytest
 
 from tests.mutants.__main__ import try_fault
-from tests.mutants.faults import FAULTS, Fault
+from tests.mutants.fault import Fault
+from tests.mutants.faults import FAULTS
 from tests.mutants.planting import ROOT, Misplaced, plant, source_of
 from tests.mutants.results import PAGE, load, names, render
 

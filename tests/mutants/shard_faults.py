@@ -1,0 +1,196 @@
+"""Faults planted into shardsdk, one for each rule that a shard follows."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.mutants.fault import Fault
+
+#: Tests that look for a fault, by what they are about.
+KEEPER: Final = ("tests/unit/test_keeper.py", "tests/properties/test_keeper.py", "tests/unit/test_keeper_acquires.py")
+LEASE: Final = ("tests/unit/test_shardlease.py", "tests/unit/test_shardlease_leaving.py")
+FENCING: Final = ("tests/unit/test_kube_fencing.py", "tests/unit/test_kube_confirmations.py")
+BARRIER: Final = ("tests/unit/test_barrier.py",)
+DRAINS: Final = ("tests/unit/test_drains.py",)
+OWN: Final = ("tests/unit/test_ownapi.py",)
+
+SHARD_FAULTS: Final[dict[str, Fault]] = {
+    # -- the shard and its lease ---------------------------------------------
+    "HOLD_FROM_THE_ANSWER": Fault(
+        "a hold counts from before its write was sent",
+        "shardsdk.core.keeper",
+        "deadlines = self._timings.after(self._asked_at)",
+        "deadlines = self._timings.after(at.monotonic)",
+        KEEPER,
+    ),
+    "DEAF_TO_THE_DEADLINE": Fault(
+        "a shard that cannot renew steps down before its lease can be taken",
+        "shardsdk.core.keeper",
+        "if self.phase is Phase.HOLDING and at.monotonic >= self._deadlines.step_down_at:",
+        "if False:",
+        KEEPER,
+    ),
+    "TWINS_SHARE_A_LEASE": Fault(
+        "a holder that sees another instance steps down",
+        "shardsdk.core.claim",
+        "if self.instance is None or lease.instance == self.instance:",
+        "if True:",
+        KEEPER,
+    ),
+    "TRUST_ANY_RENEWAL": Fault(
+        "a renewal that this process did not write is another's",
+        "shardsdk.core.keeper",
+        "                if lease.spec.renew_time not in self._written:\n                    self._lose(",
+        "                if False:\n                    self._lose(",
+        KEEPER,
+    ),
+    "DO_NOT_WAIT_FOR_ANOTHER": Fault(
+        "a shard waits while another holds its lease, unexpired",
+        "shardsdk.core.keeper",
+        "if taken and at.monotonic < self._others_until:",
+        "if False:",
+        KEEPER,
+    ),
+    "UNCONDITIONAL_RENEWAL": Fault(
+        "every lease write is conditional on the version that was seen",
+        "shardsdk.core.claim",
+        'return {"resourceVersion": lease.metadata.resource_version}',
+        "return {}",
+        KEEPER,
+    ),
+    "EMPTIED_IS_FREE": Fault(
+        "a lease emptied other than by a release counts as held until it would have run out",
+        "shardsdk.core.claim",
+        "return lease.spec.lease_duration_seconds == RELEASED_DURATION_SECONDS",
+        "return True",
+        KEEPER,
+    ),
+    "NO_MARGIN": Fault(
+        "a holder has stopped writing a margin before its lease can be taken",
+        "shardsdk.protocol.leases",
+        "MARGIN_SHARE: Final = 0.1",
+        "MARGIN_SHARE: Final = 0.0",
+        ("tests/unit/test_timings.py", *KEEPER, *FENCING),
+    ),
+    "RELEASE_BEFORE_SETTLED": Fault(
+        "a shard releases its lease only when its own writes are answered or dead",
+        "shardsdk.runtime.shardlease",
+        "settled = await self._settle()",
+        "settled = True",
+        LEASE,
+    ),
+    "OLD_ANNOTATIONS_COUNT": Fault(
+        "an annotation speaks for the write that it came with, and no other",
+        "shardsdk.protocol.leases",
+        "return promised_at is not None and promised_at == self.spec.renew_time",
+        "return promised_at is not None",
+        ("tests/contracts/test_leases.py", "tests/unit/test_core_shards.py"),
+    ),
+    # -- writes ----------------------------------------------------------------
+    "ASK_THE_FENCE_ONCE": Fault(
+        "the fence is asked again as the bytes go",
+        "shardsdk.kube.fencing",
+        "            left = self.remaining()\n            if self._fences",
+        "            left = self._granted\n            if self._fences",
+        FENCING,
+    ),
+    "GRANT_THE_WHOLE_HOLD": Fault(
+        "a fenced write is granted less time than the hold lasts",
+        "shardsdk.kube.fencing",
+        "self._granted = granted_of(remaining) if self._fences else remaining",
+        "self._granted = remaining + 5.0",
+        FENCING,
+    ),
+    "ERRORS_ARE_ANSWERS": Fault(
+        "a write that was answered with a 5xx may still be executed",
+        "shardsdk.kube.fencing",
+        "        return len(self._open)",
+        "        self._open.clear()\n        return 0",
+        FENCING,
+    ),
+    # -- the shard and its objects -------------------------------------------
+    "RECONCILE_WHILE_DRAINING": Fault(
+        "a shard reconciles an object only while no drain label is on it",
+        "shardsdk.core.guard",
+        "return Verdict.ACKNOWLEDGE if ring.drain in labels else Verdict.RECONCILE",
+        "return Verdict.RECONCILE",
+        ("tests/unit/test_guard.py",),
+    ),
+    "RECONCILE_WHAT_IS_ANOTHERS": Fault(
+        "a shard reconciles only what names it",
+        "shardsdk.core.guard",
+        "if not labels or not shard or labels.get(ring.shard) != shard:",
+        "if not labels or not shard or ring.shard not in labels:",
+        ("tests/unit/test_guard.py",),
+    ),
+    "KEEP_WHAT_WAS_GIVEN_AWAY": Fault(
+        "an object that left a shard's selection is forgotten there",
+        "shardsdk.kube.mirror",
+        "gone = event.kind is WatchKind.DELETED or (",
+        "gone = False or (",
+        ("tests/unit/test_kube_reflector.py", "tests/properties/test_reflector.py"),
+    ),
+    "ACKNOWLEDGE_UNSETTLED": Fault(
+        "a drain is acknowledged only when the shard's own writes are answered or dead",
+        "shardsdk.runtime.drains",
+        "            await self._api.writes_settled()",
+        "            pass",
+        DRAINS,
+    ),
+    "ACKNOWLEDGE_ANY_VERSION": Fault(
+        "an acknowledgement carries the version that was seen",
+        "shardsdk.runtime.drains",
+        '"resourceVersion": metadata.resource_version, ',
+        "",
+        DRAINS,
+    ),
+    "ACKNOWLEDGE_A_NEWER_OBJECT": Fault(
+        "an object that changed while writes were settling is settled anew",
+        "shardsdk.runtime.drains",
+        "if metadata is None or metadata.resource_version != known.resource_version:",
+        "if metadata is None:",
+        DRAINS,
+    ),
+    "BARRIER_REMEMBERS": Fault(
+        "an owner that left and comes back waits for its children again",
+        "shardsdk.runtime.barrier",
+        '        """`owner` is gone from this shard."""\n        self._passed.pop(owner, None)\n',
+        '        """`owner` is gone from this shard."""\n',
+        BARRIER,
+    ),
+    "BARRIER_LISTS_ONLY": Fault(
+        "an owner passes once the cache shows what the list showed",
+        "shardsdk.runtime.barrier",
+        "if not cache.has_seen(found.child, found.version):",
+        "if False:",
+        BARRIER,
+    ),
+    "BARRIER_WITHOUT_SETTLING": Fault(
+        "after a write in doubt the list begins when that can no longer be executed",
+        "shardsdk.runtime.barrier",
+        "                    await self._settle()",
+        "                    pass",
+        BARRIER,
+    ),
+    "NO_EXPECTATIONS": Fault(
+        "an object is not reconciled again before the cache shows what was written",
+        "shardsdk.runtime.expectations",
+        "        if not mine:\n            return False\n        now",
+        "        if True:\n            return False\n        now",
+        ("tests/unit/test_expectations.py",),
+    ),
+    "CHILDREN_WITHOUT_LABEL": Fault(
+        "a shard labels the children that it creates",
+        "shardsdk.runtime.ownapi",
+        "        if not self._identity.labels:\n",
+        "        if True:\n",
+        OWN,
+    ),
+    "MAIN_WRITTEN_BLINDLY": Fault(
+        "writes on main objects carry their version",
+        "shardsdk.runtime.ownapi",
+        '"resourceVersion": metadata.get("resourceVersion") or self._version}',
+        '"resourceVersion": metadata.get("resourceVersion")}',
+        OWN,
+    ),
+}

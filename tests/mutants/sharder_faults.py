@@ -1,0 +1,267 @@
+"""Faults planted mostly into the sharder, one for each rule that it follows, and those for the simulation alone."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.mutants.fault import Fault
+
+#: Tests that look for a fault, by what they are about.
+TAKEOVER: Final = ("tests/unit/test_core_takeover.py", "tests/properties/test_takeover.py")
+LEASES: Final = ("tests/unit/test_controllers_leases.py", "tests/properties/test_takeover.py")
+GROUPS: Final = ("tests/unit/test_controllers_groups.py",)
+DECISIONS: Final = ("tests/unit/test_core_decisions.py",)
+ADMISSION: Final = ("tests/unit/test_core_admission.py", "tests/properties/test_admission.py")
+
+_LEAVING: Final = {"crash_leader": 10.0, "pause_leader": 10.0, "trouble_leader": 20.0, "stop_shard": 10.0}
+
+SHARDER_FAULTS: Final[dict[str, Fault]] = {
+    # -- states of shards ------------------------------------------------------
+    "OUTAGES_COUNT": Fault(
+        "time counts against leases only while commits are proven",
+        "sharder.core.proof",
+        "since = max((gap.ended_at for gap in known.gaps if gap.seconds > tolerated), default=known.began_at)",
+        "since = known.began_at",
+        ("tests/properties/test_proof.py", "tests/unit/test_core_shards.py", *LEASES),
+    ),
+    "TWO_OF_ONE_NAME": Fault(
+        "nothing moves on a name that two leases claim",
+        "sharder.core.decisions",
+        "if label in membership.ambiguous:",
+        "if False:",
+        DECISIONS,
+    ),
+    "STRANGERS_ARE_SHARDS": Fault(
+        "a shard is available exactly when its lease says that it holds it",
+        "shardsdk.protocol.leases",
+        'return self.holder != "" and self.holder == self.metadata.name',
+        'return self.holder != ""',
+        ("tests/unit/test_core_membership.py", "tests/unit/test_core_shards.py"),
+    ),
+    # -- taking leases over ----------------------------------------------------
+    "DELETED_IS_FREE": Fault(
+        "a lease that was deleted counts as held until it would have run out",
+        "sharder.controllers.custodies",
+        "return max(ends, default=None)",
+        "return 0.0 if ends else None",
+        (),
+        {"delete_lease": 30.0, "touch_work": 20.0},
+    ),
+    "UNKNOWN_IS_FREE": Fault(
+        "a leader that never saw a missing lease waits the ring's longest duration",
+        "sharder.controllers.custodies",
+        "return _ends(record.missing_since, entry.longest_duration, proven_since)",
+        "return 0.0",
+        (),
+        {"delete_lease": 30.0, "crash_leader": 20.0, "touch_work": 20.0},
+    ),
+    "TAKE_WITH_NOBODY_READY": Fault(
+        "a lease is acquired only while another shard can take the objects",
+        "sharder.core.takeover",
+        '        return Step(Act.WAIT, "not renewed in time, but no other shard is ready to take its objects")',
+        '        return Step(Act.ACQUIRE, "not renewed in time, but no other shard is ready to take its objects")',
+        TAKEOVER,
+    ),
+    "FOUND_IN_OUR_NAME": Fault(
+        "a lease found in the sharder's name is no hold until this leader has renewed it",
+        "sharder.core.takeover",
+        "confirmed = custody.hold_until is not None and now < custody.hold_until",
+        "confirmed = True",
+        TAKEOVER,
+    ),
+    "SHARDERS_HOLD_FROM_THE_ANSWER": Fault(
+        "the sharder's hold counts from before its write was sent",
+        "sharder.controllers.leasewrites",
+        "record.hold.until, record.hold.missed = sent_at + usable_seconds(record.hold_length), missed",
+        "record.hold.until, record.hold.missed = self._clock.monotonic() + 2 * record.hold_length, missed",
+        LEASES,
+    ),
+    "ACQUIRE_ANY_VERSION": Fault(
+        "a lease is acquired in the version that was seen",
+        "sharder.controllers.leasewrites",
+        '                "resourceVersion": lease.metadata.resource_version,\n                # What',
+        "                # What",
+        LEASES,
+    ),
+    "GIVE_BACK_UNSETTLED": Fault(
+        "a lease is given back when nothing that was sent under it can be executed any more",
+        "sharder.controllers.leasewrites",
+        "                await self._api.writes_settled()",
+        "                pass",
+        LEASES,
+    ),
+    "GIVE_BACK_UNREAD": Fault(
+        "a lease is given back when a consistent read shows no object with its label",
+        "sharder.controllers.leases",
+        "if others and emptied and not await self._confirm_empty(key):",
+        "if False:",
+        LEASES,
+    ),
+    "NEVER_GIVE_BACK": Fault(
+        "a lease is given back when nothing has progressed for a while",
+        "sharder.core.takeover",
+        "    if confirmed and now >= stalled_at:",
+        "    if False:",
+        TAKEOVER,
+    ),
+    # -- moving families -------------------------------------------------------
+    "MOVE_WITHOUT_RENEWAL": Fault(
+        "a lease is renewed between the drain of its owners and the read of their children",
+        "sharder.controllers.groups",
+        "renewed = await self._placer.around.holds.renew(self._placer.name, shard)",
+        "renewed = True",
+        GROUPS,
+    ),
+    "NARROW_READ": Fault(
+        "children are read wherever they may be",
+        "sharder.controllers.children",
+        "return Selector(labels=not_in(labels.shard, {target})) if target is not None else Selector()",
+        'return Selector(labels=labels.shard) if target is not None else Selector(labels="!" + labels.shard)',
+        GROUPS,
+    ),
+    "ANOTHER_TARGET": Fault(
+        "a group keeps its target, or starts over from the children",
+        "sharder.controllers.groups",
+        "if kept is not None and kept in membership.available:",
+        "if False:",
+        GROUPS,
+    ),
+    "LAGGING_WATCH": Fault(
+        "no group is begun by what is older than the leader's own write",
+        "sharder.controllers.past",
+        "        if now - written_at < MAX_LAG_SECONDS:\n            return True",
+        "        if now - written_at < MAX_LAG_SECONDS:\n            return False",
+        ("tests/unit/test_controllers_past.py", *GROUPS),
+    ),
+    "NO_DOUBTS": Fault(
+        "an owner whose write is in doubt is read again before anything of it moves",
+        "sharder.controllers.past",
+        "return uid in self._doubtful",
+        "return False",
+        ("tests/unit/test_controllers_past.py", *GROUPS),
+    ),
+    "CHANGED_OWNER": Fault(
+        "a group whose owner's labels have changed is decided anew",
+        "sharder.controllers.groups",
+        "return all(group.meta.label(key) == before.label(key) for key in (shard, drain))",
+        "return True",
+        GROUPS,
+    ),
+    "STILL_DRAINING": Fault(
+        "the owner's last patch takes the drain label off",
+        "sharder.controllers.groups",
+        "target, group.meta.resource_version, clear_drain=True)",
+        "target, group.meta.resource_version, clear_drain=False)",
+        GROUPS,
+    ),
+    # -- the one decision --------------------------------------------------------
+    "TEAR_FROM_THE_LIVING": Fault(
+        "a main object on another available shard is drained, never moved",
+        "sharder.core.decisions",
+        "Decision.DRAIN,\n        (Role.MAIN, Situation.STRANDED): Decision.MOVE,",
+        "Decision.MOVE,\n        (Role.MAIN, Situation.STRANDED): Decision.MOVE,",
+        DECISIONS,
+    ),
+    "DO_NOT_AWAIT": Fault(
+        "a draining object waits for its shard, as long as that is available",
+        "sharder.core.decisions",
+        "if facts.role is Role.MAIN and facts.draining and label in membership.available:",
+        "if False:",
+        DECISIONS,
+    ),
+    "DRAIN_TO_THE_UNREADY": Fault(
+        "nothing is drained toward a shard that is not ready",
+        "sharder.core.decisions",
+        "if decision is Decision.DRAIN and not membership.may_drain_to(name):",
+        "if False:",
+        DECISIONS,
+    ),
+    "CHILDREN_BY_THE_RING": Fault(
+        "a child belongs where its owner is now, not where the ring says",
+        "sharder.core.decisions",
+        "    if key is None or not owner_exists:\n",
+        "    if True:\n",
+        DECISIONS,
+    ),
+    "ASSIGN_ANY_VERSION": Fault(
+        "labels are written in one patch that is conditional on the version that was seen",
+        "sharder.core.patches",
+        'return {"metadata": {"resourceVersion": resource_version, "labels": dict(changed)}}',
+        'return {"metadata": {"labels": dict(changed)}}',
+        ("tests/unit/test_core_patches.py",),
+    ),
+    "FROZEN_KEYS": Fault(
+        "the format of keys is frozen",
+        "sharder.core.keys",
+        'return f"{group}/{kind}/{namespace}/{name}"',
+        'return f"{group}/{kind}/{name}/{namespace}"',
+        ("tests/unit/test_core_keys.py",),
+    ),
+    # -- the webhook --------------------------------------------------------------
+    "DENY": Fault(
+        "the webhook never denies",
+        "sharder.core.admission",
+        '{"uid": uid, "allowed": True}',
+        '{"uid": uid, "allowed": bool(answer.patch)}',
+        ADMISSION,
+    ),
+    "REMOVED_LABELS_STAY_OFF": Fault(
+        "a shard label that was removed without drain is put back",
+        "sharder.core.admission",
+        "    if removed is not None:\n",
+        "    if False:\n",
+        ADMISSION,
+    ),
+    "REPLACED_IS_ACKNOWLEDGED": Fault(
+        "an acknowledgement changes the two labels and nothing else",
+        "sharder.core.admission",
+        "return None if labels.drain in removed and is_acknowledgement(body, labels) else removed",
+        "return None if labels.drain in removed else removed",
+        ADMISSION,
+    ),
+    "OWNERS_PLACED_AT_ONCE": Fault(
+        "an owner with controlled resources is placed by the webhook when it is created only",
+        "sharder.core.admission",
+        'if not meta.name or (subject.main.controlled and request.operation == "UPDATE"):',
+        "if not meta.name:",
+        ADMISSION,
+    ),
+    "STALE_ASSIGNS": Fault(
+        "a replica whose view is stale assigns nothing",
+        "sharder.core.admission",
+        "    if stale:\n",
+        "    if False:\n",
+        ADMISSION,
+    ),
+    "ANY_OWNER_OF_THE_NAME": Fault(
+        "an owner of another uid is not the child's owner",
+        "sharder.core.admission",
+        "exists = owner is not None and (not need.uid or owner.metadata.uid == need.uid)",
+        "exists = owner is not None",
+        ADMISSION,
+    ),
+    "FAIL_CLOSED": Fault(
+        "a webhook that cannot be asked lets the request pass",
+        "sharder.core.webhookconfig",
+        '"failurePolicy": "Ignore"',
+        '"failurePolicy": "Fail"',
+        ("tests/unit/test_core_webhookconfig.py",),
+    ),
+    # -- rarely met, for the simulation alone -----------------------------------------
+    "GIVE_BACK_EARLY": Fault(
+        "a stopping sharder gives nothing back while moves are under way",
+        "sharder.controllers.leasewrites",
+        "        record.drop()\n        try:\n            async with",
+        "        try:\n            async with",
+        (),
+        _LEAVING,
+    ),
+    "OWNER_PASSES_TWICE": Fault(
+        "an owner that is given back to a shard waits for its children again",
+        "shardsdk.runtime.reconciler",
+        "            self._barrier.left(request)\n            return\n        priority",
+        "            return\n        priority",
+        ("tests/unit/test_barrier.py", "tests/unit/test_drains.py"),
+        {"add_shard": 20.0, "drain_by_hand": 20.0},
+    ),
+}
