@@ -20,7 +20,7 @@ With sharding, an adopted child gets this shard's label in the same patch, also
 if it carries another shard's: it shows in the owner's cache at once, and is
 never made a second time.  Nothing is taken from the other shard, which works on
 the children of its own objects, and this one is nobody's child in the version
-that the patch names (docs/decisions/0016).  A released child loses this shard's
+that the patch names (docs/decisions/0012).  A released child loses this shard's
 label in the same patch.
 
 Refuses: cluster-scoped children of a namespaced owner, and resources that the
