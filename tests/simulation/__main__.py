@@ -18,7 +18,8 @@ from pathlib import Path
 from tests.simulation.bugs import Bug
 from tests.simulation.campaign import FOLDER, Campaign, code_now, forget, go_on
 from tests.simulation.plans import KEPT, describe_plan, load_plan, save_plan
-from tests.simulation.running import Outcome, Players, plan_of
+from tests.simulation.players import Players
+from tests.simulation.running import Outcome, plan_of
 from tests.simulation.shrinking import MAX_RUNS, Shrinking
 
 

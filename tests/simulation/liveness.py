@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from sharder.core.hashring import HashRing
@@ -23,6 +24,12 @@ if TYPE_CHECKING:
     from tests.simulation.world import World
 
 
+@lru_cache(maxsize=256)
+def ring_of(names: frozenset[str]) -> HashRing:
+    """The hash ring of these shards, made once; the replicas of a run take theirs from here, too."""
+    return HashRing(names)
+
+
 @dataclass(slots=True)
 class Liveness:
     """The rules about time of one run."""
@@ -35,7 +42,6 @@ class Liveness:
     _available: dict[str, frozenset[str]] = field(default_factory=dict)
     #: Shards whose leases are in the sharder's name.
     _taken: dict[str, frozenset[str]] = field(default_factory=dict)
-    _rings: dict[frozenset[str], HashRing] = field(default_factory=dict)
     _told: set[str] = field(default_factory=set)
 
     @property
@@ -118,9 +124,7 @@ class Liveness:
         if not self.world.in_scope(ring, version.key.namespace):
             return None
         available = self.available(ring.ring)
-        if available not in self._rings:
-            self._rings[available] = HashRing(available)
-        return self._rings[available].owner(resource_key(MAIN_OF[ring.ring], version.key.namespace, version.key.name))
+        return ring_of(available).owner(resource_key(MAIN_OF[ring.ring], version.key.namespace, version.key.name))
 
     # -- once a second -----------------------------------------------------------
 

@@ -2,41 +2,27 @@
 
 from __future__ import annotations
 
-import faulthandler
 import gc
 import logging
-import multiprocessing
-import os
-import resource
-import signal
-import sys
-import time
-from collections import deque
-from collections.abc import Iterable, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from multiprocessing.connection import wait
-from threading import Thread
 from typing import Final
+from unittest.mock import patch
 
+from sharder.core import membership
 from shardsdk.errors import ShardingError
 from shardsdk.testing.virtual import VirtualClock, run_virtual
 from tests.simulation.bugs import FOCUS, SCENARIOS, Bug, planted
+from tests.simulation.liveness import ring_of
 from tests.simulation.marks import watching
 from tests.simulation.scenarios import Scenario
 from tests.simulation.schedule import Plan, draw_plan
 from tests.simulation.vocabulary import Stats, Violation
 from tests.simulation.world import World
 
-#: What one seed may use; an ordinary one takes some seconds of CPU time and 100 MiB.
-MAX_CPU_SECONDS: Final = 120.0
-MAX_MEMORY_MIB: Final = 1024
 #: The busiest moment of a run takes some hundreds of turns of the loop.
 LIMIT_TURNS: Final = 50_000
-#: How often that is looked at, in CPU time.
-_LOOK_SECONDS: Final = 1.0
-_NICE: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +65,13 @@ def run_plan(plan: Plan, bug: Bug | None = None, *, verbose: bool = False) -> Ou
     clock = VirtualClock()
     with planted(bug):
         world = World(plan, clock)
-        with _listening(world, verbose=verbose), watching(world.mark), _without_collection():
+        with (
+            _listening(world, verbose=verbose),
+            watching(world.mark),
+            # Hash rings are the same in each replica, and in each run.
+            patch.object(membership, "HashRing", ring_of),
+            _without_collection(),
+        ):
             try:
                 run_virtual(lambda _: world.run(), clock=clock, limit_seconds=100 * plan.ends_at,
                             limit_turns=LIMIT_TURNS)  # fmt: skip
@@ -87,85 +79,6 @@ def run_plan(plan: Plan, bug: Bug | None = None, *, verbose: bool = False) -> Ou
                 world.checkers.violate("runs to its end", str(error)[:2000])
     story = tuple(f"{at:9.3f}  {line}" for at, line in world.story)
     return Outcome(plan, tuple(world.checkers.violations), world.stats, story, clock.monotonic())
-
-
-def run_seeds(
-    seeds: Iterable[int],
-    bug: Bug | None = None,
-    scenario: Scenario | None = None,
-    *,
-    jobs: int = 2,
-    verbose: bool = False,
-) -> Iterator[Outcome]:
-    """The outcomes of many seeds, in their order; `jobs` run at once, each in a process of its own.
-
-    Raises: BrokenProcessPool when a seed uses too much; stderr says which, and where it was.
-    """
-    with Players(jobs) as players:
-        yield from players.play((plan_of(seed, bug, scenario) for seed in seeds), bug, verbose=verbose)
-
-
-class Players:
-    """Processes that play plans, `jobs` at once, for as long as the context lasts.
-
-    Strings hash alike in all of them, so that a plan plays the same in each.
-    """
-
-    def __init__(self, jobs: int) -> None:
-        self._jobs = jobs
-        self._pool = ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), settle_down)
-
-    def __enter__(self) -> Players:
-        before = os.environ.get("PYTHONHASHSEED")
-        os.environ["PYTHONHASHSEED"] = "0"
-        try:
-            # The first that is asked for starts all processes.
-            self._pool.submit(os.getpid).result()
-        finally:
-            if before is None:
-                del os.environ["PYTHONHASHSEED"]
-            else:
-                os.environ["PYTHONHASHSEED"] = before
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._pool.shutdown(cancel_futures=True)
-
-    def play(self, plans: Iterable[Plan], bug: Bug | None = None, *, verbose: bool = False) -> Iterator[Outcome]:
-        """The outcomes of plans, in their order; no more are begun once nobody asks for another."""
-        waiting: deque[Future[Outcome]] = deque()
-        try:
-            for plan in plans:
-                waiting.append(self._pool.submit(_run_bounded, plan, bug, verbose=verbose))
-                if len(waiting) > 2 * self._jobs:
-                    yield waiting.popleft().result()
-            while waiting:
-                yield waiting.popleft().result()
-        finally:
-            for outcome in waiting:
-                outcome.cancel()
-
-
-def _run_bounded(plan: Plan, bug: Bug | None, *, verbose: bool) -> Outcome:
-    """`run_plan` in a process of its own, which ends when the run spins or grows without bound."""
-    began = time.process_time()
-
-    def look(*_: object) -> None:
-        seconds = time.process_time() - began
-        largest = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        memory = largest // (2**20 if sys.platform == "darwin" else 2**10)
-        if seconds > MAX_CPU_SECONDS or memory > MAX_MEMORY_MIB:
-            os.write(2, f"seed {plan.seed} is ended: {seconds:.0f} s of CPU time, {memory} MiB\n".encode())
-            faulthandler.dump_traceback(all_threads=False)
-            os._exit(1)
-
-    before = signal.signal(signal.SIGVTALRM, look)
-    signal.setitimer(signal.ITIMER_VIRTUAL, _LOOK_SECONDS, _LOOK_SECONDS)
-    try:
-        return run_plan(plan, bug, verbose=verbose)
-    finally:
-        signal.setitimer(signal.ITIMER_VIRTUAL, 0.0)
-        signal.signal(signal.SIGVTALRM, before)
 
 
 @contextmanager
@@ -198,28 +111,6 @@ def _without_collection() -> Iterator[None]:
     finally:
         if was_enabled:
             gc.enable()
-
-
-def settle_down() -> None:
-    """In a process that does nothing but play seeds: never look again at what was imported for garbage.
-
-    Its time is virtual, so that it lets whoever lives in real time go first.
-    """
-    os.nice(_NICE)
-    # Whoever is interrupted by it is who asks for the next.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    Thread(target=_end_with_parent, daemon=True).start()
-    gc.collect()
-    gc.freeze()
-    gc.disable()
-
-
-def _end_with_parent() -> None:
-    """Processes of a pool would wait for work for ever when whoever gives it out is killed."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        wait([parent.sentinel])
-        os._exit(1)
 
 
 #: Tracebacks that users' functions cause here on purpose.
