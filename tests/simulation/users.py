@@ -64,7 +64,9 @@ class Users:
     def recreate_work(self, rng: Random) -> None:
         work = self.pick(WORKS, rng)
         if work is not None:
-            body = {"metadata": {"name": work.key.name, "namespace": work.key.namespace}, "spec": work.doc["spec"]}
+            # Also one that is spoiled is made again as it should be: only the old one is mended later.
+            spec = {**work.doc["spec"], "serial": 0}
+            body = {"metadata": {"name": work.key.name, "namespace": work.key.namespace}, "spec": spec}
 
             async def again() -> None:
                 await self.api.delete(WORKS, work.key.name, work.key.namespace)
