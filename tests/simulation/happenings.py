@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, TypeVar
 
 from shardsdk.testing.processes import outside
 from tests.simulation.network import CALM, Link, Trouble
-from tests.simulation.schedule import Action
+from tests.simulation.poison import Refusal
+from tests.simulation.schedule import Action, Broken
 from tests.simulation.server import Service
 from tests.simulation.shards import ShardProcess
 from tests.simulation.tampering import Tampering
 from tests.simulation.users import Users
-from tests.simulation.vocabulary import FAMILY, PLAIN
+from tests.simulation.vocabulary import FAMILY, PIECES, PLAIN
 
 if TYPE_CHECKING:
     from tests.simulation.replicas import ReplicaProcess
@@ -49,6 +50,7 @@ class Happenings:
         """End all trouble, and have at least one shard per ring and one replica."""
         world = self.world
         world.note("--- heal")
+        world.mark("heal")
         for each in (*world.replicas, *world.shards):
             each.process.resume()
             self._calm(each.link)
@@ -62,6 +64,33 @@ class Happenings:
         if not any(replica.running for replica in world.replicas):
             world.start_replica("sharder-0")
         world.calm_from(world.now)
+        if world.plan.broken is not None:
+            self._break(world.plan.broken, Random(f"{world.seed}/broken"))
+
+    def _break(self, what: Broken, rng: Random) -> None:
+        """One thing breaks, for good."""
+        world = self.world
+        world.note(f"--- breaks: {what.value}")
+        world.mark(f"broken {what.name}")
+        match what:
+            case Broken.SHARD:
+                shard = self._pick([each for each in world.shards if each.ring is FAMILY], rng)
+                if shard is not None:
+                    world.hung = shard.identity
+            case Broken.REPLICA:
+                replica = self._pick(world.replicas, rng)
+                if replica is not None:
+                    replica.link.cut = True
+                    if len([each for each in world.replicas if each.running]) < 2:
+                        world.start_replica("sharder-9")
+            case Broken.WEBHOOK:
+                world.webhook_hangs = True
+            case Broken.OBJECT:
+                pieces = sorted(world.index.pieces.values(), key=lambda piece: piece.key)
+                if pieces:
+                    piece = rng.choice(pieces)
+                    world.poison.spread(piece)
+                    world.poison.refuse(PIECES, piece.key, Refusal.HANGS)
 
     # -- shards ------------------------------------------------------------------
 

@@ -87,6 +87,7 @@ class Liveness:
 
     def disturb(self) -> None:
         """What belongs where has changed in a way that is not looked at here (a namespace, a ring)."""
+        self.world.ownership.something_changed()
         self._at_home.clear()
 
     def _follow_leases(self) -> None:

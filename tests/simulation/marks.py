@@ -23,7 +23,7 @@ from sharder.webhook.app import OUTCOMES
 from shardsdk.core.guard import Verdict
 from shardsdk.runtime import identity
 from tests.simulation.scenarios import Scenario
-from tests.simulation.schedule import WEIGHTS
+from tests.simulation.schedule import WEIGHTS, Broken
 from tests.simulation.vocabulary import Marks
 
 #: Branches of moving groups; each is a method of `GroupMover` and what it gave.
@@ -51,6 +51,8 @@ DECLARED: Final = (
     *(f"group {each}" for each in _GROUPS),
     *(f"action {each}" for each in WEIGHTS),
     *(f"scenario {each.name}" for each in Scenario),
+    "heal",
+    *(f"broken {each.name}" for each in Broken),
 )
 
 

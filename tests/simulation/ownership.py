@@ -8,13 +8,17 @@ write accepted after the object has changed hands.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tests.simulation.storage import Commit
 from tests.simulation.vocabulary import RING_OF, Doing
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
+
+
+#: How often an object may be given to a shard after a change.
+MOST_MOVES: Final = 3
 
 
 @dataclass(slots=True)
@@ -25,6 +29,8 @@ class Ownership:
     #: How often an object has changed hands, and how often it had when a reconcile began.
     _changes: dict[str, int] = field(default_factory=dict)
     _begun: dict[int, int] = field(default_factory=dict)
+    #: How often an object was given to a shard since the ring or its shards last changed.
+    _moves: dict[str, int] = field(default_factory=dict)
 
     def changes(self, uid: str) -> int:
         """How often an object has changed hands."""
@@ -45,11 +51,26 @@ class Ownership:
         """A write was accepted: of a reconcile, whose object still has to be its own."""
         before, after = commit.before, commit.after
         ring = RING_OF.get(commit.resource)
+        if commit.author.name == "user":
+            self._moves.pop(commit.latest.uid, None)
         if ring and before and after and before.label(ring.shard) != after.label(ring.shard):
             self._changes[after.uid] = self._changes.get(after.uid, 0) + 1
+            if after.label(ring.shard) is not None:
+                self._count_move(commit, after.uid)
         doing = commit.author.doing
         if isinstance(doing, Doing):
             self._check_write(commit, doing)
+
+    def something_changed(self) -> None:
+        """The ring, its namespaces or its shards are others now: objects may move."""
+        self._moves.clear()
+
+    def _count_move(self, commit: Commit, uid: str) -> None:
+        """One move for a change, one that was on its way for the change before it, and one that was given up."""
+        self._moves[uid] = moves = self._moves.get(uid, 0) + 1
+        if moves > MOST_MOVES and not self.world.checkers.is_tainted(uid):
+            what = f"{commit.resource.plural} {commit.key} ({uid})"
+            self.world.checkers.violate("moves once a change", f"{what} has moved {moves} times since")
 
     def _check_write(self, commit: Commit, doing: Doing) -> None:
         world = self.world

@@ -17,7 +17,7 @@ from shardsdk.kube.store import Key
 from shardsdk.protocol.objects import Resource
 from tests.simulation.collecting import owner_uid
 from tests.simulation.storage import Version
-from tests.simulation.vocabulary import PIECES
+from tests.simulation.vocabulary import PIECES, RING_OF_KIND
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -46,10 +46,13 @@ class Poison:
     @property
     def any(self) -> bool:
         """Whether anything is poisoned now."""
-        return bool(self._families)
+        return bool(self._families or self.world.hung)
 
     def excuses(self, version: Version) -> bool:
         """Whether an object waits for what is poisoned, itself or one of its family."""
+        hung = self.world.hung.rpartition("_")[0]
+        if hung and version.label(RING_OF_KIND[version.doc["kind"]].shard) == hung:
+            return True
         if not self._families:
             return False
         owner = owner_uid(version) if version.doc["kind"] == PIECES.kind else None

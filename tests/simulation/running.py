@@ -16,6 +16,7 @@ from shardsdk.testing.virtual import VirtualClock, run_virtual
 from tests.simulation.bugs import FOCUS, SCENARIOS, Bug, planted
 from tests.simulation.liveness import ring_of
 from tests.simulation.marks import watching
+from tests.simulation.scaling import scaled
 from tests.simulation.scenarios import Scenario
 from tests.simulation.schedule import Plan, draw_plan
 from tests.simulation.vocabulary import Stats, Violation
@@ -68,6 +69,7 @@ def run_plan(plan: Plan, bug: Bug | None = None, *, verbose: bool = False) -> Ou
         with (
             _listening(world, verbose=verbose),
             watching(world.mark),
+            scaled(plan.scaled),
             # Hash rings are the same in each replica, and in each run.
             patch.object(membership, "HashRing", ring_of),
             _without_collection(),

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import Enum
 from random import Random
 from typing import Final
 
+from tests.simulation.scaling import draw_scaled
 from tests.simulation.scenarios import Scenario
 from tests.simulation.vocabulary import FAMILY, NAMESPACE_NAMES, PLAIN, Timings
 
@@ -83,6 +85,19 @@ SCENARIO_SHARE: Final = 0.25
 SCENARIO_LEASES: Final = 10.0
 
 
+class Broken(Enum):
+    """What is not mended in the end; everybody whom it does not concern gets on all the same."""
+
+    SHARD = "a shard renews its lease, and none of its reconciles ends any more"
+    REPLICA = "a replica of the sharder is cut off from the API server"
+    WEBHOOK = "the webhook's Service swallows what is sent to it"
+    OBJECT = "nobody can write one child"
+
+
+#: How many runs end with something broken; none by default.
+BROKEN_SHARE: Final = 0.0
+
+
 @dataclass(frozen=True, slots=True)
 class Action:
     """Something that happens at a moment; `seed` draws its details (who, how long)."""
@@ -121,6 +136,10 @@ class Plan:
     ends_at: float
     # What comes later has a default, so that plans that are kept stay plans.
     quiet: frozenset[str] = frozenset()
+    #: Maxima of the product that are scaled down, see scaling.
+    scaled: tuple[tuple[str, int], ...] = ()
+    #: What stays broken when everything else is mended.
+    broken: Broken | None = None
 
 
 def draw_plan(seed: int, focus: Mapping[str, float] | None = None, scenario: Scenario | None = None) -> Plan:
@@ -162,10 +181,17 @@ def draw_plan(seed: int, focus: Mapping[str, float] | None = None, scenario: Sce
         webhook=rng.random() < 0.85,
         scenario=scenario,
         quiet=quiet,
+        scaled=draw_scaled(seed) if scenario is None and focus is None else (),
+        broken=_draw_broken(seed) if scenario is None and focus is None else None,
         actions_from=begins,
         actions=tuple(actions),
         ends_at=length,
     )
+
+
+def _draw_broken(seed: int) -> Broken | None:
+    rng = Random(f"broken/{seed}")
+    return rng.choice(list(Broken)) if rng.random() < BROKEN_SHARE else None
 
 
 def _draw_quiet(seed: int) -> frozenset[str]:

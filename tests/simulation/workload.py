@@ -88,5 +88,7 @@ class Reconciling:
         scale = self._world.timings.scale
         longest = 15.0 if self._rng.random() < 0.15 else 1.5
         await self._clock.sleep(self._rng.random() * longest * scale)
+        while self._world.hung == self.process:
+            await self._clock.sleep(60.0)
         if cancelled():
             raise LeaseLost("the reconcile was cancelled")

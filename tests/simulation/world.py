@@ -92,6 +92,9 @@ class World:
         self.shards: list[AnyShard] = []
         self.foreign_names: set[str] = set()
         self.over = False
+        #: The process whose reconciles do not end any more, and whether the webhook's Service swallows requests.
+        self.hung = ""
+        self.webhook_hangs = False
         #: Whether the ring of works lists them (and what they control) at present.
         self.works_listed = True
         #: While this is set, nothing happens that may cost a shard its lease.
@@ -282,6 +285,8 @@ class World:
 
     async def _ask(self, url: str, body: bytes) -> bytes | None:
         """The Service in front of the webhook: some replica that was ready, at random, dead or alive."""
+        if self.webhook_hangs:
+            await self.clock.sleep(60.0)
         ready = [each for each in self.replicas if each.replica.registry.warm]
         if not self.webhook_up or not ready:
             return None
