@@ -8,8 +8,13 @@ from tests.mutants.fault import Fault
 
 #: Tests that look for a fault, by what they are about.
 TAKEOVER: Final = ("tests/unit/test_core_takeover.py", "tests/properties/test_takeover.py")
-LEASES: Final = ("tests/unit/test_controllers_leases.py", "tests/properties/test_takeover.py")
-GROUPS: Final = ("tests/unit/test_controllers_groups.py",)
+LEASES: Final = (
+    "tests/unit/test_controllers_leases.py",
+    "tests/unit/test_controllers_failover.py",
+    "tests/unit/test_controllers_registry.py",
+    "tests/properties/test_takeover.py",
+)
+GROUPS: Final = ("tests/unit/test_controllers_groups.py", "tests/unit/test_controllers_placement.py")
 DECISIONS: Final = ("tests/unit/test_core_decisions.py",)
 ADMISSION: Final = ("tests/unit/test_core_admission.py", "tests/properties/test_admission.py")
 
@@ -52,7 +57,7 @@ SHARDER_FAULTS: Final[dict[str, Fault]] = {
         "sharder.controllers.custodies",
         "return _ends(record.missing_since, entry.longest_duration, proven_since)",
         "return 0.0",
-        (),
+        LEASES,
         {"delete_lease": 30.0, "crash_leader": 20.0, "touch_work": 20.0},
     ),
     "TAKE_WITH_NOBODY_READY": Fault(
