@@ -103,7 +103,7 @@ def _find_by_schedules(name: str, seeds: int) -> dict[str, str | int]:
         if _play(name, told["seed"], 1, "--unplanted") is not None:
             raise Untried(f"seed {told['seed']} fails without the fault, too")
         return {"by": told["rule"], "seeds": told["seed"] + 1}
-    return {"by": ""}
+    return {"by": "", "seeds": seeds}
 
 
 def _play(name: str, first: int, runs: int, *more: str) -> dict[str, Any] | None:

@@ -22,8 +22,8 @@ _HEAD: Final = """# Planted faults
 
 How good are the tests? Each row is a fault that `make mutants` plants into a copy of the code in memory: one rule of
 the protocol, broken in one place. Then it runs tests, or simulated clusters with random schedules, until one fails.
-`make mutants ARGS='--only NAME'` tries one again, `ARGS=--again` all of them. Where a row says *not found*, nothing
-within {most} schedules or the tests that are meant for it noticed.
+`make mutants ARGS='--only NAME'` tries one again with up to {most} schedules, `ARGS=--again` all of them. Where a row
+says *not found*, neither the tests that are meant for it nor so many schedules noticed.
 
 {found} of {all} are found: {by_test} by a unit or property test, {by_seed} by simulated schedules.
 
@@ -66,7 +66,7 @@ def _row(name: str, result: Mapping[str, str | int] | None) -> str:
     if result is None:
         by = "not tried yet"
     elif not result["by"]:
-        by = "**not found**"
+        by = f"**not found** (by its tests, and in {result.get('seeds', 0)} schedules)"
     elif "seeds" in result:
         by = f"schedules: {result['by']} (in {result['seeds']} of them)"
     else:
