@@ -182,7 +182,7 @@ def ring_is(condition: str, status: str = "True") -> Callable[[list[dict[str, An
     """Whether the only ring's condition has that status."""
 
     def holds(rings: list[dict[str, Any]]) -> bool:
-        conditions = [each for ring in rings for each in (ring.get("status") or {}).get("conditions", ())]
+        conditions = [each for ring in rings for each in (ring.get("status") or {}).get("conditions") or ()]
         return any(each["type"] == condition and each["status"] == status for each in conditions)
 
     return holds

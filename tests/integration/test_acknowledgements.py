@@ -123,7 +123,8 @@ async def installed(control_plane: ControlPlane) -> AsyncIterator[ControlPlane]:
 
 
 def established(definition: Object) -> bool:
-    conditions = definition.get("status", {}).get("conditions", ())
+    # Null until the first condition is written.
+    conditions = definition.get("status", {}).get("conditions") or ()
     return any(each["type"] == "Established" and each["status"] == "True" for each in conditions)
 
 

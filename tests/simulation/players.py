@@ -101,20 +101,28 @@ def play_apart(plan: Plan, bug: Bug | None, *, verbose: bool) -> bytes:
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
-        os.close(reading)
         try:
-            _bound(plan)
-            told: Any = run_plan(plan, bug, verbose=verbose)
-        except BaseException:
-            told = traceback.format_exc()
-        with os.fdopen(writing, "wb") as pipe:
-            pickle.dump(told, pipe)
-        os._exit(0)
+            os.close(reading)
+            _play_here(plan, bug, writing, verbose=verbose)
+        finally:
+            # Whatever went wrong (nobody reads any more, say): past this line the fork would be a second worker of the
+            # pool, one that nobody ends.
+            os._exit(0)
     os.close(writing)
     with os.fdopen(reading, "rb") as pipe:
         answer = pipe.read()
     os.waitpid(child, 0)
     return answer
+
+
+def _play_here(plan: Plan, bug: Bug | None, writing: int, *, verbose: bool) -> None:
+    try:
+        _bound(plan)
+        told: Any = run_plan(plan, bug, verbose=verbose)
+    except BaseException:
+        told = traceback.format_exc()
+    with os.fdopen(writing, "wb") as pipe:
+        pickle.dump(told, pipe)
 
 
 def _outcome(plan: Plan, told: Future[bytes]) -> Outcome:
