@@ -14,11 +14,13 @@ LEASES: Final = (
     "tests/unit/test_controllers_registry.py",
     "tests/properties/test_takeover.py",
 )
-GROUPS: Final = ("tests/unit/test_controllers_groups.py", "tests/unit/test_controllers_placement.py")
+GROUPS: Final = (
+    "tests/unit/test_controllers_grouporder.py",
+    "tests/unit/test_controllers_groups.py",
+    "tests/unit/test_controllers_placement.py",
+)
 DECISIONS: Final = ("tests/unit/test_core_decisions.py",)
 ADMISSION: Final = ("tests/unit/test_core_admission.py", "tests/properties/test_admission.py")
-
-_LEAVING: Final = {"crash_leader": 10.0, "pause_leader": 10.0, "trouble_leader": 20.0, "stop_shard": 10.0}
 
 SHARDER_FAULTS: Final[dict[str, Fault]] = {
     # -- states of shards ------------------------------------------------------
@@ -93,6 +95,13 @@ SHARDER_FAULTS: Final[dict[str, Fault]] = {
         "sharder.controllers.leasewrites",
         "                await self._api.writes_settled()",
         "                pass",
+        LEASES,
+    ),
+    "GIVE_BACK_EARLY": Fault(
+        "nothing more is sent under a hold that is about to be given back",
+        "sharder.controllers.leasewrites",
+        "        record.drop()\n        try:\n            async with",
+        "        try:\n            async with",
         LEASES,
     ),
     "GIVE_BACK_UNREAD": Fault(
@@ -252,15 +261,7 @@ SHARDER_FAULTS: Final[dict[str, Fault]] = {
         '"failurePolicy": "Fail"',
         ("tests/unit/test_core_webhookconfig.py",),
     ),
-    # -- rarely met, for the simulation alone -----------------------------------------
-    "GIVE_BACK_EARLY": Fault(
-        "a stopping sharder gives nothing back while moves are under way",
-        "sharder.controllers.leasewrites",
-        "        record.drop()\n        try:\n            async with",
-        "        try:\n            async with",
-        (),
-        _LEAVING,
-    ),
+    # -- shards ---------------------------------------------------------------------
     "OWNER_PASSES_TWICE": Fault(
         "an owner that is given back to a shard waits for its children again",
         "shardsdk.runtime.reconciler",

@@ -17,7 +17,7 @@ from sharder.controllers.leases import CustodyKey, LeaseController
 from sharder.controllers.leasewrites import LeaseWriter, Record
 from sharder.controllers.registry import Registry
 from sharder.core import takeover
-from shardsdk.errors import Forbidden
+from shardsdk.errors import FenceClosed, Forbidden
 from shardsdk.protocol.labels import FENCED_ANNOTATION, SHARDER_HOLDER
 from shardsdk.protocol.leases import Lease
 from shardsdk.protocol.objects import CLUSTERRINGS, LEASES, NAMESPACES, Resource
@@ -296,3 +296,64 @@ async def test_what_a_crashed_shard_promised_does_not_bind_a_shard_in_go_that_st
         assert kept[FENCED_ANNOTATION], "the promise of the one before it"
         took = await stage.until(lambda: stage.holder("one") == SHARDER_HOLDER, seconds=60)
         assert 30 <= took <= 32
+
+
+@in_virtual_time
+async def test_a_lease_that_was_renewed_since_it_was_seen_is_not_acquired(clock: VirtualClock) -> None:
+    """Its shard is back, and the watch does not show that yet."""
+    stage = make_stage(clock)
+    stage.create(LEASES, lease(clock, "one"), SHARDS)
+    api = MemoryApi(stage.server, clock)
+    record = Record(ShardHold("one", clock))
+    found = await api.get(LEASES, "one", SHARDS, model=Lease)
+    await stage.pass_time(20)
+    stage.server.patch(LEASES, "one", SHARDS, {"spec": {"renewTime": lease(clock, "one")["spec"]["renewTime"]}})
+    assert not await LeaseWriter(api, FakeFence(), clock).acquire(record, found, 30)
+    assert stage.holder("one") == "one"
+    assert not record.held
+    assert record.hold.remaining() <= 0
+
+
+@in_virtual_time
+async def test_nothing_more_is_sent_under_a_hold_that_is_about_to_be_given_back(clock: VirtualClock) -> None:
+    """What is on its way is waited for; what came after it would not be."""
+    stage = make_stage(clock, api=SlowApi)
+    api = stage.api
+    assert isinstance(api, SlowApi)
+    stage.create(OWNERS, thing("moving", shard="one"))
+    stage.create(LEASES, lease(clock, "one", holder="", duration=1), SHARDS)
+    record, writer = Record(ShardHold("one", clock)), LeaseWriter(api, FakeFence(), clock)
+    assert await writer.acquire(record, await api.get(LEASES, "one", SHARDS, model=Lease), 30)
+    held = await api.get(LEASES, "one", SHARDS, model=Lease)
+    move: Any = {"metadata": {"labels": {LABELS.shard: "two"}}}
+    api.slow[OWNERS.plural] = 2.0
+    moving = asyncio.create_task(api.patch(OWNERS, "moving", "default", move, fences=(record.hold,)))
+    await stage.pass_time(0.1)
+    giving_back = asyncio.create_task(writer.give_back(record, held))
+    await stage.pass_time(0.1)
+    assert stage.holder("one") == SHARDER_HOLDER, "a move is under way"
+    with pytest.raises(FenceClosed):
+        await api.patch(OWNERS, "moving", "default", move, fences=(record.hold,))
+    await giving_back
+    assert moving.done()
+    await moving
+    assert stage.holder("one") == ""
+
+
+@pytest.mark.parametrize("longest", [15, 40])
+def test_a_lease_that_this_leader_never_saw_counts_as_held_for_the_rings_longest_duration(longest: int) -> None:
+    """Somebody may have deleted it under a living shard, just before this leader began."""
+
+    @in_virtual_time
+    async def unknown(clock: VirtualClock) -> None:
+        stage = make_stage(clock)
+        stage.create(CLUSTERRINGS, ring(), None)
+        stage.start("two", duration=longest)
+        work = FakeWork(left={"one"})
+        async with controlling(stage, work) as controlled:
+            controlled.controller.look_at(RING, "one")
+            await stage.pass_time(longest - 1)
+            assert stage.holder("one") is None
+            await stage.until(lambda: work.acquired == ["one"], seconds=5)
+
+    unknown()

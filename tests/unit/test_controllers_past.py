@@ -6,6 +6,7 @@ import pytest
 
 from sharder.controllers import past
 from sharder.controllers.past import Past
+from sharder.controllers.seen import SeenMeta
 
 
 def test_a_group_that_went_elsewhere_goes_where_it_went_last() -> None:
@@ -33,3 +34,21 @@ def test_a_doubt_stays_until_the_owner_was_read() -> None:
     assert memory.is_doubtful("a")
     memory.clear_doubt("a")
     assert not memory.is_doubtful("a")
+
+
+def test_what_is_older_than_our_own_write_begins_no_group() -> None:
+    """A watch shows it that lags; the children have moved since, and their new shard may work on them."""
+    memory = Past()
+    memory.wrote(SeenMeta(name="a", uid="a", resource_version="100"), now=10.0)
+    assert memory.is_old(SeenMeta(name="a", uid="a", resource_version="99"), now=10.1)
+    assert memory.is_old(SeenMeta(name="a", uid="a", resource_version="99"), now=9.9 + past.MAX_LAG_SECONDS)
+    for version in ("100", "101"):
+        assert not memory.is_old(SeenMeta(name="a", uid="a", resource_version=version), now=10.1)
+    assert not memory.is_doubtful("a")
+
+
+def test_what_stays_older_than_our_own_write_is_read_before_it_begins_a_group() -> None:
+    memory = Past()
+    memory.wrote(SeenMeta(name="a", uid="a", resource_version="100"), now=10.0)
+    assert not memory.is_old(SeenMeta(name="a", uid="a", resource_version="99"), now=10.0 + past.MAX_LAG_SECONDS)
+    assert memory.is_doubtful("a")

@@ -1,0 +1,152 @@
+"""The order in which a group changes hands, when something else happens in the middle of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from shardsdk.errors import Invalid
+from shardsdk.protocol.labels import SHARDER_HOLDER
+from shardsdk.protocol.objects import CLUSTERRINGS
+from shardsdk.testing.memory import Change
+from shardsdk.testing.memoryapi import MemoryApi
+from shardsdk.testing.virtual import VirtualClock, in_virtual_time
+from tests.unit.controllers.families import create_family
+from tests.unit.controllers.stage import CHILDREN, LABELS, OWNERS, Stage, leading, make_stage, names_on, ring
+
+
+class Interrupted(MemoryApi):
+    """Just before the first patch of an object is sent something else happens; some objects cannot be written."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.before: dict[str, Callable[[], None]] = {}
+        self.refused: set[str] = set()
+
+    async def patch(self, resource: Any, name: str, namespace: str | None, body: Any, **more: Any) -> Any:
+        self.before.pop(name, lambda: None)()
+        if name in self.refused:
+            raise Invalid(f"patch {name}: an admission policy refuses it", status=422)
+        return await super().patch(resource, name, namespace, body, **more)
+
+
+def staged(clock: VirtualClock, *shards: str) -> tuple[Stage, Interrupted]:
+    """A ring of owners with children, and `shards`."""
+    stage = make_stage(clock, api=Interrupted)
+    assert isinstance(stage.api, Interrupted)
+    stage.create(CLUSTERRINGS, ring(), None)
+    for shard in shards:
+        stage.start(shard)
+    return stage, stage.api
+
+
+def changes_of(stage: Stage, name: str) -> list[tuple[str | None, str | None]]:
+    """The shards that an object, owner or child, was on and is on; filled as they change."""
+    found: list[tuple[str | None, str | None]] = []
+
+    def look(change: Change) -> None:
+        if change.old is None or change.new is None or change.new["metadata"]["name"] != name:
+            return
+        before, after = ((each["metadata"].get("labels") or {}).get(LABELS.shard) for each in (change.old, change.new))
+        if before != after:
+            found.append((before, after))
+
+    stage.server.listeners.append(look)
+    return found
+
+
+@in_virtual_time
+async def test_an_owner_that_somebody_labelled_meanwhile_is_not_taken_from_the_shard_that_has_it(
+    clock: VirtualClock,
+) -> None:
+    """The webhook has placed it, or people have; its shard may work on it already."""
+    stage, api = staged(clock, "one", "two")
+    [name] = names_on("one", "one", "two")
+
+    def label() -> None:
+        stage.server.patch(OWNERS, name, "default", {"metadata": {"labels": {LABELS.shard: "two"}}})
+
+    async with leading(stage):
+        await stage.until(lambda: stage.condition("Settled") == "True")
+        api.before[name] = label
+        changes = changes_of(stage, name)
+        create_family(stage, name, shard=None, children=(None,))
+        await stage.pass_time(10)
+        assert changes == [(None, "two")]
+        # It goes where it belongs as everything does that a living shard has.
+        assert stage.draining(OWNERS, name)
+
+
+@in_virtual_time
+async def test_a_shard_that_is_back_before_its_owner_drains_keeps_it(clock: VirtualClock) -> None:
+    """The watch does not show its lease yet, so the hold on that counts still; only the renewal can tell."""
+    stage, api = staged(clock, "one", "two")
+    [name] = names_on("one", "one", "two")
+    create_family(stage, name, shard="one", children=("one", "one"))
+
+    def come_back() -> None:
+        assert stage.holder("one") == SHARDER_HOLDER
+        api.lag = lambda: 1.0
+        stage.start("one")
+
+    async with leading(stage):
+        await stage.until(lambda: stage.condition("Settled") == "True")
+        api.before[name] = come_back
+        changes = [changes_of(stage, each) for each in (name, f"{name}-0", f"{name}-1")]
+        stage.crash("one")
+        await stage.until(lambda: not api.before, seconds=30)
+        await stage.pass_time(10)
+        assert stage.holder("one") == "one"
+        assert changes == [[], [], []]
+
+
+@in_virtual_time
+async def test_a_group_goes_where_it_began_to_go_although_another_shard_came(clock: VirtualClock) -> None:
+    stage, api = staged(clock, "one", "two")
+    with_three = set(names_on("three", "one", "two", "three", count=100))
+    name = next(each for each in names_on("one", "one", "two", count=100) if each in with_three)
+    async with leading(stage):
+        await stage.until(lambda: stage.condition("Settled") == "True")
+        api.refused.add(f"{name}-1")
+        child, owner = changes_of(stage, f"{name}-0"), changes_of(stage, name)
+        create_family(stage, name, shard=None, children=(None, None))
+        await stage.until(lambda: stage.label(CHILDREN, f"{name}-0") == "one")
+        stage.start("three")
+        await stage.pass_time(5)
+        api.refused.clear()
+        await stage.until(lambda: stage.label(OWNERS, name) is not None, seconds=12)
+        assert child == owner == [(None, "one")]
+        # Only then it is asked for again, in order.
+        await stage.until(lambda: stage.draining(OWNERS, name))
+
+
+@in_virtual_time
+async def test_a_group_that_began_to_go_to_a_shard_that_is_gone_goes_elsewhere_as_a_whole(clock: VirtualClock) -> None:
+    stage, api = staged(clock, "one", "two")
+    [name] = names_on("one", "one", "two")
+    async with leading(stage):
+        await stage.until(lambda: stage.condition("Settled") == "True")
+        api.refused.add(f"{name}-1")
+        create_family(stage, name, shard=None, children=(None, None))
+        await stage.until(lambda: stage.label(CHILDREN, f"{name}-0") == "one")
+        stage.crash("one")
+        api.refused.clear()
+        api.refused.add(name)
+        await stage.until(lambda: stage.holder("one") == SHARDER_HOLDER, seconds=20)
+        api.refused.clear()
+        await stage.until(lambda: stage.label(OWNERS, name) is not None, seconds=40)
+        assert [stage.label(CHILDREN, f"{name}-{number}") for number in range(2)] == ["two", "two"]
+        assert stage.label(OWNERS, name) == "two"
+
+
+@in_virtual_time
+async def test_an_owner_that_has_moved_does_not_drain_at_its_new_shard(clock: VirtualClock) -> None:
+    """The drain label that kept its last shard off goes with the same patch that names the next one."""
+    stage, _ = staged(clock, "one", "two")
+    [name] = names_on("one", "one", "two")
+    create_family(stage, name, shard="one", children=("one",))
+    async with leading(stage):
+        await stage.until(lambda: stage.condition("Settled") == "True")
+        stage.crash("one")
+        await stage.until(lambda: stage.label(OWNERS, name) == "two", seconds=30)
+        assert not stage.draining(OWNERS, name)
