@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry
 
 from sharder.controllers.rings import WebhookSettings
 from sharder.core.takeover import Limits
+from sharder.core.webhookconfig import WEBHOOK_TIMEOUT_SECONDS
 from sharder.replica import Replica, ReplicaSettings
 from sharder.telemetry.metrics import Metrics
 from sharder.webhook.app import build_app
@@ -46,6 +47,16 @@ def settings(timings: Timings, identity: str) -> ReplicaSettings:
     )
 
 
+def _webhook(timings: Timings) -> WebhookSettings:
+    """How the API server reaches it, and how long it waits: in proportion to the run's leases.
+
+    A drain could not be acknowledged while the webhook hangs if that were longer than what is left of a shard's hold.
+    """
+    seconds = max(1, round(WEBHOOK_TIMEOUT_SECONDS * timings.scale))
+    client_config = {"url": "https://sharder.simulated"}
+    return WebhookSettings(client_config, {}, lambda: None, lambda: SHARDER, timeout_seconds=seconds)
+
+
 class ReplicaProcess:
     """One incarnation of a replica."""
 
@@ -68,7 +79,7 @@ class ReplicaProcess:
             settings(world.timings, self.identity),
             metrics=Metrics.create(CollectorRegistry()),
             recorder=_Mute(),
-            webhook=WebhookSettings({"url": "https://sharder.simulated"}, {}, lambda: None, lambda: SHARDER),
+            webhook=_webhook(world.timings),
             clock=clock,
             rng=rng,
         )

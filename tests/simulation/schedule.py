@@ -94,8 +94,8 @@ class Broken(Enum):
     OBJECT = "nobody can write one child"
 
 
-#: How many runs end with something broken; none by default.
-BROKEN_SHARE: Final = 0.0
+#: How many runs end with something broken.
+BROKEN_SHARE: Final = 0.3
 
 
 @dataclass(frozen=True, slots=True)
