@@ -49,11 +49,13 @@ class Pass:
     `deep`: controlled objects too; without, children are left out, because while
     owners are on their way nearly all children differ from the ring's answer.
     `unlabelled`: objects without a shard too.  `namespace` None: all of them.
+    `again`: namespaces that have to be gone through again when something of them is left out.
     """
 
     deep: bool
     unlabelled: bool = False
     namespace: str | None = None
+    again: frozenset[str] = frozenset()
 
 
 class Resync:
@@ -77,6 +79,8 @@ class Resync:
         self._pause = RETRY_SECONDS[0]
         #: Some misplaced objects were left out, because too many waited already.
         self._left_out = False
+        #: The namespaces whose objects without a shard are among those: no watch holds them.
+        self._left_out_of: set[str] = set()
         #: Retired resources of which the last deep pass found no labelled object.
         self.retired_clean: frozenset[Placed] = frozenset()
         #: How many objects of each had labels of the ring when it was gone through last.
@@ -138,6 +142,10 @@ class Resync:
         if self._left_out:
             self._left_out = False
             self._wanted = True
+            self._namespaces |= self._left_out_of
+            self._left_out_of.clear()
+            self._clean = False
+            self._deep_soon()
             self._wake.set()
 
     @property
@@ -218,7 +226,7 @@ class Resync:
 
     def _conclude(self, found: int, began: float) -> None:
         """After a deep pass that began at `began`: is the ring settled, or when to pass again?"""
-        if found:
+        if found or self._left_out:
             self._later()
         elif began < self._settles_at:
             self._deep_at = self._settles_at
@@ -243,10 +251,10 @@ class Resync:
     async def _go_through(self, deep: bool, wanted: bool, namespaces: set[str]) -> int:
         """What is asked for; returns how many objects were found misplaced."""
         if len(namespaces) > MAX_NAMESPACES:
-            return await self._pass(Pass(deep=True, unlabelled=True))
+            return await self._pass(Pass(deep=True, unlabelled=True, again=frozenset(namespaces)))
         found = await self._pass(Pass(deep)) if deep or wanted else 0
         for name in sorted(namespaces):
-            found += await self._pass(Pass(deep=True, unlabelled=True, namespace=name))
+            found += await self._pass(Pass(deep=True, unlabelled=True, namespace=name, again=frozenset((name,))))
         return found
 
     async def _pass(self, which: Pass) -> int:
@@ -297,7 +305,9 @@ class Resync:
             for obj in batch:
                 if self._differs(placed, obj):
                     found += 1
-                    self._left_out |= not self._placer.offer_misplaced(index, obj)
+                    if not self._placer.offer_misplaced(index, obj):
+                        self._left_out = True
+                        self._left_out_of |= which.again
         return seen, found
 
     def _differs(self, placed: Placed, obj: SeenObject) -> bool:

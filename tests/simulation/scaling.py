@@ -11,8 +11,8 @@ from unittest.mock import patch
 from sharder.controllers import families, groups, past, placer, registry, sweeping
 from shardsdk.runtime import cache
 
-#: How many of the runs have any of them scaled; none by default.
-SHARE: Final = 0.0
+#: How many of the runs have any of them scaled.
+SHARE: Final = 0.3
 
 _MAXIMA: Final[dict[str, tuple[Any, str]]] = {
     "groups that share a read": (groups, "MAX_BATCH"),

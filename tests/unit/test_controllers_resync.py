@@ -7,6 +7,9 @@ import dataclasses
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, Final
 
+import pytest
+
+from sharder.controllers import placer
 from shardsdk.errors import Forbidden, Invalid
 from shardsdk.kube.selectors import Selector
 from shardsdk.protocol.objects import CLUSTERRINGS, NAMESPACES, Resource
@@ -226,3 +229,32 @@ async def test_nothing_is_taken_away_in_a_namespace_that_was_not_seen_yet(clock:
         await stage.pass_time(25)
         assert not stage.draining(OWNERS, kept, "new")
         await stage.until(lambda: stage.label(OWNERS, "missed", "new") is not None, seconds=15)
+
+
+@pytest.mark.parametrize("namespaces", [1, 20])
+def test_a_namespace_that_comes_into_scope_with_more_objects_than_may_wait_is_placed_to_the_end(
+    monkeypatch: pytest.MonkeyPatch, namespaces: int
+) -> None:
+    """No watch holds them, as they did not change with their namespace; those that were left out are no exception."""
+    monkeypatch.setattr(placer, "MAX_MISPLACED", 6)
+
+    @in_virtual_time
+    async def crowded(clock: VirtualClock) -> None:
+        stage = make_stage(clock)
+        stage.create(CLUSTERRINGS, ring(ALONE, namespaceSelector=TEAM), None)
+        stage.start("one")
+        teams = [f"team-{number}" for number in range(namespaces)]
+        for name in teams:
+            stage.create(NAMESPACES, {"metadata": {"name": name}}, None)
+            for number in range(40 // namespaces):
+                stage.create(OWNERS, thing(f"owner-{number}"), name)
+        async with leading(stage):
+            await stage.until(lambda: stage.condition("Settled") == "True")
+            for name in teams:
+                label_namespace(stage, name, {"team": "a"})
+            await stage.until(
+                lambda: all(LABELS.shard in each["metadata"]["labels"] for each in stage.server.select(OWNERS)),
+                seconds=60,
+            )
+
+    crowded()
