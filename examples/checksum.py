@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import base64
 import hashlib
-import logging
 
 from msgspec import Struct
 
@@ -60,7 +59,6 @@ def main() -> None:
     parser.add_argument("--health", default="0", help="address of /healthz and /readyz, such as :8081 (default: none)")
     parser.add_argument("--metrics", default="0", help="address of /metrics, such as :8080 (default: none)")
     options = parser.parse_args()
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
 
     manager = Manager(
         options.ring,

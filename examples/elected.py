@@ -11,7 +11,6 @@ sharded, and this is a controller with leader election like any other.
 from __future__ import annotations
 
 import argparse
-import logging
 
 from shardsdk import Context, Controller, Election, LeaseTimings, Manager, PartialObject, Resource
 from shardsdk.errors import AlreadyExists
@@ -50,7 +49,6 @@ def main() -> None:
     parser.add_argument("--watch-namespace", help="where the Secrets are (default: in all namespaces)")
     parser.add_argument("--lease-seconds", type=int, default=15, help="how long others wait when this one is silent")
     options = parser.parse_args()
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
 
     timings = LeaseTimings(options.lease_seconds, options.lease_seconds * 2 / 3, options.lease_seconds * 2 / 15)
     manager = Manager(

@@ -14,7 +14,6 @@ API.  charts/sharded-controller renders one.
 from __future__ import annotations
 
 import argparse
-import logging
 
 from shardsdk import Context, Controller, LeaseTimings, Manager, PartialObject, Resource
 
@@ -41,7 +40,6 @@ def main() -> None:
     parser.add_argument("--health", default="0", help="address of /healthz and /readyz, such as :8081 (default: none)")
     parser.add_argument("--metrics", default="0", help="address of /metrics, such as :8080 (default: none)")
     options = parser.parse_args()
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
 
     manager = Manager(
         options.ring,

@@ -129,7 +129,8 @@ def _add_installer(commands: argparse._SubParsersAction[argparse.ArgumentParser]
 def _run_service(options: argparse.Namespace) -> int:
     from sharder.config import load_config
     from sharder.lifecycle import run_until_signal
-    from sharder.telemetry import LogFormat, LogLevel, Telemetry, setup_logging
+    from sharder.telemetry import Telemetry
+    from shardsdk.logs import LogFormat, LogLevel, setup_logging
 
     loaded = load_config(options.config)
     setup_logging(LogLevel(options.log_level), LogFormat(options.log_format))
@@ -223,9 +224,9 @@ def _call(options: argparse.Namespace, act: Callable[[Api], Awaitable[None]]) ->
     """Connect, act and tell in the log what was done."""
     import asyncio
 
-    from sharder.telemetry import LogFormat, LogLevel, setup_logging
     from shardsdk.kube.access import load_access
     from shardsdk.kube.client import Client
+    from shardsdk.logs import LogFormat, LogLevel, setup_logging
 
     setup_logging(LogLevel(options.log_level), LogFormat(options.log_format))
 

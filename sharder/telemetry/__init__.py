@@ -1,7 +1,6 @@
-"""What the sharder tells about itself: log lines and metrics.
+"""What the sharder tells about itself in metrics; its log lines are printed by shardsdk/logs.py.
 
-Guarantees: a log line is one line, whatever values it holds, and has its fields
-in JSON as they were given (tests/unit/test_logs.py).  The metrics that
+Guarantees: the metrics that
 dashboards of the ecosystem read keep their names and labels
 (tests/unit/test_metrics.py).  No metric takes a label value from outside
 unchecked, and a deleted ring leaves no series behind.
@@ -23,19 +22,15 @@ from prometheus_client import (
 )
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
-from sharder.telemetry.logs import LogFormat, LogLevel, setup_logging
 from sharder.telemetry.looplag import measure_loop_lag
 from sharder.telemetry.metrics import Metrics, ResourceMetrics, RingMetrics
 
 __all__ = [
-    "LogFormat",
-    "LogLevel",
     "Metrics",
     "ResourceMetrics",
     "RingMetrics",
     "Telemetry",
     "measure_loop_lag",
-    "setup_logging",
 ]
 
 

@@ -28,7 +28,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 from collections.abc import Coroutine, Iterator, MutableMapping, Sequence
 from concurrent.futures import Future
 from typing import Any, Final, NoReturn, TypeVar
@@ -47,13 +46,14 @@ from shardsdk.kube.api import Fence
 from shardsdk.kube.client import Client
 from shardsdk.kube.clock import SystemClock
 from shardsdk.kube.relay import Relay
+from shardsdk.logs import logger_of
 from shardsdk.protocol.objects import GroupResource, Resource
 from shardsdk.runtime.identity import ShardIdentity
 from shardsdk.runtime.process import ExitCode, die, exit_code_for, stop_on_signal
 from shardsdk.runtime.ringcheck import RingCheck
 from shardsdk.runtime.shardlease import ShardLease
 
-log: Final = logging.getLogger(__name__)
+log: Final = logger_of(__name__)
 
 T = TypeVar("T")
 

@@ -14,7 +14,6 @@ Refuses: to know how handlers are found or called; that is kopf's.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from enum import Enum
@@ -27,12 +26,13 @@ from shardsdk.core.guard import Verdict, judge
 from shardsdk.errors import Conflict, FenceClosed, NotFound, ShardingError
 from shardsdk.kube.api import Api, Fence
 from shardsdk.kube.clock import Clock, SystemClock
+from shardsdk.logs import logger_of
 from shardsdk.protocol.objects import GroupResource, Resource
 from shardsdk.runtime.identity import ShardIdentity
 from shardsdk.runtime.inflight import InFlight
 from shardsdk.runtime.objects import Request
 
-log: Final = logging.getLogger(__name__)
+log: Final = logger_of(__name__)
 
 #: When an acknowledgement that failed is tried again without news of its object.
 RETRY_SECONDS: Final = 1.0

@@ -11,7 +11,6 @@ rejected request is worth another try, over another connection.
 
 from __future__ import annotations
 
-import logging
 import math
 import ssl
 from pathlib import Path
@@ -19,8 +18,9 @@ from typing import Final
 
 from shardsdk.kube.clock import Clock
 from shardsdk.kube.credentials import Credentials
+from shardsdk.logs import logger_of
 
-log: Final = logging.getLogger(__name__)
+log: Final = logger_of(__name__)
 
 #: How long a pair is used before its files are read again.
 #: Source: client-go, transport/cert_rotation.go, which looks when it connects and each five minutes;

@@ -13,7 +13,6 @@ uses what is there.
 from __future__ import annotations
 
 import asyncio
-import logging
 import threading
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -23,8 +22,9 @@ from typing import Final, Protocol
 
 from shardsdk.errors import ConfigurationError
 from shardsdk.kube.clock import Clock
+from shardsdk.logs import logger_of
 
-log: Final = logging.getLogger(__name__)
+log: Final = logger_of(__name__)
 
 #: How long a token from a file is used before the file is read again.
 #: Source: client-go, transport/token_source.go, cachingTokenSource period.

@@ -8,12 +8,13 @@ else; what it does not know goes where it went before.
 from __future__ import annotations
 
 import asyncio
-import logging
 import ssl
 from collections.abc import Mapping
 from typing import Any, Final
 
-log: Final = logging.getLogger(__name__)
+from shardsdk.logs import logger_of
+
+log: Final = logger_of(__name__)
 
 #: What uvloop says when TLS is to write over a connection that is closed.  Source: uvloop, UVHandle._ensure_alive.
 _CLOSED: Final = "the handler is closed"

@@ -11,7 +11,6 @@ at many times the cost.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -23,9 +22,10 @@ import msgspec
 from shardsdk.errors import ServerError
 from shardsdk.kube.answers import Status, Target, explain_status
 from shardsdk.kube.api import Unfit, WatchEvent, WatchKind
+from shardsdk.logs import logger_of
 from shardsdk.protocol.objects import ObjectMeta, OwnerReference, PartialObject
 
-log: Final = logging.getLogger(__name__)
+log: Final = logger_of(__name__)
 
 T = TypeVar("T")
 

@@ -19,7 +19,6 @@ body is, the API server has given the write up by the end of the hold.
 from __future__ import annotations
 
 import asyncio
-import logging
 import math
 import socket
 from collections.abc import Sequence
@@ -36,8 +35,9 @@ from yarl import URL
 from shardsdk.errors import FenceClosed, ShardingError
 from shardsdk.kube.api import Fence
 from shardsdk.kube.clock import Clock
+from shardsdk.logs import logger_of
 
-log: Final = logging.getLogger(__name__)
+log: Final = logger_of(__name__)
 
 #: Part of a hold that is not granted: the bytes leave some turns of the event loop
 #: after the time was computed, and on a busy loop those take long.  Granting less

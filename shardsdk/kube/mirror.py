@@ -10,7 +10,6 @@ believe what is the reflector's.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -20,9 +19,10 @@ from typing import Final, Generic, TypeVar
 from shardsdk.kube.api import Unfit, WatchEvent, WatchKind
 from shardsdk.kube.decoding import Identity, identify, metadata_of, unfit_of
 from shardsdk.kube.store import Key, Store
+from shardsdk.logs import logger_of
 from shardsdk.protocol.objects import ObjectMeta
 
-log: Final = logging.getLogger(__name__)
+log: Final = logger_of(__name__)
 
 T = TypeVar("T")
 

@@ -36,11 +36,12 @@ from shardsdk.kube.decoding import identify
 from shardsdk.kube.mirror import Delta, EventKind, Listing, Mirror, OnUnfit, contain
 from shardsdk.kube.selectors import Selector
 from shardsdk.kube.store import Index, Key, Store
+from shardsdk.logs import logger_of
 from shardsdk.protocol.objects import Resource
 
 __all__ = ["HEALTHY_SECONDS", "PAUSE_MAX_SECONDS", "STREAM_FAILURES_MAX", "Delta", "EventKind", "Reflector"]
 
-log: Final = logging.getLogger(__name__)
+log: Final = logger_of(__name__)
 
 T = TypeVar("T")
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -37,9 +36,10 @@ from shardsdk.kube.fencing import GUARD, FenceDoubted, Guard, GuardedRequest, Le
 from shardsdk.kube.lapses import ServerClock, lapses_of, parse_date
 from shardsdk.kube.pace import Pace
 from shardsdk.kube.turns import Turn, Turns
+from shardsdk.logs import logger_of
 from shardsdk.protocol.objects import LEASES
 
-log: Final = logging.getLogger(__name__)
+log: Final = logger_of(__name__)
 
 #: How long a request may take in all, waiting for a connection and for 429 included.
 REQUEST_SECONDS: Final = 30.0

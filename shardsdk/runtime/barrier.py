@@ -23,7 +23,6 @@ child deleted meanwhile would stay there for ever.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
@@ -35,12 +34,13 @@ from shardsdk.kube.backoff import Backoff
 from shardsdk.kube.clock import Clock
 from shardsdk.kube.reflector import Delta
 from shardsdk.kube.selectors import Selector
+from shardsdk.logs import logger_of
 from shardsdk.protocol.objects import GroupResource, ObjectMeta, PartialObject
 from shardsdk.runtime.cache import Cache
 from shardsdk.runtime.objects import Request, is_at_least, metadata_of, request_of
 from shardsdk.runtime.queue import Priority
 
-log: Final = logging.getLogger(__name__)
+log: Final = logger_of(__name__)
 
 #: A cache that is so far behind has lost its watch; it will list anew, and so do we.
 CATCH_UP_SECONDS: Final = 30.0

@@ -22,7 +22,6 @@ sees to that).
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar, assert_never
@@ -32,13 +31,14 @@ from prometheus_client import Counter
 from shardsdk.errors import ApiError, FenceClosed, LeaseLost, Retry, ShardingError, TerminalError
 from shardsdk.kube.api import PARTIAL, T
 from shardsdk.kube.clock import Clock
+from shardsdk.logs import logger_of
 from shardsdk.protocol.objects import Resource
 from shardsdk.runtime.metrics import ControllerMetrics
 from shardsdk.runtime.predicates import Predicate, always
 from shardsdk.runtime.queue import Priority, WorkQueue
 from shardsdk.runtime.spec import ControllerSpec, Source
 
-log: Final = logging.getLogger(__name__)
+log: Final = logger_of(__name__)
 
 K = TypeVar("K", bound=Hashable)
 
@@ -207,31 +207,31 @@ class Controller(Generic[K]):
                 log.error("Reconcile failed for good; waiting for the next event", extra=self._where(item, error))
                 self.queue.forget(item)
             case ShardingError(retry=Retry.REFRESH):
-                log.info("Reconcile met a newer object; trying again", extra=self._where(item, error))
-                self.queue.add_rate_limited(item)
+                pause = self.queue.add_rate_limited(item)
+                log.info("Reconcile met a newer object; trying again", extra=self._where(item, error, pause))
             case ShardingError():
                 asked = error.retry_after_seconds if isinstance(error, ApiError) else None
-                log.warning("Reconcile failed; trying again", extra=self._where(item, error))
-                self.queue.add_rate_limited(item, at_least_seconds=asked or 0.0)
+                pause = self.queue.add_rate_limited(item, at_least_seconds=asked or 0.0)
+                log.warning("Reconcile failed; trying again", extra=self._where(item, error, pause))
             case _:
-                log.error("Reconcile raised; trying again", extra=self._where(item, error), exc_info=error)
-                self.queue.add_rate_limited(item)
+                pause = self.queue.add_rate_limited(item)
+                log.error("Reconcile raised; trying again", extra=self._where(item, error, pause), exc_info=error)
 
     def _give_up_waiting(self, item: K) -> None:
         self._count(lambda metrics: metrics.failed)
         self._count(lambda metrics: metrics.errors)
         self._count(lambda metrics: metrics.timeouts)
+        where = self._where(item, again_after=self.queue.add_rate_limited(item))
         log.warning(
             "Reconcile cancelled at its time limit; trying again",
-            extra={**self._where(item), "timeout_seconds": self._timeout_seconds},
+            extra={**where, "timeout_seconds": self._timeout_seconds},
         )
-        self.queue.add_rate_limited(item)
 
     def _count(self, counter: Callable[[ControllerMetrics], Counter]) -> None:
         if self._metrics:
             counter(self._metrics).inc()
 
-    def _where(self, item: K, error: Exception | None = None) -> dict[str, object]:
+    def _where(self, item: K, error: Exception | None = None, again_after: float | None = None) -> dict[str, object]:
         where: dict[str, object] = {
             "controller": self.name,
             "namespace": getattr(item, "namespace", ""),
@@ -239,6 +239,8 @@ class Controller(Generic[K]):
         }
         if error is not None:
             where["error"] = f"{type(error).__name__}: {error}"
+        if again_after is not None:
+            where |= {"attempts": self.queue.requeues(item), "next_attempt_seconds": round(again_after, 3)}
         return where
 
 

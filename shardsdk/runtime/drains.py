@@ -17,7 +17,6 @@ Does not hurry a reconcile that runs, unless it is told after how long to cancel
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -26,6 +25,7 @@ from shardsdk.errors import Conflict, NotFound
 from shardsdk.kube.api import Api, Unfit
 from shardsdk.kube.clock import Clock
 from shardsdk.kube.reflector import Delta, EventKind
+from shardsdk.logs import logger_of
 from shardsdk.protocol.objects import ObjectMeta, PartialObject
 from shardsdk.runtime.cache import Cache
 from shardsdk.runtime.controller import Controller, Outcome, RequeueAfter, Waiting
@@ -35,7 +35,7 @@ from shardsdk.runtime.metrics import ShardMetrics
 from shardsdk.runtime.objects import Request, request_of
 from shardsdk.runtime.queue import RateLimit, WorkQueue
 
-log: Final = logging.getLogger(__name__)
+log: Final = logger_of(__name__)
 
 #: So many acknowledgements are under way at once; they are small and quick.
 CONCURRENT_ACKNOWLEDGEMENTS: Final = 16

@@ -24,7 +24,6 @@ when its hold has ended, where a process should end itself.
 from __future__ import annotations
 
 import asyncio
-import logging
 import random
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -36,6 +35,7 @@ from shardsdk.core.timings import LeaseTimings
 from shardsdk.errors import ConfigurationError, LeaseLost
 from shardsdk.kube.api import Api
 from shardsdk.kube.clock import Clock
+from shardsdk.logs import logger_of
 from shardsdk.protocol.leases import Lease
 from shardsdk.protocol.objects import LEASES
 from shardsdk.runtime import pod
@@ -43,7 +43,7 @@ from shardsdk.runtime.events import EventType, Regarding
 from shardsdk.runtime.hold import Hold
 from shardsdk.runtime.tenure import Goodbye, Listener, Tenure
 
-log: Final = logging.getLogger(__name__)
+log: Final = logger_of(__name__)
 
 ElectionTimings = LeaseTimings
 #: What a leader does; it ends by itself, or is cancelled when it must stop leading.

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import random
 import re
 from collections import OrderedDict
@@ -28,10 +27,11 @@ from typing import Any, Final
 from shardsdk.errors import AlreadyExists, Forbidden, NotFound, Retry, ShardingError
 from shardsdk.kube.api import Api
 from shardsdk.kube.clock import Clock
+from shardsdk.logs import logger_of
 from shardsdk.protocol.objects import ObjectMeta, Resource
 from shardsdk.runtime.similar import Similar
 
-log: Final = logging.getLogger(__name__)
+log: Final = logger_of(__name__)
 
 EVENTS: Final = Resource("", "v1", "events", "Event")
 #: Where Events about cluster-scoped objects belong.  Source: apiserver, legacyValidateEvent.

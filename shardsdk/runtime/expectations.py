@@ -10,18 +10,18 @@ gives up and tells, so that a list can find out what the cache has missed.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
 from shardsdk.kube.clock import Clock
 from shardsdk.kube.reflector import Delta, EventKind
+from shardsdk.logs import logger_of
 from shardsdk.protocol.objects import GroupResource, ObjectMeta
 from shardsdk.runtime.cache import Cache
 from shardsdk.runtime.objects import Request, is_at_least, metadata_of, request_of
 
-log: Final = logging.getLogger(__name__)
+log: Final = logger_of(__name__)
 
 #: A watch delivers within milliseconds, and a broken one is replaced within
 #: seconds; a write that is not seen for so long was never going to be (the

@@ -13,7 +13,6 @@ call from another thread.
 from __future__ import annotations
 
 import asyncio
-import logging
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from concurrent.futures import Future
@@ -23,11 +22,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from shardsdk.errors import ConfigurationError
+from shardsdk.logs import logger_of
 
 if TYPE_CHECKING:
     from aiohttp import web
 
-log: Final = logging.getLogger(__name__)
+log: Final = logger_of(__name__)
 
 #: A check: `None` when all is well, else what is wrong, in a few words.
 Check = Callable[[], str | None]

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
@@ -27,12 +26,13 @@ from shardsdk.errors import ConfigurationError
 from shardsdk.kube.access import Access
 from shardsdk.kube.api import Api
 from shardsdk.kube.clock import Clock
+from shardsdk.logs import logger_of
 from shardsdk.runtime import pod
 from shardsdk.runtime.election import LeaderElector
 from shardsdk.runtime.events import EventRecorder
 from shardsdk.runtime.hold import Hold
 
-log: Final = logging.getLogger(__name__)
+log: Final = logger_of(__name__)
 
 #: How often the thread looks at the clock while the hold is far from its end.
 WATCH_SECONDS: Final = 0.5

@@ -28,7 +28,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Final, NoReturn, Self
 
@@ -38,6 +37,7 @@ from shardsdk.kube.api import Api, Fence
 from shardsdk.kube.cut import hush_cut_connections
 from shardsdk.kube.selectors import Selector
 from shardsdk.kube.store import Index
+from shardsdk.logs import logger_of, setup_logging_unless_done
 from shardsdk.protocol.objects import GroupResource, Resource
 from shardsdk.runtime.caches import Caches, CacheSettings, needs_shared, prepare
 from shardsdk.runtime.checking import check_grace, check_leases, check_settings, check_specs, check_work
@@ -59,7 +59,7 @@ from shardsdk.runtime.world import World, load_world
 
 __all__ = ["GRACE_SECONDS", "Manager", "World"]
 
-log: Final = logging.getLogger(__name__)
+log: Final = logger_of(__name__)
 
 #: A pod has 30 s from SIGTERM to SIGKILL; what is left is for the release.
 GRACE_SECONDS: Final = 25.0
@@ -181,7 +181,11 @@ class Manager:
     # -- running ---------------------------------------------------------------
 
     def run(self) -> NoReturn:
-        """Be the process: run until a signal, a lost lease or a failure.  Raises: SystemExit with an `ExitCode`."""
+        """Be the process: run until a signal, a lost lease or a failure.  Raises: SystemExit with an `ExitCode`.
+
+        A program that has not said how it logs shows lines of level info and above on stderr.
+        """
+        setup_logging_unless_done()
         spare_memory()
         with asyncio.Runner() as runner:
             hush_cut_connections(runner.get_loop())

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import os
 import signal
 from collections.abc import Callable, Iterator, Mapping
@@ -18,8 +17,9 @@ from types import FrameType
 from typing import Final, NoReturn
 
 from shardsdk.errors import ConfigurationError, LeaseLost, ShardingError
+from shardsdk.logs import logger_of
 
-log: Final = logging.getLogger(__name__)
+log: Final = logger_of(__name__)
 
 STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 #: A process that a signal ended exits with this plus the signal's number, as shells have it.

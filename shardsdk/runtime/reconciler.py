@@ -18,7 +18,6 @@ Refuses: to know whether its resource is sharded.  `ShardedResource` and
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from random import Random
@@ -30,6 +29,7 @@ from shardsdk.kube.api import Fence, Unfit
 from shardsdk.kube.clock import Clock
 from shardsdk.kube.reflector import Delta, EventKind
 from shardsdk.kube.selectors import Selector
+from shardsdk.logs import logger_of
 from shardsdk.protocol.objects import GroupResource, ObjectMeta, PartialObject
 from shardsdk.runtime.barrier import Barrier
 from shardsdk.runtime.cache import Cache
@@ -47,7 +47,7 @@ from shardsdk.runtime.queue import Priority, RateLimit, WorkQueue
 from shardsdk.runtime.sources import Feed, RequestSource, Watched
 from shardsdk.runtime.unfit import UnfitObjects, as_delta
 
-log: Final = logging.getLogger(__name__)
+log: Final = logger_of(__name__)
 
 T = TypeVar("T")
 _NOBODY: Final = Request("", "")

@@ -13,7 +13,6 @@ reason to work on nothing; what is wrong comes up only when an object moves.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Mapping
 from typing import Final
 
@@ -22,10 +21,11 @@ import msgspec
 from shardsdk.errors import ShardingError
 from shardsdk.kube.api import Api
 from shardsdk.kube.clock import Clock
+from shardsdk.logs import logger_of
 from shardsdk.protocol.objects import CLUSTERRINGS, GroupResource
 from shardsdk.runtime.metrics import Metrics
 
-log: Final = logging.getLogger(__name__)
+log: Final = logger_of(__name__)
 
 #: How soon a ring that lacks something, or could not be read, is read again.
 WRONG_SECONDS: Final = 60.0

@@ -23,7 +23,6 @@ its loop.  Its writes through `lease.client()` are refused all the same, and
 from __future__ import annotations
 
 import asyncio
-import logging
 import random
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
@@ -39,6 +38,7 @@ from shardsdk.errors import ConfigurationError, LeaseLost
 from shardsdk.kube.access import Access
 from shardsdk.kube.api import Api
 from shardsdk.kube.clock import Clock, SystemClock
+from shardsdk.logs import logger_of
 from shardsdk.protocol.labels import RingLabels, parse_ring_name
 from shardsdk.runtime import pod
 from shardsdk.runtime.hold import Hold
@@ -49,7 +49,7 @@ from shardsdk.runtime.tenure import Goodbye, Listener, Tenure
 if TYPE_CHECKING:
     from shardsdk.kube.client import Client
 
-log: Final = logging.getLogger(__name__)
+log: Final = logger_of(__name__)
 
 #: Opens a connection for the keeper; called once, on the keeper's loop.
 Connect = Callable[[], AbstractAsyncContextManager[Api]]

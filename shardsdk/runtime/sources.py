@@ -18,7 +18,6 @@ Does: map, tick, collect.  Refuses: to reconcile, and to keep without bounds wha
 from __future__ import annotations
 
 import asyncio
-import logging
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -28,12 +27,13 @@ from typing import Any, Final, Protocol
 from shardsdk.errors import ConfigurationError
 from shardsdk.kube.clock import Clock
 from shardsdk.kube.reflector import Delta
+from shardsdk.logs import logger_of
 from shardsdk.runtime.cache import Cache
 from shardsdk.runtime.objects import Request, metadata_of
 from shardsdk.runtime.predicates import Predicate, always
 from shardsdk.runtime.queue import Priority
 
-log: Final = logging.getLogger(__name__)
+log: Final = logger_of(__name__)
 
 #: Which main objects a watched object matters to; asked about the object as it was and as it is.
 Mapping = Callable[[Any], Iterable[Request]]

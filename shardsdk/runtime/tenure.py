@@ -18,7 +18,6 @@ Refuses: to end the work.  That is the owner's; until the owner has called
 from __future__ import annotations
 
 import asyncio
-import logging
 import random
 from collections.abc import Callable
 from contextlib import suppress
@@ -33,11 +32,12 @@ from shardsdk.errors import AlreadyExists, ApiError, NotFound, Retry, ShardingEr
 from shardsdk.kube.api import Api
 from shardsdk.kube.clock import Clock
 from shardsdk.kube.lapses import lapses_of
+from shardsdk.logs import logger_of
 from shardsdk.protocol.leases import Lease
 from shardsdk.protocol.objects import LEASES
 from shardsdk.runtime.hold import Hold
 
-log: Final = logging.getLogger(__name__)
+log: Final = logger_of(__name__)
 
 #: How often the clock is looked at.  The event loop's own timers stand still
 #: while a machine is suspended, the keeper's clock does not.

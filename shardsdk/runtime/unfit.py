@@ -11,18 +11,18 @@ children and may have to clean up.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from typing import Any, Final
 
 from shardsdk.kube.api import Unfit
 from shardsdk.kube.mirror import Delta, EventKind
+from shardsdk.logs import logger_of
 from shardsdk.protocol.objects import ObjectMeta, PartialObject, Resource
 from shardsdk.runtime.cache import Cache
 from shardsdk.runtime.events import EventRecorder, EventType, Regarding
 from shardsdk.runtime.objects import Request
 
-log: Final = logging.getLogger(__name__)
+log: Final = logger_of(__name__)
 
 #: Reasons of Events: about a main object, and about the owner of a child.
 UNREADABLE: Final = "ObjectUnreadable"

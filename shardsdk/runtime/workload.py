@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import logging
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from enum import Enum
@@ -26,6 +25,7 @@ from shardsdk.kube.api import Api, Fence
 from shardsdk.kube.backoff import Backoff
 from shardsdk.kube.clock import Clock
 from shardsdk.kube.selectors import Selector
+from shardsdk.logs import logger_of
 from shardsdk.protocol.objects import GroupResource
 from shardsdk.runtime.barrier import catch_up
 from shardsdk.runtime.cache import Cache
@@ -44,7 +44,7 @@ from shardsdk.runtime.spec import ControllerSpec, Reconcile, TaskSpec, Work
 from shardsdk.runtime.threads import Threads
 from shardsdk.runtime.unsharded import UnshardedResource
 
-log: Final = logging.getLogger(__name__)
+log: Final = logger_of(__name__)
 
 #: How long a reconcile that was cancelled because the time for stopping is over may take to end.
 CANCEL_SECONDS: Final = 2.0

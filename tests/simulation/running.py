@@ -12,6 +12,7 @@ from unittest.mock import patch
 
 from sharder.core import membership
 from shardsdk.errors import ShardingError
+from shardsdk.logs import message_of
 from shardsdk.testing.virtual import VirtualClock, run_virtual
 from tests.simulation.bugs import FOCUS, SCENARIOS, Bug, planted
 from tests.simulation.liveness import ring_of
@@ -129,8 +130,8 @@ class _Ear(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         known = logging.makeLogRecord({}).__dict__.keys() | {"message", "taskName"}
         extra = {name: value for name, value in record.__dict__.items() if name not in known}
-        self._world.note(f"    {record.name.rpartition('.')[2]}: {record.getMessage()} {extra or ''}")
-        if record.getMessage() in _EXPECTED:
+        self._world.note(f"    {record.name.rpartition('.')[2]}: {message_of(record)} {extra or ''}")
+        if message_of(record) in _EXPECTED:
             return
         if record.exc_info and record.exc_info[0] is not None and record.levelno >= logging.ERROR:
             text = logging.Formatter().formatException(record.exc_info)

@@ -135,7 +135,7 @@ async def test_a_closed_fence_is_one_line_whatever_it_is_wrapped_in(
         await clock.sleep(10_000)
     assert len(script.calls) == 1
     [line] = caplog.records
-    assert (line.message, line.exc_info) == ("Reconcile stopped: the lease is gone", None)
+    assert (line.msg, line.exc_info) == ("Reconcile stopped: the lease is gone", None)
 
 
 @in_virtual_time

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from sharder.telemetry import LogFormat, LogLevel, setup_logging
 from shardsdk.errors import Forbidden
+from shardsdk.logs import LogFormat, LogLevel, setup_logging
 
 ROOT = Path(__file__).parents[2]
 RECORD_ATTRIBUTES = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}

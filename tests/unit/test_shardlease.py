@@ -8,6 +8,7 @@ from datetime import datetime
 import pytest
 
 from shardsdk.errors import LeaseLost, ServerError
+from shardsdk.logs import message_of
 from shardsdk.protocol.labels import SHARDER_HOLDER
 from shardsdk.runtime.shardlease import LeaseState, ShardLease
 from shardsdk.testing.leaseserver import Fault
@@ -252,7 +253,7 @@ async def test_who_waits_says_for_whom(clock: VirtualClock, caplog: pytest.LogCa
         task = asyncio.create_task(work())
         await asyncio.sleep(30)
     await task
-    waiting = [record.getMessage() for record in caplog.records if "Waiting" in record.message]
+    waiting = [message_of(record) for record in caplog.records if "Waiting" in record.message]
     assert waiting == ["Waiting for the lease default/shard-a: held by shard-a (instance uid-1)"]
 
 

@@ -1,6 +1,15 @@
-"""Log lines: one-liners for people, JSON for machines.
+"""Log lines: one-liners for people, JSON for machines; facts that show whoever prints them.
 
-Does: print a constant message with the fields that a call gives in `extra`.
+    from shardsdk.logs import LogFormat, LogLevel, setup_logging
+
+    setup_logging(LogLevel.INFO, LogFormat.JSON)
+
+Every line has a constant message, and its facts (object, error, next attempt)
+as fields in `extra`.  `setup_logging` prints both.  In a program with a format
+of its own, or with none, fields do not show by themselves, so the loggers of
+`logger_of` put them into the text as well: `record.msg` is the constant message,
+`record.getMessage()` the message with its facts.
+
 Refuses: to spread one event over several lines; line breaks in values are
 escaped.  Only the stack of an error that nobody expected follows its line.
 """
@@ -10,6 +19,7 @@ from __future__ import annotations
 import json
 import logging
 import sys
+from collections.abc import Mapping, MutableMapping
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, Final, TextIO, assert_never
@@ -17,6 +27,8 @@ from typing import Any, Final, TextIO, assert_never
 import msgspec
 
 from shardsdk.errors import ShardingError
+
+__all__ = ["JsonFormatter", "LogFormat", "LogLevel", "TextFormatter", "setup_logging"]
 
 
 class LogFormat(StrEnum):
@@ -56,6 +68,54 @@ _LINE_BREAKS: Final = {0x85: "\\u0085", 0x2028: "\\u2028", 0x2029: "\\u2029"}
 MAX_FIELD_CHARACTERS: Final = 4_000
 
 
+def logger_of(name: str) -> FactLogger:
+    """A module's logger, whose lines show their facts."""
+    return FactLogger(logging.getLogger(name))
+
+
+class FactLogger(logging.LoggerAdapter[logging.Logger]):
+    """A logger whose messages name what its calls give in `extra`."""
+
+    def process(self, msg: object, kwargs: MutableMapping[str, Any]) -> tuple[object, MutableMapping[str, Any]]:
+        """The message with its facts."""
+        facts = kwargs.get("extra")
+        return (Told(str(msg), facts) if facts else msg), kwargs
+
+
+class Told(str):
+    """A constant message, equal to itself without facts; as a text it has them behind it."""
+
+    __slots__ = ("_facts",)
+    _facts: Mapping[str, object]
+
+    def __new__(cls, message: str, facts: Mapping[str, object]) -> Told:
+        """`facts` are as in `extra`."""
+        told = super().__new__(cls, message)
+        told._facts = facts
+        return told
+
+    def __str__(self) -> str:
+        facts = " ".join(f"{name}={_render_value(_bounded(value))}" for name, value in self._facts.items())
+        # logging fills in a message that has places for values: what it finds in the facts is none.
+        return f"{self.bare} {facts.replace('%', '%%') if '%' in self.bare else facts}"
+
+    @property
+    def bare(self) -> str:
+        """Without the facts."""
+        return super().__str__()
+
+
+def setup_logging_unless_done() -> None:
+    """Show lines of level info and above to people on stderr, unless the program has said how it logs."""
+    root = logging.getLogger()
+    if root.hasHandlers() or logging.getLogger(__package__).hasHandlers():
+        return
+    level = root.level
+    setup_logging(LogLevel.INFO, LogFormat.TEXT)
+    if level != logging.WARNING:  # not what it is when nobody has set one
+        root.setLevel(level)
+
+
 def setup_logging(level: LogLevel, log_format: LogFormat, stream: TextIO | None = None) -> None:
     """Send every logger's lines to `stream` (`None`: stderr) and nowhere else."""
     handler = logging.StreamHandler(stream or sys.stderr)
@@ -87,11 +147,11 @@ def fields_of(record: logging.LogRecord) -> dict[str, Any]:
 
 
 class TextFormatter(logging.Formatter):
-    """`2026-01-31T12:00:00.000Z INFO  sharder.service: message field=value`."""
+    """`2026-01-31T12:00:00.000Z INFO    shardsdk.runtime.manager: message field=value`."""
 
     def format(self, record: logging.LogRecord) -> str:
         """The record as one line, followed by the stack of an unexpected error."""
-        parts = [f"{_timestamp(record)} {record.levelname:<7} {record.name}: {_one_line(record.getMessage())}"]
+        parts = [f"{_timestamp(record)} {record.levelname:<7} {record.name}: {_one_line(message_of(record))}"]
         parts += [f"{name}={_render_value(value)}" for name, value in fields_of(record).items()]
         stack = _stack(self, record)
         return " ".join(parts) + (f"\n{stack}" if stack else "")
@@ -109,14 +169,24 @@ class JsonFormatter(logging.Formatter):
             "time": _timestamp(record),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "message": record.getMessage(),
-            **({"template": str(record.msg)} if record.args else {}),
+            "message": message_of(record),
+            **({"template": _template(record)} if record.args else {}),
             **fields_of(record),
         }
         stack = _stack(self, record)
         if stack:
             line["stack"] = stack
         return msgspec.json.encode(line, enc_hook=str).decode().translate(_LINE_BREAKS)
+
+
+def message_of(record: logging.LogRecord) -> str:
+    """Without the facts: a formatter that shows fields shows them there."""
+    template = _template(record)
+    return template % record.args if record.args else template
+
+
+def _template(record: logging.LogRecord) -> str:
+    return record.msg.bare if isinstance(record.msg, Told) else str(record.msg)
 
 
 def _timestamp(record: logging.LogRecord) -> str:
