@@ -6,7 +6,7 @@ out, so that it cannot hold up all others; its metadata is told (`Unfit`).  Refu
 else is malformed is an error that names what was asked.
 
 `kubernetes.aio` brings typed models too; they work through their `from_dict`,
-at many times the cost.
+and pydantic's through `model_validate`, at many times the cost.
 """
 
 from __future__ import annotations
@@ -219,7 +219,7 @@ class Codec(Generic[T]):
 
 
 def codec_of(model: type[T]) -> Codec[T]:
-    """The decoders for `model`: a type that msgspec knows, or a class with `from_dict`."""
+    """The decoders for `model`: a type that msgspec knows, a class with `from_dict`, or a pydantic model."""
     return cast("Codec[T]", _codec_of(cast("Any", model)))
 
 
@@ -227,9 +227,9 @@ def codec_of(model: type[T]) -> Codec[T]:
 def _codec_of(model: Any) -> Codec[Any]:
     lines = _Added[model] | _Modified[model] | _Deleted[model] | _Bookmark | _Error
     return Codec(
-        msgspec.json.Decoder(model, dec_hook=_from_dict),
-        msgspec.json.Decoder(Page[model], dec_hook=_from_dict),
-        msgspec.json.Decoder(cast("Any", lines), dec_hook=_from_dict),
+        msgspec.json.Decoder(model, dec_hook=build_model),
+        msgspec.json.Decoder(Page[model], dec_hook=build_model),
+        msgspec.json.Decoder(cast("Any", lines), dec_hook=build_model),
     )
 
 
@@ -250,10 +250,11 @@ def _parse(target: Target, decode: Callable[[bytes], T], body: bytes) -> T:
         raise ServerError(f"{target}: the answer cannot be read: {error}", status=200) from error
 
 
-def _from_dict(model: Any, value: object) -> object:
-    build = getattr(model, "from_dict", None)
+def build_model(model: Any, value: object) -> object:
+    """What msgspec does not know by itself, as its decoders ask for it.  Raises: ValueError for a misfit."""
+    build = getattr(model, "from_dict", None) or getattr(model, "model_validate", None)
     if build is None:
-        raise NotImplementedError(f"cannot decode to {model!r}: neither msgspec nor from_dict knows it")
+        raise NotImplementedError(f"cannot decode to {model!r}: neither msgspec, from_dict nor model_validate knows it")
     try:
         return build(value)
     except Exception as error:  # msgspec says where, but only of these

@@ -44,6 +44,18 @@ class ObjectMeta(msgspec.Struct, frozen=True, rename="camel"):
     owner_references: list[OwnerReference] | None = None
     finalizers: list[str] | None = None
 
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: object, handler: object) -> dict[str, object]:
+        """Have pydantic make one of an object's `metadata`, so that its models can have the field."""
+        return {"type": "function-plain", "function": {"type": "no-info", "function": cls._of}}
+
+    @classmethod
+    def _of(cls, value: object) -> ObjectMeta:
+        try:
+            return value if isinstance(value, ObjectMeta) else msgspec.convert(value, cls)
+        except msgspec.ValidationError as error:
+            raise ValueError(str(error)) from error
+
     @property
     def controller(self) -> OwnerReference | None:
         """The owner reference with `controller: true`, if there is one."""

@@ -27,6 +27,7 @@ from shardsdk.errors import ConfigurationError, ShardingError
 from shardsdk.kube.api import PARTIAL, SILENCE_SECONDS, Api, T, Unfit
 from shardsdk.kube.clock import Clock
 from shardsdk.kube.mirror import OnUnfit, contain
+from shardsdk.kube.models import check_model
 from shardsdk.kube.reflector import Delta, EventKind, Reflector
 from shardsdk.kube.selectors import Selector
 from shardsdk.kube.store import Index
@@ -66,6 +67,7 @@ class Cache(Generic[T]):
         indexes: Mapping[str, Index[T]] | None = None,
         silence_seconds: float = SILENCE_SECONDS,
     ) -> None:
+        check_model(model, resource)
         if _BY_CONTROLLER in (indexes or {}):
             raise ConfigurationError(f"an index of {resource.plural} is called {_BY_CONTROLLER!r}, which is taken")
         self.resource = resource

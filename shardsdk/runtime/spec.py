@@ -17,6 +17,7 @@ from typing_extensions import TypeVar
 
 from shardsdk.errors import ConfigurationError
 from shardsdk.kube.api import PARTIAL
+from shardsdk.kube.models import check_model
 from shardsdk.protocol.objects import PartialObject, Resource
 from shardsdk.runtime.predicates import Predicate, always
 from shardsdk.runtime.queue import RateLimit
@@ -59,12 +60,16 @@ class Source:
     """A resource that a controller looks at, and which of its changes matter.
 
     `metadata_only` None: just when `model` holds nothing else.
+    Raises: ConfigurationError when `model` does not show an object's metadata.
     """
 
     resource: Resource
     model: Any = PARTIAL
     metadata_only: bool | None = None
     predicate: Predicate = always
+
+    def __post_init__(self) -> None:
+        check_model(self.model, self.resource)
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ import msgspec
 from shardsdk.errors import ApiError, BadRequest, ConnectionFailed, FenceClosed, StreamInterrupted
 from shardsdk.kube.api import PARTIAL, SILENCE_SECONDS, Body, Fence, PatchKind, T, Unfit, WatchEvent, WatchKind
 from shardsdk.kube.clock import Clock
-from shardsdk.kube.decoding import unfit_of
+from shardsdk.kube.decoding import build_model, unfit_of
 from shardsdk.kube.selectors import Selector
 from shardsdk.protocol.objects import GroupResource, PartialObject, Resource
 from shardsdk.testing.leaseserver import Fault
@@ -371,7 +371,7 @@ class MemoryApi:
 
 
 def _decode(thing: Object, model: type[T]) -> T:
-    return cast("T", thing) if model is dict else msgspec.convert(thing, model, strict=False)
+    return cast("T", thing) if model is dict else msgspec.convert(thing, model, strict=False, dec_hook=build_model)
 
 
 def _read(thing: Object, model: type[T], *, gone: bool = False) -> T | Unfit:
