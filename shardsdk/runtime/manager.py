@@ -102,10 +102,10 @@ class Manager:
         self.metrics: Metrics = metrics or Metrics()
         #: Set to stop in order, as SIGTERM does.
         self.stopping: Final = asyncio.Event()
-        self._election = election
+        self.election = election
         self._shard = shard
         self._namespace = namespace
-        self._watch_namespaces = (
+        self.watch_namespaces: Final = (
             (watch_namespace,) if isinstance(watch_namespace, str) else tuple(watch_namespace or ())
         )
         self._kubeconfig = kubeconfig
@@ -115,9 +115,10 @@ class Manager:
         self._restart_grace_seconds = restart_grace_seconds
         self._grace_seconds = grace_seconds
         self._addresses = (health_address, metrics_address)
-        self._specs: list[ControllerSpec[Any]] = []
+        #: What it was told by `add` and `cache`.
+        self.controllers: Final[list[ControllerSpec[Any]]] = []
+        self.cached: Final[dict[GroupResource, CacheSettings]] = {}
         self._tasks: list[TaskSpec] = []
-        self._settings: dict[GroupResource, CacheSettings] = {}
         self._healthz = Checks()
         self._readyz = Checks()
         self._lease: ShardLease | None = None
@@ -128,8 +129,8 @@ class Manager:
 
     def add(self, spec: ControllerSpec[Any]) -> Self:
         """Run this controller, too.  Raises: ConfigurationError when it does not go with the others."""
-        check_specs([*self._specs, spec])
-        self._specs.append(spec)
+        check_specs([*self.controllers, spec])
+        self.controllers.append(spec)
         return self
 
     def run_task(self, function: Task, *, name: str = "", scope: Scope | None = None) -> Self:
@@ -163,7 +164,7 @@ class Manager:
 
             manager.cache(PODS, selector=Selector(fields="status.phase=Running"), indexes={"node": node_of})
         """
-        self._settings[resource.group_resource] = CacheSettings(
+        self.cached[resource.group_resource] = CacheSettings(
             None if namespaces is None else tuple(namespaces), selector, indexes or {}, transform
         )
         return self
@@ -200,8 +201,8 @@ class Manager:
         try:
             addresses = [parse_address(address) for address in self._addresses]
             check_grace(self._grace_seconds)
-            work = check_work(self._specs, self._tasks, ring=self.ring, election=self._election)
-            check_settings(self._settings, work[Scope.SHARDED], self._watch_namespaces)
+            work = check_work(self.controllers, self._tasks, ring=self.ring, election=self.election)
+            check_settings(self.cached, work[Scope.SHARDED], self.watch_namespaces)
             world = world or await load_world(self._kubeconfig, self._context, self.metrics)
             lease = None if self.ring is None else self._make_lease(world, self.ring)
             candidate = self._make_candidate(world) if work[Scope.LEADER] else None
@@ -248,16 +249,16 @@ class Manager:
         return lease
 
     def _make_candidate(self, world: World) -> Candidate:
-        assert self._election is not None
+        assert self.election is not None
         candidate = Candidate(
-            self._election,
+            self.election,
             world.source,
             clock=world.clock,
             rng=world.rng,
             threaded=world.threaded,
             die=lambda: world.die(ExitCode.LEASE_LOST, "this process does not lead any more and its work still runs"),
         )
-        self.metrics.leader(self._election.name, lambda: float(candidate.leads))
+        self.metrics.leader(self.election.name, lambda: float(candidate.leads))
         return candidate
 
     # -- the scopes --------------------------------------------------------------
@@ -342,7 +343,7 @@ class Manager:
     def _make_unsharded(
         self, world: World, work: Work, api: Api, fence: Fence, shared: Caches, *, catches_up: bool
     ) -> Workload:
-        component = self._election.name if self._election else self.ring or "controller"
+        component = self.election.name if self.election else self.ring or "controller"
         return Workload(
             work,
             Unsharded(),
@@ -368,8 +369,8 @@ class Manager:
         return Caches(
             api,
             identity,
-            namespaces=self._watch_namespaces,
-            settings=self._settings,
+            namespaces=self.watch_namespaces,
+            settings=self.cached,
             clock=world.clock,
             rng=world.rng,
         )

@@ -16,6 +16,8 @@ longer story is a function that is told the rig:
 
     drive(CONTROLLER, [(SECRETS, {"metadata": {"name": "a"}})], story)
 
+A manager can be driven instead, with what it caches (`Manager.cache`).
+
 Guarantees (tests/unit/test_rig.py): async reconciles run in virtual time, so
 that hours pass at once and each run takes the same steps; what a reconcile
 raises comes out of `drive`.  Plain functions run in threads and real time.
@@ -30,6 +32,7 @@ import asyncio
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from random import Random
 from typing import Any, Final
 
@@ -73,7 +76,7 @@ Story = Callable[["Rig"], Awaitable[object]]
 
 
 def drive(
-    controller: ControllerSpec[Any] | Sequence[ControllerSpec[Any]],
+    controller: ControllerSpec[Any] | Sequence[ControllerSpec[Any]] | Manager,
     objects: Iterable[Given] = (),
     story: Story | None = None,
     *,
@@ -82,16 +85,19 @@ def drive(
 ) -> Rig:
     """Run a shard with these controllers until nothing is left to do, then `story`, then stop it; returns what is left.
 
+    Of a manager its controllers run, sharded or not as it would run them, on its watched namespaces and on what its
+    `cache` was told; its tasks do not.
     Objects go to the namespace `default` unless they say otherwise; those of
     main resources are the shard's unless they carry a shard label.
 
     Raises: what a reconcile raised first, unless it asks for another look
     (Conflict), and unless `raises` is False; whatever `story` raises.
     """
-    specs = [controller] if isinstance(controller, ControllerSpec) else list(controller)
+    manager = controller if isinstance(controller, Manager) else None
+    specs = _specs_of(controller)
 
     async def run(clock: Clock) -> Rig:
-        rig = Rig(specs, clock, Random(seed))
+        rig = Rig(specs, clock, Random(seed), manager)
         for resource, body in objects:
             rig.create(resource, body)
         async with rig.running():
@@ -111,7 +117,10 @@ def drive(
 class Rig:
     """A shard with its API server in memory: what a test arranges, and what it looks at."""
 
-    def __init__(self, specs: Sequence[ControllerSpec[Any]], clock: Clock, rng: Random) -> None:
+    def __init__(
+        self, specs: Sequence[ControllerSpec[Any]], clock: Clock, rng: Random, like: Manager | None = None
+    ) -> None:
+        """`like`: its objects are cached and watched as this manager's would be."""
         self.clock = clock
         self.server: MemoryServer = MemoryServer()
         self.api: MemoryApi = MemoryApi(self.server, clock)
@@ -134,7 +143,9 @@ class Rig:
             namespace=NAMESPACE,
             fenced=True,
             timings=_TIMINGS,
+            watch_namespace=like.watch_namespaces if like else None,
         )
+        self._manager.cached.update(like.cached if like else {})
         for spec in specs:
             self._manager.add(spec if spec.function is None else spec.reconcile(self._watched(spec.function)))
 
@@ -293,6 +304,16 @@ class Rig:
 
 
 _UNOBSERVED: Final[frozenset[GroupResource]] = frozenset({LEASES.group_resource})
+
+
+def _specs_of(given: ControllerSpec[Any] | Sequence[ControllerSpec[Any]] | Manager) -> list[ControllerSpec[Any]]:
+    """What is to run; a manager's controllers say where."""
+    if isinstance(given, ControllerSpec):
+        return [given]
+    if not isinstance(given, Manager):
+        return list(given)
+    scope = Scope.SHARDED if given.ring is not None else Scope.LEADER if given.election else Scope.EVERYWHERE
+    return [spec if spec.scope else replace(spec, scope=scope) for spec in given.controllers]
 
 
 def _is_async(function: Any) -> bool:

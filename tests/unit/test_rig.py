@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,11 +12,15 @@ from shardsdk import (
     Context,
     Controller,
     Done,
+    Election,
     EventType,
     Every,
+    Manager,
     PartialObject,
     Request,
     RequeueAfter,
+    Resource,
+    Selector,
     TerminalError,
     Trigger,
     finalizing,
@@ -201,3 +206,53 @@ def test_a_reconcile_knows_for_how_long_it_may_write() -> None:
     drive(Controller.for_(SECRETS).on_every_replica().reconcile(reconcile), [SECRET])
     assert 3000 < seconds[0] < 3600
     assert seconds[-1] == float("inf")
+
+
+def test_what_a_manager_caches_is_driven_with_it() -> None:
+    """Indexes, selectors and transforms are said at the manager, and reconciles need them."""
+
+    async def count(context: Ctx) -> None:
+        alike = context.cache(CONFIGMAPS).by_index("letter", context.request.name[0])
+        context.event(EventType.NORMAL, "Counted", ",".join(sorted(each["metadata"]["name"] for each in alike)))
+
+    def shorten(thing: Any) -> Any:
+        return {"metadata": thing["metadata"]}
+
+    manager = Manager("example").add(Controller.for_(SECRETS).watches(CONFIGMAPS, lambda _: [], dict).reconcile(count))
+    manager.cache(
+        CONFIGMAPS,
+        selector=Selector(labels="counted=yes"),
+        indexes={"letter": lambda thing: [thing["metadata"]["name"][0]]},
+        transform=shorten,
+    )
+    labels = {"counted": "yes"}
+    objects = [(CONFIGMAPS, {"metadata": {"name": name, "labels": labels}}) for name in ("a1", "a2", "b1")]
+
+    rig = drive(manager, [*objects, (CONFIGMAPS, {"metadata": {"name": "a3"}}), SECRET])
+
+    assert rig.events == [("a", "Counted", "a1,a2")]
+
+
+@pytest.mark.parametrize(
+    ("manager", "seen"),
+    [
+        (lambda: Manager("example"), ["mine"]),
+        (lambda: Manager(election=Election("example")), ["mine", "theirs"]),
+        (lambda: Manager(), ["mine", "theirs"]),
+        (lambda: Manager(watch_namespace="elsewhere"), []),
+    ],
+    ids=["a shard", "elected", "every replica", "another namespace"],
+)
+def test_a_manager_is_driven_as_it_runs(manager: Callable[[], Manager], seen: list[str]) -> None:
+    async def note(context: Ctx) -> None:
+        pass
+
+    theirs = {parse_ring_name(RING).shard: "shard-2"}
+    objects: list[tuple[Resource, dict[str, Any]]] = [
+        (SECRETS, {"metadata": {"name": "mine"}}),
+        (SECRETS, {"metadata": {"name": "theirs", "labels": theirs}}),
+    ]
+
+    rig = drive(manager().add(Controller.for_(SECRETS).reconcile(note)), objects)
+
+    assert sorted(name for name, _ in rig.outcomes) == seen
