@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import zipfile
 from collections.abc import Iterator
 from email.message import Message
 from email.parser import Parser
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
@@ -64,11 +66,14 @@ def test_version_comes_from_one_place(metadata: Message) -> None:
 def test_a_shard_needs_no_web_framework(metadata: Message) -> None:
     always = [need for need in metadata.get_all("Requires-Dist", []) if "extra ==" not in need]
 
-    assert sorted(re.split(r"[<>=]", need)[0] for need in always) == [
+    assert sorted(_normal(need) for need in always) == [
         "aiohttp",
         "kubernetes",
         "msgspec",
         "prometheus-client",
+        "pyyaml",
+        "typing-extensions",
+        "yarl",
     ]
 
 
@@ -111,4 +116,62 @@ def test_lock_names_everything_that_the_project_asks_for() -> None:
     ]
     locked = set(re.findall(r"^([a-z0-9-]+)==", LOCK, re.MULTILINE))
 
-    assert {re.split(r"[<>=; ]", need)[0].lower() for need in wanted} <= locked
+    assert {_normal(need) for need in wanted} <= locked
+
+
+def _normal(need: str) -> str:
+    """The name of a distribution that is asked for, as packagers compare it."""
+    return re.sub(r"[-_.]+", "-", re.split(r"[<>=!;\[ ]", need)[0]).lower()
+
+
+#: Extras on top of what a shard needs, by the file or folder that may import from them; the longest that fits counts.
+EXTRAS = {"shardsdk": None, "shardsdk/contrib/kopf": "kopf", "sharder": "sharder", "sharder/kubectl": "kubectl"}
+#: Imports of what somebody else brings, with who.
+BROUGHT = {
+    ("shardsdk/testing/fixtures.py", "pytest"): "a plugin of pytest, which alone loads it",
+}
+#: Asked for without an import.
+UNIMPORTED = {"httptools": "uvicorn parses by it, four times as fast as by what it brings"}
+
+
+def _imports() -> Iterator[tuple[str, str]]:
+    """File and top package of every import in the packages, of those that are not Python's own or the project's."""
+    own = {*sys.stdlib_module_names, "sharder", "shardsdk"}
+    for path in (path for package in ("sharder", "shardsdk") for path in sorted(Path(package).rglob("*.py"))):
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = [each.name for each in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            yield from ((str(path), root) for name in names if (root := name.partition(".")[0]) not in own)
+
+
+def _declared(path: str) -> set[str]:
+    extra = EXTRAS[max((prefix for prefix in EXTRAS if path.startswith(prefix)), key=len)]
+    extras = PROJECT["project"]["optional-dependencies"]
+    return {_normal(need) for need in [*PROJECT["project"]["dependencies"], *(extras[extra] if extra else ())]}
+
+
+def test_everything_that_is_imported_is_asked_for() -> None:
+    brings = packages_distributions()
+    found = [
+        f"{path} imports {name}"
+        for path, name in _imports()
+        if (path, name) not in BROUGHT and not {_normal(each) for each in brings.get(name, ())} & _declared(path)
+    ]
+
+    assert found == []
+
+
+def test_everything_that_is_asked_for_is_imported() -> None:
+    brings = packages_distributions()
+    extras = PROJECT["project"]["optional-dependencies"]
+    wanted = {_normal(need) for needs in (PROJECT["project"]["dependencies"], *extras.values()) for need in needs}
+
+    assert wanted - {_normal(each) for _, name in _imports() for each in brings.get(name, ())} == set(UNIMPORTED)
+
+
+@pytest.mark.parametrize("name", ["aiohttp", "kopf", "kubernetes"])
+def test_what_is_leaned_on_beyond_its_interface_is_bounded(name: str) -> None:
+    project = PROJECT["project"]
+    needs = [*project["dependencies"], *(each for needs in project["optional-dependencies"].values() for each in needs)]
+
+    assert all(re.search(r"<\d", need) for need in needs if _normal(need) == name)
