@@ -34,6 +34,32 @@ from __future__ import annotations
 from enum import Enum
 from typing import ClassVar
 
+__all__ = [
+    "AlreadyExists",
+    "AlreadyOwned",
+    "ApiError",
+    "BadRequest",
+    "ConfigurationError",
+    "Conflict",
+    "ConnectionFailed",
+    "FenceClosed",
+    "Forbidden",
+    "Gone",
+    "Invalid",
+    "InvalidRingName",
+    "LeaseLost",
+    "MethodNotAllowed",
+    "NotFound",
+    "Retry",
+    "ServerError",
+    "ShardingError",
+    "StreamInterrupted",
+    "TerminalError",
+    "TooManyRequests",
+    "TooManyWrites",
+    "Unauthorized",
+]
+
 
 class Retry(Enum):
     """What to do about an error."""

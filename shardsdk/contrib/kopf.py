@@ -53,6 +53,10 @@ from shardsdk.runtime.process import ExitCode, die, exit_code_for, stop_on_signa
 from shardsdk.runtime.ringcheck import RingCheck
 from shardsdk.runtime.shardlease import ShardLease
 
+__all__ = [
+    "KopfShard",
+]
+
 log: Final = logger_of(__name__)
 
 T = TypeVar("T")

@@ -30,6 +30,11 @@ from shardsdk.kube.api import Fence
 from shardsdk.kube.clock import Clock, SystemClock
 from shardsdk.kube.fencing import Confirmations, granted_of, limit_way, render_timeout
 
+__all__ = [
+    "FencedWrites",
+    "fence_writes",
+]
+
 _WRITES: Final = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 #: Behind these answers etcd may still have the write in hand.
 _SERVER_ERRORS: Final = 500

@@ -12,6 +12,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+__all__ = [
+    "Selector",
+    "absent",
+    "differs",
+    "equals",
+    "exists",
+    "join",
+    "not_in",
+    "within",
+]
+
 
 @dataclass(frozen=True, slots=True)
 class Selector:

@@ -18,6 +18,20 @@ from typing import Any
 from shardsdk.kube.reflector import Delta, EventKind
 from shardsdk.runtime.objects import metadata_of
 
+__all__ = [
+    "Predicate",
+    "all_of",
+    "always",
+    "annotations_changed",
+    "any_of",
+    "generation_changed",
+    "labels_changed",
+    "negate",
+    "never",
+    "of_kind",
+    "per_kind",
+]
+
 #: Says whether a change is worth a reconcile.
 Predicate = Callable[[Delta[Any]], bool]
 

@@ -32,11 +32,11 @@ if TYPE_CHECKING:
     from shardsdk.testing.controlplane import ControlPlane, ControlPlaneFailed
     from shardsdk.testing.leases import LeaseStage, lease_body, make_lease
     from shardsdk.testing.leaseserver import Fault
-    from shardsdk.testing.memory import MemoryServer
+    from shardsdk.testing.memory import Admit, Change, MemoryServer, Object
     from shardsdk.testing.memoryapi import MemoryApi
     from shardsdk.testing.processes import Process
     from shardsdk.testing.programs import Programs, find_programs
-    from shardsdk.testing.rig import Rig, drive
+    from shardsdk.testing.rig import Given, Rig, Story, drive
     from shardsdk.testing.virtual import (
         Deadlock,
         Livelock,
@@ -48,18 +48,23 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "Admit",
+    "Change",
     "ControlPlane",
     "ControlPlaneFailed",
     "Deadlock",
     "Fault",
+    "Given",
     "LeaseStage",
     "Livelock",
     "MemoryApi",
     "MemoryServer",
+    "Object",
     "Process",
     "Programs",
     "Rig",
     "SkewedClock",
+    "Story",
     "TimeLimit",
     "VirtualClock",
     "drive",
@@ -75,11 +80,11 @@ _HOMES: Final = {
     "shardsdk.testing.controlplane": ("ControlPlane", "ControlPlaneFailed"),
     "shardsdk.testing.leases": ("LeaseStage", "lease_body", "make_lease"),
     "shardsdk.testing.leaseserver": ("Fault",),
-    "shardsdk.testing.memory": ("MemoryServer",),
+    "shardsdk.testing.memory": ("Admit", "Change", "MemoryServer", "Object"),
     "shardsdk.testing.memoryapi": ("MemoryApi",),
     "shardsdk.testing.processes": ("Process",),
     "shardsdk.testing.programs": ("Programs", "find_programs"),
-    "shardsdk.testing.rig": ("Rig", "drive"),
+    "shardsdk.testing.rig": ("Given", "Rig", "Story", "drive"),
     "shardsdk.testing.virtual": (
         *("Deadlock", "Livelock", "SkewedClock", "TimeLimit", "VirtualClock", "in_virtual_time", "run_virtual"),
     ),

@@ -88,18 +88,23 @@ PUBLIC = [
 
 #: The same for what users test with.
 TESTING = [
+    "Admit",
+    "Change",
     "ControlPlane",
     "ControlPlaneFailed",
     "Deadlock",
     "Fault",
+    "Given",
     "LeaseStage",
     "Livelock",
     "MemoryApi",
     "MemoryServer",
+    "Object",
     "Process",
     "Programs",
     "Rig",
     "SkewedClock",
+    "Story",
     "TimeLimit",
     "VirtualClock",
     "drive",

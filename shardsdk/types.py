@@ -1,0 +1,75 @@
+"""What the signatures of public names are made of: for annotations, and for parts that are put together by hand.
+
+    from shardsdk.types import Feed, Outcome, Predicate
+
+Does: give each of them a place that stays.  Refuses: to be loaded by `import
+shardsdk`; most programs never name one.
+"""
+
+from __future__ import annotations
+
+from shardsdk.core.timings import Deadlines
+from shardsdk.kube.api import Body, Unfit, WatchEvent, WatchKind
+from shardsdk.kube.clock import Clock
+from shardsdk.kube.credentials import Credentials
+from shardsdk.kube.lapses import Lapses
+from shardsdk.kube.mirror import OnUnfit
+from shardsdk.kube.store import Index
+from shardsdk.protocol.labels import RingLabels, parse_ring_name
+from shardsdk.protocol.leases import Lease, LeaseSpec
+from shardsdk.protocol.objects import GroupResource
+from shardsdk.runtime.caches import CacheSettings
+from shardsdk.runtime.controller import Outcome
+from shardsdk.runtime.election import Lead, Recorder
+from shardsdk.runtime.events import EventLimits, Regarding
+from shardsdk.runtime.health import Check
+from shardsdk.runtime.identity import Identity
+from shardsdk.runtime.inflight import InFlight
+from shardsdk.runtime.mainresource import MainResource
+from shardsdk.runtime.metrics import ControllerMetrics, ShardMetrics
+from shardsdk.runtime.queue import QueueObserver
+from shardsdk.runtime.shardlease import Connect
+from shardsdk.runtime.sources import Feed, Mapping, Watched
+from shardsdk.runtime.spec import Reconcile, Source, Task, TaskSpec, WatchSpec
+from shardsdk.runtime.world import World
+
+__all__ = [
+    "Body",
+    "CacheSettings",
+    "Check",
+    "Clock",
+    "Connect",
+    "ControllerMetrics",
+    "Credentials",
+    "Deadlines",
+    "EventLimits",
+    "Feed",
+    "GroupResource",
+    "Identity",
+    "InFlight",
+    "Index",
+    "Lapses",
+    "Lead",
+    "Lease",
+    "LeaseSpec",
+    "MainResource",
+    "Mapping",
+    "OnUnfit",
+    "Outcome",
+    "QueueObserver",
+    "Reconcile",
+    "Recorder",
+    "Regarding",
+    "RingLabels",
+    "ShardMetrics",
+    "Source",
+    "Task",
+    "TaskSpec",
+    "Unfit",
+    "WatchEvent",
+    "WatchKind",
+    "WatchSpec",
+    "Watched",
+    "World",
+    "parse_ring_name",
+]

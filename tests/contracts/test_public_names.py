@@ -1,0 +1,99 @@
+"""The public names are closed: whatever a public signature names can be imported from a place that is public, too."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import inspect
+import sys
+from collections.abc import Iterator
+from importlib import import_module
+from types import ModuleType
+from typing import Any, TypeVar
+
+#: Modules whose `__all__` is public; docs/sdk/index.md says so.
+PUBLIC = (
+    "shardsdk",
+    "shardsdk.contrib.kopf",
+    "shardsdk.contrib.kubernetes",
+    "shardsdk.errors",
+    "shardsdk.kube.selectors",
+    "shardsdk.logs",
+    "shardsdk.runtime.predicates",
+    "shardsdk.testing",
+    "shardsdk.types",
+)
+
+
+def public_things() -> Iterator[tuple[str, Any]]:
+    for name in PUBLIC:
+        module = import_module(name)
+        for each in module.__all__:
+            yield f"{name}.{each}", getattr(module, each)
+
+
+def signatures(name: str, thing: Any) -> Iterator[tuple[str, Any]]:
+    """What has annotations: a function, a class's own fields, its public methods and properties."""
+    yield name, thing
+    if not inspect.isclass(thing):
+        return
+    for each, value in vars(thing).items():
+        if each.startswith("_") and each not in ("__init__", "__call__", "__aenter__", "__enter__", "__iter__"):
+            continue
+        function = value.fget if isinstance(value, property) else getattr(value, "__func__", value)
+        if inspect.isfunction(function):
+            yield f"{name}.{each}", function
+
+
+def private_names(name: str, thing: Any, known: set[int]) -> Iterator[str]:
+    for place, each in signatures(name, thing):
+        for field, annotation in written(each).items():
+            if field.startswith("_") or not isinstance(annotation, str):
+                continue
+            module = sys.modules[each.__module__]
+            for node in ast.walk(ast.parse(annotation, mode="eval")):
+                if isinstance(node, ast.Name) and is_private(node.id, module, known):
+                    yield f"{place}: {node.id}"
+
+
+def written(thing: Any) -> dict[str, Any]:
+    """As they are written; of a class its own alone."""
+    own = vars(thing) if inspect.isclass(thing) else {"__annotations__": getattr(thing, "__annotations__", {})}
+    return dict(own.get("__annotations__", {}))
+
+
+def is_private(name: str, module: ModuleType, known: set[int]) -> bool:
+    """Whether `name`, as it is written in `module`, is the project's and not public."""
+    if hasattr(builtins, name):
+        return False
+    value = vars(module).get(name)
+    if value is None:  # imported for type checkers alone
+        value = imported(name, module)
+    if isinstance(value, TypeVar) or inspect.ismodule(value) or type(value).__name__ in ("ParamSpec", "TypeVar"):
+        return False
+    home = getattr(value, "__module__", "")
+    if inspect.isclass(value) and not home.startswith("shardsdk"):
+        return False
+    if home == "typing" and hasattr(sys.modules["typing"], name):
+        return False
+    return id(value) not in known
+
+
+def imported(name: str, module: ModuleType) -> Any:
+    for node in ast.walk(ast.parse(inspect.getsource(module))):
+        if (
+            isinstance(node, ast.ImportFrom)
+            and node.module
+            and name in [each.asname or each.name for each in node.names]
+        ):
+            return getattr(import_module(node.module), name)
+        if isinstance(node, ast.Import) and name in [each.asname or each.name for each in node.names]:
+            return import_module(name)
+    return None
+
+
+def test_every_name_in_a_public_signature_is_public() -> None:
+    things = list(public_things())
+    known = {id(thing) for _, thing in things}
+
+    assert sorted({problem for name, thing in things for problem in private_names(name, thing, known)}) == []
