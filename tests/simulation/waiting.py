@@ -164,6 +164,13 @@ class Waits:
         for versions in (world.index.mains, world.index.pieces):
             for uid, version in versions.items():
                 if RING_OF_KIND[version.doc["kind"]] is ring:
+                    if (
+                        version.label(ring.shard) in working
+                        and version.label(ring.drain) is None
+                        and uid not in self._awaits
+                        and world.in_scope(ring, version.key.namespace)
+                    ):
+                        continue  # as nearly always
                     wait = self._wait_of(ring, version, working, shards)
                     if wait is not None:
                         yield uid, version.label(ring.shard), wait
