@@ -68,7 +68,7 @@ class World:
         self.standings.look(self.entry)
         fresh = {key: self.judge(seen)[1].state for key, seen in self.entry.leases.items()}
         assert self.standings.of(RING) == fresh
-        assert self.entry.ready == {name for (_, name), state in fresh.items() if state is State.READY}
+        assert self.entry.ready == frozenset(name for (_, name), state in fresh.items() if state is State.READY)
 
 
 shards = st.sampled_from(SHARDS)
