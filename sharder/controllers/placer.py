@@ -364,7 +364,7 @@ class Placer:
     def take_latest(self, key: ItemKey) -> SeenObject | None:
         """The object as last seen, by a watch or by the resync that came across it."""
         found = self._misplaced.pop(key, None)
-        if len(self._misplaced) + self.transit.waiting < MAX_MISPLACED // 2:
+        if 2 * (len(self._misplaced) + self.transit.waiting) < MAX_MISPLACED:
             self.resync.has_room()
         return self.held(key) or found
 

@@ -195,6 +195,11 @@ class Resync:
 
     async def _go_through_guarded(self, *, deep: bool) -> None:
         wanted, self._wanted = self._wanted, False
+        if deep:
+            # It comes across what was left out, if there is room for that by now.
+            self._left_out = False
+            self._namespaces |= self._left_out_of
+            self._left_out_of.clear()
         namespaces, self._namespaces = self._namespaces, set()
         generation, began = self._generation, self._placer.around.clock.monotonic()
         if deep:

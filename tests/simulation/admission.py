@@ -60,7 +60,7 @@ class Webhooks:
         self._configured: tuple[tuple[Version, ...], frozenset[tuple[str, str]]] = ((), frozenset())
 
     def wants(self, resource: Resource, before: Version | None, doc: Doc, author: Author) -> bool:
-        if before is not None and self._poison.refuses(resource, before.key):
+        if self._poison.refuses(resource, _key_of(before, doc)):
             return True
         if not self._is_configured(resource):
             return False
@@ -77,8 +77,9 @@ class Webhooks:
             except TimeoutError:
                 pass
             doc = _apply(doc, answer)
-        if before is not None and self._poison.refuses(resource, before.key):
-            await self._poison.fail(resource, before.key)
+        key = _key_of(before, doc)
+        if self._poison.refuses(resource, key):
+            await self._poison.fail(resource, key)
         return doc
 
     def _is_configured(self, resource: Resource) -> bool:
@@ -157,6 +158,12 @@ def _apply(doc: Doc, answer: bytes | None) -> Doc:
     if "patch" not in response:
         return doc
     return apply_json_patch(doc, msgspec.json.decode(b64decode(response["patch"])))
+
+
+def _key_of(before: Version | None, doc: Doc) -> Key:
+    """The key of what is written; one that is made may have no name yet."""
+    meta = doc["metadata"]
+    return before.key if before is not None else Key(meta.get("namespace", ""), meta.get("name", ""))
 
 
 def _labels(doc: Doc) -> Mapping[str, str]:

@@ -6,7 +6,7 @@ import gc
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 from unittest.mock import patch
 
@@ -58,7 +58,9 @@ def plan_of(seed: int, bug: Bug | None = None, scenario: Scenario | None = None)
     """What a seed plays; what a planted bug needs happens more often."""
     if bug is None:
         return draw_plan(seed, None, scenario)
-    return draw_plan(seed, FOCUS.get(bug), scenario or SCENARIOS.get(bug))
+    plan = draw_plan(seed, FOCUS.get(bug), scenario or SCENARIOS.get(bug))
+    # It concerns foreign shards alone, which most plans have none of.
+    return replace(plan, foreign=1) if bug is Bug.TAKE_OVER_UNFENCED_EARLY else plan
 
 
 def run_plan(plan: Plan, bug: Bug | None = None, *, verbose: bool = False) -> Outcome:
