@@ -96,8 +96,13 @@ class Resource:
             return True
         if not isinstance(other, Resource):
             return NotImplemented
-        mine = (self.group, self.version, self.plural, self.kind, self.namespaced)
-        return mine == (other.group, other.version, other.plural, other.kind, other.namespaced)
+        return (
+            self.plural == other.plural
+            and self.group == other.group
+            and self.version == other.version
+            and self.kind == other.kind
+            and self.namespaced == other.namespaced
+        )
 
     def __hash__(self) -> int:
         return hash((self.group, self.plural))

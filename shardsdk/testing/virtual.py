@@ -286,11 +286,13 @@ def run_virtual(
     clock: VirtualClock | None = None,
     limit_seconds: float = LIMIT_SECONDS,
     limit_turns: int = LIMIT_TURNS,
+    clean_up: bool = True,
 ) -> T:
     """Run `scenario` to its end in virtual time and give its result.
 
     Tasks that are left when it ends are cancelled, those of paused and killed
-    processes too.
+    processes too; with `clean_up` False they are left as they are, for a process
+    that is about to end.
 
     Raises: Deadlock, Livelock, TimeLimit, and whatever the scenario raises.
     """
@@ -300,6 +302,8 @@ def run_virtual(
     async def main() -> T:
         return await scenario(the_clock)
 
+    if not clean_up:
+        return loop.run_until_complete(main())
     with asyncio.Runner(loop_factory=lambda: loop) as runner:
         try:
             return runner.run(main())
