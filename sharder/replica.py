@@ -24,10 +24,11 @@ from sharder.controllers.leases import LeaseController
 from sharder.controllers.liveness import Liveness
 from sharder.controllers.namespaces import Namespaces
 from sharder.controllers.placement import PlacementController, Summary
-from sharder.controllers.registry import Change, LeaseKey, Registry
+from sharder.controllers.registry import LeaseKey, Registry
 from sharder.controllers.rings import DRAIN_ALARM_SECONDS, Recorder, RingController, WebhookSettings
 from sharder.controllers.seen import Placed
 from sharder.controllers.selections import Kind
+from sharder.controllers.subscribers import Change
 from sharder.controllers.surroundings import Surroundings
 from sharder.controllers.witness import Witness
 from sharder.core.decisions import Decision

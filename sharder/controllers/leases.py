@@ -19,8 +19,9 @@ from typing import Final, Protocol
 from sharder.controllers.custodies import custody_of, is_presumed_held, lives_elsewhere, only_renewed, unknown_lease
 from sharder.controllers.holds import CommitProof, JointHold, ShardHold, join
 from sharder.controllers.leasewrites import LeaseWriter, Record, namespaces_of
-from sharder.controllers.registry import Change, LeaseKey, Registry, RingEntry, SeenLease
+from sharder.controllers.registry import LeaseKey, Registry, RingEntry, SeenLease
 from sharder.controllers.standings import Standings
+from sharder.controllers.subscribers import Change
 from sharder.controllers.working import work_off
 from sharder.core.shards import LeaseFacts, Standing, State, classify, facts_of
 from sharder.core.takeover import Act, Custody, Limits, Step, decide_custody, hold_seconds

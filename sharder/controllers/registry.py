@@ -12,14 +12,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from random import Random
-from typing import Any, Final
+from typing import Final
 
 from sharder.controllers.confirming import SHARD_LEASES, Confirmation
 from sharder.controllers.resolving import Resolution, resolve_ring
 from sharder.controllers.ringmodel import RingObject
+from sharder.controllers.subscribers import Change, LeaseFollower, Subscriber, tell
 from sharder.core import membership as memberships
 from sharder.core.liveness import History, follow, is_unsteady
 from sharder.core.membership import Membership
@@ -103,18 +104,6 @@ class RingEntry:
     def longest_duration(self) -> float:
         """The longest lease duration among the ring's shards, at least 15 s."""
         return max([UNSEEN_SECONDS, *(facts_of(seen.lease, 0.0).duration_seconds for seen in self.leases.values())])
-
-
-class Change:
-    """What a subscriber is told of: bits of one mask."""
-
-    RING: Final = 1
-    MEMBERSHIP: Final = 2
-    LEASES: Final = 4
-
-
-Subscriber = Callable[[str, int], None]
-LeaseFollower = Callable[[str, LeaseKey], None]
 
 
 class Registry:
@@ -375,19 +364,11 @@ class Registry:
             self._tell(entry.name, Change.MEMBERSHIP)
 
     def _tell(self, ring: str, what: int) -> None:
-        _call(self._subscribers, ring, what)
+        tell(self._subscribers, ring, what)
 
     def _tell_lease(self, ring: str, lease: LeaseKey) -> None:
         self._tell(ring, Change.LEASES)
-        _call(self._followers, ring, lease)
-
-
-def _call(listeners: Iterable[Callable[[str, Any], None]], ring: str, news: Any) -> None:
-    for listener in tuple(listeners):
-        try:
-            listener(ring, news)
-        except Exception:
-            log.exception("a change of a ring was not taken in", extra={"ring": ring})
+        tell(self._followers, ring, lease)
 
 
 def hold_of(seen: SeenLease) -> tuple[float, float]:

@@ -149,15 +149,22 @@ class _Handle(msgspec.Struct, eq=False):
         return self._cancelled
 
 
-class _Timer(_Handle, eq=False, kw_only=True):
+class _Timer(msgspec.Struct, eq=False):
     """A callback that is due at a moment."""
 
+    _callback: Callable[..., object]
+    _args: tuple[Any, ...]
+    _context: Context
     _when: float
     _loop: _JumpingLoop
+    _cancelled: bool = False
     _scheduled: bool = True
 
     def when(self) -> float:
         return self._when
+
+    def cancelled(self) -> bool:
+        return self._cancelled
 
     def cancel(self) -> None:
         if not self._cancelled:
@@ -207,13 +214,13 @@ class _JumpingLoop(asyncio.BaseEventLoop):
 
     def call_later(self, delay: float, callback: Any, *args: Any, context: Context | None = None) -> _Timer:  # type: ignore[override]
         when = self._clock._now + delay
-        timer = _Timer(callback, args, copy_context() if context is None else context, _when=when, _loop=self)
+        timer = _Timer(callback, args, copy_context() if context is None else context, when, self)
         self._timers_set = number = self._timers_set + 1
         heapq.heappush(self._scheduled, (when, number, timer))
         return timer
 
     def call_at(self, when: float, callback: Any, *args: Any, context: Context | None = None) -> _Timer:  # type: ignore[override]
-        timer = _Timer(callback, args, copy_context() if context is None else context, _when=when, _loop=self)
+        timer = _Timer(callback, args, copy_context() if context is None else context, when, self)
         self._timers_set = number = self._timers_set + 1
         heapq.heappush(self._scheduled, (when, number, timer))
         return timer
