@@ -83,6 +83,7 @@ class Placer:
             around.concurrent_moves, around.clock, self._may_drain,
             ready=lambda index: not self.placed[index].grouped or self.families.ready,
             paced=lambda index: self.placed[index].grouped,
+            resources=sum(each.subject.role is Role.MAIN for each in self.placed),
         )  # fmt: skip
         self.groups = GroupMover(self)
         self.sweep = Sweep(self)
