@@ -7,6 +7,8 @@ server does without a ring, by the same clients.
 PART `shards`: three shards of the example next to one replica of it.
 PART `cache`: memory of an object in a shard's cache.
 PART `families`: owners with children when a shard joins: how long nobody has them.
+PART `conditions`: what the comparison of labels in the API server costs.
+PART `join`: many objects when a shard joins: what writes, another ring and users wait for.
 """
 
 from __future__ import annotations
@@ -22,7 +24,9 @@ from functools import partial
 from pathlib import Path
 
 from bench.caching import sizes
+from bench.conditions import comparing
 from bench.families import joining
+from bench.joining import joining_many
 from bench.load import CONFIGMAPS, Figures, Usage, creates, generated, measure, patches
 from bench.replicas import one_and_three
 from bench.shards import Owners, Shard
@@ -228,8 +232,12 @@ async def main(objects: int, lease_seconds: int = 15, rest_seconds: float = 20.0
 def run() -> int:
     """Parse the command line and run."""
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument("part", nargs="?", choices=["sharder", "shards", "cache", "families"], default="sharder")
-    parser.add_argument("--objects", type=int, help="objects per figure (default: 2000; of a cache 10000)")
+    parser.add_argument(
+        "part", nargs="?", choices=["sharder", "shards", "cache", "families", "join", "conditions"], default="sharder"
+    )
+    parser.add_argument(
+        "--objects", type=int, help="objects per figure (default: 2000; families 3000, a cache 10000, join 30000)"
+    )
     parser.add_argument("--lease-seconds", type=int, default=15, help="lease of the sharder's shards (default: 15)")
     parser.add_argument("--rest-seconds", type=float, default=20.0, help="how long rest is measured (default: 20)")
     parser.add_argument("--json", type=Path, help="write the figures to this file as well")
@@ -240,6 +248,10 @@ def run() -> int:
             asyncio.run(one_and_three(options.objects or 2000, partial(say, report)))
         case "families":
             asyncio.run(joining(options.objects or 3000, partial(say, report)))
+        case "conditions":
+            asyncio.run(comparing(options.objects or 500, partial(say, report)))
+        case "join":
+            asyncio.run(joining_many(options.objects or 30_000, partial(say, report)))
         case "cache":
             asyncio.run(sizes(options.objects or 10_000, partial(say, report)))
         case _:

@@ -129,7 +129,8 @@ class SharderTimings:
 class Installation:
     """The project on `plane`; an async context manager that ends its processes.
 
-    Sharders find the API server as in a pod, unless `sharder_kubeconfig` says otherwise.
+    Sharders find the API server as in a pod, unless `sharder_kubeconfig` says otherwise;
+    `sharder_module` is what they run.
     """
 
     plane: ControlPlane
@@ -139,6 +140,7 @@ class Installation:
     sharders: dict[str, Sharder] = field(default_factory=dict)
     shards: dict[str, Process] = field(default_factory=dict)
     sharder_kubeconfig: Path | None = None
+    sharder_module: str = "sharder"
     _identity: dict[str, str] = field(default_factory=dict)
     _supervisor: Supervisor = field(default_factory=Supervisor)
     _forwarder: Forwarder = field(default_factory=Forwarder)
@@ -179,7 +181,7 @@ class Installation:
         health, metrics, webhook = (port.number for port in ports)
         path = self._supervisor.folder / f"{name}.yaml"
         path.write_text(yaml.safe_dump(self._config(health, metrics, webhook)))
-        argv = [sys.executable, "-m", "sharder", "--config", str(path)]
+        argv = [sys.executable, "-m", self.sharder_module, "--config", str(path)]
         if self.sharder_kubeconfig is not None:
             argv += ["--kubeconfig", str(self.sharder_kubeconfig)]
         process = Process(name, argv, self._supervisor, {**self._identity, **(environment or {})})

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from random import Random
@@ -24,14 +24,16 @@ from sharder.controllers.leases import LeaseController
 from sharder.controllers.liveness import Liveness
 from sharder.controllers.namespaces import Namespaces
 from sharder.controllers.placement import PlacementController, Summary
-from sharder.controllers.registry import Change, Registry
+from sharder.controllers.registry import LeaseKey, Registry
 from sharder.controllers.rings import DRAIN_ALARM_SECONDS, Recorder, RingController, WebhookSettings
 from sharder.controllers.seen import Placed
 from sharder.controllers.selections import Kind
+from sharder.controllers.subscribers import Change
 from sharder.controllers.surroundings import Surroundings
 from sharder.controllers.witness import Witness
 from sharder.core.decisions import Decision
 from sharder.core.selectors import LabelSelector
+from sharder.core.shards import State
 from sharder.core.takeover import Limits
 from sharder.telemetry import Metrics
 from sharder.webhook.app import OUTCOMES
@@ -89,6 +91,8 @@ class Replica:
     ) -> None:
         self._on_settled = on_settled
         self._settled: set[str] = set()
+        #: What the metrics say of each ring.
+        self._shown: dict[str, tuple[Summary, Mapping[LeaseKey, State]]] = {}
         self._api = api
         self._settings = settings
         self._metrics = metrics
@@ -162,6 +166,7 @@ class Replica:
                 await self._clock.sleep(self._settings.timings.retry_period)
             finally:
                 self._metrics.leading(self._settings.lease_name, False)
+                self._shown.clear()
 
     async def _lead(self, leader: Fence) -> None:
         log.info("leading", extra={"lease": self._settings.lease_name})
@@ -241,6 +246,10 @@ class Replica:
         if self.registry.entry(ring) is None:
             return
         self._note_settled(ring, summary)
+        states = leases.states(ring)
+        if self._shown.get(ring) == (summary, states):
+            return  # at rest, which is nearly always
+        self._shown[ring] = (summary, states)
         for resource in self._metrics.resources_of(ring) | {resource for _, resource in summary.counts}:
             # One that the ring lists no longer has none; else its last number would stay.
             gauges = self._metrics.resource(ring, resource)
@@ -249,7 +258,7 @@ class Replica:
             gauges.draining.set(summary.counts.get((Kind.DRAINING, resource), 0))
         of_ring = self._metrics.ring(ring)
         of_ring.oldest_drain_age.set(summary.oldest_drain.seconds if summary.oldest_drain is not None else 0.0)
-        of_ring.set_shards(leases.states(ring).values())
+        of_ring.set_shards(states.values())
 
     def _note_settled(self, ring: str, summary: Summary) -> None:
         if not summary.settled:
@@ -263,6 +272,7 @@ class Replica:
             self._metrics.ring(ring).calculations.inc()
         elif what & Change.RING and self.registry.entry(ring) is None:
             self._metrics.forget_ring(ring)
+            self._shown.pop(ring, None)
         elif what & Change.RING:
             self._metrics.webhook_expected(ring, OUTCOMES)
 

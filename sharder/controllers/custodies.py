@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterable
 
 from sharder.controllers.leasewrites import Record, usable_seconds
 from sharder.controllers.registry import RingEntry, SeenLease, hold_of
-from sharder.core.shards import LeaseFacts, Standing
+from sharder.core.shards import LeaseFacts, Standing, State
 from sharder.core.takeover import Custody
 from shardsdk.errors import ConfigurationError
 from shardsdk.kube.clock import Clock
-from shardsdk.protocol.labels import LEASE_RING_LABEL, SHARDER_HOLDER
+from shardsdk.protocol.labels import LEASE_RING_LABEL, LEASE_STATE_LABEL, SHARDER_HOLDER
 from shardsdk.protocol.leases import Lease
 
 
@@ -48,6 +48,21 @@ def custody_of(
         last_move_at=record.last_move_at,
         progress_at=record.progress_at,
         barred_until=record.barred_until,
+    )
+
+
+def only_renewed(lease: Lease, standing: Standing, record: Record, recent: float) -> bool:
+    """Whether a shard just goes on holding `lease`: nothing is to be written, and it comes up again in time.
+
+    `recent`: since when our own writes may be missing in what is seen.
+    """
+    return (
+        standing.state is State.READY
+        and lease.metadata.label(LEASE_STATE_LABEL) == standing.state.value
+        and not record.held
+        and record.wrote_at < recent
+        and standing.look_again_at is not None
+        and record.looks_at <= standing.look_again_at
     )
 
 

@@ -49,8 +49,10 @@ class Detection:
     def renewed(self, sent_at: float, answered_at: float) -> None:
         """The leader's own lease was renewed."""
         self._proof.renewed(sent_at, answered_at)
+        maybe_slow = are_slow(self._proof.renewals, 0.0, self._proof.retry_seconds)
         for entry in self._registry.entries():
-            shortest = _shortest_duration(entry)
+            # Nobody's lease is shorter than none.
+            shortest = _shortest_duration(entry) if maybe_slow else None
             slow = shortest is not None and are_slow(self._proof.renewals, shortest, self._proof.retry_seconds)
             self._show(entry.name, slow)
             if slow and shortest is not None and entry.name not in self._suspended:

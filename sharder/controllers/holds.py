@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from sharder.core.proof import Renewals, note_commit, note_renewal, proof_for
+from sharder.core.proof import LEAST_PERIODS, Gap, Renewals, note_commit, note_renewal, proof_for
 from sharder.core.shards import Proof
 from shardsdk.kube.api import Fence
 from shardsdk.kube.clock import Clock
@@ -101,6 +101,16 @@ class CommitProof:
     def since(self, duration_seconds: float) -> float:
         """Since when time counts against a lease of this duration."""
         return self.of(duration_seconds).since
+
+    def basis(self) -> tuple[float, tuple[Gap, ...]] | None:
+        """What `of` rests on apart from the time, which counts up to now for every lease; `None`: it may not.
+
+        While this is the same, time passes for leases as it does by the clock.
+        """
+        known = self.renewals
+        if known.began_at is None or self.clock.monotonic() - known.until > LEAST_PERIODS * self.retry_seconds:
+            return None
+        return known.began_at, known.gaps
 
     def proven_until(self) -> float:
         """The latest moment up to which time counts for anything: now, unless a renewal is overdue."""

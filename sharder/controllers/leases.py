@@ -16,10 +16,12 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
-from sharder.controllers.custodies import custody_of, is_presumed_held, lives_elsewhere, unknown_lease
+from sharder.controllers.custodies import custody_of, is_presumed_held, lives_elsewhere, only_renewed, unknown_lease
 from sharder.controllers.holds import CommitProof, JointHold, ShardHold, join
 from sharder.controllers.leasewrites import LeaseWriter, Record, namespaces_of
-from sharder.controllers.registry import Change, LeaseKey, Registry, RingEntry, SeenLease
+from sharder.controllers.registry import LeaseKey, Registry, RingEntry, SeenLease
+from sharder.controllers.standings import Standings
+from sharder.controllers.subscribers import Change
 from sharder.controllers.working import work_off
 from sharder.core.shards import LeaseFacts, Standing, State, classify, facts_of
 from sharder.core.takeover import Act, Custody, Limits, Step, decide_custody, hold_seconds
@@ -90,9 +92,7 @@ class LeaseController:
         self._limits = limits or Limits()
         self._queue = queue
         self._records: dict[CustodyKey, Record] = {}
-        self._states: dict[str, dict[LeaseKey, State]] = {}
-        #: The leases of each ring when they were last looked at.
-        self._offered: dict[str, dict[LeaseKey, SeenLease]] = {}
+        self._standings = Standings(registry, proof, clock, self._standing)
         self._on_takeover = on_takeover
 
     # -- what placement asks ---------------------------------------------
@@ -139,7 +139,7 @@ class LeaseController:
 
     def states(self, ring: str) -> Mapping[LeaseKey, State]:
         """The state of each of the ring's leases, by (namespace, name)."""
-        return self._states.get(ring, {})
+        return {key: self._shown(ring, key[1], state) for key, state in self._standings.of(ring).items()}
 
     async def give_all_back(self) -> None:
         """Give back every lease that is held; nothing else may write them any more.  Shards need not wait then."""
@@ -161,6 +161,7 @@ class LeaseController:
     async def run(self) -> None:
         """Work until cancelled."""
         unsubscribe = self._registry.subscribe(self._on_change)
+        unfollow = self._registry.follow_leases(self._on_lease)
         try:
             for entry in self._registry.entries():
                 self._offer_all(entry.name)
@@ -169,40 +170,36 @@ class LeaseController:
                     tasks.create_task(work_off(self._queue, self._handle, self._failed))
         finally:
             unsubscribe()
+            unfollow()
             await self._queue.shut_down()
 
     def _on_change(self, ring: str, what: int) -> None:
         if what & (Change.RING | Change.MEMBERSHIP):
             self._offer_all(ring)
-        else:
-            self._offer_changed(ring)
 
-    def _offer_changed(self, ring: str) -> None:
-        """Look at the leases that say something new: with every renewal, so not at all of them."""
+    def _on_lease(self, ring: str, lease: LeaseKey) -> None:
+        """Look at a lease that says something new; a mere renewal leaves it to the look that is due already."""
         entry = self._registry.entry(ring)
         if entry is None:
             return
-        self._classify_all(entry)
-        before, now = self._offered.get(ring, {}), dict(entry.leases)
-        self._offered[ring] = now
-        for namespace, name in (key for key in before.keys() | now.keys() if before.get(key) is not now.get(key)):
-            self._queue.add((ring, namespace, name))
+        standing, record = self._standings.look_at(entry, lease), self._records.get((ring, *lease))
+        recent = self._clock.monotonic() - MAX_LAG_SECONDS
+        if standing is None or record is None or not only_renewed(entry.leases[lease].lease, standing, record, recent):
+            self._queue.add((ring, *lease))
 
     def _offer_all(self, ring: str) -> None:
         entry = self._registry.entry(ring)
         if entry is None:
             self._forget_ring(ring)
             return
-        self._classify_all(entry)
-        self._offered[ring] = dict(entry.leases)
+        self._standings.look_at_all(entry)
         for namespace, name in entry.leases:
             self._queue.add((ring, namespace, name))
         for key in [key for key in self._records if key[0] == ring]:
             self._queue.add(key)
 
     def _forget_ring(self, ring: str) -> None:
-        self._states.pop(ring, None)
-        self._offered.pop(ring, None)
+        self._standings.forget(ring)
         for key in [key for key in self._records if key[0] == ring]:
             self._forget(key)
 
@@ -224,9 +221,10 @@ class LeaseController:
         entry = self._registry.entry(ring)
         if entry is None:
             return
-        self._classify_all(entry)
+        self._standings.look(entry)
         seen = entry.leases.get((namespace, shard))
         record = self._record(key)
+        record.looks_at = float("inf")
         if self._lags(key, seen):
             # The cache does not show our own write yet; deciding by it would undo that.
             # What it shows next brings the lease back here, or nothing does for too long.
@@ -255,7 +253,9 @@ class LeaseController:
     def _look_again(self, key: CustodyKey, moment: float) -> None:
         now = self._clock.monotonic()
         proven = self._counted(now) == now
-        self._queue.add_after(key, max(moment - now, MIN_LOOK_SECONDS if proven else UNPROVEN_LOOK_SECONDS))
+        pause = max(moment - now, MIN_LOOK_SECONDS if proven else UNPROVEN_LOOK_SECONDS)
+        self._record(key).looks_at = now + pause
+        self._queue.add_after(key, pause)
 
     def _lags(self, key: CustodyKey, seen: SeenLease | None) -> bool:
         recent = self._clock.monotonic() - MAX_LAG_SECONDS
@@ -372,12 +372,6 @@ class LeaseController:
     def _standing(self, seen: SeenLease) -> tuple[LeaseFacts, Standing]:
         facts = facts_of(seen.lease, seen.seen_at)
         return facts, classify(facts, self._proof.of(facts.duration_seconds), self._limits.orphaned_after_seconds)
-
-    def _classify_all(self, entry: RingEntry) -> None:
-        states = {key: self._standing(seen)[1].state for key, seen in entry.leases.items()}
-        self._states[entry.name] = {key: self._shown(entry.name, key[1], state) for key, state in states.items()}
-        ready = frozenset(name for (_, name), state in states.items() if state is State.READY)
-        self._registry.set_ready(entry.name, ready)
 
     def _shown(self, ring: str, shard: str, state: State) -> State:
         # Long dead is not orphaned while objects are left, or nobody knows.

@@ -50,7 +50,8 @@ class Record:
     are those that our last writes replaced, the latest at `wrote_at`; a cache
     that still shows one of them merely lags.
     `announced`: placement was told that it may move.  `reads`: how often in a
-    row a read found objects left.  `refused`: the version against which our last
+    row a read found objects left.  `looks_at`: when the lease comes up again at the
+    latest (infinity: not known).  `refused`: the version against which our last
     write was refused (`None`: it was not), `behind`: so was the one before it.
     """
 
@@ -66,6 +67,7 @@ class Record:
     barred_until: float = 0.0
     missing_since: float = 0.0
     reads: int = 0
+    looks_at: float = float("inf")
     refused: str | None = None
     behind: bool = False
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)

@@ -9,7 +9,7 @@ from typing import Final
 
 from sharder.controllers.holds import CommitProof
 from sharder.controllers.registry import Registry, RingEntry
-from sharder.core.liveness import is_silent
+from sharder.core.liveness import SILENT_SECONDS, is_silent
 from sharder.core.shards import facts_of
 from shardsdk.kube.clock import Clock
 
@@ -34,7 +34,10 @@ class Liveness:
 
     def _look(self, entry: RingEntry) -> None:
         silent = set[str]()
+        renewed = self._clock.monotonic() - SILENT_SECONDS
         for seen in entry.leases.values():
+            if seen.seen_at >= renewed:
+                continue
             facts = facts_of(seen.lease, seen.seen_at)
             if is_silent(facts, seen.history, self._proof.of(facts.duration_seconds)):
                 silent.add(facts.name)

@@ -16,9 +16,10 @@ from typing import Final
 from sharder.controllers.namespaces import Namespaces, excluded_by_name
 from sharder.controllers.placer import Placer
 from sharder.controllers.refusals import Refused
-from sharder.controllers.registry import Change, Registry
+from sharder.controllers.registry import Registry
 from sharder.controllers.seen import Placed, SeenMeta
 from sharder.controllers.selections import Kind
+from sharder.controllers.subscribers import Change
 from sharder.controllers.surroundings import Surroundings
 from sharder.core.ringspec import ResolvedMain, Role, Subject
 from shardsdk.errors import ShardingError

@@ -29,7 +29,7 @@ from sharder.controllers.selections import (
     select_stranded,
     select_unassigned,
 )
-from sharder.controllers.slots import WRITE_SECONDS, Slots
+from sharder.controllers.slots import MAX_WRITES, WRITE_SECONDS, Slots
 from sharder.controllers.surroundings import Surroundings
 from sharder.controllers.sweeping import Sweep
 from sharder.controllers.transit import Transit
@@ -61,7 +61,7 @@ class Placer:
         self.around = around
         self.membership = Membership()
         self.placed = tuple(Placed(subject) for subject in ring.subjects()) + retired
-        self.slots = Slots(around.concurrent_moves, around.clock)
+        self.slots = Slots(min(around.concurrent_moves, MAX_WRITES), around.clock)
         #: Since when objects drain, those that have been draining longest first.
         self.drains_since: dict[ItemKey, float] = {}
         #: Since when objects need placing.
@@ -83,6 +83,7 @@ class Placer:
             around.concurrent_moves, around.clock, self._may_drain,
             ready=lambda index: not self.placed[index].grouped or self.families.ready,
             paced=lambda index: self.placed[index].grouped,
+            resources=sum(each.subject.role is Role.MAIN for each in self.placed),
         )  # fmt: skip
         self.groups = GroupMover(self)
         self.sweep = Sweep(self)
@@ -278,9 +279,14 @@ class Placer:
         self.first_seen.setdefault(key, self.around.clock.monotonic())
         self.queue.add(key, priority)
 
+    @property
+    def misplaced(self) -> int:
+        """How many objects wait that a resync came across."""
+        return len(self._misplaced) + self.transit.waiting
+
     def offer_misplaced(self, index: int, obj: SeenObject) -> bool:
         """Have an object looked at that a resync came across; False: there are too many, and it is left out."""
-        if len(self._misplaced) + self.transit.waiting >= MAX_MISPLACED:
+        if self.misplaced >= MAX_MISPLACED:
             return False
         key = ItemKey(index, obj.metadata.namespace, obj.metadata.name)
         self._misplaced[key] = obj
@@ -364,7 +370,7 @@ class Placer:
     def take_latest(self, key: ItemKey) -> SeenObject | None:
         """The object as last seen, by a watch or by the resync that came across it."""
         found = self._misplaced.pop(key, None)
-        if len(self._misplaced) + self.transit.waiting < MAX_MISPLACED // 2:
+        if 2 * self.misplaced < MAX_MISPLACED:
             self.resync.has_room()
         return self.held(key) or found
 

@@ -20,6 +20,7 @@ from typing import Final
 from sharder.controllers.confirming import SHARD_LEASES, Confirmation
 from sharder.controllers.resolving import Resolution, resolve_ring
 from sharder.controllers.ringmodel import RingObject
+from sharder.controllers.subscribers import Change, LeaseFollower, Subscriber, tell
 from sharder.core import membership as memberships
 from sharder.core.liveness import History, follow, is_unsteady
 from sharder.core.membership import Membership
@@ -105,17 +106,6 @@ class RingEntry:
         return max([UNSEEN_SECONDS, *(facts_of(seen.lease, 0.0).duration_seconds for seen in self.leases.values())])
 
 
-class Change:
-    """What a subscriber is told of: bits of one mask."""
-
-    RING: Final = 1
-    MEMBERSHIP: Final = 2
-    LEASES: Final = 4
-
-
-Subscriber = Callable[[str, int], None]
-
-
 class Registry:
     """Rings and shards as this replica knows them; `on_lease` is told the version of every lease as it shows."""
 
@@ -136,6 +126,7 @@ class Registry:
         self._staleness_seconds = staleness_seconds
         self._entries: dict[str, RingEntry] = {}
         self._subscribers: list[Subscriber] = []
+        self._followers: list[LeaseFollower] = []
         #: Rings of the first list that have not been looked up even once, well or not.
         self._unresolved: set[str] = set()
         self._to_resolve: WorkQueue[str] = WorkQueue(
@@ -188,6 +179,11 @@ class Registry:
         """Call `subscriber(ring, mask of Change)` after each change; returns the undo."""
         self._subscribers.append(subscriber)
         return lambda: self._subscribers.remove(subscriber)
+
+    def follow_leases(self, follower: LeaseFollower) -> Callable[[], None]:
+        """Call `follower(ring, lease)` for each lease that says something new or is gone; returns the undo."""
+        self._followers.append(follower)
+        return lambda: self._followers.remove(follower)
 
     def when_behind(self, restart: Callable[[], None]) -> Callable[[], None]:
         """Have `restart` called whenever the watch of leases was behind and begins anew; returns the undo."""
@@ -304,35 +300,38 @@ class Registry:
         # A renewal, and those come all the time, changes nobody's membership.
         if before is None or before.lease.held_by_shard != lease.held_by_shard:
             self._rebuild(entry)
-        self._tell(entry.name, Change.LEASES)
+        self._tell_lease(entry.name, key)
 
     def _seen(self, entry: RingEntry, key: LeaseKey, lease: Lease) -> SeenLease:
         now = self._clock.monotonic()
         before, vanished = entry.leases.get(key), entry.vanished.get(key)
         if before is not None and _says_the_same(before.lease, lease):
             return replace(before, lease=lease)
-        seen, known = self._seen_anew(entry, lease, before, vanished), before or vanished
+        known = before or vanished
         history = known.history if known is not None else History()
         if before is None:
-            return replace(seen, history=follow(history, None, now, lease, now))
-        return replace(seen, history=follow(history, before.lease, before.seen_at, lease, now))
+            history = follow(history, None, now, lease, now)
+        else:
+            history = follow(history, before.lease, before.seen_at, lease, now)
+        return SeenLease(lease, now, *self._held_since(entry, lease, before, vanished), history)
 
-    def _seen_anew(
+    def _held_since(
         self, entry: RingEntry, lease: Lease, before: SeenLease | None, vanished: VanishedLease | None
-    ) -> SeenLease:
-        now = self._clock.monotonic()
+    ) -> tuple[float, float]:
+        """Since when, and for how long, a lease counts as held that its shard neither holds nor has released."""
+        now, free = self._clock.monotonic(), (0.0, 0.0)
         if lease.holder in (lease.metadata.name, SHARDER_HOLDER):
-            return SeenLease(lease, now)
+            return free
         # A release counts only from who may give the lease away: emptying what somebody
         # took by hand does not end the hold that its shard may still count on.
         given_by = before.lease.holder if before is not None else lease.metadata.name
         if facts_of(lease, now).released and vanished is None and given_by in (lease.metadata.name, SHARDER_HOLDER):
-            return SeenLease(lease, now)
+            return free
         if before is not None:
-            return SeenLease(lease, now, *hold_of(before))
+            return hold_of(before)
         if vanished is not None:
-            return SeenLease(lease, now, vanished.held_from, vanished.held_seconds)
-        return SeenLease(lease, now) if lease.holder else SeenLease(lease, now, now, entry.longest_duration)
+            return vanished.held_from, vanished.held_seconds
+        return free if lease.holder else (now, entry.longest_duration)
 
     def _forget_lease(self, ring: str | None, lease: Lease) -> None:
         entry = self._entries.get(ring or "")
@@ -345,7 +344,7 @@ class Registry:
                 entry.vanished.pop(next(iter(entry.vanished)))
             entry.vanished[key] = VanishedLease(*key, *hold_of(seen), seen.history)
         self._rebuild(entry)
-        self._tell(entry.name, Change.LEASES)
+        self._tell_lease(entry.name, key)
         if entry.obj is None and not entry.leases:
             self._entries.pop(entry.name, None)
 
@@ -365,11 +364,11 @@ class Registry:
             self._tell(entry.name, Change.MEMBERSHIP)
 
     def _tell(self, ring: str, what: int) -> None:
-        for subscriber in tuple(self._subscribers):
-            try:
-                subscriber(ring, what)
-            except Exception:
-                log.exception("a change of a ring was not taken in", extra={"ring": ring})
+        tell(self._subscribers, ring, what)
+
+    def _tell_lease(self, ring: str, lease: LeaseKey) -> None:
+        self._tell(ring, Change.LEASES)
+        tell(self._followers, ring, lease)
 
 
 def hold_of(seen: SeenLease) -> tuple[float, float]:

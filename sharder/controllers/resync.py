@@ -32,8 +32,15 @@ log = logging.getLogger(__name__)
 
 #: Pause before a pass that failed or was found wanting is made again; doubles up to the second.
 RETRY_SECONDS: Final = (1.0, 60.0)
+#: With so many misplaced objects waiting at most, a pass turns to the next page; each takes more than a kilobyte.
+FEW_MISPLACED: Final = 1_000
 #: Namespaces that are gone through one by one; more, and all are.
 MAX_NAMESPACES: Final = 16
+#: Between two pages a pass has those get on that wait, as long as they do: one of them within so long.
+PROGRESS_SECONDS: Final = 1.0
+#: So long in all, since the API server forgets what a list began with after five minutes.
+#: Source: kube-apiserver, --etcd-compaction-interval.
+PAUSED_SECONDS: Final = 120.0
 #: How often in a row a pass ends early because the membership has changed.
 MAX_SUPERSEDED: Final = 2
 
@@ -81,6 +88,7 @@ class Resync:
         self._left_out = False
         #: The namespaces whose objects without a shard are among those: no watch holds them.
         self._left_out_of: set[str] = set()
+        self._few_wait = asyncio.Event()
         #: Retired resources of which the last deep pass found no labelled object.
         self.retired_clean: frozenset[Placed] = frozenset()
         #: How many objects of each had labels of the ring when it was gone through last.
@@ -139,6 +147,8 @@ class Resync:
 
     def has_room(self) -> None:
         """More misplaced objects may be offered: those that were left out, if there are any."""
+        if self._placer.misplaced <= FEW_MISPLACED:
+            self._few_wait.set()
         if self._left_out:
             self._left_out = False
             self._wanted = True
@@ -195,6 +205,11 @@ class Resync:
 
     async def _go_through_guarded(self, *, deep: bool) -> None:
         wanted, self._wanted = self._wanted, False
+        if deep:
+            # It comes across what was left out, if there is room for that by now.
+            self._left_out = False
+            self._namespaces |= self._left_out_of
+            self._left_out_of.clear()
         namespaces, self._namespaces = self._namespaces, set()
         generation, began = self._generation, self._placer.around.clock.monotonic()
         if deep:
@@ -294,10 +309,12 @@ class Resync:
         unwatched = which.deep and self._placer.unwatched(index)
         everything = (which.unlabelled or unwatched) and not placed.retired
         selector = Selector() if everything else Selector(labels=exists(self._placer.labels.shard))
-        generation = self._generation
+        generation, began = self._generation, self._placer.around.clock.monotonic()
+        # Without a deep pass something is expected to move; pages can be waited between, a stream has to be read.
+        busy = not which.deep or not self._nothing_waits()
         seen = found = 0
         async for batch in read_all(
-            self._placer.around.api, placed.subject.resource, which.namespace, selector, busy=not self._nothing_waits()
+            self._placer.around.api, placed.subject.resource, which.namespace, selector, busy=busy
         ):
             if generation != self._generation and self._superseded < MAX_SUPERSEDED:
                 raise Superseded
@@ -308,7 +325,21 @@ class Resync:
                     if not self._placer.offer_misplaced(index, obj):
                         self._left_out = True
                         self._left_out_of |= which.again
+            if busy:
+                await self._let_get_on(generation, began + PAUSED_SECONDS)
         return seen, found
+
+    async def _let_get_on(self, generation: int, until: float) -> None:
+        """Wait until few misplaced objects wait, so that few are held; not for those that do not get on."""
+        clock = self._placer.around.clock
+        while (waiting := self._placer.misplaced) > FEW_MISPLACED and generation == self._generation:
+            self._few_wait.clear()
+            try:
+                async with asyncio.timeout(PROGRESS_SECONDS):
+                    await self._few_wait.wait()
+            except TimeoutError:
+                if self._placer.misplaced >= waiting or clock.monotonic() >= until:
+                    return
 
     def _differs(self, placed: Placed, obj: SeenObject) -> bool:
         """Whether a worker has to look at the object: by the ring's answer alone, no look-ups."""

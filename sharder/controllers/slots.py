@@ -1,4 +1,4 @@
-"""Places for the label writes of one ring: concurrentMoves for all, a few for a resource that does not answer.
+"""Places for the label writes of one ring: so many for all, a few for a resource that does not answer.
 
 Does: bound the writes under way, and keep a resource whose writes run into
 their deadline (its admission webhook hangs, say) from taking the places of all
@@ -19,6 +19,9 @@ from shardsdk.kube.clock import Clock
 
 #: How long one label patch may take.  A group waits for those of its children, so they get less.
 WRITE_SECONDS: Final = {Role.CONTROLLED: 5.0, Role.MAIN: 30.0}
+#: Writes under way at once.  Each is one more that users' requests wait for in the API server, and with fewer
+#: there it answers sooner: 12 move as many objects as 48 do, and 24 are enough where an answer takes 30 ms.
+MAX_WRITES: Final = 24
 #: A write that fails after so long makes its resource suspected, until one succeeds.
 SLOW_SECONDS: Final = 2.0
 #: Writes under way at once to a resource that is suspected.

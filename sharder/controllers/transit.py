@@ -9,11 +9,11 @@ How many of the places are used by owners with children depends on how fast they
 become free: as many as let an owner be without a shard for a fraction of a second,
 on a machine that has nothing else to do and on one that is overloaded.
 
-No shard gets more than its share of the places, so one that hangs stops the
-moves of no other.  An object that has not got on for `OVERDUE_SECONDS` (its
-reconcile takes long, or some of its children cannot be written) lends its place
-on; at most half of the places are lent, and a shard that has been lent its part of
-those is asked for no other object of that resource until it acknowledges.
+No shard gets more than its share of the places, nor two of one resource while others
+have none, so one that hangs stops the moves of no other.  An object that has not got
+on for `OVERDUE_SECONDS` (its reconcile takes long, or some of its children cannot be
+written) is overdue: it keeps its place, but others need not wait until it is faster.
+What nobody ever had and cannot be placed gives its place back by then.
 
 Refuses: to write or to read; workers do, once they have a place.
 """
@@ -28,7 +28,7 @@ from typing import Final
 from sharder.controllers.seen import ItemKey, SeenObject
 from shardsdk.kube.clock import Clock
 
-#: An object that keeps its place for longer is overdue, and lends it on.
+#: An object that keeps its place for longer is overdue.
 OVERDUE_SECONDS: Final = 10.0
 #: Places that are used at first, and at least.
 FIRST_PLACES: Final = 8
@@ -62,6 +62,7 @@ class Transit:
 
     `ready` says of a resource (by index) whether its objects could be assigned soon, `paced` whether they
     have no owner for as long as it takes to move others with them; all places are used for what is not.
+    `resources`: how many there are whose objects drain.
     """
 
     def __init__(
@@ -72,6 +73,7 @@ class Transit:
         *,
         ready: Callable[[int], bool] = lambda resource: True,
         paced: Callable[[int], bool] = lambda resource: True,
+        resources: int = 1,
     ) -> None:
         self._places = places
         self._used = float(min(FIRST_PLACES, places))
@@ -79,12 +81,14 @@ class Transit:
         self._go = go
         self._ready = ready
         self._paced = paced
+        self._resources = resources
         self._shards: frozenset[str] = frozenset()
         self._open: set[int] = set()
         self._fresh: dict[ItemKey, Passage] = {}
         self._overdue: dict[ItemKey, Passage] = {}
         self._asked: Counter[Lane] = Counter()
-        self._late: Counter[Lane] = Counter()
+        self._late = 0
+        self._held: Counter[Lane] = Counter()
         self._waiting: dict[Lane, dict[ItemKey, SeenObject]] = {}
         #: Since when those that their shard has let go were not seen to be unassigned.
         self._unseen: dict[ItemKey, float] = {}
@@ -175,18 +179,20 @@ class Transit:
             self.admit()
 
     def look(self, held: Callable[[ItemKey], bool]) -> None:
-        """Let those lend their places on that have had them for too long; `held`: whether a watch shows an object."""
+        """Have nobody wait for those that take too long; `held`: whether a watch shows an object."""
         before = self._clock.monotonic() - OVERDUE_SECONDS
         for key in [key for key, passage in (self._fresh | self._overdue).items() if passage.since <= before]:
             if not held(key):
                 self._drop(key)
         late = [key for key, passage in self._fresh.items() if passage.since <= before and passage.begun]
         for key in late:
-            passage = self._fresh.pop(key)
-            self._overdue[key] = passage
+            if not self._fresh[key].moves:
+                self._drop(key)
+                continue
+            passage = self._overdue[key] = self._fresh.pop(key)
             if passage.shard is not None:
                 self._asked[key.resource, passage.shard] -= 1
-                self._late[key.resource, passage.shard] += 1
+                self._late += 1
         self.admit()
 
     # -- inside ------------------------------------------------------------
@@ -211,14 +217,16 @@ class Transit:
     def _has_place(self, lane: Lane) -> bool:
         if lane[0] not in self._open or not self._ready(lane[0]):
             return False
-        number = max(len(self._shards), 1)
+        number, held = max(len(self._shards), 1), self._held.get(lane, 0)
         used = int(self._used) if self._paced(lane[0]) else self._places
-        if self._late[lane] >= max(self._places // (2 * number), 1):
+        if self._asked[lane] >= max(used // number, 1) or held >= max(self._places // number, 1):
             return False
-        if self._asked[lane] >= max(used // number, 1):
-            return False
-        left = self._places - min(len(self._overdue), self._places // 2)
-        return len(self._fresh) < max(min(used, left), 1)
+        free = self._places - len(self)
+        if free <= 0:
+            # More lanes hang than there are places: the others' objects go one after the other.
+            return self._late >= self._places and not (self._fresh or held)
+        without = self._resources * number - len(self._held)
+        return len(self._fresh) < max(used, 1) and (not held or free > without)
 
     def _adapt(self, unowned_seconds: float) -> None:
         if unowned_seconds > SOON_SECONDS:
@@ -233,13 +241,20 @@ class Transit:
         self._fresh[key] = passage
         if passage.shard is not None:
             self._asked[key.resource, passage.shard] += 1
+            self._held[key.resource, passage.shard] += 1
 
-    def _drop(self, key: ItemKey) -> bool:
-        passages, counts = (self._fresh, self._asked) if key in self._fresh else (self._overdue, self._late)
-        passage = passages.pop(key, None)
-        if passage is not None and passage.shard is not None:
-            counts[key.resource, passage.shard] -= 1
-        return passage is not None
+    def _drop(self, key: ItemKey) -> None:
+        passage, fresh = self._find(key), key in self._fresh
+        if passage is None:
+            return
+        del (self._fresh if fresh else self._overdue)[key]
+        if passage.shard is not None:
+            lane = key.resource, passage.shard
+            self._held[lane] -= 1
+            self._asked[lane] -= fresh
+            self._late -= not fresh
+            if not self._held[lane]:
+                del self._held[lane]
 
     def _forget_waiting(self, key: ItemKey) -> None:
         for lane in [lane for lane in self._waiting if lane[0] == key.resource and key in self._waiting[lane]]:

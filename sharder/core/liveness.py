@@ -52,7 +52,7 @@ def follow(known: History, before: Lease | None, seen_at: float, lease: Lease, n
     """The history once `lease` is seen at `now`; `before` it said was seen since `seen_at` (`None`: there was none)."""
     if lease.held_by_shard:
         if before is not None and before.held_by_shard:
-            return replace(known, pause=now - seen_at)
+            return History(known.held_since, now - seen_at, known.crashed_at)
         return replace(known, held_since=now if before is not None or known.crashed_at else known.held_since, pause=0.0)
     # Left to its next incarnation, it was given back all the same.
     held = before is not None and before.held_by_shard and before.instance != ""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import Final, NamedTuple
 
 from shardsdk.protocol.leases import Lease
 
@@ -60,16 +60,14 @@ class LeaseFacts:
         return self.holder != "" and self.holder == self.name
 
 
-@dataclass(frozen=True, slots=True)
-class Proof:
+class Proof(NamedTuple):
     """A span of monotonic time in which commits were proven without a break; `until` counts as now."""
 
     since: float
     until: float
 
 
-@dataclass(frozen=True, slots=True)
-class Standing:
+class Standing(NamedTuple):
     """A shard's state; time alone changes it no earlier than `look_again_at` (`None`: never)."""
 
     state: State

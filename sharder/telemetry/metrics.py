@@ -111,6 +111,8 @@ class Metrics:
     _rings: dict[str, RingMetrics] = field(default_factory=dict)
     _resources: dict[tuple[str, GroupResource], ResourceMetrics] = field(default_factory=dict)
     _webhook: dict[tuple[str, str], Counter] = field(default_factory=dict)
+    #: What `ring_condition` says of each ring.
+    _conditions: dict[str, dict[str, bool | None]] = field(default_factory=dict)
     _api: dict[tuple[str, str], tuple[Counter, Histogram]] = field(default_factory=dict)
 
     @classmethod
@@ -208,7 +210,11 @@ class Metrics:
 
     def ring_conditions(self, name: str, conditions: Mapping[str, bool | None]) -> None:
         """Say which conditions of a ring hold (`None`: not known)."""
+        before = self._conditions.get(name, {})
+        self._conditions[name] = dict(conditions)
         for kind, holds in conditions.items():
+            if kind in before and before[kind] is holds:
+                continue
             if holds is None:
                 self.ring_condition.remove_by_labels({"ringName": name, "type": kind})
             else:
@@ -257,6 +263,7 @@ class Metrics:
         if leads:
             return
         self.ring_condition.clear()
+        self._conditions.clear()
         self.detection_suspended.clear()
         for ring in self._rings.values():
             ring.oldest_drain_age.set(0)
@@ -269,6 +276,7 @@ class Metrics:
     def forget_ring(self, name: str) -> None:
         """Drop the series of a deleted ring; whoever holds its children must ask anew."""
         self._rings.pop(name, None)
+        self._conditions.pop(name, None)
         for cache in (self._resources, self._webhook):
             for key in [key for key in cache if key[0] == name]:
                 del cache[key]  # type: ignore[arg-type]

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
-from typing import Any
+from typing import Any, NamedTuple
 
 
 class Phase(Enum):
@@ -38,8 +38,7 @@ class Loss:
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class Moment:
+class Moment(NamedTuple):
     """What the keeper is told about time and chance.
 
     `monotonic` is in seconds, `wall` goes into the Lease and nowhere else,
@@ -67,8 +66,7 @@ class Write:
     timeout_seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class Wait:
+class Wait(NamedTuple):
     """Do nothing for so long.  `why` is for people; empty when there is nothing to tell."""
 
     seconds: float

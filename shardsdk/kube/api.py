@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final, Generic, Protocol
 
+import msgspec
 from typing_extensions import TypeVar
 
 from shardsdk.kube.selectors import Selector
@@ -74,8 +75,7 @@ class Unfit:
     gone: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class WatchEvent(Generic[T]):
+class WatchEvent(msgspec.Struct, Generic[T], frozen=True):
     """One line of a watch.
 
     `object` is `None` for a bookmark only.  `resource_version` is where a later

@@ -11,10 +11,11 @@ believe what is the reflector's.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from enum import Enum
 from types import MappingProxyType
 from typing import Final, Generic, TypeVar
+
+import msgspec
 
 from shardsdk.kube.api import Unfit, WatchEvent, WatchKind
 from shardsdk.kube.decoding import Identity, identify, metadata_of, unfit_of
@@ -37,8 +38,7 @@ class EventKind(Enum):
     GENERIC = "generic"
 
 
-@dataclass(frozen=True, slots=True)
-class Delta(Generic[T]):
+class Delta(msgspec.Struct, Generic[T], frozen=True):
     """One change of the store.
 
     `object` is what the store holds now; for DELETED it is the object as it was

@@ -7,6 +7,7 @@ Refuses: to hold spec or status; whoever needs them decodes them elsewhere.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import msgspec
 
@@ -101,6 +102,23 @@ class Resource:
     kind: str
     namespaced: bool = True
 
+    def __eq__(self, other: object) -> bool:
+        # Nearly always one and the same.
+        if self is other:
+            return True
+        if not isinstance(other, Resource):
+            return NotImplemented
+        return (
+            self.plural == other.plural
+            and self.group == other.group
+            and self.version == other.version
+            and self.kind == other.kind
+            and self.namespaced == other.namespaced
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.group, self.plural))
+
     @property
     def api_version(self) -> str:
         """`v1` for the core group, else `<group>/<version>`."""
@@ -109,7 +127,7 @@ class Resource:
     @property
     def group_resource(self) -> GroupResource:
         """The same resource without version and kind."""
-        return GroupResource(self.group, self.plural)
+        return _group_resource(self.group, self.plural)
 
     def path(self, namespace: str | None = None, name: str | None = None) -> str:
         """URL path of the collection, or of the object `name`.
@@ -123,6 +141,11 @@ class Resource:
         if name:
             parts.append(name)
         return "/".join(parts)
+
+
+@lru_cache(maxsize=256)
+def _group_resource(group: str, plural: str) -> GroupResource:
+    return GroupResource(group, plural)
 
 
 LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease")

@@ -131,8 +131,8 @@ class WorkQueue(Generic[K]):
         self._limit = rate_limit or RateLimit()
         self._bucket = _Bucket(self._limit.per_second, self._limit.burst)
         self._observer: QueueObserver | None = None
-        #: Per priority the waiting items, each with the moment it began to wait.
-        self._waiting: dict[Priority, OrderedDict[K, float]] = {priority: OrderedDict() for priority in Priority}
+        #: By priority the waiting items, each with the moment it began to wait.
+        self._waiting: tuple[OrderedDict[K, float], OrderedDict[K, float]] = (OrderedDict(), OrderedDict())
         #: Items handed out and not done, each with the moment it was handed out.
         self._working: dict[K, float] = {}
         #: Items added while they were being worked on: (priority, moment).
@@ -223,7 +223,7 @@ class WorkQueue(Generic[K]):
         self._restart_timer()
         if not drain:
             self._again.clear()
-            for waiting in self._waiting.values():
+            for waiting in self._waiting:
                 waiting.clear()
         self._wake_getters()
         self._note_idle()
@@ -237,7 +237,8 @@ class WorkQueue(Generic[K]):
         self._observer = observer
 
     def __len__(self) -> int:
-        return sum(map(len, self._waiting.values()))
+        fresh, bulk = self._waiting
+        return len(fresh) + len(bulk)
 
     def depth(self, priority: Priority) -> int:
         """How many items of `priority` wait."""
@@ -258,8 +259,8 @@ class WorkQueue(Generic[K]):
 
     def _enqueue(self, item: K, priority: Priority, since: float | None = None) -> None:
         """Let `item` wait; `since` is given when it has been waiting (and was counted) before."""
-        bulk = self._waiting[Priority.BULK]
-        if item in self._waiting[Priority.FRESH] or (item in bulk and priority is Priority.BULK):
+        fresh, bulk = self._waiting
+        if item in fresh or (item in bulk and priority is Priority.BULK):
             return
         moved_up = bulk.pop(item, None)
         if since is None and moved_up is None:
@@ -270,7 +271,7 @@ class WorkQueue(Generic[K]):
         self._wake_one_getter()
 
     def _take(self) -> K:
-        fresh, bulk = self._waiting[Priority.FRESH], self._waiting[Priority.BULK]
+        fresh, bulk = self._waiting
         take_bulk = not fresh or (bool(bulk) and self._fresh_in_a_row >= BULK_SHARE)
         item, since = (bulk if take_bulk else fresh).popitem(last=False)
         self._fresh_in_a_row = self._fresh_in_a_row + 1 if bulk and not take_bulk else 0

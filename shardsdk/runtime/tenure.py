@@ -208,7 +208,13 @@ class Tenure:
             log.info("Waiting for the %s: %s", self._claim, wait.why, extra=self._fields())
         self._told = wait.why
         self._wake.clear()
-        await _wait(self._wake, max(wait.seconds, _SHORTEST_WAIT_SECONDS))
+        # Whether it was woken or time has passed, the keeper is asked again.
+        seconds = max(wait.seconds, _SHORTEST_WAIT_SECONDS)
+        timer = asyncio.get_running_loop().call_later(seconds, self._wake.set)
+        try:
+            await self._wake.wait()
+        finally:
+            timer.cancel()
 
     async def _request(self, api: Api, request: Read | Write) -> None:
         """Send one request and tell the keeper what came of it."""

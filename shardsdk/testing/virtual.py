@@ -32,10 +32,12 @@ import heapq
 import inspect
 import math
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextvars import Context, copy_context
 from datetime import UTC, datetime, timedelta
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar
+
+import msgspec
 
 from shardsdk.errors import ShardingError
 from shardsdk.testing.processes import open_all_gates, process_task_factory
@@ -81,9 +83,9 @@ class VirtualClock:
         """Wall clock that goes as fast as virtual time."""
         return EPOCH + timedelta(seconds=self._now)
 
-    async def sleep(self, seconds: float) -> None:
+    def sleep(self, seconds: float) -> Coroutine[Any, Any, None]:
         """Let virtual time pass."""
-        await asyncio.sleep(max(seconds, 0.0))
+        return asyncio.sleep(max(seconds, 0.0))
 
     def jump(self, seconds: float) -> None:
         """Move time forward; timers that are due then fire at once, as after a suspended machine's wake-up."""
@@ -128,48 +130,41 @@ class SkewedClock:
         while moment * self._rate + self._boot < ends:
             moment += max(math.ulp(moment), math.ulp(ends))
         pause = moment - now
-        await self._clock.sleep(pause if now + pause >= moment else pause + math.ulp(moment))
+        pause = pause if now + pause >= moment else pause + math.ulp(moment)
+        await asyncio.sleep(max(pause, 0.0))
 
 
-class _Handle(asyncio.Handle):
-    """A callback that is due; made without what asyncio keeps for its debug mode."""
+class _Handle(msgspec.Struct, eq=False):
+    """A callback that is due; what asyncio's has, but for what that keeps for its debug mode."""
 
-    __slots__ = ()
-    _repr = None
-    _source_traceback = None
-
-    def __init__(self, callback: Callable[..., object], args: tuple[Any, ...], context: Context | None) -> None:
-        self._callback = callback
-        self._args = args
-        self._context = copy_context() if context is None else context
-        self._cancelled = False
+    _callback: Callable[..., object]
+    _args: tuple[Any, ...]
+    _context: Context
+    _cancelled: bool = False
 
     def cancel(self) -> None:
         self._cancelled = True
 
+    def cancelled(self) -> bool:
+        return self._cancelled
 
-class _Timer(asyncio.TimerHandle):
-    """A callback that is due at a moment; made in the same way."""
 
-    __slots__ = ()
-    _repr = None
-    _source_traceback = None
+class _Timer(msgspec.Struct, eq=False):
+    """A callback that is due at a moment."""
 
-    def __init__(
-        self,
-        when: float,
-        callback: Callable[..., object],
-        args: tuple[Any, ...],
-        context: Context | None,
-        loop: _JumpingLoop,
-    ) -> None:
-        self._when = when
-        self._callback = callback
-        self._args = args
-        self._context = copy_context() if context is None else context
-        self._loop = loop
-        self._cancelled = False
-        self._scheduled = True
+    _callback: Callable[..., object]
+    _args: tuple[Any, ...]
+    _context: Context
+    _when: float
+    _loop: _JumpingLoop
+    _cancelled: bool = False
+    _scheduled: bool = True
+
+    def when(self) -> float:
+        return self._when
+
+    def cancelled(self) -> bool:
+        return self._cancelled
 
     def cancel(self) -> None:
         if not self._cancelled:
@@ -201,12 +196,15 @@ class _JumpingLoop(asyncio.BaseEventLoop):
         self.strict = True
         # Everything that waits hangs on this one method.
         self.time = clock.monotonic  # type: ignore[method-assign]
+        # Asked for each future and task that is made.
+        self.get_debug = bool  # type: ignore[method-assign]
+        self.create_future = functools.partial(asyncio.Future, loop=self)  # type: ignore[method-assign]
         self.set_task_factory(process_task_factory)
 
     # -- what tasks and futures call -----------------------------------------
 
     def call_soon(self, callback: Any, *args: Any, context: Context | None = None) -> _Handle:  # type: ignore[override]
-        handle = _Handle(callback, args, context)
+        handle = _Handle(callback, args, copy_context() if context is None else context)
         self._ready.append(handle)
         return handle
 
@@ -216,22 +214,22 @@ class _JumpingLoop(asyncio.BaseEventLoop):
 
     def call_later(self, delay: float, callback: Any, *args: Any, context: Context | None = None) -> _Timer:  # type: ignore[override]
         when = self._clock._now + delay
-        timer = _Timer(when, callback, args, context, self)
-        self._timers_set += 1
-        heapq.heappush(self._scheduled, (when, self._timers_set, timer))
+        timer = _Timer(callback, args, copy_context() if context is None else context, when, self)
+        self._timers_set = number = self._timers_set + 1
+        heapq.heappush(self._scheduled, (when, number, timer))
         return timer
 
     def call_at(self, when: float, callback: Any, *args: Any, context: Context | None = None) -> _Timer:  # type: ignore[override]
-        timer = _Timer(when, callback, args, context, self)
-        self._timers_set += 1
-        heapq.heappush(self._scheduled, (when, self._timers_set, timer))
+        timer = _Timer(callback, args, copy_context() if context is None else context, when, self)
+        self._timers_set = number = self._timers_set + 1
+        heapq.heappush(self._scheduled, (when, number, timer))
         return timer
 
     def forget_timer(self) -> None:
         """One was cancelled: it leaves the heap when its turn comes, or with all others like it."""
         self._timers_cancelled += 1
         if self._timers_cancelled > _SWEEP_AT and 2 * self._timers_cancelled > len(self._scheduled):
-            self._scheduled = [entry for entry in self._scheduled if not entry[2]._cancelled]
+            self._scheduled[:] = [entry for entry in self._scheduled if not entry[2]._cancelled]
             heapq.heapify(self._scheduled)
             self._timers_cancelled = 0
 
@@ -241,35 +239,37 @@ class _JumpingLoop(asyncio.BaseEventLoop):
     # -- running ---------------------------------------------------------------
 
     def _run_once(self) -> None:
-        """One turn, of which asyncio's `run_forever` does one after the other.
+        """Turn after turn, until asyncio's `run_forever`, which calls this, is to stop.
 
         What is ready runs; what becomes ready by that runs in the next turn.
         """
-        ready, scheduled = self._ready, self._scheduled
-        if not ready and not self._stopping:
-            self._jump()
-        now = self._clock._now
-        while scheduled and scheduled[0][0] <= now:
-            timer = heapq.heappop(scheduled)[2]
-            timer._scheduled = False
-            if timer._cancelled:
-                self._timers_cancelled -= 1
-            else:
-                ready.append(timer)
-        self._turns += 1
-        if self._turns > self._limit_turns and self.strict:
-            raise Livelock(f"{self._limit_turns} turns of the loop and no time has passed:\n{_describe_tasks()}")
-        for _ in range(len(ready)):
-            handle = ready.popleft()
-            if handle._cancelled:
-                continue
-            try:
-                handle._context.run(handle._callback, *handle._args)
-            except (SystemExit, KeyboardInterrupt):
-                raise
-            except BaseException as error:
-                message = f"Exception in callback {handle!r}"
-                self.call_exception_handler({"message": message, "exception": error, "handle": handle})
+        ready, scheduled, clock = self._ready, self._scheduled, self._clock
+        while True:
+            if not ready and not self._stopping:
+                self._jump()
+            now = clock._now
+            while scheduled and scheduled[0][0] <= now:
+                timer = heapq.heappop(scheduled)[2]
+                timer._scheduled = False
+                if timer._cancelled:
+                    self._timers_cancelled -= 1
+                else:
+                    ready.append(timer)
+            self._turns += 1
+            if self._turns > self._limit_turns and self.strict:
+                raise Livelock(f"{self._limit_turns} turns of the loop and no time has passed:\n{_describe_tasks()}")
+            for _ in range(len(ready)):
+                handle = ready.popleft()
+                if not handle._cancelled:
+                    try:
+                        handle._context.run(handle._callback, *handle._args)
+                    except (SystemExit, KeyboardInterrupt):
+                        raise
+                    except BaseException as error:
+                        message = f"Exception in callback {handle!r}"
+                        self.call_exception_handler({"message": message, "exception": error, "handle": handle})
+            if self._stopping:
+                return
 
     def _jump(self) -> None:
         """Nothing is ready: it is the moment of the next timer now."""
@@ -293,11 +293,13 @@ def run_virtual(
     clock: VirtualClock | None = None,
     limit_seconds: float = LIMIT_SECONDS,
     limit_turns: int = LIMIT_TURNS,
+    clean_up: bool = True,
 ) -> T:
     """Run `scenario` to its end in virtual time and give its result.
 
     Tasks that are left when it ends are cancelled, those of paused and killed
-    processes too.
+    processes too; with `clean_up` False they are left as they are, for a process
+    that is about to end.
 
     Raises: Deadlock, Livelock, TimeLimit, and whatever the scenario raises.
     """
@@ -307,6 +309,8 @@ def run_virtual(
     async def main() -> T:
         return await scenario(the_clock)
 
+    if not clean_up:
+        return loop.run_until_complete(main())
     with asyncio.Runner(loop_factory=lambda: loop) as runner:
         try:
             return runner.run(main())

@@ -4,6 +4,7 @@
 
 Each reconcile of a Secret takes a while and then counts in a ConfigMap. `thread`
 does so in plain functions; `deaf` has a predicate that lets no event pass.
+`--ahead SECONDS` has it live on a machine whose wall clock is wrong by so much.
 """
 
 from __future__ import annotations
@@ -16,12 +17,14 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
 
 from shardsdk import Context, Controller, LeaseTimings, Manager, ObjectMeta, Resource
+from shardsdk.kube.clock import SystemClock
 from shardsdk.runtime.predicates import always, never
 
 SECRETS = Resource("", "v1", "secrets", "Secret")
@@ -88,14 +91,21 @@ def main() -> None:
         parser.add_argument(f"--{option}", required=True)
     parser.add_argument("--kubeconfig")
     parser.add_argument("--chronicle", type=Path, required=True)
+    parser.add_argument("--lease-seconds", type=int, default=5)
+    parser.add_argument("--restart-grace", type=int, default=0)
+    parser.add_argument("--ahead", type=float, default=0.0)
     options = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    if options.ahead:
+        ahead = timedelta(seconds=options.ahead)
+        SystemClock.now = lambda self: datetime.now(UTC) + ahead  # type: ignore[method-assign]
     manager = Manager(
         options.ring,
         shard=options.name,
         namespace=options.namespace,
         kubeconfig=options.kubeconfig,
-        timings=LeaseTimings(5, 3.4, 0.7),
+        timings=LeaseTimings(options.lease_seconds, 0.68 * options.lease_seconds, 0.14 * options.lease_seconds),
+        restart_grace_seconds=options.restart_grace,
         health_address="0",
         metrics_address="0",
     )

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from base64 import b64decode
 from collections.abc import Awaitable, Callable, Mapping
+from itertools import product
 from typing import Any, Final
 
 import msgspec
@@ -55,10 +56,14 @@ class Webhooks:
         self._ask = ask
         self._poison = poison
         self._reviews = 0
+        #: The webhook configurations as they were stored when last looked at, and the resources that they name.
+        self._configured: tuple[tuple[Version, ...], frozenset[tuple[str, str]]] = ((), frozenset())
 
     def wants(self, resource: Resource, before: Version | None, doc: Doc, author: Author) -> bool:
-        if before is not None and self._poison.refuses(resource, before.key):
+        if self._poison.refuses(resource, _key_of(before, doc)):
             return True
+        if not self._is_configured(resource):
+            return False
         return next(self._matching(resource, before, doc, account_of(author)), None) is not None
 
     async def admit(self, resource: Resource, before: Version | None, doc: Doc, author: Author) -> Doc:
@@ -72,9 +77,19 @@ class Webhooks:
             except TimeoutError:
                 pass
             doc = _apply(doc, answer)
-        if before is not None and self._poison.refuses(resource, before.key):
-            await self._poison.fail(resource, before.key)
+        key = _key_of(before, doc)
+        if self._poison.refuses(resource, key):
+            await self._poison.fail(resource, key)
         return doc
+
+    def _is_configured(self, resource: Resource) -> bool:
+        """Whether any webhook is there for the resource at all."""
+        stored = tuple(self._storage.objects(WEBHOOK_CONFIGURATIONS))
+        if stored != self._configured[0]:
+            rules = (rule for each in stored for webhook in each.doc.get("webhooks") or () for rule in webhook["rules"])
+            named = {pair for rule in rules for pair in product(rule["apiGroups"], rule["resources"])}
+            self._configured = (stored, frozenset(named))
+        return (resource.group, resource.plural) in self._configured[1]
 
     def _matching(self, resource: Resource, before: Version | None, doc: Doc, account: str) -> Any:
         operation = "CREATE" if before is None else "UPDATE"
@@ -143,6 +158,12 @@ def _apply(doc: Doc, answer: bytes | None) -> Doc:
     if "patch" not in response:
         return doc
     return apply_json_patch(doc, msgspec.json.decode(b64decode(response["patch"])))
+
+
+def _key_of(before: Version | None, doc: Doc) -> Key:
+    """The key of what is written; one that is made may have no name yet."""
+    meta = doc["metadata"]
+    return before.key if before is not None else Key(meta.get("namespace", ""), meta.get("name", ""))
 
 
 def _labels(doc: Doc) -> Mapping[str, str]:

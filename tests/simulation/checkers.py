@@ -142,6 +142,8 @@ class Checkers:
             return
         if commit.before is None:
             self.world.made_at[commit.latest.uid] = self.world.now
+            if commit.resource == PIECES and commit.key.name in self._strays:
+                self.strayed(commit.key.name, self._strays[commit.key.name][0])
         if isinstance(commit.author.doing, Doing):
             self._check_owner(commit, commit.author.doing)
         if commit.resource == PIECES and commit.before is None:
@@ -185,6 +187,8 @@ class Checkers:
             self._taken[shard or "", before.uid] = self.world.now
             self._taken.pop((after.label(ring.shard) or "", before.uid), None)
         if shard is None and after.label(ring.shard) is not None:
+            if author == "user":
+                self.taint(before.uid)  # its children are still wherever they were
             self.world.note(f"{author} gives {commit.resource.plural} {commit.key} to {after.label(ring.shard)}")
         if shard is None or after.label(ring.shard) == shard:
             return

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 
 from sharder.core.hashring import HashRing
 from sharder.core.keys import resource_key
+from shardsdk.kube.store import Key
 from shardsdk.protocol.labels import LEASE_RING_LABEL, SHARDER_HOLDER, RingLabels
 from shardsdk.protocol.leases import Lease
-from shardsdk.protocol.objects import CLUSTERRINGS, LEASES
+from shardsdk.protocol.objects import CLUSTERRINGS, LEASES, Resource
 from tests.simulation.collecting import owner_uid
 from tests.simulation.storage import Commit, Version
 from tests.simulation.vocabulary import MAIN_OF, PIECES, RING_OF, RINGS, STRAY, key_of
@@ -28,6 +29,11 @@ if TYPE_CHECKING:
 def ring_of(names: frozenset[str]) -> HashRing:
     """The hash ring of these shards, made once; the replicas of a run take theirs from here, too."""
     return HashRing(names)
+
+
+@lru_cache(maxsize=4096)
+def _owner(available: frozenset[str], main: Resource, key: Key) -> str | None:
+    return ring_of(available).owner(resource_key(main, key.namespace, key.name))
 
 
 @dataclass(slots=True)
@@ -43,6 +49,10 @@ class Liveness:
     #: Shards whose leases are in the sharder's name.
     _taken: dict[str, frozenset[str]] = field(default_factory=dict)
     _told: set[str] = field(default_factory=set)
+    #: What is wrong with which objects, and whether anything was written since that was looked at but renewals.
+    _problems: list[tuple[Version, RingLabels, str]] = field(default_factory=list)
+    _written: bool = True
+    _works_listed: bool = True
 
     @property
     def bound(self) -> float:
@@ -60,8 +70,12 @@ class Liveness:
 
     def on_commit(self, commit: Commit) -> None:
         """Find out whether something was moved or drained that was where it belonged."""
-        if commit.resource == LEASES and not _is_renewal(commit):
-            self._follow_leases()
+        if commit.resource == LEASES:
+            if not _is_renewal(commit):
+                self._written = True
+                self._follow_leases()
+            return
+        self._written = True
         ring = RING_OF.get(commit.resource)
         if ring is None or commit.before is None or commit.after is None:
             return
@@ -125,30 +139,39 @@ class Liveness:
         if not self.world.in_scope(ring, version.key.namespace):
             return None
         available = self.available(ring.ring)
-        return ring_of(available).owner(resource_key(MAIN_OF[ring.ring], version.key.namespace, version.key.name))
+        return _owner(available, MAIN_OF[ring.ring], version.key)
 
     # -- once a second -----------------------------------------------------------
 
     def tick(self) -> None:
         """Look at everything."""
+        if self._written or self._works_listed != self.world.works_listed:
+            self._look_at_objects()
         bad: dict[str, str] = {}
-        for resource, ring in RING_OF.items():
-            workers = self.world.working_shards(ring.ring)
-            for version in self.world.storage.objects(resource):
-                self._look_home(ring, version)
-                problem = self._problem(ring, version)
-                if problem and workers and not self.world.poison.excuses(version):
-                    bad[version.uid] = f"{resource.plural} {version.key} ({version.uid}) {problem}"
+        for version, ring, problem in self._problems:
+            if self.world.working_shards(ring.ring) and not self.world.poison.excuses(version):
+                bad[version.uid] = problem
         for name in RINGS:
-            for lease in self._leases(name):
-                if lease.holder == SHARDER_HOLDER and self.world.working_shards(name):
-                    bad[f"lease {lease.metadata.name}"] = f"lease {lease.metadata.name} stays in the sharder's name"
+            for lease in self.taken(name):
+                if self.world.working_shards(name):
+                    bad[f"lease {lease}"] = f"lease {lease} stays in the sharder's name"
         self._bad_since = {what: self._bad_since.get(what, self.world.now) for what in bad}
         for what, since in self._bad_since.items():
             waited = self.world.now - max(since, self.world.calm_since)
             if waited > self.bound and what not in self._told:
                 self._told.add(what)
                 self.world.checkers.violate("in bounded time", f"{bad[what]} for {waited:.0f} s")
+
+    def _look_at_objects(self) -> None:
+        """Note where each object is; it stays so until something is written that is no renewal."""
+        self._written, self._works_listed = False, self.world.works_listed
+        self._problems.clear()
+        for resource, ring in RING_OF.items():
+            for version in self.world.storage.objects(resource):
+                self._look_home(ring, version)
+                if problem := self._problem(ring, version):
+                    what = f"{resource.plural} {version.key} ({version.uid}) {problem}"
+                    self._problems.append((version, ring, what))
 
     def _look_home(self, ring: RingLabels, version: Version) -> None:
         home = self.home_of(ring, version)

@@ -118,7 +118,7 @@ def play_apart(plan: Plan, bug: Bug | None, *, verbose: bool) -> bytes:
 def _play_here(plan: Plan, bug: Bug | None, writing: int, *, verbose: bool) -> None:
     try:
         _bound(plan)
-        told: Any = run_plan(plan, bug, verbose=verbose)
+        told: Any = run_plan(plan, bug, verbose=verbose, clean_up=False)
     except BaseException:
         told = traceback.format_exc()
     with os.fdopen(writing, "wb") as pipe:

@@ -17,7 +17,7 @@ from shardsdk.kube.store import Key
 from shardsdk.protocol.objects import Resource
 from tests.simulation.collecting import owner_uid
 from tests.simulation.storage import Version
-from tests.simulation.vocabulary import PIECES, RING_OF_KIND
+from tests.simulation.vocabulary import PIECES, PLAINS, RING_OF_KIND, WORKS
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -39,6 +39,8 @@ class Poison:
 
     world: World
     _refused: dict[tuple[Resource, Key], Refusal] = field(default_factory=dict)
+    #: Resources of which no object can be written.
+    _failing: dict[Resource, Refusal] = field(default_factory=dict)
     #: Uids of what waits for poisoned objects, each with how many.
     _families: dict[str, int] = field(default_factory=dict)
     _mends: dict[Callable[[], None], asyncio.TimerHandle] = field(default_factory=dict)
@@ -46,17 +48,31 @@ class Poison:
     @property
     def any(self) -> bool:
         """Whether anything is poisoned now."""
-        return bool(self._families or self.world.hung)
+        return bool(self._families or self._failing or self.world.hung)
 
     def excuses(self, version: Version) -> bool:
         """Whether an object waits for what is poisoned, itself or one of its family."""
         hung = self.world.hung.rpartition("_")[0]
         if hung and version.label(RING_OF_KIND[version.doc["kind"]].shard) == hung:
             return True
+        if self._failing and self._waits_for_resource(version):
+            return True
         if not self._families:
             return False
         owner = owner_uid(version) if version.doc["kind"] == PIECES.kind else None
         return version.uid in self._families or owner in self._families
+
+    def _waits_for_resource(self, version: Version) -> bool:
+        """Whether an object, its owner or its children cannot be written because none of their resource can."""
+        kind = version.doc["kind"]
+        if PLAINS in self._failing and kind == PLAINS.kind:
+            return True
+        if WORKS in self._failing and kind in (WORKS.kind, PIECES.kind):
+            return True
+        if PIECES not in self._failing or kind == PLAINS.kind:
+            return False
+        # A work that neither has children nor wants any has nothing to wait for.
+        return kind == PIECES.kind or bool(version.doc["spec"]["keys"] or self.world.index.children(version.uid))
 
     def spread(self, version: Version) -> tuple[str, ...]:
         """Excuse the family of an object: itself, its owner, and what that controls."""
@@ -96,14 +112,23 @@ class Poison:
         else:
             self._refused[resource, key] = refusal
 
+    def refuse_all(self, resource: Resource, refusal: Refusal | None) -> bool:
+        """Have writes of each object of a resource fail, or (`None`) pass again; False: they do already."""
+        if refusal is None:
+            return self._failing.pop(resource, None) is not None
+        return self._failing.setdefault(resource, refusal) is refusal
+
     def refuses(self, resource: Resource, key: Key) -> bool:
         """Whether a write of this object fails, whatever it says."""
-        return bool(self._refused) and (resource, key) in self._refused
+        if not self._refused and not self._failing:
+            return False
+        return resource in self._failing or (resource, key) in self._refused
 
     async def fail(self, resource: Resource, key: Key) -> None:
         """What becomes of a write.  Raises: ServerError, Forbidden."""
         what = f"{resource.plural} {key}"
-        if self._refused[resource, key] is Refusal.HANGS:
+        refusal = self._failing.get(resource) or self._refused[resource, key]
+        if refusal is Refusal.HANGS:
             await asyncio.sleep(HANGS_SECONDS)
             raise ServerError(f"{what}: failed calling webhook: context deadline exceeded", status=500, reason="")
         raise Forbidden(f"{what}: admission webhook denied the request", status=403, reason="Forbidden")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 from unittest.mock import patch
 
@@ -15,6 +16,7 @@ from shardsdk.errors import ShardingError
 from shardsdk.logs import message_of
 from shardsdk.testing.virtual import VirtualClock, run_virtual
 from tests.simulation.bugs import FOCUS, SCENARIOS, Bug, planted
+from tests.simulation.limits import Timeout
 from tests.simulation.liveness import ring_of
 from tests.simulation.marks import watching
 from tests.simulation.scaling import scaled
@@ -59,11 +61,13 @@ def plan_of(seed: int, bug: Bug | None = None, scenario: Scenario | None = None)
     """What a seed plays; what a planted bug needs happens more often."""
     if bug is None:
         return draw_plan(seed, None, scenario)
-    return draw_plan(seed, FOCUS.get(bug), scenario or SCENARIOS.get(bug))
+    plan = draw_plan(seed, FOCUS.get(bug), scenario or SCENARIOS.get(bug))
+    # It concerns foreign shards alone, which most plans have none of.
+    return replace(plan, foreign=1) if bug is Bug.TAKE_OVER_UNFENCED_EARLY else plan
 
 
-def run_plan(plan: Plan, bug: Bug | None = None, *, verbose: bool = False) -> Outcome:
-    """One run of a plan, wherever it comes from."""
+def run_plan(plan: Plan, bug: Bug | None = None, *, verbose: bool = False, clean_up: bool = True) -> Outcome:
+    """One run of a plan, wherever it comes from; with `clean_up` False in a process that ends with it."""
     clock = VirtualClock()
     with planted(bug):
         world = World(plan, clock)
@@ -73,11 +77,12 @@ def run_plan(plan: Plan, bug: Bug | None = None, *, verbose: bool = False) -> Ou
             scaled(plan.scaled),
             # Hash rings are the same in each replica, and in each run.
             patch.object(membership, "HashRing", ring_of),
+            patch.object(asyncio, "timeout", Timeout),
             _without_collection(),
         ):
             try:
                 run_virtual(lambda _: world.run(), clock=clock, limit_seconds=100 * plan.ends_at,
-                            limit_turns=LIMIT_TURNS)  # fmt: skip
+                            limit_turns=LIMIT_TURNS, clean_up=clean_up)  # fmt: skip
             except ShardingError as error:
                 world.checkers.violate("runs to its end", str(error)[:2000])
     story = tuple(f"{at:9.3f}  {line}" for at, line in world.story)

@@ -70,6 +70,8 @@ WEIGHTS: Final = {
     "upset_index": 1,
     "hang_writes": 1,
     "deny_writes": 1,
+    "fail_resource": 1,
+    "relabel_by_hand": 2,
 }
 
 #: What hinders every ring at once, and does not happen in runs that leave a ring alone.

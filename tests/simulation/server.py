@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import Enum
 from random import Random
 from types import CoroutineType
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from shardsdk.errors import Conflict, ConnectionFailed, Gone, NotFound, ServerError, ShardingError, StreamInterrupted
 from shardsdk.kube.api import PatchKind, WatchKind
@@ -42,8 +42,7 @@ class Service(Enum):
     FAILING = "answers 500 (etcd is gone), watches stay open"
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(NamedTuple):
     """A write: `make` gives the object to store from the one that is there (`None`: there is none)."""
 
     resource: Resource
@@ -73,7 +72,7 @@ class SimServer:
         self.admission = admission
         self.served: dict[tuple[str, str], Resource] = {}
         self._watches: dict[Watch, None] = {}
-        self._watches_of: dict[Resource, dict[Watch, None]] = {}
+        self._watches_of: dict[str, dict[Watch, None]] = {}
         self._backlog: list[Callable[[], None]] = []
         storage.on_commit.append(self._broadcast)
 
@@ -160,7 +159,7 @@ class SimServer:
             watch.send(Line(WatchKind.BOOKMARK, None, self.storage.number, initial_end=True))
         watch.bookmark(lambda: self.storage.number)
         self._watches[watch] = None
-        self._watches_of.setdefault(resource, {})[watch] = None
+        self._watches_of.setdefault(resource.plural, {})[watch] = None
         return watch
 
     def close_watch(self, watch: Watch) -> None:
@@ -169,10 +168,10 @@ class SimServer:
     def _end_watch(self, watch: Watch, error: ShardingError | None) -> None:
         watch.end(error)
         self._watches.pop(watch, None)
-        self._watches_of.get(watch.resource, {}).pop(watch, None)
+        self._watches_of.get(watch.resource.plural, {}).pop(watch, None)
 
     def _broadcast(self, commit: Commit) -> None:
-        for watch in self._watches_of.get(commit.resource, ()):
+        for watch in self._watches_of.get(commit.resource.plural, ()):
             watch.tell(commit)
 
     # -- what requests do --------------------------------------------------

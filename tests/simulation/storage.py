@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -20,7 +19,7 @@ from shardsdk.kube.selectors import Selector
 from shardsdk.kube.store import Key
 from shardsdk.protocol.objects import Resource
 from shardsdk.testing.patching import copy_tree
-from shardsdk.testing.selecting import matches
+from shardsdk.testing.selecting import matcher
 
 Doc = dict[str, Any]
 
@@ -65,7 +64,7 @@ class Version:
         found = self._selected.get(selection)
         if found is None:
             namespace, labels, fields = selection
-            found = self._selected[selection] = matches(self.doc, namespace, Selector(labels, fields))
+            found = self._selected[selection] = matcher(namespace, labels, fields)(self.doc)
         return found
 
     def decode(self, model: Any) -> Any:
@@ -86,16 +85,14 @@ class Version:
         return unfit_of(self.doc, ValueError("it does not fit"), gone=gone)
 
 
-@dataclass(frozen=True, slots=True)
-class Author:
+class Author(NamedTuple):
     """Who wrote: a process of the simulation, and what it was doing (a reconcile, or nothing known)."""
 
     name: str
     doing: Any = None
 
 
-@dataclass(frozen=True, slots=True)
-class Commit:
+class Commit(NamedTuple):
     """One accepted write; `after` is `None` for a deletion, and `before` carries the deletion's version then."""
 
     number: int
@@ -112,6 +109,9 @@ class Commit:
         return version
 
 
+_NOTHING: Final[dict[Key, Version]] = {}
+
+
 class Storage:
     """All objects; `on_commit` listeners are told of each write in the step that makes it."""
 
@@ -121,17 +121,18 @@ class Storage:
         self.compacted = 0
         self.on_commit: list[Callable[[Commit], None]] = []
         self._timestamp = timestamp
-        self._objects: dict[Resource, dict[Key, Version]] = {}
-        self._history: dict[Resource, list[Commit]] = {}
+        #: By the plural of their resource.
+        self._objects: dict[str, dict[Key, Version]] = {}
+        self._history: dict[str, list[Commit]] = {}
         self._made = 0
 
     # -- reading -----------------------------------------------------------
 
     def get(self, resource: Resource, key: Key) -> Version | None:
-        return self._objects.get(resource, {}).get(key)
+        return self._objects.get(resource.plural, _NOTHING).get(key)
 
     def objects(self, resource: Resource) -> Iterator[Version]:
-        return iter(self._objects.get(resource, {}).values())
+        return iter(self._objects.get(resource.plural, _NOTHING).values())
 
     def demand(self, resource: Resource, key: Key) -> Version:
         """Raises: NotFound."""
@@ -142,7 +143,7 @@ class Storage:
 
     def since(self, resource: Resource, number: int) -> list[Commit]:
         """What happened to `resource` after version `number`."""
-        history = self._history.get(resource, [])
+        history = self._history.get(resource.plural, [])
         return history[bisect.bisect_right(history, number, key=lambda commit: commit.number) :]
 
     # -- writing -----------------------------------------------------------
@@ -208,7 +209,7 @@ class Storage:
     def _remove(self, resource: Resource, current: Version, author: Author) -> Version:
         self.number += 1
         gone = Version({**current.doc, "metadata": {**current.doc["metadata"], "resourceVersion": str(self.number)}})
-        del self._objects[resource][current.key]
+        del self._objects[resource.plural][current.key]
         self._tell(Commit(self.number, resource, current.key, gone, None, author))
         return gone
 
@@ -216,11 +217,11 @@ class Storage:
         self.number += 1
         doc["metadata"]["resourceVersion"] = str(self.number)
         made = Version(doc)
-        self._objects.setdefault(resource, {})[key] = made
+        self._objects.setdefault(resource.plural, {})[key] = made
         self._tell(Commit(self.number, resource, key, before, made, author))
         return made
 
     def _tell(self, commit: Commit) -> None:
-        self._history.setdefault(commit.resource, []).append(commit)
+        self._history.setdefault(commit.resource.plural, []).append(commit)
         for listener in self.on_commit:
             listener(commit)

@@ -103,6 +103,20 @@ class Tampering:
 
         poison.mend_later(self._seconds(rng), mend)
 
+    def fail_resource(self, rng: Random) -> None:
+        """Nobody can write any object of one resource: a validating webhook of somebody's is broken."""
+        resource, refusal = rng.choice((PIECES, WORKS, PLAINS)), rng.choice(list(Refusal))
+        poison = self._world.poison
+        if not poison.refuse_all(resource, refusal):
+            return
+        self._world.note(f"writes of all {resource.plural} from now on: {refusal.value}")
+
+        def mend() -> None:
+            self._world.note(f"writes of {resource.plural} pass again")
+            poison.refuse_all(resource, None)
+
+        poison.mend_later(self._seconds(rng), mend)
+
     def _poison_for_a_while(
         self,
         resource: Resource,
@@ -192,6 +206,33 @@ class Tampering:
 
         body = {"metadata": metadata, "spec": {"key": key}}
         self._users.begin(self._users.api.create(PIECES, body, work.key.namespace))
+
+    # -- labels ----------------------------------------------------------------------
+
+    def relabel_by_hand(self, rng: Random) -> None:
+        """Somebody names another living shard; the webhook alone sees that, so what it misses is taken back by hand."""
+        world, resource = self._world, rng.choice((WORKS, PLAINS))
+        ring, found = RING_OF[resource], self._users.pick(resource, rng)
+        if found is None or found.label(ring.shard) is None or world.poison.excuses(found):
+            return
+        others = sorted({each.name for each in world.working_shards(ring.ring)} - {found.label(ring.shard)})
+        if not others or not world.in_scope(ring, found.key.namespace):
+            return
+        label = rng.choice(others)
+        self._users.patch(resource, found, {"metadata": {"labels": {ring.shard: label}}})
+
+        def unlabel(doc: Doc) -> None:
+            labels = doc["metadata"].get("labels") or {}
+            doc["metadata"]["labels"] = {name: each for name, each in labels.items() if name != ring.shard}
+
+        def take_back() -> None:
+            current = world.storage.get(resource, found.key)
+            if current is None or current.uid != found.uid or current.label(ring.shard) != label:
+                return
+            if not self._edit(resource, current, unlabel):
+                world.poison.mend_later(1.0, take_back)
+
+        world.poison.mend_later(rng.uniform(1.0, 5.0), take_back)
 
     # -- whole objects ---------------------------------------------------------------
 

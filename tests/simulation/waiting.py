@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, Final
 from sharder.controllers.registry import UNSEEN_SECONDS
 from shardsdk.kube.store import Key
 from shardsdk.kube.transport import REQUEST_SECONDS
-from shardsdk.protocol.labels import SHARDER_SERVICE_ACCOUNT, SYSTEM_NAMESPACE, RingLabels
+from shardsdk.protocol.labels import SHARDER_HOLDER, SHARDER_SERVICE_ACCOUNT, SYSTEM_NAMESPACE, RingLabels
 from shardsdk.protocol.objects import LEASES
 from shardsdk.testing.processes import ProcessState
 from tests.simulation.collecting import owner_uid
 from tests.simulation.network import CALM
 from tests.simulation.server import Service
 from tests.simulation.storage import Commit, Version
-from tests.simulation.vocabulary import PIECES, RING_OF, RING_OF_KIND, RINGS, Doing
+from tests.simulation.vocabulary import PIECES, RATES, RING_OF, RING_OF_KIND, RINGS, Doing
 
 if TYPE_CHECKING:
     from tests.simulation.replicas import ReplicaProcess
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 LEADERS_LEASE: Final = Key(SYSTEM_NAMESPACE, SHARDER_SERVICE_ACCOUNT)
 #: Reconciles that a shard of either kind has under way at most.
 SLOTS: Final = 3
+#: How long a lease of 15 s is left alone that was given back because nothing moved; see the settings of replicas.
+BARRED_SECONDS: Final = 60.0
 
 
 class Wait(Enum):
@@ -68,6 +70,8 @@ class Waits:
     _busy: dict[str, int] = field(default_factory=dict)
     _ended_at: dict[str, float] = field(default_factory=dict)
     _told: set[Waiting] = field(default_factory=set)
+    #: Until when nothing is taken from a shard whose lease the sharder gave back because nothing moved any more.
+    _barred: dict[str, float] = field(default_factory=dict)
 
     def hinder(self, ring: str | None, seconds: float = 0.0) -> None:
         """Something hinders a ring (`None`: all of them) from now on for so long."""
@@ -90,6 +94,8 @@ class Waits:
         after, before = commit.after, commit.before
         if commit.resource == LEASES and commit.key == LEADERS_LEASE and _holder(before) != _holder(after):
             self.hinder(None)
+        if commit.resource == LEASES and _holder(before) == SHARDER_HOLDER and _holder(after) == "":
+            self._given_back(commit.key.name)
         if ring is None or commit.resource == PIECES:
             return
         if after is None or after.label(ring.shard) is None or after.label(ring.drain) is not None:
@@ -101,6 +107,13 @@ class Waits:
             or before.doc["metadata"]["generation"] != after.doc["metadata"]["generation"]
         ):
             self._awaits[after.uid] = self.world.now
+
+    def _given_back(self, shard: str) -> None:
+        """With objects left nothing had moved for too long, and the sharder leaves its shard time to come back."""
+        for versions in (self.world.index.mains, self.world.index.pieces):
+            if any(each.label(RING_OF_KIND[each.doc["kind"]].shard) == shard for each in versions.values()):
+                seconds = BARRED_SECONDS * self.world.timings.scale / RATES[0]
+                self._barred[shard] = self.world.now + seconds
 
     def began(self, doing: Doing) -> None:
         """A reconcile begins."""
@@ -146,6 +159,8 @@ class Waits:
     def _judge(self, key: Waiting, since: float, ring: str) -> None:
         what, where, wait = key
         waited = self.world.now - max(since, self._hindered.get(ring, 0.0))
+        if wait is Wait.MOVE and where is not None:
+            waited = min(waited, self.world.now - self._barred.get(where, 0.0))
         if wait is Wait.ACKNOWLEDGEMENT:
             waited = min(waited, self.world.now - self._ended_at.get(what, 0.0))
         waits = self.world.stats.waits
@@ -164,6 +179,13 @@ class Waits:
         for versions in (world.index.mains, world.index.pieces):
             for uid, version in versions.items():
                 if RING_OF_KIND[version.doc["kind"]] is ring:
+                    if (
+                        version.label(ring.shard) in working
+                        and version.label(ring.drain) is None
+                        and uid not in self._awaits
+                        and world.in_scope(ring, version.key.namespace)
+                    ):
+                        continue  # as nearly always
                     wait = self._wait_of(ring, version, working, shards)
                     if wait is not None:
                         yield uid, version.label(ring.shard), wait

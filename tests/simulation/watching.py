@@ -10,7 +10,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from contextvars import Context
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from shardsdk.errors import ShardingError, StreamInterrupted
 from shardsdk.kube.api import WatchKind
@@ -23,8 +23,7 @@ from tests.simulation.storage import Commit, Version, selection_of
 BOOKMARK_SECONDS = 60.0
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
+class Line(NamedTuple):
     """What goes over a watch; `version` is `None` for a bookmark."""
 
     kind: WatchKind

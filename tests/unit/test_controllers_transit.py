@@ -165,8 +165,8 @@ async def test_a_shard_that_never_acknowledges_stops_the_moves_of_no_other(clock
 
 
 @in_virtual_time
-async def test_an_object_that_its_shard_works_on_for_long_lends_its_place_on(clock: VirtualClock) -> None:
-    """One shard has two places, and its first two objects are not let go."""
+async def test_an_object_that_its_shard_works_on_for_long_keeps_no_other_waiting(clock: VirtualClock) -> None:
+    """One shard has two places, and its first object is not let go."""
     stage = make_stage(clock)
     stage.create(CLUSTERRINGS, ring(), None)
     for shard in ("one", "two"):
