@@ -51,15 +51,14 @@ def _add_status(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     )
     status.add_argument("ring", nargs="?", metavar="RING", help="name of a ClusterRing (default: all of them)")
     status.add_argument(
-        "-w", "--watch", action="store_true", help="go on showing it, anew whenever it changes, until Ctrl-C"
+        "-w", "--watch", action="store_true", help="go on showing it, read anew at intervals, until Ctrl-C"
     )
     status.add_argument(
         "--interval",
         type=_parse_seconds,
         default=INTERVAL_SECONDS,
         metavar="SECONDS",
-        help="between two refreshes at least, and where watching is not permitted (default: %(default)g; longer where"
-        " reading takes long)",
+        help="between two refreshes (default: %(default)g; longer where reading takes long)",
     )
     _add_output(status, OUTPUTS)
 

@@ -100,24 +100,19 @@ class Gathered:
     unread: tuple[Unread, ...]
     namespace: str | None
 
-    def is_outdated(self, now: datetime) -> bool:
-        """Whether another shard is available by now, or one is no longer, so that the counts mean something else."""
-        found = self.seen.membership(now)
-        before = self.membership.available if self.membership else ()
-        return set(found.available if found else ()) != set(before)
-
-    def overview(self, now: datetime | None = None) -> Overview:
-        """Summed up, with every age as it is `now` (None: when it was read)."""
-        now = now or self.at
+    def overview(self) -> Overview:
+        """Summed up, with every age as it was when it was read."""
         leases = self.seen.leases
         return Overview(
             name=self.ring.name,
             read=self.ring.read,
-            conditions=read_conditions(self.ring.status, ages_of(self.ring.status, now)),
+            conditions=read_conditions(self.ring.status, ages_of(self.ring.status, self.at)),
             up_to_date=self.ring.up_to_date,
             problems=self.problems,
             scope=self.scope,
-            standings=None if leases is None else sort_standings(tuple(read_standing(each, now) for each in leases)),
+            standings=None
+            if leases is None
+            else sort_standings(tuple(read_standing(each, self.at) for each in leases)),
             membership=self.membership,
             resources=self.counts,
             unread=self.unread,

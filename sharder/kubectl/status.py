@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
 
 from sharder.kubectl.documents import overviews_document, render_document
 from sharder.kubectl.outcome import ExitCode, Unread, exit_code
@@ -48,9 +47,9 @@ async def read_view(session: Session, ring: str | None) -> View:
     return View(tuple(found), tuple(reader.gaps.found))
 
 
-def make_frame(session: Session, view: View, *, now: datetime | None = None, compact: bool = False) -> Frame:
-    """Render, with every age as it is `now` (None: when it was read)."""
-    overviews = [each.overview(now) for each in view.rings]
+def make_frame(session: Session, view: View, *, compact: bool = False) -> Frame:
+    """Render, with every age as it was when it was read; `compact`: a document on one line."""
+    overviews = [each.overview() for each in view.rings]
     code = exit_code(
         wrong=any(overview.wrong for overview in overviews),
         unknown=bool(view.unread) or any(overview.unknown for overview in overviews),
