@@ -25,11 +25,9 @@ from sharder.controllers.coalescing import Coalesced
 from sharder.controllers.past import Past
 from sharder.controllers.seen import ItemKey, Placed, SeenMeta, SeenObject, seen
 from sharder.controllers.slots import Crowded
-from sharder.core import patches
-from sharder.core.decisions import Decision, Target, desire_main
+from sharder.core.decisions import Target, desire_main
 from sharder.core.keys import resource_key
 from shardsdk.errors import FenceClosed, NotFound, Retry, ShardingError
-from shardsdk.kube.api import Fence
 
 if TYPE_CHECKING:
     from sharder.controllers.placer import Placer
@@ -61,7 +59,6 @@ class Group:
     key: ItemKey
     placed: Placed
     meta: SeenMeta
-    since: float
     shard: str | None
     let_go: bool = False
     target: str | None = None
@@ -108,11 +105,9 @@ class GroupMover:
         if self._past.is_old(meta, self._placer.around.clock.monotonic()):
             return
         shard = meta.label(self._placer.labels.shard)
-        since = self._placer.take_first_seen(key)
         if shard is not None and meta.uid not in self._held_up:
             self._placer.families.want()
-        waiting = self._waiting.get(meta.uid)
-        self._waiting[meta.uid] = Group(key, placed, meta, waiting.since if waiting else since, shard)
+        self._waiting[meta.uid] = Group(key, placed, meta, shard)
         self._wake.set()
 
     def compact(self) -> None:
@@ -251,27 +246,16 @@ class GroupMover:
 
     # -- letting go ------------------------------------------------------
 
-    def _fences(self, shard: str | None) -> tuple[Fence, ...] | None:
-        """What a write that takes something away from `shard` goes under; `None`: it may not."""
-        if shard is None or shard in self._placer.membership.available:
-            return ()
-        hold = self._placer.around.holds.hold(self._placer.name, shard)
-        return (hold,) if hold is not None else None
-
-    def _fences_of(self, group: Group) -> tuple[Fence, ...] | None:
-        """What the owner is moved under; `None`: not any more, its shard is back."""
-        fences = self._fences(group.shard)
-        return None if group.shard is not None and not fences else fences
+    def _may_move(self, group: Group) -> bool:
+        """Whether the group's shard is gone still and its lease is held; False: not any more, or it is back."""
+        gone = group.shard not in self._placer.membership.available
+        return group.shard is None or (gone and self._placer.writer.may_take_from(group.shard))
 
     async def _drain(self, group: Group) -> bool:
-        fences = self._fences_of(group)
-        if fences is None:
+        if not self._may_move(group):
             return False
-        # Also one that drains already: the answer proves that it still does, in this version.
-        patch = patches.drain(self._placer.labels, group.meta.resource_version)
         began = group.meta.label(self._placer.labels.drain) is None
-        answer = await self._placer.write(group.placed, group.meta, patch, fences)
-        group.meta = answer.metadata
+        group.meta = await self._placer.writer.drain_stranded(group.placed, group.meta)
         if began:
             self._past.ended(group.meta.uid)
         return True
@@ -300,7 +284,7 @@ class GroupMover:
         return desired.now(membership) if isinstance(desired, Target) else None
 
     async def _move_children(self, group: Group, target: str) -> bool:
-        if self._fences_of(group) is None:
+        if not self._may_move(group):
             return False
         if target != self._target(group) and group.available != self._placer.membership.available:
             return False  # another ring; that a shard is silent, or no longer, makes no difference any more
@@ -314,12 +298,12 @@ class GroupMover:
         target = group.target
         if target is None or not await self._move_children(group, target):
             return False
-        fences = self._fences_of(group)
-        if fences is None:
+        if not self._may_move(group):
             return False
-        patch = patches.assign(self._placer.labels, target, group.meta.resource_version, clear_drain=True)
         try:
-            answer = await self._placer.write(group.placed, group.meta, patch, self._under(fences))
+            owner = await self._placer.writer.assign(
+                group.key, group.placed, group.meta, target, clear_drain=True, in_group=True
+            )
         except NotFound:
             self._ended(group)
             return True
@@ -328,41 +312,28 @@ class GroupMover:
                 self._past.doubt(group.meta.uid)
             raise
         self._ended(group)
-        decision = Decision.ASSIGN if group.shard is None else Decision.MOVE
-        now = self._placer.around.clock.monotonic()
-        self._past.wrote(answer.metadata, now)
-        self._placer.note(group.placed, decision, now - group.since)
-        if group.shard is not None:
-            self._placer.around.holds.moved(self._placer.name, group.shard)
+        self._past.wrote(owner, self._placer.around.clock.monotonic())
         return True
 
     def _ended(self, group: Group) -> None:
         self._past.ended(group.meta.uid)
+        self._placer.waiting.end(group.key)
         self._placer.transit.leave(group.key)
 
-    def _under(self, fences: tuple[Fence, ...]) -> tuple[Fence, ...]:
-        """What a group's write goes under: a hold, or the lead itself, confirmed.
-
-        Late it would split the family: the next leader may have moved the rest of it, and not this object.
-        """
-        return fences or (self._placer.around.confirmed,)
-
     async def _move_child(self, group: Group, child: Placed, meta: SeenMeta, target: str) -> bool:
-        labels = self._placer.labels
+        writer = self._placer.writer
         current: SeenMeta | None = meta
         for _ in range(MAX_CONFLICTS):
             assert current is not None
-            shard = current.label(labels.shard)
+            shard = current.label(self._placer.labels.shard)
             if shard == target:
                 return True
-            fences = self._fences(shard)
-            if fences is None:
+            if not writer.may_take_from(shard):
                 assert shard is not None
                 self._placer.around.holds.look_at(self._placer.name, shard)
                 return False
-            patch = patches.assign(labels, target, current.resource_version)
             try:
-                await self._write_child(child, current, patch, self._under(fences))
+                await self._write_child(child, current, target)
             except NotFound:
                 return True
             except ShardingError as error:
@@ -372,22 +343,17 @@ class GroupMover:
                 if current is None:
                     return True
                 continue
-            self._placer.note(child, Decision.ASSIGN if shard is None else Decision.MOVE, 0.0)
-            if fences and shard is not None:
-                self._placer.around.holds.moved(self._placer.name, shard)
             return True
         return False
 
-    async def _write_child(
-        self, child: Placed, meta: SeenMeta, patch: patches.Patch, fences: tuple[Fence, ...]
-    ) -> None:
+    async def _write_child(self, child: Placed, meta: SeenMeta, target: str) -> None:
         proof = self._placer.families.begin(child, meta)
         try:
-            answer = await self._placer.write(child, meta, patch, fences)
+            written = await self._placer.writer.assign(None, child, meta, target, in_group=True)
         except BaseException:
             self._placer.families.failed(proof)
             raise
-        self._placer.families.answered(proof, answer.metadata.resource_version)
+        self._placer.families.answered(proof, written.resource_version)
 
     async def _still_a_child(self, group: Group, child: Placed, meta: SeenMeta) -> SeenMeta | None:
         resource = child.subject.resource

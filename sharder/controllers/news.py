@@ -71,7 +71,7 @@ class News:
 
     def _placed(self, key: ItemKey, kind: Kind, meta: SeenMeta) -> None:
         placer = self._placer
-        placer.first_seen.pop(key, None)
+        placer.waiting.end(key)
         shard = meta.label(placer.labels.shard)
         if kind is Kind.UNASSIGNED:
             placer.transit.leave(key)

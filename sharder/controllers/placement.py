@@ -247,7 +247,7 @@ class PlacementController:
             for ring, running in self._running.items():
                 try:
                     self._on_summary(ring, summarize(running.placer))
-                    if (refused := running.placer.refusals.take(self._clock.monotonic())) is not None:
+                    if (refused := running.placer.writer.refusals.take(self._clock.monotonic())) is not None:
                         self._on_refused(ring, refused)
                 except Exception:
                     log.exception("state of a ring not summed up", extra={"ring": ring})

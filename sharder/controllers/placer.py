@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Final
+from typing import Final
 
 from sharder.controllers.families import Families
 from sharder.controllers.groups import GroupMover
+from sharder.controllers.labelwriter import Authority, LabelWriter
 from sharder.controllers.namespaces import excluded_by_name
 from sharder.controllers.news import News
-from sharder.controllers.refusals import Refusals
 from sharder.controllers.resync import Resync
 from sharder.controllers.seen import ItemKey, Placed, SeenMeta, SeenObject, newest_first, seen
 from sharder.controllers.selections import (
@@ -29,17 +29,15 @@ from sharder.controllers.selections import (
     select_stranded,
     select_unassigned,
 )
-from sharder.controllers.slots import MAX_WRITES, WRITE_SECONDS, Slots
 from sharder.controllers.surroundings import Surroundings
 from sharder.controllers.sweeping import Sweep
 from sharder.controllers.transit import Transit
+from sharder.controllers.waitingsince import WaitingSince
 from sharder.controllers.worker import Worker
-from sharder.core.decisions import Decision
 from sharder.core.keys import controlled_key, resource_key
 from sharder.core.membership import Membership
 from sharder.core.ringspec import ResolvedRing, Role
-from shardsdk.errors import Conflict, ShardingError
-from shardsdk.kube.api import Fence
+from shardsdk.errors import ShardingError
 from shardsdk.kube.selectors import Selector, equals
 from shardsdk.runtime.queue import Priority, RateLimit, WorkQueue
 
@@ -61,11 +59,9 @@ class Placer:
         self.around = around
         self.membership = Membership()
         self.placed = tuple(Placed(subject) for subject in ring.subjects()) + retired
-        self.slots = Slots(min(around.concurrent_moves, MAX_WRITES), around.clock)
         #: Since when objects drain, those that have been draining longest first.
         self.drains_since: dict[ItemKey, float] = {}
-        #: Since when objects need placing.
-        self.first_seen: dict[ItemKey, float] = {}
+        self.waiting = WaitingSince(around.clock)
         self._misplaced: dict[ItemKey, SeenObject] = {}
         #: Let go by their shards, and shown by no watch since.
         self._unseen: set[ItemKey] = set()
@@ -77,7 +73,11 @@ class Placer:
         self._acquired: set[str] = set()
         self._changed = asyncio.Event()
         self._membership_wanted = Membership()
-        self.refusals = Refusals(self.labels)
+        self.writer = LabelWriter(
+            around.api, self.name, self.labels, self, Authority(around.leader, around.confirmed, around.holds),
+            concurrent_writes=around.concurrent_moves, waiting=self.waiting, counters=around.counters,
+            clock=around.clock,
+        )  # fmt: skip
         self.families = Families(self)
         self.transit = Transit(
             around.concurrent_moves, around.clock, self._may_drain,
@@ -207,7 +207,7 @@ class Placer:
             for (index, kind), selection in self.selections.items():
                 for obj in selection.leave(namespace) if kind is Kind.UNASSIGNED else ():
                     key = ItemKey(index, namespace, obj.metadata.name)
-                    self.first_seen.pop(key, None)
+                    self.waiting.end(key)
                     self.transit.leave(key)
         self.resync.namespace_changed(namespace)
 
@@ -276,7 +276,7 @@ class Placer:
     def offer(self, index: int, obj: SeenObject, priority: Priority = Priority.FRESH) -> None:
         """Have an object looked at that one of the watches holds."""
         key = ItemKey(index, obj.metadata.namespace, obj.metadata.name)
-        self.first_seen.setdefault(key, self.around.clock.monotonic())
+        self.waiting.begin(key)
         self.queue.add(key, priority)
 
     @property
@@ -290,7 +290,7 @@ class Placer:
             return False
         key = ItemKey(index, obj.metadata.namespace, obj.metadata.name)
         self._misplaced[key] = obj
-        self.first_seen.setdefault(key, self.around.clock.monotonic())
+        self.waiting.begin(key)
         self.queue.add(key, Priority.BULK)
         return True
 
@@ -319,45 +319,17 @@ class Placer:
 
     def compact(self) -> None:
         """Let go of the room that a mass move has taken: a dict keeps what it had at its largest."""
-        self.first_seen, self._misplaced = dict(self.first_seen), dict(self._misplaced)
-        self.drains_since, self._unseen = dict(self.drains_since), set(self._unseen)
+        self.waiting.compact()
+        self._misplaced, self._unseen = dict(self._misplaced), set(self._unseen)
+        self.drains_since = dict(self.drains_since)
         self.groups.compact()
 
     def forget_unseen(self) -> None:
         """Forget since when objects wait that no selection holds: one that begins anew tells of nothing."""
-        if len(self.first_seen) > sum(map(len, self.selections.values())):
-            self.first_seen = {key: since for key, since in self.first_seen.items() if self.held(key) is not None}
+        if len(self.waiting) > sum(map(len, self.selections.values())):
+            self.waiting.keep(lambda key: self.held(key) is not None)
 
     # -- what workers and groups use --------------------------------------
-
-    async def write(
-        self, placed: Placed, meta: SeenMeta, patch: dict[str, Any], fences: tuple[Fence, ...]
-    ) -> SeenObject:
-        """One conditional label patch, under the leadership and `fences`, in one of the slots.
-
-        Raises: Conflict also when the membership that it was decided by has changed meanwhile.
-        """
-        membership = self.membership
-        try:
-            async with self.slots.of(placed):
-                if self.membership != membership:
-                    raise Conflict("the ring's membership has changed")
-                return await self.around.api.patch(
-                    placed.subject.resource, meta.name, meta.namespace or None, patch,
-                    model=SeenObject, metadata_only=True, fences=(self.around.leader, *fences),
-                    timeout_seconds=WRITE_SECONDS[placed.subject.role],
-                )  # fmt: skip
-        except ShardingError as error:
-            self.refusals.note(placed, meta, patch, error)
-            raise
-
-    def note(self, placed: Placed, decision: Decision, seconds: float) -> None:
-        """Count something that was done."""
-        self.around.counters.placed(self.name, placed, decision, seconds)
-
-    def take_first_seen(self, key: ItemKey) -> float:
-        """When the object was first seen to need placing (now, if never); forgets it."""
-        return self.first_seen.pop(key, self.around.clock.monotonic())
 
     def held(self, key: ItemKey) -> SeenObject | None:
         """The object as the watches show it; `None`: none of them holds it."""

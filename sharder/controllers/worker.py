@@ -1,8 +1,7 @@
 """One object at a time: take the one decision, write one conditional patch.
 
-Does: look up the owner of a controlled object where the decision needs it, take
-objects away from a shard only under the hold on its lease, and answer a
-conflict by reading that object again.
+Does: look up the owner of a controlled object where the decision needs it, and
+answer a conflict by reading that object again.
 
 Refuses: to move an owner that has children (see groups), and to retry what no
 retry can mend.
@@ -16,7 +15,6 @@ from typing import TYPE_CHECKING, Final
 from sharder.controllers.seen import ItemKey, Placed, SeenMeta, SeenObject
 from sharder.controllers.slots import Crowded
 from sharder.controllers.working import work_off
-from sharder.core import patches
 from sharder.core.decisions import (
     Decision,
     Desired,
@@ -32,7 +30,6 @@ from sharder.core.decisions import (
 from sharder.core.membership import Membership
 from sharder.core.ringspec import Role
 from shardsdk.errors import NotFound, Retry, ShardingError
-from shardsdk.kube.api import Fence
 from shardsdk.runtime.queue import Priority
 
 if TYPE_CHECKING:
@@ -78,7 +75,7 @@ class Worker:
     async def _place(self, key: ItemKey) -> None:
         placer = self._placer
         placed = placer.placed[key.resource]
-        if placer.slots.crowded(placed):
+        if placer.writer.crowded(placed):
             placer.queue.add_after(key, CROWDED_SECONDS, Priority.BULK)
             return
         obj = placer.take_latest(key)
@@ -90,7 +87,7 @@ class Worker:
                 return
         finally:
             placer.transit.leave_unless_begun(key)
-        placer.take_first_seen(key)
+        placer.waiting.end(key)
         if unseen:
             placer.transit.leave(key)
 
@@ -116,7 +113,7 @@ class Worker:
         outcome = await self._decide(placed, meta)
         match outcome.decision:
             case Decision.IGNORE | Decision.KEEP | Decision.AWAIT:
-                self._placer.take_first_seen(key)
+                self._placer.waiting.end(key)
                 if outcome.decision is not Decision.AWAIT:
                     self._placer.transit.leave(key)
                 if outcome.decision is Decision.KEEP and placed.grouped:
@@ -125,7 +122,7 @@ class Worker:
                 if self._placer.held(key):
                     self._placer.sweep.defer(key)
                 else:
-                    self._placer.take_first_seen(key)
+                    self._placer.waiting.end(key)
             case Decision.DRAIN:
                 if placed.grouped:
                     self._placer.groups.stays(meta)
@@ -144,31 +141,17 @@ class Worker:
         # What leaves the ring is nobody's afterwards, however long that takes.
         if not leaves and not placer.transit.enter(key, obj, shard):
             return
-        await placer.write(placed, meta, patches.drain(placer.labels, meta.resource_version), ())
+        await placer.writer.drain(key, placed, meta)
         if not leaves:
             placer.transit.drains(key, shard)
-        self._note(key, placed, Decision.DRAIN)
 
     async def _relabel(self, key: ItemKey, placed: Placed, meta: SeenMeta, outcome: Outcome) -> None:
-        placer, labels = self._placer, self._placer.labels
-        shard = meta.label(labels.shard)
-        hold: Fence | None = None
-        if shard is not None and shard not in placer.membership.available:
-            hold = placer.around.holds.hold(placer.name, shard)
-            if hold is None:
-                return  # offered again once the lease is ours
-        # A child that follows its owner from one living shard to another must not do so late.
-        fences = (hold,) if hold is not None else (placer.around.confirmed,) if shard is not None else ()
+        writer = self._placer.writer
         if outcome.target is None:
-            patch = patches.release(labels, meta.resource_version)
+            await writer.release(key, placed, meta)
         else:
-            drains = self._drains(meta)
-            patch = patches.assign(labels, outcome.target, meta.resource_version, clear_drain=drains)
-        await placer.write(placed, meta, patch, fences)
-        if hold is not None and shard is not None:
-            placer.around.holds.moved(placer.name, shard)
-        placer.transit.leave(key)
-        self._note(key, placed, outcome.decision)
+            await writer.assign(key, placed, meta, outcome.target, clear_drain=self._drains(meta))
+        self._placer.transit.leave(key)
 
     async def _decide(self, placed: Placed, meta: SeenMeta) -> Outcome:
         placer = self._placer
@@ -205,7 +188,3 @@ class Worker:
 
     def _drains(self, meta: SeenMeta) -> bool:
         return meta.label(self._placer.labels.drain) is not None
-
-    def _note(self, key: ItemKey, placed: Placed, decision: Decision) -> None:
-        since = self._placer.take_first_seen(key)
-        self._placer.note(placed, decision, self._placer.around.clock.monotonic() - since)

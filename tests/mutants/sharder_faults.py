@@ -164,9 +164,23 @@ SHARDER_FAULTS: Final[dict[str, Fault]] = {
     "STILL_DRAINING": Fault(
         "the owner's last patch takes the drain label off",
         "sharder.controllers.groups",
-        "target, group.meta.resource_version, clear_drain=True)",
-        "target, group.meta.resource_version, clear_drain=False)",
+        "group.key, group.placed, group.meta, target, clear_drain=True, in_group=True",
+        "group.key, group.placed, group.meta, target, clear_drain=False, in_group=True",
         GROUPS,
+    ),
+    "TAKE_WITHOUT_HOLD": Fault(
+        "what a shard has that is gone is taken under the hold on its lease",
+        "sharder.controllers.labelwriter",
+        "answer = await self._patch(placed, meta, patch, (authority.leader, self._hold_of(meta)))",
+        "answer = await self._patch(placed, meta, patch, (authority.leader,))",
+        (*LEASES, *GROUPS),
+    ),
+    "UNCONFIRMED_MOVES": Fault(
+        "a family moves under the lead as it has just been confirmed",
+        "sharder.controllers.labelwriter",
+        "fences = (authority.leader, authority.confirmed) if confirmed else (authority.leader,)",
+        "fences = (authority.leader,)",
+        (*LEASES, *GROUPS),
     ),
     # -- the one decision --------------------------------------------------------
     "TEAR_FROM_THE_LIVING": Fault(
