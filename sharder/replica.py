@@ -20,6 +20,7 @@ from typing import Final
 
 from sharder.controllers.detection import Detection
 from sharder.controllers.holds import CommitProof, Gate
+from sharder.controllers.informers import Kind
 from sharder.controllers.leases import LeaseController
 from sharder.controllers.liveness import Liveness
 from sharder.controllers.namespaces import Namespaces
@@ -27,7 +28,6 @@ from sharder.controllers.placement import PlacementController, Summary
 from sharder.controllers.registry import LeaseKey, Registry
 from sharder.controllers.rings import DRAIN_ALARM_SECONDS, Recorder, RingController, WebhookSettings
 from sharder.controllers.seen import Placed
-from sharder.controllers.selections import Kind
 from sharder.controllers.subscribers import Change
 from sharder.controllers.surroundings import Surroundings
 from sharder.controllers.witness import Witness
@@ -219,7 +219,7 @@ class Replica:
 
         def surroundings() -> Surroundings:
             return Surroundings(
-                api=self._api, leader=leader, confirmed=confirmed, holds=leases, scope=namespaces,
+                api=self._api, leader=leader, confirmed=confirmed, holds=leases, namespaces=namespaces,
                 counters=_Counters(self._metrics), clock=clock, rng=rng, concurrent_moves=settings.concurrent_moves,
                 sync_period_seconds=settings.sync_period_seconds or float("inf"),
                 settle_after_seconds=settings.settle_after_seconds,
@@ -230,7 +230,7 @@ class Replica:
             rings.on_summary(ring, summary)
 
         placement = PlacementController(
-            self.registry, namespaces, make_surroundings=surroundings,
+            self._api, self.registry, namespaces, make_surroundings=surroundings,
             retired_of=rings.retired_of, on_summary=summarized, on_refused=rings.on_refused, clock=clock,
         )  # fmt: skip
         leases = LeaseController(

@@ -1,4 +1,4 @@
-"""Reading the children of owners that are about to change hands.
+"""Owners that are about to change hands, and reading their children.
 
 Does: one consistent read per controlled resource for a whole batch of owners,
 narrowed by namespace, and by where they are to go.  Refuses: to narrow by where
@@ -8,31 +8,48 @@ they are believed to be.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Sequence
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass
+from typing import Final
 
 from sharder.controllers.reading import read_all
-from sharder.controllers.seen import Placed, SeenMeta
+from sharder.controllers.scope import RingScope
+from sharder.controllers.seen import ItemKey, Placed, SeenMeta
 from sharder.core.ringspec import ResolvedMain, Role
+from shardsdk.kube.api import Api
 from shardsdk.kube.selectors import Selector, not_in
 from shardsdk.protocol.labels import RingLabels
 from shardsdk.protocol.objects import Resource
-
-if TYPE_CHECKING:
-    from sharder.controllers.groups import Group
-    from sharder.controllers.placer import Placer
 
 #: Children are read by namespace while a batch spans no more than this many.
 MAX_NAMESPACES: Final = 3
 
 
-async def read_children(placer: Placer, groups: Sequence[Group], *, busy: bool) -> None:
+@dataclass(slots=True)
+class Group:
+    """An owner on its way; `shard` is the one that is gone (`None`: nobody has the owner).
+
+    `let_go`: nobody works on it from here on, as long as its labels stay.
+    `target`: where it goes, of those `available` then; `children`: those that are not there (`None`: not read yet).
+    """
+
+    key: ItemKey
+    placed: Placed
+    meta: SeenMeta
+    shard: str | None
+    let_go: bool = False
+    target: str | None = None
+    available: frozenset[str] = frozenset()
+    children: list[tuple[Placed, SeenMeta]] | None = None
+
+
+async def read_children(api: Api, scope: RingScope, groups: Sequence[Group], *, busy: bool) -> None:
     """Set `children` of each group to those that are not where it goes; `busy`: much is written meanwhile."""
     for owners in {group.placed for group in groups}:
         by_uid = {group.meta.uid: group for group in groups if group.placed == owners}
-        selector = select_children(placer.labels, (group.target for group in by_uid.values()))
+        selector = select_children(scope.labels, (group.target for group in by_uid.values()))
         namespaces = {group.meta.namespace for group in by_uid.values()}
         found: dict[str, dict[tuple[Placed, str, str], SeenMeta]] = {uid: {} for uid in by_uid}
-        async for child, meta in _read(placer, owners.subject.main, selector, namespaces, busy=busy):
+        async for child, meta in _read(api, scope, owners.subject.main, selector, namespaces, busy=busy):
             reference = meta.controller
             if reference is not None and reference.uid in found:
                 found[reference.uid][child, meta.namespace, meta.name] = meta
@@ -41,14 +58,14 @@ async def read_children(placer: Placer, groups: Sequence[Group], *, busy: bool) 
 
 
 async def _read(
-    placer: Placer, main: ResolvedMain, selector: Selector, namespaces: set[str], *, busy: bool
+    api: Api, scope: RingScope, main: ResolvedMain, selector: Selector, namespaces: set[str], *, busy: bool
 ) -> AsyncIterator[tuple[Placed, SeenMeta]]:
-    for child in placer.placed:
+    for child in scope.placed.values():
         subject = child.subject
         if child.retired or subject.role is not Role.CONTROLLED or subject.main.resource != main.resource:
             continue
         for namespace in _narrow(namespaces, subject.resource):
-            async for objects in read_all(placer.around.api, subject.resource, namespace, selector, busy=busy):
+            async for objects in read_all(api, subject.resource, namespace, selector, busy=busy):
                 for obj in objects:
                     yield child, obj.metadata
 

@@ -16,19 +16,20 @@ a proof that nobody is about to bring.  Without one the children are read.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from random import Random
+from typing import Final
 
+from sharder.controllers.scope import Members, RingScope
 from sharder.controllers.seen import Placed, SeenMeta, SeenObject
 from sharder.controllers.slots import WRITE_SECONDS
 from sharder.core.keys import resource_key
 from sharder.core.membership import Membership
 from sharder.core.ringspec import ResolvedMain, Role
+from shardsdk.kube.api import Api
+from shardsdk.kube.clock import Clock
 from shardsdk.kube.reflector import Reflector
-
-if TYPE_CHECKING:
-    from sharder.controllers.placer import Placer
 
 #: How long a group waits for a proof, at most; a watch is some milliseconds late as a rule.
 PROOF_SECONDS: Final = 1.0
@@ -55,10 +56,16 @@ class Proof:
 
 
 class Families:
-    """Watches of one placer's controlled resources; only while owners change hands."""
+    """Watches of one ring's controlled resources; only while owners change hands."""
 
-    def __init__(self, placer: Placer) -> None:
-        self._placer = placer
+    def __init__(self, scope: RingScope, members: Members, api: Api, *, clock: Clock, rng: Random) -> None:
+        self._scope = scope
+        self._members = members
+        self._api = api
+        self._clock = clock
+        self._rng = rng
+        #: Called whenever a watch is complete.
+        self.when_complete: list[Callable[[], None]] = []
         self._membership = Membership()
         self._watches: dict[Placed, Reflector[SeenObject]] = {}
         self._too_many = False
@@ -92,59 +99,60 @@ class Families:
 
     def want(self) -> None:
         """Many owners may be about to change hands."""
-        self._wanted_at = self._placer.around.clock.monotonic()
+        self._wanted_at = self._clock.monotonic()
         if self._children() and not self._wanted.is_set():
             self._began_at = self._wanted_at
             self._wanted.set()
 
-    def look(self) -> None:
-        """End the watches once the ring is settled, or nobody has asked for them for a while."""
-        idle = self._placer.around.clock.monotonic() - self._wanted_at >= IDLE_SECONDS
-        if self._wanted.is_set() and (idle or self._placer.resync.settled):
+    def look(self, *, settled: bool) -> None:
+        """End the watches once the ring is `settled`, or nobody has asked for them for a while."""
+        idle = self._clock.monotonic() - self._wanted_at >= IDLE_SECONDS
+        if self._wanted.is_set() and (idle or settled):
             self._wanted.clear()
             self._ended.set()
         # What a list has shown, or nothing, is waited for by nobody any more.
-        late = self._placer.around.clock.monotonic() - WRITE_SECONDS[Role.CONTROLLED] - PROOF_SECONDS
+        late = self._clock.monotonic() - WRITE_SECONDS[Role.CONTROLLED] - PROOF_SECONDS
         for key in [key for key, proof in self._awaited.items() if proof.began < late]:
             del self._awaited[key]
 
     def set_membership(self) -> None:
         """Children belong elsewhere now: all are looked at again."""
-        self._membership, self._too_many = self._placer.membership, False
+        self._membership, self._too_many = self._members.membership, False
         self.restart()
 
     def restart(self) -> None:
         """List anew."""
-        self._began_at = self._placer.around.clock.monotonic()
+        self._began_at = self._clock.monotonic()
         for watch in self._watches.values():
             watch.restart()
 
     @property
     def ready(self) -> bool:
         """Whether owners may be drained: the watches are complete, or it takes too long to wait for them."""
-        if (
-            not self._wanted.is_set()
-            or self._too_many
-            or self._placer.around.clock.monotonic() - self._began_at >= READY_SECONDS
-        ):
+        if not self._wanted.is_set() or self._too_many or self._clock.monotonic() - self._began_at >= READY_SECONDS:
             return True
         return bool(self._watches) and all(watch.position is not None for watch in self._watches.values())
 
     def _start(self) -> None:
-        around = self._placer.around
-        self._membership, self._too_many = self._placer.membership, False
+        self._membership, self._too_many = self._members.membership, False
         for child in self._children():
             self._watches[child] = Reflector(
-                around.api, child.subject.resource, model=SeenObject, metadata_only=True,
+                self._api, child.subject.resource, model=SeenObject, metadata_only=True,
                 keep=lambda obj, child=child: self._differs(child, obj),  # type: ignore[misc]
                 transform=lambda obj, child=child: self._shown(child, obj),  # type: ignore[misc]
-                on_synced=self._placer.transit.admit, indexes={_BY_OWNER: _owner},
-                name=f"{self._placer.name}/{child.subject.resource.plural}/families",
-                clock=around.clock, rng=around.rng,
+                on_synced=self._complete, indexes={_BY_OWNER: _owner},
+                name=f"{self._scope.name}/{child.subject.resource.plural}/families",
+                clock=self._clock, rng=self._rng,
             )  # fmt: skip
 
+    def _complete(self) -> None:
+        for tell in self.when_complete:
+            tell()
+
     def _children(self) -> list[Placed]:
-        return [each for each in self._placer.placed if each.subject.role is Role.CONTROLLED and not each.retired]
+        return [
+            each for each in self._scope.placed.values() if each.subject.role is Role.CONTROLLED and not each.retired
+        ]
 
     def _of(self, main: ResolvedMain) -> Iterator[tuple[Placed, Reflector[SeenObject] | None]]:
         for child in self._children():
@@ -155,7 +163,7 @@ class Families:
 
     def find(self, main: ResolvedMain, owner: SeenMeta, target: str) -> list[tuple[Placed, SeenMeta]] | None:
         """The children of `owner` that are not on `target`, as far as is known; `None`: read them."""
-        if self._membership != self._placer.membership:
+        if self._membership != self._members.membership:
             return None
         found: list[tuple[Placed, SeenMeta]] = []
         for child, watch in self._of(main):
@@ -167,7 +175,7 @@ class Families:
 
     async def is_complete(self, main: ResolvedMain, since: float) -> bool:
         """Whether all that was made before `since` (monotonic) has been shown; waits while that may be proven."""
-        clock = self._placer.around.clock
+        clock = self._clock
         until = clock.monotonic() + PROOF_SECONDS
         while missing := {child for child, _ in self._of(main) if self._proven.get(child, float("-inf")) < since}:
             coming = {each.child for each in self._awaited.values() if each.began >= since}
@@ -184,7 +192,7 @@ class Families:
 
     def begin(self, child: Placed, meta: SeenMeta) -> Proof:
         """A patch of a child is about to be sent."""
-        proof = Proof(child, meta.namespace, meta.name, self._placer.around.clock.monotonic())
+        proof = Proof(child, meta.namespace, meta.name, self._clock.monotonic())
         if child in self._watches:
             self._awaited[child, meta.namespace, meta.name] = proof
         return proof
@@ -215,14 +223,14 @@ class Families:
     # -- the watches -------------------------------------------------------
 
     def _differs(self, child: Placed, obj: SeenObject) -> bool:
-        key = self._placer.key_of(child, obj.metadata)
+        key = self._scope.key_of(child, obj.metadata)
         if key is None:
             return False
         target, watch = self._membership.target(key), self._watches.get(child)
         if watch is not None and len(watch.store) >= MAX_CHILDREN:
             self._too_many = True
             return False
-        return target is not None and obj.metadata.label(self._placer.labels.shard) != target
+        return target is not None and obj.metadata.label(self._scope.labels.shard) != target
 
     def _shown(self, child: Placed, obj: SeenObject) -> SeenObject:
         meta, watch = obj.metadata, self._watches.get(child)
@@ -244,8 +252,8 @@ class Families:
         )
 
     def _only_shard(self, meta: SeenMeta) -> dict[str, str] | None:
-        shard = meta.label(self._placer.labels.shard)
-        return {self._placer.labels.shard: shard} if shard is not None else None
+        shard = meta.label(self._scope.labels.shard)
+        return {self._scope.labels.shard: shard} if shard is not None else None
 
 
 def _owner(obj: SeenObject) -> tuple[str, ...]:

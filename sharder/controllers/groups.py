@@ -18,25 +18,30 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from sharder.controllers.children import read_children
+from sharder.controllers.backlog import Backlog
+from sharder.controllers.children import Group, read_children
 from sharder.controllers.coalescing import Coalesced
+from sharder.controllers.families import Families
+from sharder.controllers.labelwriter import LabelWriter
 from sharder.controllers.past import Past
+from sharder.controllers.scope import Members, RingScope
 from sharder.controllers.seen import ItemKey, Placed, SeenMeta, SeenObject, seen
 from sharder.controllers.slots import Crowded
+from sharder.controllers.surroundings import Holds
+from sharder.controllers.transit import Transit
 from sharder.core.decisions import Target, desire_main
 from sharder.core.keys import resource_key
 from shardsdk.errors import FenceClosed, NotFound, Retry, ShardingError
-
-if TYPE_CHECKING:
-    from sharder.controllers.placer import Placer
+from shardsdk.kube.api import Api
+from shardsdk.kube.clock import Clock
 
 log = logging.getLogger(__name__)
 
 #: Owners that one read of the children, or one renewal of a hold, serves at most.
 MAX_BATCH: Final = 1000
-#: Groups under way at once; their writes share the placer's slots.
+#: Groups under way at once; their writes share the label writer's slots.
 MAX_MOVING: Final = 1000
 #: Conflicts on one child, or on one owner, that are answered by reading it again.
 MAX_CONFLICTS: Final = 5
@@ -46,24 +51,6 @@ RETRY_SECONDS: Final = (0.05, 10.0)
 INSTANT_SECONDS: Final = 1e-3
 #: Groups that could not be moved and are remembered; the oldest may be tried again too soon.
 MAX_HELD_UP: Final = 10_000
-
-
-@dataclass(slots=True)
-class Group:
-    """An owner on its way; `shard` is the one that is gone (`None`: nobody has the owner).
-
-    `let_go`: nobody works on it from here on, as long as its labels stay.
-    `target`: where it goes, of those `available` then; `children`: those that are not there (`None`: not read yet).
-    """
-
-    key: ItemKey
-    placed: Placed
-    meta: SeenMeta
-    shard: str | None
-    let_go: bool = False
-    target: str | None = None
-    available: frozenset[str] = frozenset()
-    children: list[tuple[Placed, SeenMeta]] | None = None
 
 
 @dataclass(slots=True)
@@ -79,8 +66,28 @@ class HeldUp:
 class GroupMover:
     """The groups of one ring."""
 
-    def __init__(self, placer: Placer) -> None:
-        self._placer = placer
+    def __init__(
+        self,
+        scope: RingScope,
+        members: Members,
+        api: Api,
+        holds: Holds,
+        *,
+        backlog: Backlog,
+        families: Families,
+        transit: Transit,
+        writer: LabelWriter,
+        clock: Clock,
+    ) -> None:
+        self._scope = scope
+        self._members = members
+        self._api = api
+        self._holds = holds
+        self._backlog = backlog
+        self._families = families
+        self._transit = transit
+        self._writer = writer
+        self._clock = clock
         self._waiting: dict[str, Group] = {}
         self._moving: set[str] = set()
         self._held_up: dict[str, HeldUp] = {}
@@ -98,46 +105,46 @@ class GroupMover:
     def submit(self, key: ItemKey, placed: Placed, meta: SeenMeta) -> None:
         """Have an owner moved that is unassigned or stranded; once at a time."""
         if meta.uid in self._moving:
-            self._placer.sweep.defer(key)
+            self._backlog.defer(key)
             return
         if self._is_held_up(meta):
             return
-        if self._past.is_old(meta, self._placer.around.clock.monotonic()):
+        if self._past.is_old(meta, self._clock.monotonic()):
             return
-        shard = meta.label(self._placer.labels.shard)
+        shard = meta.label(self._scope.labels.shard)
         if shard is not None and meta.uid not in self._held_up:
-            self._placer.families.want()
+            self._families.want()
         self._waiting[meta.uid] = Group(key, placed, meta, shard)
         self._wake.set()
 
     def compact(self) -> None:
         """Let go of the room that a mass move has taken."""
         self._waiting, self._held_up = dict(self._waiting), dict(self._held_up)
-        self._past.prune(self._placer.around.clock.monotonic())
+        self._past.prune(self._clock.monotonic())
 
     def retry(self) -> None:
         """Shards came, or one more may be taken from: try at once what was held up."""
         for held_up in self._held_up.values():
             held_up.until = 0.0
-            self._placer.queue.add(held_up.key)
+            self._backlog.enqueue(held_up.key)
 
     def _is_held_up(self, meta: SeenMeta) -> bool:
         held_up = self._held_up.get(meta.uid)
         if held_up is None or held_up.version != meta.resource_version:
             return False
         # It is offered again at that very moment, as the queue's clock has it.
-        return self._placer.around.clock.monotonic() < held_up.until - INSTANT_SECONDS
+        return self._clock.monotonic() < held_up.until - INSTANT_SECONDS
 
     def _hold_up(self, group: Group) -> None:
         """Try again later, the longer the more often it has failed."""
         before = self._held_up.pop(group.meta.uid, None)
         times = before.times + 1 if before is not None else 0
         seconds = min(RETRY_SECONDS[0] * 2.0**times, RETRY_SECONDS[1])
-        until = self._placer.around.clock.monotonic() + seconds
+        until = self._clock.monotonic() + seconds
         if len(self._held_up) >= MAX_HELD_UP:
             del self._held_up[next(iter(self._held_up))]
         self._held_up[group.meta.uid] = HeldUp(group.key, group.meta.resource_version, times, until)
-        self._placer.again(group.key, seconds)
+        self._backlog.requeue_after(group.key, seconds)
 
     async def run(self) -> None:
         """Move groups until cancelled."""
@@ -191,7 +198,7 @@ class GroupMover:
             await self._renewals.join(group)
             if not group.let_go:
                 return False
-        group.target, group.available = self._target(group), self._placer.membership.available
+        group.target, group.available = self._target(group), self._members.membership.available
         if group.target is None:
             return False
         children = await self._move_known(group, group.target)
@@ -203,7 +210,7 @@ class GroupMover:
 
     async def _move_known(self, group: Group, target: str) -> bool | None:
         """Move the children that the watches show; whether `children` are all others. `None`: some did not move."""
-        families, main, since = self._placer.families, group.placed.subject.main, self._placer.around.clock.monotonic()
+        families, main, since = self._families, group.placed.subject.main, self._clock.monotonic()
         known = families.find(main, group.meta, target)
         if known is None:
             return False
@@ -218,10 +225,10 @@ class GroupMover:
 
     async def _clear_doubt(self, group: Group) -> bool:
         """Read an owner whose last write had no answer, once that can no longer be executed."""
-        await self._placer.around.api.writes_settled()
+        await self._api.writes_settled()
         same = await self._look_again(group)
         # What a watch shows that lags is older than this, and begins no group.
-        self._past.wrote(group.meta, self._placer.around.clock.monotonic())
+        self._past.wrote(group.meta, self._clock.monotonic())
         self._past.clear_doubt(group.meta.uid)
         return same
 
@@ -231,9 +238,9 @@ class GroupMover:
         An owner that is written all the time has changed again by the time that the
         queue would offer it; one whose labels say something else is decided anew.
         """
-        shard, drain = self._placer.labels.shard, self._placer.labels.drain
+        shard, drain = self._scope.labels.shard, self._scope.labels.drain
         before, resource = group.meta, group.placed.subject.resource
-        found = await self._placer.around.api.find(resource, before.name, before.namespace or None)
+        found = await self._api.find(resource, before.name, before.namespace or None)
         if found is None or found.metadata.uid != before.uid:
             return False
         group.meta, group.children = seen(found).metadata, None
@@ -242,20 +249,20 @@ class GroupMover:
     def _extra(self, group: Group, error: Exception) -> dict[str, str]:
         meta, resource = group.meta, str(group.placed.subject.resource.group_resource)
         where = {"resource": resource, "namespace": meta.namespace, "object": meta.name}
-        return {"ring": self._placer.name, **where, "error": str(error)}
+        return {"ring": self._scope.name, **where, "error": str(error)}
 
     # -- letting go ------------------------------------------------------
 
     def _may_move(self, group: Group) -> bool:
         """Whether the group's shard is gone still and its lease is held; False: not any more, or it is back."""
-        gone = group.shard not in self._placer.membership.available
-        return group.shard is None or (gone and self._placer.writer.may_take_from(group.shard))
+        gone = group.shard not in self._members.membership.available
+        return group.shard is None or (gone and self._writer.may_take_from(group.shard))
 
     async def _drain(self, group: Group) -> bool:
         if not self._may_move(group):
             return False
-        began = group.meta.label(self._placer.labels.drain) is None
-        group.meta = await self._placer.writer.drain_stranded(group.placed, group.meta)
+        began = group.meta.label(self._scope.labels.drain) is None
+        group.meta = await self._writer.drain_stranded(group.placed, group.meta)
         if began:
             self._past.ended(group.meta.uid)
         return True
@@ -264,18 +271,18 @@ class GroupMover:
         # It begins after the drain of each of them was answered: had a shard come back
         # before one of those, its lease would no longer be ours to renew.
         for shard in {group.shard for group in batch if group.shard is not None}:
-            renewed = await self._placer.around.holds.renew(self._placer.name, shard)
+            renewed = await self._holds.renew(self._scope.name, shard)
             for group in batch:
                 group.let_go = renewed if group.shard == shard else group.let_go
 
     async def _read(self, batch: list[Group]) -> None:
-        await read_children(self._placer, batch, busy=len(self._moving) > 1)
+        await read_children(self._api, self._scope, batch, busy=len(self._moving) > 1)
 
     # -- moving ----------------------------------------------------------
 
     def _target(self, group: Group) -> str | None:
         """Where the group goes: where it began to go, or else the ring's answer."""
-        membership = self._placer.membership
+        membership = self._members.membership
         kept = self._past.target(group.meta.uid)
         if kept is not None and kept in membership.available:
             return kept
@@ -286,13 +293,13 @@ class GroupMover:
     async def _move_children(self, group: Group, target: str) -> bool:
         if not self._may_move(group):
             return False
-        if target != self._target(group) and group.available != self._placer.membership.available:
+        if target != self._target(group) and group.available != self._members.membership.available:
             return False  # another ring; that a shard is silent, or no longer, makes no difference any more
         self._past.began(group.meta.uid, target)
         for child, meta in group.children or ():
             if not await self._move_child(group, child, meta, target):
                 return False
-        return target in self._placer.membership.available
+        return target in self._members.membership.available
 
     async def _move(self, group: Group) -> bool:
         target = group.target
@@ -301,7 +308,7 @@ class GroupMover:
         if not self._may_move(group):
             return False
         try:
-            owner = await self._placer.writer.assign(
+            owner = await self._writer.assign(
                 group.key, group.placed, group.meta, target, clear_drain=True, in_group=True
             )
         except NotFound:
@@ -312,25 +319,25 @@ class GroupMover:
                 self._past.doubt(group.meta.uid)
             raise
         self._ended(group)
-        self._past.wrote(owner, self._placer.around.clock.monotonic())
+        self._past.wrote(owner, self._clock.monotonic())
         return True
 
     def _ended(self, group: Group) -> None:
         self._past.ended(group.meta.uid)
-        self._placer.waiting.end(group.key)
-        self._placer.transit.leave(group.key)
+        self._backlog.waiting.end(group.key)
+        self._transit.leave(group.key)
 
     async def _move_child(self, group: Group, child: Placed, meta: SeenMeta, target: str) -> bool:
-        writer = self._placer.writer
+        writer = self._writer
         current: SeenMeta | None = meta
         for _ in range(MAX_CONFLICTS):
             assert current is not None
-            shard = current.label(self._placer.labels.shard)
+            shard = current.label(self._scope.labels.shard)
             if shard == target:
                 return True
             if not writer.may_take_from(shard):
                 assert shard is not None
-                self._placer.around.holds.look_at(self._placer.name, shard)
+                self._holds.look_at(self._scope.name, shard)
                 return False
             try:
                 await self._write_child(child, current, target)
@@ -347,17 +354,17 @@ class GroupMover:
         return False
 
     async def _write_child(self, child: Placed, meta: SeenMeta, target: str) -> None:
-        proof = self._placer.families.begin(child, meta)
+        proof = self._families.begin(child, meta)
         try:
-            written = await self._placer.writer.assign(None, child, meta, target, in_group=True)
+            written = await self._writer.assign(None, child, meta, target, in_group=True)
         except BaseException:
-            self._placer.families.failed(proof)
+            self._families.failed(proof)
             raise
-        self._placer.families.answered(proof, written.resource_version)
+        self._families.answered(proof, written.resource_version)
 
     async def _still_a_child(self, group: Group, child: Placed, meta: SeenMeta) -> SeenMeta | None:
         resource = child.subject.resource
-        found = await self._placer.around.api.find(resource, meta.name, meta.namespace or None)
+        found = await self._api.find(resource, meta.name, meta.namespace or None)
         if found is None:
             return None
         obj: SeenObject = seen(found)

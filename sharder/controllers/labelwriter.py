@@ -10,29 +10,20 @@ Refuses: to decide, to read and to try again.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
 
 from sharder.controllers.refusals import Refusals
+from sharder.controllers.scope import Members
 from sharder.controllers.seen import ItemKey, Placed, SeenMeta, SeenObject
 from sharder.controllers.slots import MAX_WRITES, WRITE_SECONDS, Slots
 from sharder.controllers.surroundings import Counters, Holds
 from sharder.controllers.waitingsince import WaitingSince
 from sharder.core import patches
 from sharder.core.decisions import Decision
-from sharder.core.membership import Membership
 from sharder.core.ringspec import Role
 from shardsdk.errors import Conflict, FenceClosed, ShardingError
 from shardsdk.kube.api import Api, Fence
 from shardsdk.kube.clock import Clock
 from shardsdk.protocol.labels import RingLabels
-
-
-class Members(Protocol):
-    """The ring's shards, as it is placed by them now."""
-
-    @property
-    def membership(self) -> Membership:
-        """The present snapshot."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,101 +1,101 @@
-"""What one placer's watches tell, and whom it concerns.
+"""What one ring's informers tell, and whom it concerns besides the backlog.
 
-Does: offer what has to be placed to the workers, keep count of what is in
-transit, and let the leases' side and the resync know when shards begin or cease
-to have objects.  Refuses: to decide, and to wait.
+Does: keep count of what is in transit, and let the leases' side and the resync
+know when shards begin or cease to have objects.  Refuses: to decide, and to wait.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from sharder.controllers.backlog import Backlog
+from sharder.controllers.informers import Kind
+from sharder.controllers.resync import Resync
+from sharder.controllers.scope import Members, RingScope
 from sharder.controllers.seen import ItemKey, SeenMeta, SeenObject
-from sharder.controllers.selections import Kind
+from sharder.controllers.surroundings import Holds
+from sharder.controllers.transit import Transit
 from sharder.core.ringspec import Role
-from shardsdk.kube.reflector import Delta, EventKind
-
-if TYPE_CHECKING:
-    from sharder.controllers.placer import Placer
 
 
 class News:
-    """Takes what the selections of one placer tell."""
+    """Handles the events of one ring's backlog."""
 
-    def __init__(self, placer: Placer) -> None:
-        self._placer = placer
+    def __init__(
+        self,
+        scope: RingScope,
+        members: Members,
+        backlog: Backlog,
+        *,
+        transit: Transit,
+        resync: Resync,
+        holds: Holds,
+    ) -> None:
+        self._scope = scope
+        self._members = members
+        self._informers = backlog.informers
+        self._transit = transit
+        self._resync = resync
+        self._holds = holds
+        backlog.subscribe(self)
 
-    def on_event(self, index: int, kind: Kind, delta: Delta[SeenObject]) -> None:
-        """An object came into a selection of resource `index`, changed in it or left it."""
-        meta = delta.object.metadata
-        key = ItemKey(index, meta.namespace, meta.name)
-        gone = delta.kind is EventKind.DELETED
+    def on_event(self, key: ItemKey, kind: Kind, obj: SeenObject, *, gone: bool) -> None:
+        """An object came into an informer, changed there or left it."""
         match kind:
             case Kind.DRAINING if gone:
                 self._drains_no_more(key)
             case Kind.DRAINING:
-                self._drains(key, meta)
+                self._drains(key, obj.metadata)
             case Kind.UNASSIGNED | Kind.STRANDED if gone:
-                self._placed(key, kind, meta)
+                self._placed(key, kind, obj.metadata)
             case Kind.UNASSIGNED | Kind.STRANDED:
-                self._to_place(key, kind, delta.object)
+                self._to_place(key, kind, obj.metadata)
 
     def on_synced(self) -> None:
-        """A selection is complete: the leases' side waits to hear which shards have objects, and which have none."""
-        placer = self._placer
-        placer.around.holds.refresh(placer.name)
-        for shard in placer.stranded_shards():
-            placer.around.holds.look_at(placer.name, shard)
-        placer.resync.emptied()
-        for index in range(len(placer.placed)):
-            selections = [placer.selection(index, kind) for kind in (Kind.DRAINING, Kind.UNASSIGNED)]
-            if all(each is None or each.synced for each in selections):
-                placer.transit.open(index)
+        """An informer is complete: the leases' side waits to hear which shards have objects, and which have none."""
+        self._holds.refresh(self._scope.name)
+        for shard in self._informers.stranded_shards():
+            self._holds.look_at(self._scope.name, shard)
+        self._resync.emptied()
+        for number in self._scope.placed:
+            informers = [self._informers.get(number, kind) for kind in (Kind.DRAINING, Kind.UNASSIGNED)]
+            if all(each is None or each.synced for each in informers):
+                self._transit.open(number)
 
     def look_at_drains(self) -> None:
         """Count what drains by the shards that there are now."""
-        for (index, kind), selection in self._placer.selections.items():
-            for obj in selection.values() if kind is Kind.DRAINING else ():
-                self._drains(ItemKey(index, obj.metadata.namespace, obj.metadata.name), obj.metadata)
+        for number, informer in self._informers.of(Kind.DRAINING):
+            for obj in informer.values():
+                self._drains(ItemKey(number, obj.metadata.namespace, obj.metadata.name), obj.metadata)
 
-    def _to_place(self, key: ItemKey, kind: Kind, obj: SeenObject) -> None:
-        placer = self._placer
-        placer.sweep.has_news()
+    def _to_place(self, key: ItemKey, kind: Kind, meta: SeenMeta) -> None:
         if kind is Kind.STRANDED:
-            placer.resync.moving()
-            shard = obj.metadata.label(placer.labels.shard)
-            if shard is not None and placer.around.holds.hold(placer.name, shard) is None:
-                placer.around.holds.look_at(placer.name, shard)
-        elif placer.placed[key.resource].subject.role is Role.MAIN:
-            placer.transit.let_go(key, seen=True)
-        placer.offer(key.resource, obj)
+            self._resync.moving()
+            shard = meta.label(self._scope.labels.shard)
+            if shard is not None and self._holds.hold(self._scope.name, shard) is None:
+                self._holds.look_at(self._scope.name, shard)
+        elif self._scope.placed[key.resource].subject.role is Role.MAIN:
+            self._transit.let_go(key, seen=True)
 
     def _placed(self, key: ItemKey, kind: Kind, meta: SeenMeta) -> None:
-        placer = self._placer
-        placer.waiting.end(key)
-        shard = meta.label(placer.labels.shard)
+        shard, informer = meta.label(self._scope.labels.shard), self._informers.get(key.resource, kind)
         if kind is Kind.UNASSIGNED:
-            placer.transit.leave(key)
-        elif shard is not None and not len(placer.selections[key.resource, kind]):
-            placer.around.holds.look_at(placer.name, shard)
-        if not placer.count(kind):
-            placer.resync.emptied()
+            self._transit.leave(key)
+        elif shard is not None and not informer:
+            self._holds.look_at(self._scope.name, shard)
+        if not self._informers.count(kind):
+            self._resync.emptied()
 
     def _drains(self, key: ItemKey, meta: SeenMeta) -> None:
-        placer = self._placer
-        shard, retired = meta.label(placer.labels.shard), placer.placed[key.resource].retired
-        if shard in placer.membership.available and not retired and placer.in_scope(meta):
-            placer.transit.drains(key, shard)
-        placer.drains_since.setdefault(key, placer.around.clock.monotonic())
-        placer.resync.moving()
+        shard, retired = meta.label(self._scope.labels.shard), self._scope.placed[key.resource].retired
+        if shard in self._members.membership.available and not retired and self._scope.covers(meta.namespace):
+            self._transit.drains(key, shard)
+        self._resync.moving()
 
     def _drains_no_more(self, key: ItemKey) -> None:
-        placer = self._placer
-        placer.drains_since.pop(key, None)
         # Without children the webhook has answered with the new shard, as a rule; what it missed is unassigned.
-        unassigned = placer.selection(key.resource, Kind.UNASSIGNED)
+        unassigned = self._informers.get(key.resource, Kind.UNASSIGNED)
         seen = unassigned is not None and unassigned.get(key.namespace, key.name) is not None
-        if seen or placer.placed[key.resource].grouped:
-            placer.transit.let_go(key, seen=seen)
+        if seen or self._scope.placed[key.resource].grouped:
+            self._transit.let_go(key, seen=seen)
         else:
-            placer.transit.leave(key)
-        placer.resync.emptied()
+            self._transit.leave(key)
+        self._resync.emptied()

@@ -1,6 +1,6 @@
-"""Leader's part: one placer per ring, begun, renewed and ended as rings change.
+"""Leader's part: one placement per ring, begun, renewed and ended as rings change.
 
-Does: connect placers with membership, namespaces and the leases' side, and sum
+Does: connect placements with membership, namespaces and the leases' side, and sum
 up for people what each ring waits for.  Refuses: to place anything before the
 caches are in.
 """
@@ -13,16 +13,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
+from sharder.controllers.informers import Kind
 from sharder.controllers.namespaces import Namespaces, excluded_by_name
-from sharder.controllers.placer import Placer
+from sharder.controllers.placer import Placement
 from sharder.controllers.refusals import Refused
 from sharder.controllers.registry import Registry
 from sharder.controllers.seen import Placed, SeenMeta
-from sharder.controllers.selections import Kind
 from sharder.controllers.subscribers import Change
 from sharder.controllers.surroundings import Surroundings
 from sharder.core.ringspec import ResolvedMain, Role, Subject
 from shardsdk.errors import ShardingError
+from shardsdk.kube.api import Api
 from shardsdk.kube.clock import Clock
 from shardsdk.kube.turns import FLOW
 from shardsdk.protocol.objects import GroupResource, Resource
@@ -33,7 +34,7 @@ log = logging.getLogger(__name__)
 SUMMARY_SECONDS: Final = 1.0
 #: Shortest pause between two restarts of all watches: where much moves, each lists much.
 RESTART_WATCHES_SECONDS: Final = 30.0
-#: Pause before a placer is begun anew that ended with an error.
+#: Pause before a placement is begun anew that ended with an error.
 RESTART_SECONDS: Final = 5.0
 
 
@@ -71,13 +72,13 @@ class Summary:
 
 @dataclass(slots=True)
 class _Running:
-    placer: Placer
+    placement: Placement
     task: asyncio.Task[None]
     retired: tuple[Placed, ...]
 
 
 class PlacementController:
-    """The placers of all rings.
+    """The placements of all rings.
 
     `retired_of(ring)` names resources that the ring listed once and whose
     objects may still be labelled, each with whether it was controlled; `None`
@@ -87,6 +88,7 @@ class PlacementController:
 
     def __init__(
         self,
+        api: Api,
         registry: Registry,
         namespaces: Namespaces,
         *,
@@ -96,6 +98,7 @@ class PlacementController:
         on_refused: Callable[[str, Refused], None] = lambda ring, refused: None,
         clock: Clock,
     ) -> None:
+        self._api = api
         self._clock = clock
         self._registry = registry
         self._namespaces = namespaces
@@ -104,7 +107,7 @@ class PlacementController:
         self._on_summary = on_summary
         self._on_refused = on_refused
         self._running: dict[str, _Running] = {}
-        #: Placers that were told to end and have not yet; the ring's next one waits for all of them.
+        #: Placements that were told to end and have not yet; the ring's next one waits for all of them.
         self._ending: dict[str, set[asyncio.Task[None]]] = {}
         self._restarted_at = float("-inf")
         self._dirty: set[str] = set()
@@ -115,22 +118,18 @@ class PlacementController:
     def work_left(self, ring: str, shard: str) -> bool | None:
         """Whether objects are seen that carry the shard's label; `None` while not known."""
         running = self._running.get(ring)
-        return running.placer.work_left(shard) if running is not None else None
+        empty = running.placement.backlog.is_empty_of(shard) if running is not None else None
+        return None if empty is None else not empty
 
     async def confirm_empty(self, ring: str, shard: str) -> bool:
         """A consistent read: does no object carry the shard's label any more?"""
         running = self._running.get(ring)
-        return running is not None and await running.placer.confirm_empty(shard)
+        return running is not None and await running.placement.backlog.confirm_empty_of(shard)
 
     def hold_acquired(self, ring: str, shard: str) -> None:
         """The shard's objects may be moved from now on."""
         if (running := self._running.get(ring)) is not None:
-            running.placer.hold_acquired(shard)
-
-    def stranded_shards(self, ring: str) -> set[str]:
-        """Shards of the ring that are not available and have objects."""
-        running = self._running.get(ring)
-        return running.placer.stranded_shards() if running is not None else set()
+            running.placement.hold_acquired(shard)
 
     # -- running -----------------------------------------------------------
 
@@ -164,7 +163,7 @@ class PlacementController:
         self._restarted_at = now
         self._namespaces.reflector.restart()
         for running in self._running.values():
-            running.placer.restart_watches()
+            running.placement.restart_watches()
 
     def refresh(self, ring: str) -> None:
         """The ring, or what it has retired, may have changed."""
@@ -177,16 +176,16 @@ class PlacementController:
         elif what & Change.MEMBERSHIP and (running := self._running.get(ring)) is not None:
             entry = self._registry.entry(ring)
             if entry is not None:
-                running.placer.set_membership(entry.membership)
+                running.placement.set_membership(entry.membership)
 
     def on_namespace(self, name: str, before: SeenMeta | None, after: SeenMeta | None) -> None:
         """A namespace came, changed its labels or went."""
         for running in self._running.values():
-            ring = running.placer.ring
+            ring = running.placement.scope.ring
             if excluded_by_name(ring) is not None:
                 continue
             if self._namespaces.covered(ring, before) != self._namespaces.covered(ring, after):
-                running.placer.namespace_changed(name)
+                running.placement.namespace_changed(name)
 
     def _follow(self, tasks: asyncio.TaskGroup, ring: str) -> None:
         entry = self._registry.entry(ring)
@@ -196,35 +195,35 @@ class PlacementController:
             self._stop(ring)
             return
         retired = self._retired_of(ring)
-        same = running is not None and running.placer.ring.spec.uid == resolved.spec.uid
+        same = running is not None and running.placement.scope.ring.spec.uid == resolved.spec.uid
         if retired is None:
             if not same:
                 self._stop(ring)
             return
-        if running is not None and running.placer.ring == resolved and running.retired == retired:
+        if running is not None and running.placement.scope.ring == resolved and running.retired == retired:
             return
         self._stop(ring)
-        placer = Placer(self._make_surroundings(), resolved, retired)
-        placer.set_membership(entry.membership)
-        self._running[ring] = _Running(placer, tasks.create_task(self._run_placer(ring, placer)), retired)
+        placement = Placement(self._make_surroundings(), resolved, retired)
+        placement.set_membership(entry.membership)
+        self._running[ring] = _Running(placement, tasks.create_task(self._run_placement(ring, placement)), retired)
 
-    async def _run_placer(self, ring: str, placer: Placer) -> None:
-        """Run a placer once nothing of those before it can be executed any more."""
+    async def _run_placement(self, ring: str, placement: Placement) -> None:
+        """Run a placement once nothing of those before it can be executed any more."""
         FLOW.set(ring)
         if before := self._ending.get(ring):
             await asyncio.wait(set(before))
-        await placer.around.api.writes_settled()
+        await self._api.writes_settled()
         try:
-            await placer.run()
+            await placement.run()
         except Exception:
             log.exception("placement of a ring failed, begins anew", extra={"ring": ring})
-        if (running := self._running.get(ring)) is not None and running.placer is placer:
+        if (running := self._running.get(ring)) is not None and running.placement is placement:
             del self._running[ring]
             await self._clock.sleep(RESTART_SECONDS)
             self.refresh(ring)
 
     def _stop(self, ring: str) -> None:
-        """End the ring's placer, which may need a moment."""
+        """End the ring's placement, which may need a moment."""
         running = self._running.pop(ring, None)
         if running is None:
             return
@@ -246,43 +245,42 @@ class PlacementController:
         while True:
             for ring, running in self._running.items():
                 try:
-                    self._on_summary(ring, summarize(running.placer))
-                    if (refused := running.placer.writer.refusals.take(self._clock.monotonic())) is not None:
+                    self._on_summary(ring, summarize(running.placement, self._clock.monotonic()))
+                    if (refused := running.placement.writer.refusals.take(self._clock.monotonic())) is not None:
                         self._on_refused(ring, refused)
                 except Exception:
                     log.exception("state of a ring not summed up", extra={"ring": ring})
             await self._clock.sleep(SUMMARY_SECONDS)
 
 
-def summarize(placer: Placer) -> Summary:
-    """What the placer's ring waits for."""
-    counts: dict[tuple[Kind, GroupResource], int] = {}
-    for index, placed in enumerate(placer.placed):
-        group_resource = placed.subject.resource.group_resource
-        for kind in Kind:
-            selection = placer.selection(index, kind)
-            if selection is not None:
-                counts[kind, group_resource] = len(selection)
-    failures = tuple((placed.subject.resource.group_resource, kind, error) for placed, kind, error in placer.failures())
-    clean = frozenset(placed.subject.resource.group_resource for placed in placer.resync.retired_clean)
-    leaving = {
-        placed.subject.resource.group_resource: placer.resync.retired_left.get(placed, -1)
-        for placed in placer.placed
-        if placed.retired and placed not in placer.resync.retired_clean
+def summarize(placement: Placement, now: float) -> Summary:
+    """What the ring waits for."""
+    placed, informers, resync = placement.scope.placed, placement.backlog.informers, placement.resync
+    counts = {
+        (kind, placed[number].subject.resource.group_resource): len(informer)
+        for kind in Kind
+        for number, informer in informers.of(kind)
     }
-    return Summary(placer.resync.settled, counts, _oldest_drain(placer), failures, clean, leaving)
+    failures = tuple((each.subject.resource.group_resource, kind, error) for each, kind, error in informers.failures())
+    clean = frozenset(each.subject.resource.group_resource for each in resync.retired_clean)
+    leaving = {
+        each.subject.resource.group_resource: resync.retired_left.get(each, -1)
+        for each in placed.values()
+        if each.retired and each not in resync.retired_clean
+    }
+    return Summary(resync.settled, counts, _oldest_drain(placement, now), failures, clean, leaving)
 
 
-def _oldest_drain(placer: Placer) -> OldestDrain | None:
-    for key, since in placer.drains_since.items():
-        selection = placer.selection(key.resource, Kind.DRAINING)
-        obj = selection.get(key.namespace, key.name) if selection is not None else None
+def _oldest_drain(placement: Placement, now: float) -> OldestDrain | None:
+    scope, backlog = placement.scope, placement.backlog
+    for key, since in backlog.drains_since.items():
+        informer = backlog.informers.get(key.resource, Kind.DRAINING)
+        obj = informer.get(key.namespace, key.name) if informer is not None else None
         if obj is None:
             continue
-        shard = obj.metadata.label(placer.labels.shard) or ""
-        placed, seconds = placer.placed[key.resource], placer.around.clock.monotonic() - since
+        placed, shard = scope.placed[key.resource], obj.metadata.label(scope.labels.shard) or ""
         resource = placed.subject.resource.group_resource
-        return OldestDrain(resource, key.namespace, key.name, shard, seconds, placed.retired)
+        return OldestDrain(resource, key.namespace, key.name, shard, now - since, placed.retired)
     return None
 
 

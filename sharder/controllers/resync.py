@@ -14,19 +14,23 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from sharder.controllers.backlog import Backlog
+from sharder.controllers.informers import Kind
 from sharder.controllers.reading import read_all
-from sharder.controllers.seen import Placed, SeenObject
-from sharder.controllers.selections import Kind
+from sharder.controllers.scope import Members, RingScope
+from sharder.controllers.seen import ItemKey, Placed, SeenObject
+from sharder.controllers.surroundings import Counters
+from sharder.controllers.transit import Transit
 from sharder.core.membership import Membership
 from sharder.core.ringspec import Role
 from shardsdk.errors import ShardingError
+from shardsdk.kube.api import Api
+from shardsdk.kube.clock import Clock
 from shardsdk.kube.selectors import Selector, exists
-
-if TYPE_CHECKING:
-    from sharder.controllers.placer import Placer
 
 log = logging.getLogger(__name__)
 
@@ -41,6 +45,8 @@ PROGRESS_SECONDS: Final = 1.0
 #: So long in all, since the API server forgets what a list began with after five minutes.
 #: Source: kube-apiserver, --etcd-compaction-interval.
 PAUSED_SECONDS: Final = 120.0
+#: Misplaced objects held at most while they wait; a pass leaves out what is more, and comes again.
+MAX_MISPLACED: Final = 10_000
 #: How often in a row a pass ends early because the membership has changed.
 MAX_SUPERSEDED: Final = 2
 
@@ -66,10 +72,35 @@ class Pass:
 
 
 class Resync:
-    """The passes over one ring's objects."""
+    """The passes over one ring's objects.
 
-    def __init__(self, placer: Placer) -> None:
-        self._placer = placer
+    Each of `when_settled` is called whenever the ring is settled; nothing waits or moves then.
+    """
+
+    def __init__(
+        self,
+        scope: RingScope,
+        members: Members,
+        api: Api,
+        *,
+        backlog: Backlog,
+        transit: Transit,
+        counters: Counters,
+        clock: Clock,
+        sync_period_seconds: float,
+        settle_after_seconds: float,
+        when_settled: tuple[Callable[[], None], ...],
+    ) -> None:
+        self._scope = scope
+        self._members = members
+        self._api = api
+        self._backlog = backlog
+        self._transit = transit
+        self._counters = counters
+        self._clock = clock
+        self._sync_period_seconds = sync_period_seconds
+        self._settle_after_seconds = settle_after_seconds
+        self._when_settled = when_settled
         self._wake = asyncio.Event()
         #: A shallow pass, and passes over namespaces, are asked for; not before this moment.
         self._wanted = False
@@ -80,7 +111,7 @@ class Resync:
         self._owed = False
         #: The last deep pass found nothing, and nothing has moved since.
         self._clean = False
-        self._changed_at = placer.around.clock.monotonic()
+        self._changed_at = clock.monotonic()
         self._generation = 0
         self._superseded = 0
         self._pause = RETRY_SECONDS[0]
@@ -106,7 +137,7 @@ class Resync:
 
         `moved` False: the ring gives the same answers, a pass under way stays good.
         """
-        now = self._placer.around.clock.monotonic()
+        now = self._clock.monotonic()
         if moved:
             self._generation += 1
         self._changed_at = now
@@ -145,9 +176,16 @@ class Resync:
         if self._owed and self._nothing_waits():
             self._deep_soon()
 
-    def has_room(self) -> None:
-        """More misplaced objects may be offered: those that were left out, if there are any."""
-        if self._placer.misplaced <= FEW_MISPLACED:
+    @property
+    def misplaced(self) -> int:
+        """How many objects wait that were found."""
+        return self._backlog.found + self._transit.waiting
+
+    def taken(self) -> None:
+        """A misplaced object waits no longer: there may be room for more, and for those that were left out."""
+        if 2 * self.misplaced >= MAX_MISPLACED:
+            return
+        if self.misplaced <= FEW_MISPLACED:
             self._few_wait.set()
         if self._left_out:
             self._left_out = False
@@ -156,41 +194,39 @@ class Resync:
             self._left_out_of.clear()
             self._clean = False
             self._deep_soon()
-            self._wake.set()
 
     @property
-    def _settles_at(self) -> float:
-        """From when on no replica can still be placing by an older membership."""
-        return self._changed_at + self._placer.around.settle_after_seconds
+    def _settles_at(self) -> float:  # from then on no replica can still be placing by an older membership
+        return self._changed_at + self._settle_after_seconds
 
     def _deep_soon(self) -> None:
         if self._deep_at is None:
-            self._deep_at = self._placer.around.clock.monotonic() + self._pause
+            self._deep_at = self._clock.monotonic() + self._pause
         self._wake.set()
 
     def _nothing_waits(self) -> bool:
-        return not self._placer.transit.waiting and not any(self._placer.count(kind) for kind in Kind)
+        return not self._transit.waiting and not any(self._backlog.informers.count(kind) for kind in Kind)
 
     # -- running -----------------------------------------------------------
 
     async def run(self) -> None:
         """Make passes until cancelled."""
-        clock, around = self._placer.around.clock, self._placer.around
-        next_sync = clock.monotonic() + around.sync_period_seconds
+        clock, period = self._clock, self._sync_period_seconds
+        next_sync = clock.monotonic() + period
         while True:
             await self._wait(next_sync)
             now = clock.monotonic()
             if now >= next_sync:
                 self._deep_at = now
-                next_sync = now + around.sync_period_seconds
-            if not self._placer.membership.available:
+                next_sync = now + period
+            if not self._members.membership.available:
                 self._wanted, self._deep_at = False, None
                 self._namespaces.clear()
                 continue
             await self._go_through_guarded(deep=self._deep_at is not None and now >= self._deep_at)
 
     async def _wait(self, next_sync: float) -> None:
-        clock = self._placer.around.clock
+        clock = self._clock
         while (due := self._due(next_sync)) > (now := clock.monotonic()):
             self._wake.clear()
             try:
@@ -211,7 +247,7 @@ class Resync:
             self._namespaces |= self._left_out_of
             self._left_out_of.clear()
         namespaces, self._namespaces = self._namespaces, set()
-        generation, began = self._generation, self._placer.around.clock.monotonic()
+        generation, began = self._generation, self._clock.monotonic()
         if deep:
             self._deep_at, self._owed = None, False
         try:
@@ -221,12 +257,10 @@ class Resync:
             self._wanted = self._wanted or wanted
             self._namespaces |= namespaces
             return
-        except ShardingError as error:
-            log.warning("resync failed, will retry", extra={"ring": self._placer.name, "error": str(error)})
-            self._failed(wanted, namespaces)
-            return
-        except Exception:
-            log.exception("resync failed, will retry", extra={"ring": self._placer.name})
+        except Exception as error:
+            level = logging.WARNING if isinstance(error, ShardingError) else logging.ERROR
+            extra = {"ring": self._scope.name, "error": str(error)}
+            log.log(level, "resync failed, will retry", extra=extra, exc_info=level == logging.ERROR)
             self._failed(wanted, namespaces)
             return
         self._superseded = 0
@@ -236,7 +270,7 @@ class Resync:
     def _failed(self, wanted: bool, namespaces: set[str]) -> None:
         self._wanted = self._wanted or wanted
         self._namespaces |= namespaces
-        self._not_before = self._placer.around.clock.monotonic() + self._pause
+        self._not_before = self._clock.monotonic() + self._pause
         self._later()
 
     def _conclude(self, found: int, began: float) -> None:
@@ -251,13 +285,14 @@ class Resync:
             self._pause = RETRY_SECONDS[0]
             if not self._clean:
                 self._clean = True
-                self._placer.compact()
-                log.info("ring settled", extra={"ring": self._placer.name})
+                for tell in self._when_settled:
+                    tell()
+                log.info("ring settled", extra={"ring": self._scope.name})
         else:
             self._owed = True
 
     def _later(self) -> None:
-        later = self._placer.around.clock.monotonic() + self._pause
+        later = self._clock.monotonic() + self._pause
         self._deep_at = later if self._deep_at is None else min(self._deep_at, later)
         self._pause = min(2 * self._pause, RETRY_SECONDS[1])
 
@@ -277,17 +312,17 @@ class Resync:
 
         Raises: the first error, once all others have been gone through.
         """
-        around, started = self._placer.around, self._placer.around.clock.monotonic()
+        started = self._clock.monotonic()
         objects = misplaced = 0
         clean: set[Placed] = set()
         errors: list[ShardingError] = []
-        for index, placed in enumerate(self._placer.placed):
+        for number, placed in self._scope.placed.items():
             if not which.deep and placed.subject.role is Role.CONTROLLED:
                 continue
             if which.namespace is not None and not placed.subject.resource.namespaced:
                 continue
             try:
-                seen, found = await self._pass_resource(index, placed, which)
+                seen, found = await self._pass_resource(number, placed, which)
             except ShardingError as error:
                 errors.append(error)
                 continue
@@ -301,28 +336,26 @@ class Resync:
         if errors:
             raise errors[0]
         if which.namespace is None:
-            around.counters.resynced(self._placer.name, objects, misplaced, around.clock.monotonic() - started)
+            self._counters.resynced(self._scope.name, objects, misplaced, self._clock.monotonic() - started)
         return misplaced
 
-    async def _pass_resource(self, index: int, placed: Placed, which: Pass) -> tuple[int, int]:
+    async def _pass_resource(self, number: int, placed: Placed, which: Pass) -> tuple[int, int]:
         """Offer what is misplaced; returns how many objects there are, and how many of them are misplaced."""
-        unwatched = which.deep and self._placer.unwatched(index)
+        unwatched = which.deep and self._backlog.informers.get(number, Kind.UNASSIGNED) is None
         everything = (which.unlabelled or unwatched) and not placed.retired
-        selector = Selector() if everything else Selector(labels=exists(self._placer.labels.shard))
-        generation, began = self._generation, self._placer.around.clock.monotonic()
+        selector = Selector() if everything else Selector(labels=exists(self._scope.labels.shard))
+        generation, began = self._generation, self._clock.monotonic()
         # Without a deep pass something is expected to move; pages can be waited between, a stream has to be read.
         busy = not which.deep or not self._nothing_waits()
         seen = found = 0
-        async for batch in read_all(
-            self._placer.around.api, placed.subject.resource, which.namespace, selector, busy=busy
-        ):
+        async for batch in read_all(self._api, placed.subject.resource, which.namespace, selector, busy=busy):
             if generation != self._generation and self._superseded < MAX_SUPERSEDED:
                 raise Superseded
             seen += len(batch)
             for obj in batch:
                 if self._differs(placed, obj):
                     found += 1
-                    if not self._placer.offer_misplaced(index, obj):
+                    if not self._enqueue(number, obj):
                         self._left_out = True
                         self._left_out_of |= which.again
             if busy:
@@ -331,30 +364,37 @@ class Resync:
 
     async def _let_get_on(self, generation: int, until: float) -> None:
         """Wait until few misplaced objects wait, so that few are held; not for those that do not get on."""
-        clock = self._placer.around.clock
-        while (waiting := self._placer.misplaced) > FEW_MISPLACED and generation == self._generation:
+        clock = self._clock
+        while (waiting := self.misplaced) > FEW_MISPLACED and generation == self._generation:
             self._few_wait.clear()
             try:
                 async with asyncio.timeout(PROGRESS_SECONDS):
                     await self._few_wait.wait()
             except TimeoutError:
-                if self._placer.misplaced >= waiting or clock.monotonic() >= until:
+                if self.misplaced >= waiting or clock.monotonic() >= until:
                     return
+
+    def _enqueue(self, number: int, obj: SeenObject) -> bool:
+        """Have an object looked at that is misplaced; False: too many wait, and it is left out."""
+        if self.misplaced >= MAX_MISPLACED:
+            return False
+        self._backlog.enqueue_found(ItemKey(number, obj.metadata.namespace, obj.metadata.name), obj)
+        return True
 
     def _differs(self, placed: Placed, obj: SeenObject) -> bool:
         """Whether a worker has to look at the object: by the ring's answer alone, no look-ups."""
-        placer, meta = self._placer, obj.metadata
-        label = meta.label(placer.labels.shard)
+        scope, membership, meta = self._scope, self._members.membership, obj.metadata
+        label = meta.label(scope.labels.shard)
         if placed.retired:
-            return label is not None and meta.label(placer.labels.drain) is None
-        in_scope = placer.around.scope.covers(placer.ring, meta.namespace, unseen=label is not None)
-        key = placer.key_of(placed, meta)
+            return label is not None and meta.label(scope.labels.drain) is None
+        in_scope = scope.covers(meta.namespace, unseen=label is not None)
+        key = scope.key_of(placed, meta)
         if key is None:
             return False
         if label is None:
             return in_scope
-        if placed.subject.role is Role.MAIN and meta.label(placer.labels.drain) is not None:
+        if placed.subject.role is Role.MAIN and meta.label(scope.labels.drain) is not None:
             return False
         if not in_scope:
             return True
-        return label in placer.membership.available and placer.membership.target(key) != label
+        return label in membership.available and membership.target(key) != label

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from sharder.controllers.informers import Kind
 from sharder.controllers.placement import Summary
 from sharder.controllers.registry import RingEntry
-from sharder.controllers.selections import Kind
 from sharder.core.status import ConditionType, Health, MissingRule, Unsettled
 
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import msgspec
 
-from sharder.core.ringspec import Subject
-from shardsdk.protocol.objects import OwnerReference, PartialObject
+from sharder.core.ringspec import Role, Subject
+from shardsdk.protocol.objects import OwnerReference, PartialObject, Resource
 
 
 class SeenMeta(msgspec.Struct, frozen=True, rename="camel"):
@@ -83,10 +83,15 @@ class Placed:
         """Whether its objects move together with others that they control."""
         return bool(self.subject.main.controlled) and self.subject.resource == self.subject.main.resource
 
+    @property
+    def identity(self) -> tuple[Resource, Role, Resource, bool]:
+        """What stays the same while the rest of the ring is edited."""
+        return self.subject.resource, self.subject.role, self.subject.main.resource, self.retired
+
 
 @dataclass(frozen=True, slots=True)
 class ItemKey:
-    """What the placement queue holds: an object of one of the ring's resources (by index)."""
+    """What the placement queue holds: an object of one of the ring's resources (by number, see `RingScope`)."""
 
     resource: int
     namespace: str

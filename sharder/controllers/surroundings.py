@@ -1,4 +1,4 @@
-"""What a placer works with: the API, the holds, the scope, the counters, the settings.
+"""What placement works with: the API, the holds, the scope, the counters, the settings.
 
 Refuses: to hold code; the leases' side, the namespaces and the metrics bring it.
 """
@@ -10,9 +10,9 @@ from random import Random
 from typing import Protocol
 
 from sharder.controllers.holds import JointHold
+from sharder.controllers.namespaces import Namespaces
 from sharder.controllers.seen import Placed
 from sharder.core.decisions import Decision
-from sharder.core.ringspec import ResolvedRing
 from shardsdk.kube.api import Api, Fence
 from shardsdk.kube.clock import Clock
 
@@ -46,16 +46,9 @@ class Counters(Protocol):
         """A resync has gone through everything."""
 
 
-class Scope(Protocol):
-    """Which namespaces belong to a ring."""
-
-    def covers(self, ring: ResolvedRing, namespace: str, *, unseen: bool = False) -> bool:
-        """Whether objects of `namespace` (empty: cluster-scoped) are in the ring's scope; `unseen`: nobody knows."""
-
-
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What a placer works with.
+    """What placement works with.
 
     `leader` is the lead as most writes need it; `confirmed` for those that late would do harm.
     """
@@ -64,7 +57,7 @@ class Surroundings:
     leader: Fence
     confirmed: Fence
     holds: Holds
-    scope: Scope
+    namespaces: Namespaces
     counters: Counters
     clock: Clock
     rng: Random

@@ -10,10 +10,17 @@ retry can mend.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from sharder.controllers.seen import ItemKey, Placed, SeenMeta, SeenObject
+from sharder.controllers.backlog import Backlog
+from sharder.controllers.families import Families
+from sharder.controllers.groups import GroupMover
+from sharder.controllers.labelwriter import LabelWriter
+from sharder.controllers.resync import Resync
+from sharder.controllers.scope import Members, RingScope
+from sharder.controllers.seen import ItemKey, Placed, SeenMeta, SeenObject, seen
 from sharder.controllers.slots import Crowded
+from sharder.controllers.transit import Transit
 from sharder.controllers.working import work_off
 from sharder.core.decisions import (
     Decision,
@@ -30,10 +37,8 @@ from sharder.core.decisions import (
 from sharder.core.membership import Membership
 from sharder.core.ringspec import Role
 from shardsdk.errors import NotFound, Retry, ShardingError
+from shardsdk.kube.api import Api
 from shardsdk.runtime.queue import Priority
-
-if TYPE_CHECKING:
-    from sharder.controllers.placer import Placer
 
 log = logging.getLogger(__name__)
 
@@ -43,18 +48,38 @@ CROWDED_SECONDS: Final = 1.0
 MAX_CONFLICTS: Final = 5
 
 
-class Worker:
-    """Works on the items of one placer's queue; any number may `run` side by side."""
+class Reconciler:
+    """Reconciles the objects of one ring's backlog; any number may `run` side by side."""
 
-    def __init__(self, placer: Placer) -> None:
-        self._placer = placer
+    def __init__(
+        self,
+        scope: RingScope,
+        members: Members,
+        api: Api,
+        *,
+        backlog: Backlog,
+        families: Families,
+        transit: Transit,
+        writer: LabelWriter,
+        groups: GroupMover,
+        resync: Resync,
+    ) -> None:
+        self._scope = scope
+        self._members = members
+        self._api = api
+        self._backlog = backlog
+        self._families = families
+        self._transit = transit
+        self._writer = writer
+        self._groups = groups
+        self._resync = resync
 
     async def run(self) -> None:
         """Work until the queue shuts down."""
-        await work_off(self._placer.queue, self._place, self._failed)
+        await work_off(self._backlog.queue, self._reconcile, self._failed)
 
     def _failed(self, key: ItemKey, error: Exception) -> None:
-        queue = self._placer.queue
+        queue = self._backlog.queue
         where = self._extra(key)
         if isinstance(error, Crowded):
             queue.add_after(key, CROWDED_SECONDS, Priority.BULK)
@@ -69,31 +94,34 @@ class Worker:
             queue.forget(key)
 
     def _extra(self, key: ItemKey) -> dict[str, str]:
-        resource = str(self._placer.placed[key.resource].subject.resource.group_resource)
-        return {"ring": self._placer.name, "resource": resource, "namespace": key.namespace, "object": key.name}
+        resource = str(self._scope.placed[key.resource].subject.resource.group_resource)
+        return {"ring": self._scope.name, "resource": resource, "namespace": key.namespace, "object": key.name}
 
-    async def _place(self, key: ItemKey) -> None:
-        placer = self._placer
-        placed = placer.placed[key.resource]
-        if placer.writer.crowded(placed):
-            placer.queue.add_after(key, CROWDED_SECONDS, Priority.BULK)
+    async def _reconcile(self, key: ItemKey) -> None:
+        backlog, placed = self._backlog, self._scope.placed[key.resource]
+        if self._writer.crowded(placed):
+            backlog.queue.add_after(key, CROWDED_SECONDS, Priority.BULK)
             return
-        obj = placer.take_latest(key)
-        unseen = placer.take_unseen(key)
+        obj, to_read = backlog.take(key)
+        self._resync.taken()
         try:
-            if unseen or (obj is None and placer.queue.requeues(key)):
-                obj = await placer.read_again(placed, key)
+            if to_read or (obj is None and backlog.queue.requeues(key)):
+                obj = await self._read(placed, key)
             if await self._settle(key, placed, obj):
                 return
         finally:
-            placer.transit.leave_unless_begun(key)
-        placer.waiting.end(key)
-        if unseen:
-            placer.transit.leave(key)
+            self._transit.leave_unless_begun(key)
+        backlog.waiting.end(key)
+        if to_read:
+            self._transit.leave(key)
+
+    async def _read(self, placed: Placed, key: ItemKey) -> SeenObject | None:
+        """The object as a consistent read shows it; `None`: it is gone."""
+        found = await self._api.find(placed.subject.resource, key.name, key.namespace or None)
+        return seen(found) if found is not None else None
 
     async def _settle(self, key: ItemKey, placed: Placed, obj: SeenObject | None) -> bool:
         """Carry out the decision about an object, whatever happens to it meanwhile; False: it is gone."""
-        placer = self._placer
         conflicts = 0
         while obj is not None:
             try:
@@ -105,7 +133,7 @@ class Worker:
                 conflicts += 1
                 if error.retry is not Retry.REFRESH or conflicts > MAX_CONFLICTS:
                     raise
-                obj = await placer.read_again(placed, key)
+                obj = await self._read(placed, key)
         return False
 
     async def _carry_out(self, key: ItemKey, placed: Placed, obj: SeenObject) -> None:
@@ -113,55 +141,54 @@ class Worker:
         outcome = await self._decide(placed, meta)
         match outcome.decision:
             case Decision.IGNORE | Decision.KEEP | Decision.AWAIT:
-                self._placer.waiting.end(key)
+                self._backlog.waiting.end(key)
                 if outcome.decision is not Decision.AWAIT:
-                    self._placer.transit.leave(key)
+                    self._transit.leave(key)
                 if outcome.decision is Decision.KEEP and placed.grouped:
-                    self._placer.groups.stays(meta)
+                    self._groups.stays(meta)
             case Decision.DEFER:
-                if self._placer.held(key):
-                    self._placer.sweep.defer(key)
+                if self._backlog.informers.find(key):
+                    self._backlog.defer(key)
                 else:
-                    self._placer.waiting.end(key)
+                    self._backlog.waiting.end(key)
             case Decision.DRAIN:
                 if placed.grouped:
-                    self._placer.groups.stays(meta)
+                    self._groups.stays(meta)
                 await self._drain(key, placed, obj, leaves=outcome.target is None)
             case Decision.ASSIGN | Decision.MOVE if placed.grouped:
-                self._placer.groups.submit(key, placed, meta)
+                self._groups.submit(key, placed, meta)
             case Decision.ASSIGN | Decision.MOVE | Decision.RELEASE:
                 await self._relabel(key, placed, meta, outcome)
 
     async def _drain(self, key: ItemKey, placed: Placed, obj: SeenObject, *, leaves: bool) -> None:
-        placer, meta = self._placer, obj.metadata
-        shard = meta.label(placer.labels.shard)
+        meta = obj.metadata
+        shard = meta.label(self._scope.labels.shard)
         assert shard is not None
         if placed.grouped and not leaves:
-            placer.families.want()
+            self._families.want()
         # What leaves the ring is nobody's afterwards, however long that takes.
-        if not leaves and not placer.transit.enter(key, obj, shard):
+        if not leaves and not self._transit.enter(key, obj, shard):
             return
-        await placer.writer.drain(key, placed, meta)
+        await self._writer.drain(key, placed, meta)
         if not leaves:
-            placer.transit.drains(key, shard)
+            self._transit.drains(key, shard)
 
     async def _relabel(self, key: ItemKey, placed: Placed, meta: SeenMeta, outcome: Outcome) -> None:
-        writer = self._placer.writer
         if outcome.target is None:
-            await writer.release(key, placed, meta)
+            await self._writer.release(key, placed, meta)
         else:
-            await writer.assign(key, placed, meta, outcome.target, clear_drain=self._drains(meta))
-        self._placer.transit.leave(key)
+            await self._writer.assign(key, placed, meta, outcome.target, clear_drain=self._drains(meta))
+        self._transit.leave(key)
 
     async def _decide(self, placed: Placed, meta: SeenMeta) -> Outcome:
-        placer = self._placer
-        membership, shard = placer.membership, meta.label(placer.labels.shard)
-        in_scope = placer.around.scope.covers(placer.ring, meta.namespace, unseen=shard is not None)
+        scope, membership = self._scope, self._members.membership
+        shard = meta.label(scope.labels.shard)
+        in_scope = scope.covers(meta.namespace, unseen=shard is not None)
         if placed.retired and placed.subject.role is Role.CONTROLLED:
             # Whose child it was is not known any more; owners that leave go first, by acknowledgement.
-            desired: Desired = Target(shard, by_owner=True) if shard and placer.owners_leave else OwnerUnassigned()
+            desired: Desired = Target(shard, by_owner=True) if shard and scope.owners_leave else OwnerUnassigned()
         elif placed.subject.role is Role.MAIN:
-            desired = desire_main(placer.key_of(placed, meta), membership)
+            desired = desire_main(scope.key_of(placed, meta), membership)
         else:
             desired = await self._desire_by_owner(placed, meta, membership)
         return decide(
@@ -176,15 +203,15 @@ class Worker:
         )
 
     async def _desire_by_owner(self, placed: Placed, meta: SeenMeta, membership: Membership) -> Desired:
-        reference, key = meta.controller, self._placer.key_of(placed, meta)
+        reference, key = meta.controller, self._scope.key_of(placed, meta)
         if reference is None or key is None:
             return NoKey()
         main = placed.subject.main.resource
         namespace = meta.namespace if main.namespaced else None
-        owner = await self._placer.around.api.find(main, reference.name, namespace)
+        owner = await self._api.find(main, reference.name, namespace)
         exists = owner is not None and owner.metadata.uid == reference.uid
-        label = owner.metadata.label(self._placer.labels.shard) if owner is not None else None
+        label = owner.metadata.label(self._scope.labels.shard) if owner is not None else None
         return desire_controlled(key, membership, owner_exists=exists, owner_label=label)
 
     def _drains(self, meta: SeenMeta) -> bool:
-        return meta.label(self._placer.labels.drain) is not None
+        return meta.label(self._scope.labels.drain) is not None

@@ -145,8 +145,8 @@ def test_ring_role_has_the_verbs_that_its_conditions_ask_for() -> None:
     [role, _] = ring_role("any", [GroupResource("apps", "deployments")])
     uses = {
         "list": "sharder/controllers/resync.py",
-        "watch": "sharder/controllers/selections.py",
-        "patch": "sharder/controllers/placer.py",
+        "watch": "sharder/controllers/informers.py",
+        "patch": "sharder/controllers/labelwriter.py",
     }
 
     assert expand_rules(role["rules"]) == {Permission("deployments.apps", verb) for verb in uses}

@@ -14,10 +14,11 @@ from typing import Any
 from unittest.mock import patch
 
 from sharder.controllers import leases
-from sharder.controllers.groups import Group, GroupMover
+from sharder.controllers.children import Group
+from sharder.controllers.groups import GroupMover
 from sharder.controllers.holds import CommitProof, ShardHold, join
 from sharder.controllers.leases import LeaseController
-from sharder.controllers.placer import Placer
+from sharder.controllers.scope import RingScope
 from sharder.core import proof
 from sharder.core.shards import LeaseFacts, Proof, Standing, classify
 from shardsdk.kube.fencing import Guard
@@ -92,7 +93,7 @@ async def _renew(controller: LeaseController, ring: str, shard: str) -> bool:
 async def _put_off(mover: GroupMover, group: Group, target: str) -> bool:
     late = _LATE.setdefault(group.meta.uid, {})
     late.update({(child, meta.namespace, meta.name): meta for child, meta in group.children or []})
-    return target in mover._placer.membership.available
+    return target in mover._members.membership.available
 
 
 async def _owner_first(mover: GroupMover, group: Group, right: Callable[..., Any] = GroupMover._move) -> bool:
@@ -133,7 +134,7 @@ _WRONG: dict[Bug, tuple[tuple[Any, str, Any], ...]] = {
     Bug.TAKE_OVER_UNFENCED_EARLY: ((leases, "classify", _classify),),
     Bug.MOVE_WITHOUT_HOLD: ((LeaseController, "hold", _hold), (LeaseController, "renew", _renew)),
     Bug.CHILDREN_LAST: ((GroupMover, "_move_children", _put_off), (GroupMover, "_move", _owner_first)),
-    Bug.CHILDREN_LEAVE_FIRST: ((Placer, "owners_leave", False),),
+    Bug.CHILDREN_LEAVE_FIRST: ((RingScope, "owners_leave", False),),
     Bug.TRUST_FOUND_HOLD: ((LeaseController, "_announce", _announce),),
     Bug.WARM_CACHES: ((Manager, "_hold", _hold_warm),),
     Bug.NO_FENCE: ((Guard, "remaining", _remaining),),

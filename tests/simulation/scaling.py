@@ -8,7 +8,7 @@ from random import Random
 from typing import Any, Final
 from unittest.mock import patch
 
-from sharder.controllers import families, groups, past, placer, registry, sweeping
+from sharder.controllers import families, groups, past, registry, resync, sweeping
 from shardsdk.runtime import cache
 
 #: How many of the runs have any of them scaled.
@@ -19,7 +19,7 @@ _MAXIMA: Final[dict[str, tuple[Any, str]]] = {
     "groups under way": (groups, "MAX_MOVING"),
     "groups held up": (groups, "MAX_HELD_UP"),
     "owners remembered": (past, "MAX_REMEMBERED"),
-    "objects known to be misplaced": (placer, "MAX_MISPLACED"),
+    "objects known to be misplaced": (resync, "MAX_MISPLACED"),
     "children followed": (families, "MAX_CHILDREN"),
     "leases that vanished": (registry, "MAX_VANISHED"),
     "objects put off": (sweeping, "MAX_DEFERRED"),

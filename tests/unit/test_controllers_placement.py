@@ -1,4 +1,4 @@
-"""One placer per ring: what happens to it harms no other ring, and two of them never overlap."""
+"""One placement per ring: what happens to it harms no other ring, and two of them never overlap."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sharder.controllers.placement import PlacementController
-from sharder.controllers.placer import Placer
+from sharder.controllers.placer import Placement
 from sharder.controllers.sweeping import Sweep
 from shardsdk.errors import StreamInterrupted
 from shardsdk.protocol.labels import parse_ring_name
@@ -55,22 +55,22 @@ async def test_a_changed_ring_places_nothing_before_what_is_on_its_way_has_arriv
     assert not split
 
 
-def test_of_a_ring_that_changes_again_and_again_one_placer_runs_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_a_ring_that_changes_again_and_again_one_placement_runs_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also when the one before last still has to end, and the last never got to run."""
-    running: list[Placer] = []
+    running: list[Placement] = []
     most = 0
 
-    async def run(placer: Placer) -> None:
+    async def run(placement: Placement) -> None:
         nonlocal most
-        running.append(placer)
+        running.append(placement)
         most = max(most, len(running))
         try:
             await asyncio.Event().wait()
         finally:
             await asyncio.sleep(2)
-            running.remove(placer)
+            running.remove(placement)
 
-    monkeypatch.setattr(Placer, "run", run)
+    monkeypatch.setattr(Placement, "run", run)
 
     @in_virtual_time
     async def scenario(clock: VirtualClock) -> None:
@@ -89,11 +89,11 @@ def test_of_a_ring_that_changes_again_and_again_one_placer_runs_at_a_time(monkey
     assert most == 1
 
 
-def test_a_placer_that_fails_is_begun_anew_and_harms_no_other_ring(monkeypatch: pytest.MonkeyPatch) -> None:
-    sweep, failures = Sweep.run, ["ring"]
+def test_a_placement_that_fails_is_begun_anew_and_harms_no_other_ring(monkeypatch: pytest.MonkeyPatch) -> None:
+    sweep, failures = Sweep.run, ["placement/ring"]
 
     async def fail_once(sweeping: Sweep) -> None:
-        if (name := sweeping._placer.name) in failures:
+        if (name := sweeping._backlog.queue.name) in failures:
             failures.remove(name)
             await asyncio.sleep(1)
             raise KeyError("nobody expected this")

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import pytest
 
-from sharder.controllers import placer
+from sharder.controllers import resync
 from shardsdk.errors import Forbidden, Invalid
 from shardsdk.kube.selectors import Selector
 from shardsdk.protocol.objects import CLUSTERRINGS, NAMESPACES, Resource
@@ -236,7 +236,7 @@ def test_a_namespace_that_comes_into_scope_with_more_objects_than_may_wait_is_pl
     monkeypatch: pytest.MonkeyPatch, namespaces: int, most: int
 ) -> None:
     """No watch holds them, as they did not change with their namespace; those that were left out are no exception."""
-    monkeypatch.setattr(placer, "MAX_MISPLACED", most)
+    monkeypatch.setattr(resync, "MAX_MISPLACED", most)
 
     @in_virtual_time
     async def crowded(clock: VirtualClock) -> None:

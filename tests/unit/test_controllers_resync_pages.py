@@ -8,7 +8,7 @@ from typing import Final
 import pytest
 
 from sharder.controllers import resync
-from sharder.controllers.placer import Placer
+from sharder.controllers.resync import Resync
 from sharder.controllers.seen import SeenObject
 from shardsdk.protocol.objects import CLUSTERRINGS
 from shardsdk.testing.memory import Change
@@ -45,14 +45,14 @@ def test_no_more_than_few_and_a_page_are_held_and_all_move(hangs: bool, monkeypa
     """With a shard that hangs its own objects are held as well, and the others' move all the same."""
     monkeypatch.setattr(resync, "FEW_MISPLACED", FEW)
     held: list[int] = []
-    offer = Placer.offer_misplaced
+    enqueue = Resync._enqueue
 
-    def offered(placer: Placer, index: int, obj: SeenObject) -> bool:
-        taken = offer(placer, index, obj)
-        held.append(placer.misplaced)
+    def enqueued(resync: Resync, number: int, obj: SeenObject) -> bool:
+        taken = enqueue(resync, number, obj)
+        held.append(resync.misplaced)
         return taken
 
-    monkeypatch.setattr(Placer, "offer_misplaced", offered)
+    monkeypatch.setattr(Resync, "_enqueue", enqueued)
 
     @in_virtual_time
     async def scenario(clock: VirtualClock) -> None:

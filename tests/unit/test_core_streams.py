@@ -1,4 +1,4 @@
-"""How many watches a leader holds, as its placers make them."""
+"""How many watches a leader holds, as its rings want them."""
 
 from __future__ import annotations
 
