@@ -16,7 +16,7 @@ from typing import Any, Final, Self
 import msgspec
 
 from sharder.cli import main
-from shardsdk.kube.transport import CONNECTIONS, Lane, Transport
+from shardsdk.kube.sessions import CONNECTIONS, Lane, Sessions
 from shardsdk.kube.turns import Turns
 
 #: Names the file in the process's environment.
@@ -63,8 +63,8 @@ class WatchedTurns(Turns):
         return found
 
 
-class WatchedTransport(Transport):
-    """A transport that writes down a `Look` all the time."""
+class WatchedSessions(Sessions):
+    """Connections of a client that write down a `Look` all the time."""
 
     async def __aenter__(self) -> Self:
         await super().__aenter__()
@@ -95,5 +95,5 @@ def read_looks(path: Path, since: float, until: float) -> list[Look]:
 if __name__ == "__main__":
     import shardsdk.kube.client as client
 
-    vars(client)["Transport"] = WatchedTransport
+    vars(client)["Sessions"] = WatchedSessions
     sys.exit(main())

@@ -9,7 +9,17 @@ shardsdk`; most programs never name one.
 from __future__ import annotations
 
 from shardsdk.core.timings import Deadlines
-from shardsdk.kube.api import Body, Unfit, WatchEvent, WatchKind
+from shardsdk.kube.api import (
+    Body,
+    Operation,
+    RawRequest,
+    Selection,
+    Transport,
+    Unfit,
+    WatchEvent,
+    WatchKind,
+    WatchOptions,
+)
 from shardsdk.kube.clock import Clock
 from shardsdk.kube.credentials import Credentials
 from shardsdk.kube.lapses import Lapses
@@ -55,19 +65,24 @@ __all__ = [
     "MainResource",
     "Mapping",
     "OnUnfit",
+    "Operation",
     "Outcome",
     "QueueObserver",
+    "RawRequest",
     "Reconcile",
     "Recorder",
     "Regarding",
     "RingLabels",
+    "Selection",
     "ShardMetrics",
     "Source",
     "Task",
     "TaskSpec",
+    "Transport",
     "Unfit",
     "WatchEvent",
     "WatchKind",
+    "WatchOptions",
     "WatchSpec",
     "Watched",
     "World",

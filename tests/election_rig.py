@@ -12,9 +12,10 @@ from shardsdk.protocol.leases import Lease
 from shardsdk.runtime.election import LeaderElector
 from shardsdk.runtime.events import EventType, Regarding
 from shardsdk.runtime.hold import Hold
-from shardsdk.testing.leaseserver import LeaseApi, LeaseStore
+from shardsdk.testing.memory import MemoryServer
+from shardsdk.testing.memoryapi import MemoryApi
 from shardsdk.testing.virtual import VirtualClock
-from tests.lease_rig import NAMESPACE
+from tests.lease_rig import NAMESPACE, lease_in
 
 NAME = "my-controller"
 
@@ -33,17 +34,17 @@ class Candidates:
 
     def __init__(self, clock: VirtualClock) -> None:
         self.clock = clock
-        self.store = LeaseStore()
+        self.server = MemoryServer()
         self.log: list[str] = []
         self.leading: list[str] = []
 
-    def make(self, identity: str, **options: Any) -> tuple[LeaderElector, LeaseApi]:
-        api = LeaseApi(self.store)
+    def make(self, identity: str, **options: Any) -> tuple[LeaderElector, MemoryApi]:
+        api = MemoryApi(self.server, self.clock)
         return self.elector(api, identity, **options), api
 
-    def elector(self, api: LeaseApi, identity: str | None, **options: Any) -> LeaderElector:
+    def elector(self, api: MemoryApi, identity: str | None, **options: Any) -> LeaderElector:
         given = {"clock": self.clock, "rng": random.Random(len(self.log)), **options}
-        return LeaderElector(api, namespace=NAMESPACE, name=NAME, identity=identity, **given)  # type: ignore[arg-type]
+        return LeaderElector(api, namespace=NAMESPACE, name=NAME, identity=identity, **given)
 
     def lead(self, identity: str, seconds: float = 1e6) -> Callable[[Hold], Awaitable[None]]:
         async def lead(hold: Hold) -> None:
@@ -61,7 +62,7 @@ class Candidates:
 
     @property
     def lease(self) -> Lease:
-        lease = self.store.find(NAMESPACE, NAME)
+        lease = lease_in(self.server, NAME)
         assert lease is not None
         return lease
 

@@ -14,7 +14,9 @@ from shardsdk.core.timings import LeaseTimings
 from shardsdk.errors import AlreadyExists, Conflict, NotFound
 from shardsdk.protocol.labels import INSTANCE_ANNOTATION, LEASE_RING_LABEL
 from shardsdk.protocol.leases import Lease, render_instance
-from shardsdk.testing.leaseserver import LeaseStore
+from shardsdk.protocol.objects import LEASES
+from shardsdk.testing.memory import MemoryServer
+from tests.lease_rig import lease_in
 
 CLAIM = Claim("default", "shard-a", "shard-a", 15, instance="uid-1", ring="example")
 CANDIDATE = Claim("default", "election", "candidate-1", 15)
@@ -24,10 +26,10 @@ EPOCH = datetime(2030, 1, 1, tzinfo=UTC)
 class Driver:
     """One process, and the API server's Lease, on one clock."""
 
-    def __init__(self, claim: Claim = CLAIM, store: LeaseStore | None = None) -> None:
+    def __init__(self, claim: Claim = CLAIM, server: MemoryServer | None = None) -> None:
         self.claim = claim
         self.keeper = Keeper(claim, LeaseTimings())
-        self.store = store or LeaseStore()
+        self.server = server or MemoryServer()
         self.now = 1000.0
 
     def at(self) -> Moment:
@@ -41,9 +43,7 @@ class Driver:
             case Read():
                 return self.lease_or_none
             case Write(body, create):
-                made = (
-                    self.store.create(body) if create else self.store.patch(self.claim.namespace, self.claim.name, body)
-                )
+                made = self.server.create(LEASES, body) if create else self._patch(body)
                 return msgspec.convert(made, Lease)
 
     def step(self, seconds: float = 0.0) -> Any:
@@ -85,7 +85,7 @@ class Driver:
 
     @property
     def lease_or_none(self) -> Lease | None:
-        return self.store.find(self.claim.namespace, self.claim.name)
+        return lease_in(self.server, self.claim.name, self.claim.namespace)
 
     @property
     def lease(self) -> Lease:
@@ -94,14 +94,20 @@ class Driver:
         return lease
 
     def meddle(self, body: dict[str, Any]) -> None:
-        self.store.patch(self.claim.namespace, self.claim.name, body)
+        self._patch(body)
+
+    def delete(self) -> None:
+        self.server.delete(LEASES, self.claim.name, self.claim.namespace)
+
+    def _patch(self, body: Any) -> dict[str, Any]:
+        return self.server.patch(LEASES, self.claim.name, self.claim.namespace, body)
 
 
 def lease_of(
     claim: Claim = CLAIM, *, instance: str | None = "uid-1", ring: str | None = "example", **spec: Any
-) -> LeaseStore:
+) -> MemoryServer:
     """An API server with one Lease that somebody wrote before."""
-    store = LeaseStore()
+    server = MemoryServer()
     metadata: dict[str, Any] = {"name": claim.name, "namespace": claim.namespace}
     given = {
         "holderIdentity": claim.holder,
@@ -115,5 +121,7 @@ def lease_of(
         metadata["labels"] = {LEASE_RING_LABEL: ring}
     if instance is not None:
         metadata["annotations"] = {INSTANCE_ANNOTATION: render_instance(instance, given["renewTime"])}
-    store.create({"metadata": metadata, "spec": {key: value for key, value in given.items() if value is not None}})
-    return store
+    server.create(
+        LEASES, {"metadata": metadata, "spec": {key: value for key, value in given.items() if value is not None}}
+    )
+    return server

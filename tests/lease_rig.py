@@ -8,12 +8,16 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
+import msgspec
+
 from shardsdk.core.timings import LeaseTimings
 from shardsdk.errors import LeaseLost
 from shardsdk.kube.api import Api
 from shardsdk.protocol.leases import Lease
+from shardsdk.protocol.objects import LEASES
 from shardsdk.runtime.shardlease import ShardLease
-from shardsdk.testing.leaseserver import LeaseApi, LeaseStore
+from shardsdk.testing.memory import MemoryServer
+from shardsdk.testing.memoryapi import MemoryApi
 from shardsdk.testing.virtual import VirtualClock
 
 NAMESPACE = "default"
@@ -21,19 +25,25 @@ SHARD = "shard-a"
 RING = "example"
 
 
+def lease_in(server: MemoryServer, name: str, namespace: str = NAMESPACE) -> Lease | None:
+    """The lease as peers decode it; `None`: there is none."""
+    found = server.find(LEASES, name, namespace)
+    return None if found is None else msgspec.convert(found, Lease)
+
+
 class Rig:
     """An API server's leases, and one client connection for each process."""
 
     def __init__(self, clock: VirtualClock) -> None:
         self.clock = clock
-        self.store = LeaseStore()
+        self.server = MemoryServer()
         self._made = 0
 
-    def api(self) -> LeaseApi:
-        return LeaseApi(self.store)
+    def api(self) -> MemoryApi:
+        return MemoryApi(self.server, self.clock)
 
     def shard(
-        self, api: LeaseApi | None = None, *, instance: str = "uid-1", name: str = SHARD, **options: Any
+        self, api: MemoryApi | None = None, *, instance: str = "uid-1", name: str = SHARD, **options: Any
     ) -> ShardLease:
         self._made += 1
         return ShardLease(
@@ -48,14 +58,14 @@ class Rig:
         )
 
     def lease(self, name: str = SHARD) -> Lease | None:
-        return self.store.find(NAMESPACE, name)
+        return lease_in(self.server, name)
 
     def holder(self, name: str = SHARD) -> str | None:
         lease = self.lease(name)
         return None if lease is None else lease.holder
 
     def meddle(self, body: dict[str, Any], name: str = SHARD) -> None:
-        self.store.patch(NAMESPACE, name, body)
+        self.server.patch(LEASES, name, NAMESPACE, body)
 
     async def until(self, condition: Callable[[], bool], seconds: float = 120.0) -> float:
         """Let time pass until `condition` holds; how long it took."""
@@ -66,12 +76,12 @@ class Rig:
         return self.clock.monotonic() - began
 
 
-def connecting(api: LeaseApi) -> Callable[[], Any]:
+def connecting(api: MemoryApi) -> Callable[[], Any]:
     """What a ShardLease takes to open its keeper's connection."""
 
     @asynccontextmanager
     async def connect() -> AsyncIterator[Api]:
-        yield api  # type: ignore[misc]
+        yield api
 
     return connect
 

@@ -16,9 +16,8 @@ from shardsdk.runtime.leading import Election
 from shardsdk.runtime.manager import Manager, World
 from shardsdk.runtime.process import ExitCode
 from shardsdk.runtime.shardlease import ShardLease
-from shardsdk.testing.leaseserver import Fault
 from shardsdk.testing.memory import MemoryServer
-from shardsdk.testing.memoryapi import MemoryApi
+from shardsdk.testing.memoryapi import Fault, MemoryApi
 from shardsdk.testing.virtual import VirtualClock
 from tests.shard_rig import RING, SECRETS
 

@@ -6,7 +6,7 @@ import logging
 
 from sharder.controllers.registry import Registry
 from sharder.core.streams import count_streams, is_near, render_crowd
-from shardsdk.kube.transport import CONNECTIONS, Lane
+from shardsdk.kube.sessions import CONNECTIONS, Lane
 
 log = logging.getLogger(__name__)
 

@@ -1,22 +1,29 @@
-"""What the rest of the project asks of an API server, as one protocol.
+"""The verbs of an API server, written once, over a transport that carries them out.
 
-`Client` speaks to a real one; tests and simulations bring their own.  Whoever
-types against `Api` runs on both.
+    Api         get, find, pages, stream, watch, create, patch, update, delete, discover, allowed, raw
+      │         turns arguments into an `Operation`, a `Selection` and `WatchOptions`
+    Transport   send, read_pages, read_stream, read_events, exchange, discover, writes_settled
+      ├─ Client       HTTP (shardsdk.kube.client)
+      ├─ MemoryApi    an API server in memory (shardsdk.testing.memoryapi)
+      └─ OwnApi       another transport, with labels, versions and expectations (shardsdk.runtime.ownapi)
 
-Does: name the calls, their guarantees and their errors.  Refuses: to hold code.
+Whoever types against `Api` runs on all of them.  A new verb is one method here,
+as long as it is an operation on an object; a fence, a fault or a limit is a
+`send` of its own and knows no verb's signature.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Any, Final, Generic, Protocol
+from types import NoneType
+from typing import Any, Final, Generic, Literal, Protocol
 
 import msgspec
 from typing_extensions import TypeVar
 
-from shardsdk.kube.selectors import Selector
+from shardsdk.kube.selectors import Selector, equals
 from shardsdk.protocol.objects import GroupResource, ObjectMeta, PartialObject, Resource
 
 T = TypeVar("T", default=PartialObject)
@@ -30,7 +37,17 @@ PARTIAL: Final[Any] = PartialObject
 #: Source: k8s.io/apiserver storage/cacher, bookmarkFrequency = 1 minute.
 SILENCE_SECONDS: Final = 90.0
 
+#: A page of a list has so many objects at most, unless the caller says otherwise.
+PAGE_OBJECTS: Final = 500
+
 Body = Mapping[str, Any] | Sequence[Mapping[str, Any]]
+
+#: Questions about our own permissions: created, but never stored.
+ACCESS_REVIEWS: Final = Resource(
+    "authorization.k8s.io", "v1", "selfsubjectaccessreviews", "SelfSubjectAccessReview", namespaced=False
+)
+
+_EVERYTHING: Final = Selector()
 
 
 class Fence(Protocol):
@@ -92,8 +109,125 @@ class WatchEvent(msgspec.Struct, Generic[T], frozen=True):
     unfit: Unfit | None = None
 
 
-class Api(Protocol):
-    """An API server.
+@dataclass(frozen=True, slots=True)
+class Operation(Generic[T]):
+    """One verb on one object.
+
+    `fences` is `None` for what writes nothing.  `name` is empty when a creation
+    leaves it to the API server.  A deletion's `body` is its DeleteOptions, and its
+    `model` `NoneType`: nobody reads the answer.
+    """
+
+    verb: Literal["get", "create", "patch", "update", "delete"]
+    resource: Resource
+    name: str
+    namespace: str | None
+    body: Body | None = None
+    fences: tuple[Fence, ...] | None = None
+    model: type[T] = PARTIAL
+    metadata_only: bool = True
+    kind: PatchKind = PatchKind.MERGE
+    subresource: str = ""
+    field_manager: str | None = None
+    force: bool = False
+    timeout_seconds: float | None = None
+
+    @property
+    def writes(self) -> bool:
+        """Whether it may change something."""
+        return self.fences is not None
+
+    def fenced(self, fences: tuple[Fence, ...]) -> Operation[T]:
+        """The same, guarded by `fences` as well if it writes."""
+        return self if self.fences is None or not fences else replace(self, fences=(*fences, *self.fences))
+
+
+@dataclass(frozen=True, slots=True)
+class Selection(Generic[T]):
+    """The objects that are read, and as what."""
+
+    resource: Resource
+    namespace: str | None = None
+    selector: Selector = _EVERYTHING
+    model: type[T] = PARTIAL
+    metadata_only: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class WatchOptions:
+    """Where a watch begins (`None`: with everything that exists) and when it ends."""
+
+    resource_version: str | None
+    silence_seconds: float = SILENCE_SECONDS
+    timeout_seconds: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RawRequest:
+    """A request that is no verb on a resource; all but GET and HEAD write."""
+
+    method: str
+    path: str
+    query: Sequence[tuple[str, str]] = ()
+    body: bytes | None = None
+    headers: Mapping[str, str] | None = None
+    timeout_seconds: float | None = None
+
+
+class Transport(Protocol):
+    """What carries operations to an API server; `Api` says what each guarantees and raises."""
+
+    async def send(self, operation: Operation[T]) -> T:
+        """Carry out one operation."""
+        ...
+
+    def read_pages(
+        self,
+        selection: Selection[T],
+        *,
+        limit: int | None,
+        on_version: Callable[[str], None] | None = None,
+        on_unfit: Callable[[Unfit], None] | None = None,
+    ) -> AsyncIterator[list[T]]:
+        """One consistent snapshot, in pages of `limit` (`None`: as the API server likes)."""
+        ...
+
+    def read_stream(self, selection: Selection[T], batch: int) -> AsyncIterator[list[T]]:
+        """The same at the least cost."""
+        ...
+
+    def read_events(self, selection: Selection[T], options: WatchOptions) -> AsyncIterator[WatchEvent[T]]:
+        """A watch over one connection."""
+        ...
+
+    async def exchange(self, request: RawRequest) -> bytes:
+        """The body of the answer to any other request."""
+        ...
+
+    async def discover(self, group: str, plural: str) -> Resource | None:
+        """The resource in its preferred version; `None`: not served."""
+        ...
+
+    @property
+    def inflight_writes(self) -> int:
+        """How many writes were sent whose outcome is still open."""
+        ...
+
+    async def writes_settled(self) -> None:
+        """Return once those are answered, or can no longer be executed."""
+        ...
+
+
+class _Review(msgspec.Struct, frozen=True):
+    allowed: bool = False
+
+
+class _ReviewAnswer(msgspec.Struct, frozen=True):
+    status: _Review = _Review()
+
+
+class Api:
+    """An API server, reached through `transport`.
 
     Every call may raise the `ApiError` leaves, `ConnectionFailed` (no answer; a
     write may have happened) and, when it writes, `FenceClosed` (nothing was
@@ -107,6 +241,13 @@ class Api(Protocol):
     then say `meta.k8s.io/v1 PartialObjectMetadata`.
     """
 
+    def __init__(self, transport: Transport) -> None:
+        self.transport: Transport = transport
+
+    async def send(self, operation: Operation[T]) -> T:
+        """Carry out an operation: every verb that is about one object comes by here."""
+        return await self.transport.send(operation)
+
     async def get(
         self,
         resource: Resource,
@@ -117,19 +258,24 @@ class Api(Protocol):
         metadata_only: bool | None = None,
     ) -> T:
         """One object, consistently.  Raises: NotFound."""
-        ...
+        alone = _wants_metadata(model, metadata_only)
+        return await self.send(Operation("get", resource, name, namespace, model=model, metadata_only=alone))
 
     async def find(self, resource: Resource, name: str, namespace: str | None = None) -> PartialObject | None:
         """Metadata of one object, consistently, with nothing but the `list` permission; `None`: there is none."""
-        ...
+        named = Selector(fields=equals("metadata.name", name))
+        found: PartialObject | None = None
+        async for page in self.transport.read_pages(Selection(resource, namespace, named, PartialObject), limit=None):
+            found = page[0]
+        return found
 
     def pages(
         self,
         resource: Resource,
         namespace: str | None = None,
         *,
-        selector: Selector = ...,
-        limit: int = 500,
+        selector: Selector = _EVERYTHING,
+        limit: int = PAGE_OBJECTS,
         model: type[T] = PARTIAL,
         metadata_only: bool | None = None,
         on_version: Callable[[str], None] | None = None,
@@ -141,31 +287,33 @@ class Api(Protocol):
         `on_unfit` of each object that does not fit the model, which no page has.
         Raises: StreamInterrupted when the snapshot ran out before its last page.
         """
-        ...
+        selection = Selection(resource, namespace, selector, model, _wants_metadata(model, metadata_only))
+        return self.transport.read_pages(selection, limit=limit, on_version=on_version, on_unfit=on_unfit)
 
     def stream(
         self,
         resource: Resource,
         namespace: str | None = None,
         *,
-        selector: Selector = ...,
+        selector: Selector = _EVERYTHING,
         model: type[T] = PARTIAL,
         metadata_only: bool | None = None,
-        batch: int = 500,
+        batch: int = PAGE_OBJECTS,
     ) -> AsyncIterator[list[T]]:
         """Everything selected, consistently, at the least cost; other tasks run between batches.
 
         Raises: StreamInterrupted when it ends before it is proven complete; forget
         what it gave and begin again.
         """
-        ...
+        selection = Selection(resource, namespace, selector, model, _wants_metadata(model, metadata_only))
+        return self.transport.read_stream(selection, batch)
 
     def watch(
         self,
         resource: Resource,
         namespace: str | None = None,
         *,
-        selector: Selector = ...,
+        selector: Selector = _EVERYTHING,
         resource_version: str | None = None,
         initial_events: bool = False,
         model: type[T] = PARTIAL,
@@ -185,7 +333,9 @@ class Api(Protocol):
         (silent for `silence_seconds`, or broken: go on from the last version),
         Invalid (initial events are not served here).
         """
-        ...
+        selection = Selection(resource, namespace, selector, model, _wants_metadata(model, metadata_only))
+        since = None if initial_events else resource_version or ""
+        return self.transport.read_events(selection, WatchOptions(since, silence_seconds, timeout_seconds))
 
     async def create(
         self,
@@ -197,8 +347,25 @@ class Api(Protocol):
         fences: Sequence[Fence] = (),
         field_manager: str | None = None,
     ) -> T:
-        """Create an object.  Raises: AlreadyExists, Invalid."""
-        ...
+        """Create an object, in the namespace of its metadata unless another is given.
+
+        `apiVersion` and `kind` are the resource's unless the body has them.
+        Raises: AlreadyExists, Invalid.
+        """
+        metadata = body.get("metadata") or {}
+        return await self.send(
+            Operation(
+                "create",
+                resource,
+                metadata.get("name") or metadata.get("generateName") or "",
+                namespace or _namespace_of(resource, metadata),
+                _typed(resource, body),
+                tuple(fences),
+                model,
+                _wants_metadata(model, None),
+                field_manager=field_manager,
+            )
+        )
 
     async def patch(
         self,
@@ -216,8 +383,27 @@ class Api(Protocol):
         force: bool = False,
         timeout_seconds: float | None = None,
     ) -> T:
-        """Change an object.  Raises: NotFound, Conflict (a `resourceVersion` in the body was stale), Invalid."""
-        ...
+        """Change an object; `force` takes fields from other managers (server-side apply only).
+
+        Raises: NotFound, Conflict (a `resourceVersion` in the body was stale), Invalid.
+        """
+        return await self.send(
+            Operation(
+                "patch",
+                resource,
+                name,
+                namespace,
+                body,
+                tuple(fences),
+                model,
+                _wants_metadata(model, metadata_only),
+                kind,
+                subresource,
+                field_manager,
+                force,
+                timeout_seconds,
+            )
+        )
 
     async def update(
         self,
@@ -228,8 +414,24 @@ class Api(Protocol):
         model: type[T] = PARTIAL,
         fences: Sequence[Fence] = (),
     ) -> T:
-        """Replace the object that `body` names.  Raises: NotFound, Conflict, Invalid."""
-        ...
+        """Replace the object that `body` names; `apiVersion` and `kind` are the resource's unless the body has them.
+
+        Raises: NotFound, Conflict, Invalid.
+        """
+        metadata = body.get("metadata") or {}
+        return await self.send(
+            Operation(
+                "update",
+                resource,
+                metadata.get("name") or "",
+                _namespace_of(resource, metadata),
+                _typed(resource, body),
+                tuple(fences),
+                model,
+                _wants_metadata(model, None),
+                subresource=subresource,
+            )
+        )
 
     async def delete(
         self,
@@ -246,11 +448,17 @@ class Api(Protocol):
 
         `propagation` is Kubernetes' `Background`, `Foreground` or `Orphan`.
         """
-        ...
+        options: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions"}
+        conditions = {"resourceVersion": resource_version, "uid": uid}
+        if given := {key: value for key, value in conditions.items() if value}:
+            options["preconditions"] = given
+        if propagation:
+            options["propagationPolicy"] = propagation
+        await self.send(Operation("delete", resource, name, namespace, options, tuple(fences), NoneType))
 
     async def discover(self, group: str, plural: str) -> Resource | None:
         """The resource in the version that the API server prefers; `None`: not served.  Cached for seconds."""
-        ...
+        return await self.transport.discover(group, plural)
 
     async def allowed(
         self,
@@ -261,8 +469,18 @@ class Api(Protocol):
         name: str | None = None,
         subresource: str = "",
     ) -> bool:
-        """Whether this identity may do it (`namespace` None: in all of them)."""
-        ...
+        """Whether this identity may do it (`namespace` None: in all of them); asking writes nothing."""
+        attributes = {
+            "verb": verb,
+            "group": resource.group,
+            "resource": resource.resource,
+            "subresource": subresource,
+            "namespace": namespace or "",
+            "name": name or "",
+        }
+        body = _typed(ACCESS_REVIEWS, {"spec": {"resourceAttributes": attributes}})
+        review = Operation("create", ACCESS_REVIEWS, "", None, body, model=_ReviewAnswer, metadata_only=False)
+        return (await self.send(review)).status.allowed
 
     async def raw(
         self,
@@ -274,14 +492,28 @@ class Api(Protocol):
         headers: Mapping[str, str] | None = None,
         timeout_seconds: float | None = None,
     ) -> bytes:
-        """Any other request; the answer's body as it came."""
-        ...
+        """Any other request; the answer's body as it came.  All but GET and HEAD are writes, and fenced."""
+        return await self.transport.exchange(RawRequest(method.upper(), path, query, body, headers, timeout_seconds))
 
     @property
     def inflight_writes(self) -> int:
         """How many writes were sent whose outcome is still open."""
-        ...
+        return self.transport.inflight_writes
 
     async def writes_settled(self) -> None:
         """Return once every write sent so far is answered, or can no longer be executed."""
-        ...
+        await self.transport.writes_settled()
+
+
+def _wants_metadata(model: Any, metadata_only: bool | None) -> bool:
+    """Whether metadata alone is asked for."""
+    return model is PartialObject if metadata_only is None else metadata_only
+
+
+def _namespace_of(resource: Resource, metadata: Mapping[str, Any]) -> str | None:
+    return (metadata.get("namespace") or None) if resource.namespaced else None
+
+
+def _typed(resource: Resource, body: Mapping[str, Any]) -> Mapping[str, Any]:
+    """`body` with the resource's apiVersion and kind, without which an API server takes no custom resource."""
+    return {"apiVersion": resource.api_version, **({"kind": resource.kind} if resource.kind else {}), **body}

@@ -42,7 +42,7 @@ DRIFT: Final = 0.17
 MEMORY_SECONDS: Final = 60.0
 #: How often an answer over a new connection may count as a sign of a stop.
 STRANGERS_SECONDS: Final = 60.0
-#: Connections remembered.  Source: more than `transport.CONNECTIONS` has in lanes with short requests.
+#: Connections remembered.  Source: more than `sessions.CONNECTIONS` has in lanes with short requests.
 MAX_REMEMBERED: Final = 256
 
 

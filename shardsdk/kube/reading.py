@@ -10,18 +10,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
-from dataclasses import dataclass
-from typing import Final, Generic, TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 
 from shardsdk.errors import Forbidden, Gone, Invalid, StreamInterrupted
 from shardsdk.kube.answers import Target
-from shardsdk.kube.api import Unfit, WatchEvent, WatchKind
+from shardsdk.kube.api import Selection, Unfit, WatchEvent, WatchKind, WatchOptions
 from shardsdk.kube.decoding import SLICE_BYTES, Codec, codec_of, decode_raw_page
 from shardsdk.kube.requests import list_call, watch_call
-from shardsdk.kube.selectors import Selector
-from shardsdk.kube.transport import Transport
+from shardsdk.kube.sessions import Sessions
 from shardsdk.kube.watching import read_events
 from shardsdk.protocol.objects import Resource
 
@@ -40,58 +38,31 @@ STREAM_SILENCE_SECONDS: Final = 30.0
 OPEN_SECONDS: Final = 15.0
 
 
-@dataclass(frozen=True, slots=True)
-class What(Generic[T]):
-    """What is read, and as what."""
-
-    resource: Resource
-    namespace: str | None
-    selector: Selector
-    model: type[T]
-    metadata_only: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Since:
-    """Where a watch begins (`None`: with everything that exists) and when it ends."""
-
-    resource_version: str | None
-    silence_seconds: float
-    timeout_seconds: int | None = None
-
-
 class Reader:
-    """Reads through one transport; remembers where initial events do not work."""
+    """Reads over one client's connections; remembers where initial events do not work."""
 
-    __slots__ = ("_failures", "_refused", "_transport")
+    __slots__ = ("_failures", "_refused", "_sessions")
 
-    def __init__(self, transport: Transport) -> None:
-        self._transport = transport
+    def __init__(self, sessions: Sessions) -> None:
+        self._sessions = sessions
         self._failures: dict[Resource, int] = {}
         self._refused: set[Resource] = set()
 
     async def pages(
         self,
-        what: What[T],
+        selection: Selection[T],
         *,
         limit: int | None,
         on_version: Callable[[str], None] | None = None,
         on_unfit: Callable[[Unfit], None] | None = None,
     ) -> AsyncGenerator[list[T], None]:
         """One consistent snapshot; empty pages are left out."""
-        codec = codec_of(what.model)
+        codec = codec_of(selection.model)
         token, first = "", True
         while token or first:
-            call = list_call(
-                what.resource,
-                what.namespace,
-                what.selector,
-                limit=limit,
-                token=token,
-                metadata_only=what.metadata_only,
-            )
+            call = list_call(selection, limit=limit, token=token)
             try:
-                body = await self._transport.fetch(call)
+                body = await self._sessions.fetch(call)
             except Gone as error:
                 raise StreamInterrupted(f"{call.target}: the snapshot ran out before its last page") from error
             version, token, items = await _decode_page(codec, call.target, body, on_unfit)
@@ -101,12 +72,12 @@ class Reader:
             if items:
                 yield items
 
-    async def stream(self, what: What[T], batch: int) -> AsyncGenerator[list[T], None]:
+    async def stream(self, selection: Selection[T], batch: int) -> AsyncGenerator[list[T], None]:
         """By initial events; in pages if they are refused, not permitted, or failed twice in a row."""
-        resource = what.resource
+        resource = selection.resource
         if resource not in self._refused and self._failures.get(resource, 0) < STREAM_FAILURES_MAX:
             try:
-                async with aclosing(self._initial(what)) as batches:
+                async with aclosing(self._initial(selection)) as batches:
                     async for things in batches:
                         for start in range(0, len(things), batch):
                             yield things[start : start + batch]
@@ -119,42 +90,39 @@ class Reader:
             except (StreamInterrupted, Gone) as error:
                 self._failures[resource] = self._failures.get(resource, 0) + 1
                 raise StreamInterrupted(str(error)) from error
-        async with aclosing(self.pages(what, limit=batch)) as pages:
+        async with aclosing(self.pages(selection, limit=batch)) as pages:
             async for page in pages:
                 yield page
         self._failures.pop(resource, None)
 
-    async def _initial(self, what: What[T]) -> AsyncGenerator[list[T], None]:
+    async def _initial(self, selection: Selection[T]) -> AsyncGenerator[list[T], None]:
         """Initial events; an object that changes meanwhile comes again, one that goes has been there."""
         present = (WatchKind.ADDED, WatchKind.MODIFIED)
-        async with aclosing(self._batches(what, Since(None, STREAM_SILENCE_SECONDS))) as batches:
+        async with aclosing(self._batches(selection, WatchOptions(None, STREAM_SILENCE_SECONDS))) as batches:
             async for events in batches:
                 yield [event.object for event in events if event.kind in present and event.object is not None]
                 if any(event.initial_end for event in events):
                     return
-        raise StreamInterrupted(f"watch {what.resource.group_resource}: ended before its initial events were complete")
+        name = selection.resource.group_resource
+        raise StreamInterrupted(f"watch {name}: ended before its initial events were complete")
 
-    async def watch(self, what: What[T], since: Since) -> AsyncGenerator[WatchEvent[T], None]:
+    async def watch(self, selection: Selection[T], options: WatchOptions) -> AsyncGenerator[WatchEvent[T], None]:
         """Events one by one."""
-        async with aclosing(self._batches(what, since)) as batches:
+        async with aclosing(self._batches(selection, options)) as batches:
             async for events in batches:
                 for event in events:
                     yield event
 
-    async def _batches(self, what: What[T], since: Since) -> AsyncGenerator[list[WatchEvent[T]], None]:
-        call = watch_call(
-            what.resource,
-            what.namespace,
-            what.selector,
-            resource_version=since.resource_version,
-            timeout_seconds=since.timeout_seconds,
-            metadata_only=what.metadata_only,
-        )
-        response = await self._transport.open(call, answer_seconds=min(since.silence_seconds, OPEN_SECONDS))
-        events = read_events(response.content, codec_of(what.model), call.target, silence_seconds=since.silence_seconds)
+    async def _batches(
+        self, selection: Selection[T], options: WatchOptions
+    ) -> AsyncGenerator[list[WatchEvent[T]], None]:
+        call = watch_call(selection, options)
+        response = await self._sessions.open(call, answer_seconds=min(options.silence_seconds, OPEN_SECONDS))
+        silence = options.silence_seconds
+        events = read_events(response.content, codec_of(selection.model), call.target, silence_seconds=silence)
         try:
-            if since.resource_version is not None:
-                yield [WatchEvent(WatchKind.BOOKMARK, None, since.resource_version)]
+            if options.resource_version is not None:
+                yield [WatchEvent(WatchKind.BOOKMARK, None, options.resource_version)]
             async with aclosing(events):
                 async for batch in events:
                     yield batch

@@ -25,7 +25,7 @@ from shardsdk.kube.access import Access
 from shardsdk.kube.api import Fence
 from shardsdk.kube.clock import Clock, SystemClock
 from shardsdk.kube.fencing import GUARD, Guard, GuardedRequest, Ledger, SentTooLate, check_asked
-from shardsdk.kube.transport import CONNECT_SECONDS, KEEPALIVE_SECONDS, REQUEST_SECONDS, SEND_ATTEMPTS
+from shardsdk.kube.sessions import CONNECT_SECONDS, KEEPALIVE_SECONDS, REQUEST_SECONDS, SEND_ATTEMPTS
 from shardsdk.version import VERSION
 
 _WRITES: Final = frozenset({"POST", "PUT", "PATCH", "DELETE"})

@@ -6,7 +6,7 @@ an empty name, because `DELETE` on it would mean the whole collection.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -14,10 +14,9 @@ import msgspec
 
 from shardsdk.errors import ConfigurationError
 from shardsdk.kube.answers import Target
-from shardsdk.kube.api import Body, Fence
+from shardsdk.kube.api import Fence, Operation, RawRequest, Selection, WatchOptions
 from shardsdk.kube.selectors import Selector
-from shardsdk.kube.transport import REQUEST_SECONDS, Call
-from shardsdk.protocol.objects import GroupResource, PartialObject, Resource
+from shardsdk.kube.sessions import REQUEST_SECONDS, Call
 
 #: A page of a list may take the API server as long as it gives any request.
 #: Source: kube-apiserver --request-timeout, 1m0s.
@@ -27,179 +26,89 @@ _JSON: Final = "application/json"
 _PARTIAL: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 _PARTIAL_LIST: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 
+_METHODS: Final = {"get": "GET", "create": "POST", "patch": "PATCH", "update": "PUT", "delete": "DELETE"}
+
 Query = list[tuple[str, str]]
 
 
-def one_call(
-    verb: str,
-    method: str,
-    resource: Resource,
-    name: str,
-    namespace: str | None,
-    *,
-    subresource: str = "",
-    query: Sequence[tuple[str, str]] = (),
-    body: bytes | None = None,
-    content_type: str = _JSON,
-    metadata_only: bool = True,
-    fences: Sequence[Fence] | None = None,
-    timeout_seconds: float | None = None,
-) -> Call:
-    """A request about one object.  Raises: ConfigurationError for an empty name."""
-    if not name:
+def call_of(operation: Operation[Any]) -> Call:
+    """The request that carries out an operation.  Raises: ConfigurationError for an empty name."""
+    verb, resource, name = operation.verb, operation.resource, operation.name
+    creates = verb == "create"
+    if not name and not creates:
         raise ConfigurationError(f"{verb} {resource.group_resource}: the name is empty; this would mean all of them")
-    plural = f"{resource.plural}/{subresource}" if subresource else resource.plural
-    path = resource.path(_quoted(namespace), _quoted(name))
-    headers = {"Accept": _PARTIAL if metadata_only else _JSON}
-    if body is not None:
-        headers["Content-Type"] = content_type
+    plural, path = resource.plural, resource.path(_quoted(operation.namespace), None if creates else _quoted(name))
+    if operation.subresource:
+        plural, path = f"{plural}/{operation.subresource}", f"{path}/{operation.subresource}"
+    headers = {"Accept": _PARTIAL if operation.metadata_only else _JSON}
+    if operation.body is not None:
+        headers["Content-Type"] = operation.kind.value if verb == "patch" else _JSON
+    query: Query = [("fieldManager", operation.field_manager)] if operation.field_manager else []
+    if operation.force:
+        query.append(("force", "true"))
     return Call(
-        Target(verb, resource.group, plural, namespace, name),
-        method,
-        f"{path}/{subresource}" if subresource else path,
+        Target(verb, resource.group, plural, operation.namespace, name or None),
+        _METHODS[verb],
+        path,
         query,
         headers,
-        body,
-        fences,
-        REQUEST_SECONDS if timeout_seconds is None else timeout_seconds,
+        None if operation.body is None else msgspec.json.encode(operation.body),
+        operation.fences,
+        REQUEST_SECONDS if operation.timeout_seconds is None else operation.timeout_seconds,
     )
 
 
-def create_call(
-    resource: Resource,
-    body: Mapping[str, Any],
-    namespace: str | None,
-    *,
-    metadata_only: bool,
-    fences: Sequence[Fence],
-    field_manager: str | None,
-) -> Call:
-    """A request that creates an object; its name may be left to the API server (generateName)."""
-    meta = body.get("metadata") or {}
-    return Call(
-        Target("create", resource.group, resource.plural, namespace, meta.get("name") or meta.get("generateName")),
-        "POST",
-        resource.path(_quoted(namespace)),
-        managed_by(field_manager),
-        {"Accept": _PARTIAL if metadata_only else _JSON, "Content-Type": _JSON},
-        msgspec.json.encode(body),
-        fences,
-    )
-
-
-def list_call(
-    resource: Resource,
-    namespace: str | None,
-    selector: Selector,
-    *,
-    limit: int | None,
-    token: str,
-    metadata_only: bool,
-) -> Call:
+def list_call(selection: Selection[Any], *, limit: int | None, token: str) -> Call:
     """One page of a consistent list; `token` is empty for the first."""
-    query = selected(selector)
+    query = _selected(selection.selector)
     if limit is not None:
         query.append(("limit", str(limit)))
     if token:
         query.append(("continue", token))
-    return Call(
-        Target("list", resource.group, resource.plural, namespace),
-        "GET",
-        resource.path(_quoted(namespace)),
-        query,
-        {"Accept": _PARTIAL_LIST if metadata_only else _JSON},
-        timeout_seconds=LIST_SECONDS,
-    )
+    accept = _PARTIAL_LIST if selection.metadata_only else _JSON
+    return _read_call("list", selection, query, accept, LIST_SECONDS)
 
 
-def watch_call(
-    resource: Resource,
-    namespace: str | None,
-    selector: Selector,
-    *,
-    resource_version: str | None,
-    timeout_seconds: int | None,
-    metadata_only: bool,
-) -> Call:
-    """A watch, from a version on or (`None`) from everything that exists.
-
-    Raises: ConfigurationError for version 0 or none, which would begin anywhere.
-    """
-    if resource_version in ("", "0"):
+def watch_call(selection: Selection[Any], options: WatchOptions) -> Call:
+    """A watch.  Raises: ConfigurationError for version 0 or none, which would begin anywhere."""
+    if options.resource_version in ("", "0"):
         raise ConfigurationError("a watch begins at the resourceVersion of a list, or with initial events")
-    query = [*selected(selector), ("watch", "1"), ("allowWatchBookmarks", "true")]
-    if resource_version is None:
+    query = [*_selected(selection.selector), ("watch", "1"), ("allowWatchBookmarks", "true")]
+    if options.resource_version is None:
         query += [("sendInitialEvents", "true"), ("resourceVersionMatch", "NotOlderThan")]
     else:
-        query.append(("resourceVersion", resource_version))
-    if timeout_seconds is not None:
-        query.append(("timeoutSeconds", str(timeout_seconds)))
-    return Call(
-        Target("watch", resource.group, resource.plural, namespace),
-        "GET",
-        resource.path(_quoted(namespace)),
-        query,
-        {"Accept": _PARTIAL if metadata_only else _JSON},
-    )
+        query.append(("resourceVersion", options.resource_version))
+    if options.timeout_seconds is not None:
+        query.append(("timeoutSeconds", str(options.timeout_seconds)))
+    return _read_call("watch", selection, query, _PARTIAL if selection.metadata_only else _JSON)
 
 
-def delete_options(resource_version: str | None, uid: str | None, propagation: str | None) -> bytes:
-    """DeleteOptions with the preconditions that are given."""
-    options: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions"}
-    preconditions = {"resourceVersion": resource_version, "uid": uid}
-    if given := {key: value for key, value in preconditions.items() if value}:
-        options["preconditions"] = given
-    if propagation:
-        options["propagationPolicy"] = propagation
-    return msgspec.json.encode(options)
-
-
-def access_review(
-    verb: str, resource: GroupResource, *, namespace: str | None, name: str | None, subresource: str
+def _read_call(
+    verb: str, selection: Selection[Any], query: Query, accept: str, timeout_seconds: float = REQUEST_SECONDS
 ) -> Call:
-    """A question about our own permissions; it writes nothing, so no fence applies."""
-    attributes = {
-        "verb": verb,
-        "group": resource.group,
-        "resource": resource.resource,
-        "subresource": subresource,
-        "namespace": namespace or "",
-        "name": name or "",
-    }
-    path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-    body = {
-        "apiVersion": "authorization.k8s.io/v1",
-        "kind": "SelfSubjectAccessReview",
-        "spec": {"resourceAttributes": attributes},
-    }
-    target = Target("create", "authorization.k8s.io", "selfsubjectaccessreviews")
-    return Call(target, "POST", path, (), {"Content-Type": _JSON}, msgspec.json.encode(body))
+    resource, namespace = selection.resource, selection.namespace
+    target = Target(verb, resource.group, resource.plural, namespace)
+    path = resource.path(_quoted(namespace))
+    return Call(target, "GET", path, query, {"Accept": accept}, timeout_seconds=timeout_seconds)
 
 
-def raw_call(
-    method: str,
-    path: str,
-    query: Sequence[tuple[str, str]],
-    body: bytes | None,
-    headers: Mapping[str, str] | None,
-    fences: Sequence[Fence],
-    timeout_seconds: float | None,
-) -> Call:
+def raw_call(request: RawRequest, fences: Sequence[Fence]) -> Call:
     """A bare request; whatever is no GET or HEAD writes, and gets a body so that it passes the fence."""
-    reads = method in ("GET", "HEAD")
+    reads = request.method in ("GET", "HEAD")
+    headers = dict(request.headers or {})
     return Call(
-        Target(method, name=path),
-        method,
-        path,
-        query,
-        {"Content-Type": _JSON, **(headers or {})} if body or not reads else dict(headers or {}),
-        body if reads else body or b"{}",
+        Target(request.method, name=request.path),
+        request.method,
+        request.path,
+        request.query,
+        {"Content-Type": _JSON, **headers} if request.body or not reads else headers,
+        request.body if reads else request.body or b"{}",
         None if reads else fences,
-        REQUEST_SECONDS if timeout_seconds is None else timeout_seconds,
+        REQUEST_SECONDS if request.timeout_seconds is None else request.timeout_seconds,
     )
 
 
-def selected(selector: Selector) -> Query:
+def _selected(selector: Selector) -> Query:
     """Query of a selector."""
     query: Query = []
     if selector.labels:
@@ -207,21 +116,6 @@ def selected(selector: Selector) -> Query:
     if selector.fields:
         query.append(("fieldSelector", selector.fields))
     return query
-
-
-def managed_by(field_manager: str | None) -> Query:
-    """Query that names the owner of the fields that a write sets."""
-    return [("fieldManager", field_manager)] if field_manager else []
-
-
-def wants_metadata(model: Any, metadata_only: bool | None) -> bool:
-    """Whether metadata alone is asked for."""
-    return model is PartialObject if metadata_only is None else metadata_only
-
-
-def encode(body: Body) -> bytes:
-    """JSON of a body."""
-    return msgspec.json.encode(body)
 
 
 def _quoted(part: str | None) -> str | None:

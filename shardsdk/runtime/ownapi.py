@@ -19,10 +19,11 @@ Refuses: to touch anything else; other objects are written as the caller says.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, Protocol
+from dataclasses import replace
+from typing import Any, Protocol
 
 from shardsdk.errors import ApiError, FenceClosed, NotFound, ServerError, TooManyWrites
-from shardsdk.kube.api import PARTIAL, Api, Body, Fence, PatchKind, T
+from shardsdk.kube.api import Api, Operation, T
 from shardsdk.kube.decoding import identify
 from shardsdk.protocol.objects import GroupResource, ObjectMeta, Resource
 from shardsdk.runtime.identity import Identity
@@ -42,8 +43,8 @@ class Notes(Protocol):
         """A child may have been created without our knowing."""
 
 
-class OwnApi:
-    """An `Api` for the reconcile of one object; see the module."""
+class OwnApi(Api):
+    """The API server for the reconcile of one object; see the module."""
 
     def __init__(
         self,
@@ -55,7 +56,7 @@ class OwnApi:
         notes: Notes,
         max_writes: int | None = None,
     ) -> None:
-        self._api = api
+        super().__init__(api.transport)
         self._identity = identity
         self._main = main
         self._owner = owner
@@ -64,16 +65,6 @@ class OwnApi:
         self._notes = notes
         self._max_writes = max_writes
         self._writes = 0
-        # Reading, and what is about the client as a whole, goes through untouched.
-        self.get: Final = api.get
-        self.find: Final = api.find
-        self.pages: Final = api.pages
-        self.stream: Final = api.stream
-        self.watch: Final = api.watch
-        self.discover: Final = api.discover
-        self.allowed: Final = api.allowed
-        self.raw: Final = api.raw
-        self.writes_settled: Final = api.writes_settled
 
     @property
     def version(self) -> str:
@@ -81,113 +72,49 @@ class OwnApi:
         return self._version
 
     @property
-    def inflight_writes(self) -> int:
-        """How many writes of the whole client were sent whose outcome is still open."""
-        return self._api.inflight_writes
+    def writes_left(self) -> int | None:
+        """How many writes this reconcile may still send; `None`: any number."""
+        return None if self._max_writes is None else self._max_writes - self._writes
 
-    async def create(
-        self,
-        resource: Resource,
-        body: Mapping[str, Any],
-        namespace: str | None = None,
-        *,
-        model: type[T] = PARTIAL,
-        fences: Sequence[Fence] = (),
-        field_manager: str | None = None,
-    ) -> T:
-        """Create an object; one that the reconciled object controls gets this shard's label."""
+    async def send(self, operation: Operation[T]) -> T:
+        """Carry out an operation; one that writes is counted, changed as the module says, and noted."""
+        if not operation.writes:
+            return await self.transport.send(operation)
         self._count_write()
-        child = self._is_child(resource, body)
-        labelled = self._label(body) if child else body
-        with _Doubt(self._notes.doubts if child else None):
-            made = await self._api.create(
-                resource, labelled, namespace, model=model, fences=fences, field_manager=field_manager
-            )
-        self._note(resource, made)
+        if operation.verb == "delete":
+            return await self._delete(operation)
+        child = self._is_child(operation)
+        operation = self._prepare(operation, child=child)
+        # An update whose answer is lost has created nothing.
+        with _Doubt(self._notes.doubts if child and operation.verb != "update" else None):
+            made = await self.transport.send(operation)
+        self._note(operation.resource, made)
         return made
 
-    async def patch(
-        self,
-        resource: Resource,
-        name: str,
-        namespace: str | None,
-        body: Body,
-        *,
-        kind: PatchKind = PatchKind.MERGE,
-        subresource: str = "",
-        model: type[T] = PARTIAL,
-        metadata_only: bool | None = None,
-        fences: Sequence[Fence] = (),
-        field_manager: str | None = None,
-        force: bool = False,
-        timeout_seconds: float | None = None,
-    ) -> T:
-        """Change an object; server-side apply creates one that does not exist."""
-        self._count_write()
-        child = isinstance(body, Mapping) and self._is_child(resource, body)
-        if self._is_owner(resource, Request(namespace or "", name)):
-            body = self._at_version(body) if isinstance(body, Mapping) else self._test_version(body)
-        elif child and isinstance(body, Mapping):
-            body = self._label(body)
-        with _Doubt(self._notes.doubts if child else None):
-            made = await self._api.patch(
-                resource, name, namespace, body, kind=kind, subresource=subresource, model=model,
-                metadata_only=metadata_only, fences=fences, field_manager=field_manager, force=force,
-                timeout_seconds=timeout_seconds,
-            )  # fmt: skip
-        self._note(resource, made)
-        return made
-
-    async def update(
-        self,
-        resource: Resource,
-        body: Mapping[str, Any],
-        *,
-        subresource: str = "",
-        model: type[T] = PARTIAL,
-        fences: Sequence[Fence] = (),
-    ) -> T:
-        """Replace an object; the labels of sharding stay on the reconciled object and its children."""
-        self._count_write()
-        metadata = body.get("metadata") or {}
-        if self._is_owner(resource, Request(metadata.get("namespace") or "", metadata.get("name") or "")):
-            body = self._at_version(self._label(body))
-        elif self._is_child(resource, body):
-            body = self._label(body)
-        made = await self._api.update(resource, body, subresource=subresource, model=model, fences=fences)
-        self._note(resource, made)
-        return made
-
-    async def delete(
-        self,
-        resource: Resource,
-        name: str,
-        namespace: str | None = None,
-        *,
-        resource_version: str | None = None,
-        uid: str | None = None,
-        propagation: str | None = None,
-        fences: Sequence[Fence] = (),
-    ) -> None:
-        """Delete an object; the reconciled one only as it was read."""
-        self._count_write()
-        if self._is_owner(resource, Request(namespace or "", name)):
-            resource_version, uid = resource_version or self._version, uid or self._owner.uid
-        deleted = self._notes.deletes(resource.group_resource, Request(namespace or "", name))
+    async def _delete(self, operation: Operation[T]) -> T:
+        request = Request(operation.namespace or "", operation.name)
+        deleted = self._notes.deletes(operation.resource.group_resource, request)
+        if self._is_owner(operation.resource, request) and isinstance(operation.body, Mapping):
+            read = {"resourceVersion": self._version, "uid": self._owner.uid}
+            conditions = {**read, **operation.body.get("preconditions", {})}
+            operation = replace(operation, body={**operation.body, "preconditions": conditions})
         try:
-            await self._api.delete(
-                resource, name, namespace, resource_version=resource_version, uid=uid, propagation=propagation,
-                fences=fences,
-            )  # fmt: skip
+            made = await self.transport.send(operation)
         except NotFound:
             deleted()  # the cache does not know yet
             raise
         deleted()
+        return made
 
-    @property
-    def writes_left(self) -> int | None:
-        """How many writes this reconcile may still send; `None`: any number."""
-        return None if self._max_writes is None else self._max_writes - self._writes
+    def _prepare(self, operation: Operation[T], *, child: bool) -> Operation[T]:
+        """The write with the labels of a child, or the version of the reconciled object."""
+        verb, body = operation.verb, operation.body
+        request = Request(operation.namespace or "", operation.name)
+        if verb != "create" and self._is_owner(operation.resource, request):
+            if not isinstance(body, Mapping):
+                return replace(operation, body=self._test_version(body or ()))
+            return replace(operation, body=self._at_version(self._label(body) if verb == "update" else body))
+        return replace(operation, body=self._label(body)) if child and isinstance(body, Mapping) else operation
 
     # -- inside ------------------------------------------------------------
 
@@ -205,10 +132,10 @@ class OwnApi:
             self._owner.name,
         )
 
-    def _is_child(self, resource: Resource, body: Mapping[str, Any]) -> bool:
-        if resource.group_resource not in self._controlled:
+    def _is_child(self, operation: Operation[Any]) -> bool:
+        if operation.resource.group_resource not in self._controlled or not isinstance(operation.body, Mapping):
             return False
-        references = (body.get("metadata") or {}).get("ownerReferences") or ()
+        references = (operation.body.get("metadata") or {}).get("ownerReferences") or ()
         return any(reference.get("controller") and reference.get("uid") == self._owner.uid for reference in references)
 
     def _label(self, body: Mapping[str, Any]) -> dict[str, Any]:

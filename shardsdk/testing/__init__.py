@@ -31,9 +31,8 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from shardsdk.testing.controlplane import ControlPlane, ControlPlaneFailed
     from shardsdk.testing.leases import LeaseStage, lease_body, make_lease
-    from shardsdk.testing.leaseserver import Fault
     from shardsdk.testing.memory import Admit, Change, MemoryServer, Object
-    from shardsdk.testing.memoryapi import MemoryApi
+    from shardsdk.testing.memoryapi import Fault, MemoryApi
     from shardsdk.testing.processes import Process
     from shardsdk.testing.programs import Programs, find_programs
     from shardsdk.testing.rig import Given, Rig, Story, drive
@@ -79,9 +78,8 @@ __all__ = [
 _HOMES: Final = {
     "shardsdk.testing.controlplane": ("ControlPlane", "ControlPlaneFailed"),
     "shardsdk.testing.leases": ("LeaseStage", "lease_body", "make_lease"),
-    "shardsdk.testing.leaseserver": ("Fault",),
     "shardsdk.testing.memory": ("Admit", "Change", "MemoryServer", "Object"),
-    "shardsdk.testing.memoryapi": ("MemoryApi",),
+    "shardsdk.testing.memoryapi": ("Fault", "MemoryApi"),
     "shardsdk.testing.processes": ("Process",),
     "shardsdk.testing.programs": ("Programs", "find_programs"),
     "shardsdk.testing.rig": ("Given", "Rig", "Story", "drive"),

@@ -15,10 +15,10 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, assert_never
 
 from shardsdk.errors import AlreadyExists, BadRequest, Conflict, Gone, Invalid, NotFound
-from shardsdk.kube.api import Body, PatchKind, WatchKind
+from shardsdk.kube.api import ACCESS_REVIEWS, Body, Operation, PatchKind, WatchKind
 from shardsdk.kube.selectors import Selector
 from shardsdk.kube.store import Key
 from shardsdk.protocol.objects import GroupResource, Resource
@@ -71,6 +71,29 @@ class MemoryServer:
     compacted: int = 0
     #: Called after every change.
     listeners: list[Callable[[Change], None]] = field(default_factory=list)
+
+    def execute(self, operation: Operation[Any]) -> Object | None:
+        """Carry out one operation; the object as it is then, `None` after a deletion."""
+        resource, name, namespace = operation.resource, operation.name, operation.namespace
+        body: Any = operation.body
+        match operation.verb:
+            case "get":
+                return self.get(resource, name, namespace)
+            case "create" if resource == ACCESS_REVIEWS:
+                return {"status": {"allowed": True}}
+            case "create":
+                return self.create(resource, body, namespace)
+            case "patch":
+                return self.patch(resource, name, namespace, body, operation.kind, operation.subresource)
+            case "update":
+                return self.update(resource, body)
+            case "delete":
+                conditions = body.get("preconditions", {})
+                version, uid = conditions.get("resourceVersion"), conditions.get("uid")
+                self.delete(resource, name, namespace, resource_version=version, uid=uid)
+                return None
+            case _:
+                assert_never(operation.verb)
 
     # -- reading ----------------------------------------------------------
 

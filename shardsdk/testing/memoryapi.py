@@ -7,28 +7,40 @@ the test's to choose.
     api = MemoryApi(server, fence=hold, delay=lambda: rng.uniform(0.001, 0.05))
     api.fault = Fault.UNANSWERED
 
-Does: everything that `Api` promises, and records writes in `writes`.  Refuses:
-`raw`, and `metadata_only` (objects come whole; a model takes what it knows).
+Does: everything that `Transport` promises, and records writes in `writes`.  Refuses:
+raw requests, and `metadata_only` (objects come whole; a model takes what it knows).
 """
 
 from __future__ import annotations
 
 import asyncio
 import copy
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import contextmanager
+from enum import Enum
+from functools import partial
+from types import NoneType
 from typing import Any, Final, cast
 
 import msgspec
 
-from shardsdk.errors import ApiError, BadRequest, ConnectionFailed, FenceClosed, StreamInterrupted
-from shardsdk.kube.api import PARTIAL, SILENCE_SECONDS, Body, Fence, PatchKind, T, Unfit, WatchEvent, WatchKind
+from shardsdk.errors import BadRequest, ConnectionFailed, FenceClosed, StreamInterrupted
+from shardsdk.kube.api import (
+    Api,
+    Fence,
+    Operation,
+    RawRequest,
+    Selection,
+    T,
+    Unfit,
+    WatchEvent,
+    WatchKind,
+    WatchOptions,
+)
 from shardsdk.kube.clock import Clock
 from shardsdk.kube.decoding import build_model, unfit_of
-from shardsdk.kube.selectors import Selector
-from shardsdk.protocol.objects import GroupResource, PartialObject, Resource
-from shardsdk.testing.leaseserver import Fault
-from shardsdk.testing.memory import EVERYTHING, Change, MemoryServer, Object
+from shardsdk.protocol.objects import GroupResource, Resource
+from shardsdk.testing.memory import Change, MemoryServer, Object
 from shardsdk.testing.processes import outside
 
 #: How long a request may hang before the client gives it up.
@@ -37,8 +49,17 @@ REQUEST_SECONDS: Final = 30.0
 BOOKMARK_SECONDS: Final = 60.0
 
 
-class MemoryApi:
-    """One client; use it where an `Api` is asked for.
+class Fault(Enum):
+    """What goes wrong with a client's requests."""
+
+    NONE = "nothing"
+    REFUSED = "the server can't be reached"
+    LOST = "requests never arrive, and hang"
+    UNANSWERED = "requests are executed, but their answers never arrive, and hang"
+
+
+class MemoryApi(Api):
+    """One client: the verbs of `Api`, and the transport below them.
 
     `delay` gives the seconds that a request takes on its way, and its answer on
     the way back; `lag` those that an event takes.  `fence` guards every write.
@@ -54,6 +75,7 @@ class MemoryApi:
         lag: Callable[[], float] = lambda: 0.001,
         served: Sequence[Resource] = (),
     ) -> None:
+        super().__init__(self)
         self.server = server
         self.clock = clock
         self.fence = fence
@@ -61,238 +83,114 @@ class MemoryApi:
         self.lag = lag
         self.served: list[Resource] = list(served)
         self.fault = Fault.NONE
+        #: Raised instead of executing anything.
+        self.error: Exception | None = None
+        #: Verbs of all operations, reads as well.
+        self.requests: list[str] = []
         #: (verb, resource, name) of every write that was sent.
         self.writes: list[tuple[str, str, str]] = []
         #: Lists and streams that were asked for, by resource.
         self.lists: list[str] = []
         self._open: set[asyncio.Future[Any]] = set()
 
-    # -- reading ------------------------------------------------------------
+    # -- the transport ------------------------------------------------------
 
-    async def get(
+    async def send(self, operation: Operation[T]) -> T:
+        """One request; a write is recorded and asks the fences first."""
+        self.requests.append(operation.verb)
+        seconds = operation.timeout_seconds or REQUEST_SECONDS
+        for fence in (*(operation.fences or ()), *([self.fence] if self.fence and operation.writes else [])):
+            if fence.remaining() <= 0:
+                raise FenceClosed(f"write refused before it was sent: the hold on {fence.name} has run out")
+            seconds = min(seconds, fence.remaining())
+        if operation.writes:
+            self.writes.append((operation.verb, operation.resource.plural, operation.name))
+        execute = partial(self.server.execute, operation)
+        made = await self._call(execute, seconds=seconds, write=operation.writes)
+        return cast("T", None) if operation.model is NoneType else _decode(made, operation.model)
+
+    async def read_pages(
         self,
-        resource: Resource,
-        name: str,
-        namespace: str | None = None,
+        selection: Selection[T],
         *,
-        model: type[T] = PARTIAL,
-        metadata_only: bool | None = None,
-    ) -> T:
-        """As `Api.get`."""
-        return _decode(await self._call(lambda: self.server.get(resource, name, namespace)), model)
-
-    async def find(self, resource: Resource, name: str, namespace: str | None = None) -> PartialObject | None:
-        """As `Api.find`."""
-        found = await self._call(lambda: copy.deepcopy(self.server.find(resource, name, namespace)))
-        return None if found is None else _decode(found, PartialObject)
-
-    async def pages(
-        self,
-        resource: Resource,
-        namespace: str | None = None,
-        *,
-        selector: Selector = EVERYTHING,
-        limit: int = 500,
-        model: type[T] = PARTIAL,
-        metadata_only: bool | None = None,
+        limit: int | None,
         on_version: Callable[[str], None] | None = None,
         on_unfit: Callable[[Unfit], None] | None = None,
     ) -> AsyncIterator[list[T]]:
-        """As `Api.pages`; the snapshot is taken when the first page is asked for."""
-        self.lists.append(resource.plural)
-        found, version = await self._call(
-            lambda: (self.server.select(resource, namespace, selector), self.server.version)
-        )
+        """The snapshot is taken when the first page is asked for."""
+        found, version = await self._select(selection)
         if on_version:
             on_version(str(version))
-        for begin in range(0, max(len(found), 1), limit):
+        size = limit or max(len(found), 1)
+        for begin in range(0, len(found), size):
             if begin:
                 await self._call(lambda: None)
-            read = [_read(thing, model) for thing in found[begin : begin + limit]]
+            read = [_read(thing, selection.model) for thing in found[begin : begin + size]]
             if on_unfit is not None:
                 for each in read:
                     if isinstance(each, Unfit):
                         on_unfit(each)
             yield [each for each in read if not isinstance(each, Unfit)]
 
-    async def stream(
-        self,
-        resource: Resource,
-        namespace: str | None = None,
-        *,
-        selector: Selector = EVERYTHING,
-        model: type[T] = PARTIAL,
-        metadata_only: bool | None = None,
-        batch: int = 500,
-    ) -> AsyncIterator[list[T]]:
-        """As `Api.stream`."""
-        async for page in self.pages(resource, namespace, selector=selector, limit=batch, model=model):
-            yield page
+    def read_stream(self, selection: Selection[T], batch: int) -> AsyncIterator[list[T]]:
+        """In pages."""
+        return self.read_pages(selection, limit=batch)
 
-    async def watch(
-        self,
-        resource: Resource,
-        namespace: str | None = None,
-        *,
-        selector: Selector = EVERYTHING,
-        resource_version: str | None = None,
-        initial_events: bool = False,
-        model: type[T] = PARTIAL,
-        metadata_only: bool | None = None,
-        silence_seconds: float = SILENCE_SECONDS,
-        timeout_seconds: int | None = None,
-    ) -> AsyncIterator[WatchEvent[T]]:
-        """As `Api.watch`."""
-        ends_at = None if timeout_seconds is None else self.clock.monotonic() + timeout_seconds
-        if initial_events:
-            self.lists.append(resource.plural)
-            found, position = await self._call(
-                lambda: (self.server.select(resource, namespace, selector), self.server.version)
-            )
+    async def read_events(self, selection: Selection[T], options: WatchOptions) -> AsyncIterator[WatchEvent[T]]:
+        """Changes as they happen, each after `lag`."""
+        resource, model, ends_in = selection.resource, selection.model, options.timeout_seconds
+        ends_at = None if ends_in is None else self.clock.monotonic() + ends_in
+        if options.resource_version is None:
+            found, position = await self._select(selection)
             for thing in found:
                 yield _tell(WatchKind.ADDED, thing, model, thing["metadata"]["resourceVersion"])
             yield WatchEvent(WatchKind.BOOKMARK, None, str(position), initial_end=True)
         else:
-            position = int(resource_version or 0)
+            position = int(options.resource_version or 0)
             await self._call(lambda: self.server.changes(resource, position))
         with self._changes_of(resource) as changed:
             while ends_at is None or self.clock.monotonic() < ends_at:
                 for change in self.server.changes(resource, position):
                     position = change.version
-                    told = change.seen_by(namespace, selector)
+                    told = change.seen_by(selection.namespace, selection.selector)
                     if told is not None:
                         await asyncio.sleep(self.lag())
                         yield _tell(told[0], copy.deepcopy(told[1]), model, str(change.version))
-                await self._wait_for(changed, silence_seconds)
+                await self._wait_for(changed, options.silence_seconds)
                 if not changed.is_set():
                     yield WatchEvent(WatchKind.BOOKMARK, None, str(position))
                 changed.clear()
 
+    async def exchange(self, request: RawRequest) -> bytes:
+        """Not offered.  Raises: BadRequest."""
+        raise BadRequest(f"{request.method} {request.path}: an API server in memory has no raw requests")
+
     async def discover(self, group: str, plural: str) -> Resource | None:
-        """As `Api.discover`."""
+        """One of `served`."""
         wanted = GroupResource(group, plural)
         return next((resource for resource in self.served if resource.group_resource == wanted), None)
 
-    async def allowed(
-        self,
-        verb: str,
-        resource: GroupResource,
-        *,
-        namespace: str | None = None,
-        name: str | None = None,
-        subresource: str = "",
-    ) -> bool:
-        """As `Api.allowed`: everything is."""
-        return True
-
-    async def raw(self, method: str, path: str, **_: Any) -> bytes:
-        """Not offered.  Raises: BadRequest."""
-        raise BadRequest(f"{method} {path}: an API server in memory has no raw requests")
-
-    # -- writing -------------------------------------------------------------
-
-    async def create(
-        self,
-        resource: Resource,
-        body: Mapping[str, Any],
-        namespace: str | None = None,
-        *,
-        model: type[T] = PARTIAL,
-        fences: Sequence[Fence] = (),
-        field_manager: str | None = None,
-    ) -> T:
-        """As `Api.create`."""
-        metadata = body.get("metadata") or {}
-        name = metadata.get("name") or metadata.get("generateName") or ""
-        made = await self._write(
-            ("create", resource.plural, name), fences, lambda: self.server.create(resource, body, namespace)
-        )
-        return _decode(made, model)
-
-    async def patch(
-        self,
-        resource: Resource,
-        name: str,
-        namespace: str | None,
-        body: Body,
-        *,
-        kind: PatchKind = PatchKind.MERGE,
-        subresource: str = "",
-        model: type[T] = PARTIAL,
-        metadata_only: bool | None = None,
-        fences: Sequence[Fence] = (),
-        field_manager: str | None = None,
-        force: bool = False,
-        timeout_seconds: float | None = None,
-    ) -> T:
-        """As `Api.patch`."""
-        made = await self._write(
-            ("patch", resource.plural, name),
-            fences,
-            lambda: self.server.patch(resource, name, namespace, body, kind, subresource),
-            timeout_seconds or REQUEST_SECONDS,
-        )
-        return _decode(made, model)
-
-    async def update(
-        self,
-        resource: Resource,
-        body: Mapping[str, Any],
-        *,
-        subresource: str = "",
-        model: type[T] = PARTIAL,
-        fences: Sequence[Fence] = (),
-    ) -> T:
-        """As `Api.update`."""
-        name = str(body["metadata"]["name"])
-        made = await self._write(("update", resource.plural, name), fences, lambda: self.server.update(resource, body))
-        return _decode(made, model)
-
-    async def delete(
-        self,
-        resource: Resource,
-        name: str,
-        namespace: str | None = None,
-        *,
-        resource_version: str | None = None,
-        uid: str | None = None,
-        propagation: str | None = None,
-        fences: Sequence[Fence] = (),
-    ) -> None:
-        """As `Api.delete`."""
-        await self._write(
-            ("delete", resource.plural, name),
-            fences,
-            lambda: self.server.delete(resource, name, namespace, resource_version=resource_version, uid=uid),
-        )
-
     @property
     def inflight_writes(self) -> int:
-        """As `Api.inflight_writes`."""
+        """How many writes were sent whose outcome is still open."""
         return len(self._open)
 
     async def writes_settled(self) -> None:
-        """As `Api.writes_settled`."""
+        """Return once those are answered, or can no longer be executed."""
         mine = list(self._open)
         if mine:
             await asyncio.wait(mine)
 
     # -- inside ----------------------------------------------------------------
 
-    async def _write(
-        self,
-        what: tuple[str, str, str],
-        fences: Sequence[Fence],
-        execute: Callable[[], Object | None],
-        seconds: float = REQUEST_SECONDS,
-    ) -> Any:
-        granted = seconds
-        for fence in (*fences, *([self.fence] if self.fence else [])):
-            if fence.remaining() <= 0:
-                raise FenceClosed(f"write refused before it was sent: the hold on {fence.name} has run out")
-            granted = min(granted, fence.remaining())
-        self.writes.append(what)
-        return await self._call(execute, seconds=granted, write=True)
+    async def _select(self, selection: Selection[Any]) -> tuple[list[Object], int]:
+        """What is selected, and the version of the server then."""
+        resource, namespace, selector = selection.resource, selection.namespace, selection.selector
+        self.lists.append(resource.plural)
+        found: tuple[list[Object], int] = await self._call(
+            lambda: (self.server.select(resource, namespace, selector), self.server.version)
+        )
+        return found
 
     async def _call(self, execute: Callable[[], Any], *, seconds: float = REQUEST_SECONDS, write: bool = False) -> Any:
         if self.fault is Fault.REFUSED:
@@ -319,13 +217,15 @@ class MemoryApi:
         """The request's way through network and server, whatever becomes of the client."""
         sent = self.clock.monotonic()
         result: Any = None
-        failure: ApiError | None = None
+        failure: Exception | None = None
         await asyncio.sleep(self.delay())
         arrived = self.fault is not Fault.LOST and self.clock.monotonic() - sent <= seconds
         if arrived:
             try:
+                if self.error is not None:
+                    raise self.error
                 result = execute()
-            except ApiError as error:
+            except Exception as error:
                 failure = error
             await asyncio.sleep(self.delay())
         if not arrived or self.fault is Fault.UNANSWERED:

@@ -14,7 +14,7 @@ from shardsdk.core.timings import LeaseTimings
 from shardsdk.errors import LeaseLost
 from shardsdk.runtime.hold import Hold
 from shardsdk.runtime.tenure import TICK_SECONDS
-from shardsdk.testing.leaseserver import Fault, LeaseApi
+from shardsdk.testing.memoryapi import Fault, MemoryApi
 from shardsdk.testing.processes import Process, ProcessState
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
 from tests.election_rig import Candidates
@@ -66,7 +66,7 @@ def lead(terms: Terms, identity: str, rng: random.Random) -> Callable[[Hold], Aw
     return body
 
 
-async def candidate(world: Candidates, terms: Terms, identity: str, api: LeaseApi, rng: random.Random) -> None:
+async def candidate(world: Candidates, terms: Terms, identity: str, api: MemoryApi, rng: random.Random) -> None:
     def renewed(sent: float, answered: float) -> None:
         terms.renewed[identity] = sent
 
@@ -94,14 +94,14 @@ async def test_whatever_happens_nobody_leads_past_its_deadline_and_somebody_lead
     rng = random.Random(seed)
     world, terms = Candidates(clock), Terms(clock, timings)
     slowness = [0.4] * 5
-    apis: list[LeaseApi] = []
+    apis: list[MemoryApi] = []
     processes: list[Process] = []
 
     def delay_of(number: int) -> Callable[[], float]:
         return lambda: rng.uniform(0, slowness[number])
 
     for number in range(5):
-        api = LeaseApi(world.store, delay=delay_of(number))
+        api = MemoryApi(world.server, clock, delay=delay_of(number))
         process = Process(f"p{number}")
         process.start(candidate(world, terms, process.name, api, rng))
         apis.append(api)

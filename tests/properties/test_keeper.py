@@ -30,7 +30,9 @@ from shardsdk.core.timings import LeaseTimings
 from shardsdk.errors import ApiError, Retry
 from shardsdk.protocol.labels import SHARDER_HOLDER
 from shardsdk.protocol.leases import Lease, render_micro_time
-from shardsdk.testing.leaseserver import LeaseStore
+from shardsdk.protocol.objects import LEASES
+from shardsdk.testing.memory import MemoryServer
+from tests.lease_rig import lease_in
 
 NAMESPACE, NAME = "default", "shard-a"
 TIMINGS = LeaseTimings()
@@ -94,7 +96,7 @@ class World:
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
         self.now = 0.0
-        self.store = LeaseStore()
+        self.server = MemoryServer()
         self.machines: list[Machine] = []
         self.happened: Counter[str] = Counter()
         self.hostile = True
@@ -215,10 +217,10 @@ class World:
     def execute(self, machine: Machine, request: Request) -> None:
         match request.action:
             case Read():
-                request.lease = self.store.find(NAMESPACE, NAME)
+                request.lease = lease_in(self.server, NAME, NAMESPACE)
             case Write(body, create):
                 try:
-                    made = self.store.create(body) if create else self.store.patch(NAMESPACE, NAME, body)
+                    made = self.server.create(LEASES, body) if create else self.patch(body)
                     request.lease = msgspec.convert(made, Lease)
                 except ApiError as error:
                     request.error = error
@@ -263,7 +265,7 @@ class World:
 
     def sharder_looks(self) -> None:
         """Whatever changes makes the sharder wait anew; a lease that is gone counts until it would have run out."""
-        lease = self.store.find(NAMESPACE, NAME)
+        lease = lease_in(self.server, NAME, NAMESPACE)
         if lease is None or lease.metadata.resource_version == self.seen_version:
             return
         self.seen_version = lease.metadata.resource_version
@@ -276,7 +278,7 @@ class World:
             self.after(max(self.held_until - self.now, 0.0), self.sharder_takes_if_it_may)
 
     def sharder_takes_if_it_may(self) -> None:
-        lease = self.store.find(NAMESPACE, NAME)
+        lease = lease_in(self.server, NAME, NAMESPACE)
         if lease is None or self.sharder_holds or self.now < self.held_until or not self.hostile:
             return
         # A released lease is mostly left to the next process: else nobody else would ever have it.
@@ -314,12 +316,12 @@ class World:
         self.after(self.rng.uniform(0, 15), self.trouble)
 
     def meddle(self) -> None:
-        if not self.meddling or self.sharder_holds or self.store.find(NAMESPACE, NAME) is None:
+        if not self.meddling or self.sharder_holds or lease_in(self.server, NAME, NAMESPACE) is None:
             return
         self.happened["meddled"] += 1
         match self.rng.choice(("delete", "empty", "unlabel", "another", "anonymous")):
             case "delete":
-                self.store.delete(NAMESPACE, NAME)
+                self.server.delete(LEASES, NAME, NAMESPACE)
             case "empty":
                 self.write({"spec": {"holderIdentity": "", "leaseDurationSeconds": 15}})
             case "unlabel":
@@ -330,9 +332,12 @@ class World:
                 self.write({"metadata": {"annotations": None}})
 
     def write(self, body: dict[str, Any]) -> None:
-        if self.store.find(NAMESPACE, NAME) is not None:
-            self.store.patch(NAMESPACE, NAME, body)
+        if lease_in(self.server, NAME, NAMESPACE) is not None:
+            self.patch(body)
             self.sharder_looks()
+
+    def patch(self, body: Any) -> dict[str, Any]:
+        return self.server.patch(LEASES, NAME, NAMESPACE, body)
 
     def wall(self) -> str:
         return render_micro_time(EPOCH + timedelta(seconds=self.now))

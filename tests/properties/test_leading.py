@@ -16,8 +16,8 @@ from shardsdk.runtime.controller import Controller
 from shardsdk.runtime.leading import Election
 from shardsdk.runtime.manager import Manager
 from shardsdk.runtime.process import ExitCode
-from shardsdk.testing.leaseserver import Fault
 from shardsdk.testing.memory import Change, MemoryServer
+from shardsdk.testing.memoryapi import Fault
 from shardsdk.testing.processes import Process, ProcessState
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
 from tests.shard_rig import CONFIGMAPS, SECRETS

@@ -1,4 +1,4 @@
-"""One process's client of the simulated API server: `Api` as everything else is typed against it.
+"""One process's client of the simulated API server: the verbs of `Api`, and the transport below them.
 
 Writes pass the guard and the ledger of the real client, at the moment that
 they are sent.
@@ -7,22 +7,33 @@ they are sent.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable
 from contextvars import ContextVar
 from math import floor
-from typing import Any, Final
+from typing import Any, Final, assert_never, cast
 
 import msgspec
 
 from shardsdk.errors import ApiError, ConnectionFailed, ServerError, ShardingError
-from shardsdk.kube.api import PARTIAL, SILENCE_SECONDS, Body, Fence, PatchKind, T, Unfit, WatchEvent, WatchKind
+from shardsdk.kube.api import (
+    ACCESS_REVIEWS,
+    Api,
+    Fence,
+    Operation,
+    RawRequest,
+    Selection,
+    T,
+    Unfit,
+    WatchEvent,
+    WatchKind,
+    WatchOptions,
+)
 from shardsdk.kube.clock import Clock
 from shardsdk.kube.fencing import Guard, Ledger
 from shardsdk.kube.reading import OPEN_SECONDS
-from shardsdk.kube.selectors import Selector, equals
+from shardsdk.kube.sessions import REQUEST_SECONDS
 from shardsdk.kube.store import Key
-from shardsdk.kube.transport import REQUEST_SECONDS
-from shardsdk.protocol.objects import GroupResource, PartialObject, Resource
+from shardsdk.protocol.objects import Resource
 from tests.simulation.limits import Limit
 from tests.simulation.network import Link
 from tests.simulation.server import Change, Service, SimServer
@@ -31,15 +42,15 @@ from tests.simulation.storage import Author, Version
 #: What the current task of a process is doing; goes into the author of its writes.
 DOING: Final[ContextVar[Any]] = ContextVar("doing", default=None)
 
-_EVERYTHING: Final = Selector()
 #: Now and then a request waits for a connection before it is sent.
 _CONNECT_SHARE: Final = 0.02
 
 
-class SimApi:
-    """Satisfies `shardsdk.kube.api.Api`; `fence` applies to every write."""
+class SimApi(Api):
+    """The verbs of `Api` over the simulated network; `fence` applies to every write."""
 
     def __init__(self, server: SimServer, link: Link, clock: Clock, *, fence: Fence | None = None) -> None:
+        super().__init__(self)
         self.link = link
         self.ledger = Ledger(clock)
         self._server = server
@@ -52,99 +63,99 @@ class SimApi:
     async def __aexit__(self, *_: object) -> None:
         return None
 
-    # -- reading -----------------------------------------------------------
+    # -- the transport -----------------------------------------------------
 
-    async def get(
+    async def send(self, operation: Operation[T]) -> T:
+        resource, server = operation.resource, self._server
+        if resource == ACCESS_REVIEWS:
+            await self._fetch("review", lambda: None)
+            return msgspec.convert({"status": {"allowed": True}}, operation.model)
+        key, author, body = Key(operation.namespace or "", operation.name), self._author(), _plain(operation.body)
+        what = f"{operation.verb} {resource.plural} {key}"
+        match operation.verb:
+            case "get":
+                version = await self._fetch(what, lambda: server.storage.demand(resource, key))
+                return self._decode(version, operation.model)
+            case "create":
+                return await self._write(what, self._creation(operation, body, author), operation)
+            case "patch":
+                change = server.change_by_patch(resource, key, operation.kind, body, operation.subresource, author)
+                return await self._write(what, change, operation)
+            case "update":
+                return await self._write(what, server.change_by_update(resource, key, body, author), operation)
+            case "delete":
+                wanted = body.get("preconditions", {})
+                await self._send(what, lambda deadline: server.storage.delete(resource, key, author, wanted), operation)
+                return cast("T", None)
+            case _:
+                assert_never(operation.verb)
+
+    def _creation(self, operation: Operation[Any], body: Any, author: Author) -> Change:
+        resource, storage = operation.resource, self._server.storage
+        plain = storage.name_for(resource, body)
+        meta = plain["metadata"]
+        if operation.namespace:
+            meta["namespace"] = operation.namespace
+        key = Key(meta.get("namespace", ""), meta.get("name", ""))
+
+        def make(before: Version | None) -> dict[str, Any]:
+            if before is not None:
+                storage.create(resource, plain, author)  # raises AlreadyExists
+            return plain
+
+        return Change(resource, key, make, author)
+
+    async def read_pages(
         self,
-        resource: Resource,
-        name: str,
-        namespace: str | None = None,
+        selection: Selection[T],
         *,
-        model: type[T] = PARTIAL,
-        metadata_only: bool | None = None,
-    ) -> T:
-        key = Key(namespace or "", name)
-        version = await self._fetch(f"get {resource.plural} {key}", lambda: self._server.storage.demand(resource, key))
-        return self._decode(version, model)
-
-    async def find(self, resource: Resource, name: str, namespace: str | None = None) -> PartialObject | None:
-        selector = Selector(fields=equals("metadata.name", name))
-        async for page in self.pages(resource, namespace, selector=selector):
-            return page[0]
-        return None
-
-    async def pages(
-        self,
-        resource: Resource,
-        namespace: str | None = None,
-        *,
-        selector: Selector = _EVERYTHING,
-        limit: int = 500,
-        model: type[T] = PARTIAL,
-        metadata_only: bool | None = None,
+        limit: int | None,
         on_version: Callable[[str], None] | None = None,
         on_unfit: Callable[[Unfit], None] | None = None,
     ) -> AsyncGenerator[list[T], None]:
-        found, number = await self._list(resource, namespace, selector)
+        found, number = await self._list(selection)
         if on_version is not None:
             on_version(str(number))
-        for start in range(0, len(found), limit):
-            page = found[start : start + limit]
+        size, model = limit or max(len(found), 1), selection.model
+        for start in range(0, len(found), size):
+            page = found[start : start + size]
             for version in page if on_unfit is not None else ():
                 if on_unfit is not None and version.decode(model) is None:
                     on_unfit(version.unfit())
             yield [thing for version in page if (thing := version.decode(model)) is not None]
 
-    async def stream(
-        self,
-        resource: Resource,
-        namespace: str | None = None,
-        *,
-        selector: Selector = _EVERYTHING,
-        model: type[T] = PARTIAL,
-        metadata_only: bool | None = None,
-        batch: int = 500,
-    ) -> AsyncGenerator[list[T], None]:
-        found, _ = await self._list(resource, namespace, selector)
+    async def read_stream(self, selection: Selection[T], batch: int) -> AsyncGenerator[list[T], None]:
+        found, _ = await self._list(selection)
         # In small batches with pauses, so that the world goes on while a reader reads.
         for start in range(0, len(found), 7):
-            yield [thing for version in found[start : start + 7] if (thing := version.decode(model)) is not None]
+            page = found[start : start + 7]
+            yield [thing for version in page if (thing := version.decode(selection.model)) is not None]
             await self._clock.sleep(self.link.transit())
 
-    async def _list(self, resource: Resource, namespace: str | None, selector: Selector) -> tuple[list[Version], int]:
-        server = self._server
+    async def _list(self, selection: Selection[Any]) -> tuple[list[Version], int]:
+        server, resource = self._server, selection.resource
 
         def execute() -> tuple[list[Version], int]:
-            return server.select(resource, namespace, selector), server.storage.number
+            return server.select(resource, selection.namespace, selection.selector), server.storage.number
 
         found: tuple[list[Version], int] = await self._fetch(f"list {resource.plural}", execute)
         return found
 
-    async def watch(
-        self,
-        resource: Resource,
-        namespace: str | None = None,
-        *,
-        selector: Selector = _EVERYTHING,
-        resource_version: str | None = None,
-        initial_events: bool = False,
-        model: type[T] = PARTIAL,
-        metadata_only: bool | None = None,
-        silence_seconds: float = SILENCE_SECONDS,
-        timeout_seconds: int | None = None,
-    ) -> AsyncGenerator[WatchEvent[T], None]:
-        since = None if initial_events else resource_version or ""
-        await self._fetch(f"watch {resource.plural}", lambda: None, timeout_seconds=min(silence_seconds, OPEN_SECONDS))
+    async def read_events(self, selection: Selection[T], options: WatchOptions) -> AsyncGenerator[WatchEvent[T], None]:
+        resource, since, silence = selection.resource, options.resource_version, options.silence_seconds
+        await self._fetch(f"watch {resource.plural}", lambda: None, timeout_seconds=min(silence, OPEN_SECONDS))
         if self._server.service is Service.DOWN:
             raise ConnectionFailed("connection refused")
-        watch = self._server.open_watch(self.link, resource, namespace, selector, since, timeout_seconds)
+        watch = self._server.open_watch(
+            self.link, resource, selection.namespace, selection.selector, since, options.timeout_seconds
+        )
         try:
             if since is not None:
                 yield WatchEvent(WatchKind.BOOKMARK, None, since)
-            while (line := await watch.next(silence_seconds)) is not None:
+            while (line := await watch.next(silence)) is not None:
                 if line.version is None:
                     yield WatchEvent(line.kind, None, str(line.number), line.initial_end)
-                elif (thing := line.version.decode(model)) is not None:
+                elif (thing := line.version.decode(selection.model)) is not None:
                     yield WatchEvent(line.kind, thing, str(line.number))
                 else:
                     unfit = line.version.unfit(gone=line.kind is WatchKind.DELETED)
@@ -152,120 +163,12 @@ class SimApi:
         finally:
             self._server.close_watch(watch)
 
-    # -- writing -----------------------------------------------------------
-
-    async def create(
-        self,
-        resource: Resource,
-        body: Mapping[str, Any],
-        namespace: str | None = None,
-        *,
-        model: type[T] = PARTIAL,
-        fences: Sequence[Fence] = (),
-        field_manager: str | None = None,
-    ) -> T:
-        plain = self._server.storage.name_for(resource, _plain(body))
-        if namespace:
-            plain["metadata"]["namespace"] = namespace
-        meta = plain["metadata"]
-        key = Key(meta.get("namespace", ""), meta.get("name", ""))
-
-        def make(before: Version | None) -> dict[str, Any]:
-            if before is not None:
-                self._server.storage.create(resource, plain, self._author())  # raises AlreadyExists
-            return plain
-
-        return await self._write(f"create {resource.plural} {key}", Change(resource, key, make, self._author()),
-                                 model, fences)  # fmt: skip
-
-    async def patch(
-        self,
-        resource: Resource,
-        name: str,
-        namespace: str | None,
-        body: Body,
-        *,
-        kind: PatchKind = PatchKind.MERGE,
-        subresource: str = "",
-        model: type[T] = PARTIAL,
-        metadata_only: bool | None = None,
-        fences: Sequence[Fence] = (),
-        field_manager: str | None = None,
-        force: bool = False,
-        timeout_seconds: float | None = None,
-    ) -> T:
-        key = Key(namespace or "", name)
-        change = self._server.change_by_patch(resource, key, kind, _plain(body), subresource, self._author())
-        return await self._write(f"patch {resource.plural} {key}", change, model, fences, timeout_seconds)
-
-    async def update(
-        self,
-        resource: Resource,
-        body: Mapping[str, Any],
-        *,
-        subresource: str = "",
-        model: type[T] = PARTIAL,
-        fences: Sequence[Fence] = (),
-    ) -> T:
-        plain = _plain(body)
-        key = Key(plain["metadata"].get("namespace", ""), plain["metadata"]["name"])
-        change = self._server.change_by_update(resource, key, plain, self._author())
-        return await self._write(f"update {resource.plural} {key}", change, model, fences)
-
-    async def delete(
-        self,
-        resource: Resource,
-        name: str,
-        namespace: str | None = None,
-        *,
-        resource_version: str | None = None,
-        uid: str | None = None,
-        propagation: str | None = None,
-        fences: Sequence[Fence] = (),
-    ) -> None:
-        key, author = Key(namespace or "", name), self._author()
-        wanted = {"resourceVersion": resource_version, "uid": uid}
-        await self._send(
-            f"delete {resource.plural} {key}",
-            lambda deadline: self._server.storage.delete(resource, key, author, wanted),
-            fences,
-            None,
-        )
-
-    async def _write(
-        self, what: str, change: Change, model: type[T], fences: Sequence[Fence], timeout_seconds: float | None = None
-    ) -> T:
-        version = await self._send(what, lambda deadline: self._server.write(change, deadline), fences, timeout_seconds)
-        return self._decode(version, model)
-
-    # -- the rest ----------------------------------------------------------
+    async def exchange(self, request: RawRequest) -> bytes:
+        raise NotImplementedError("bare requests are not simulated")
 
     async def discover(self, group: str, plural: str) -> Resource | None:
         found: Resource | None = await self._fetch("discover", lambda: self._server.served.get((group, plural)))
         return found
-
-    async def allowed(
-        self,
-        verb: str,
-        resource: GroupResource,
-        *,
-        namespace: str | None = None,
-        name: str | None = None,
-        subresource: str = "",
-    ) -> bool:
-        return await self._fetch("review", lambda: True) is True
-
-    async def raw(
-        self,
-        method: str,
-        path: str,
-        *,
-        query: Sequence[tuple[str, str]] = (),
-        body: bytes | None = None,
-        headers: Mapping[str, str] | None = None,
-        timeout_seconds: float | None = None,
-    ) -> bytes:
-        raise NotImplementedError("bare requests are not simulated")
 
     @property
     def inflight_writes(self) -> int:
@@ -275,6 +178,10 @@ class SimApi:
         await self.ledger.settled()
 
     # -- inside ------------------------------------------------------------
+
+    async def _write(self, what: str, change: Change, operation: Operation[T]) -> T:
+        version = await self._send(what, lambda deadline: self._server.write(change, deadline), operation)
+        return self._decode(version, operation.model)
 
     def _author(self) -> Author:
         return Author(self.link.name, DOING.get())
@@ -294,11 +201,10 @@ class SimApi:
         except TimeoutError as error:
             raise ConnectionFailed(f"{what}: no answer within {timeout_seconds:g} s") from error
 
-    async def _send(
-        self, what: str, execute: Callable[[float], Any], fences: Sequence[Fence], timeout_seconds: float | None
-    ) -> Any:
-        """One write, as shardsdk.kube.transport sends it."""
-        guard = Guard((*self._fences, *fences), timeout_seconds or REQUEST_SECONDS, self._clock, self.ledger)
+    async def _send(self, what: str, execute: Callable[[float], Any], operation: Operation[Any]) -> Any:
+        """One write, as shardsdk.kube.sessions sends it."""
+        fences, seconds = operation.fenced(self._fences).fences or (), operation.timeout_seconds or REQUEST_SECONDS
+        guard = Guard(fences, seconds, self._clock, self.ledger)
         limit = guard.remaining()
         loop = asyncio.get_running_loop()
         try:

@@ -15,8 +15,8 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 from sharder.controllers.registry import UNSEEN_SECONDS
+from shardsdk.kube.sessions import REQUEST_SECONDS
 from shardsdk.kube.store import Key
-from shardsdk.kube.transport import REQUEST_SECONDS
 from shardsdk.protocol.labels import SHARDER_HOLDER, SHARDER_SERVICE_ACCOUNT, SYSTEM_NAMESPACE, RingLabels
 from shardsdk.protocol.objects import LEASES
 from shardsdk.testing.processes import ProcessState

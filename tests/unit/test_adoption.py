@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 
 from shardsdk.errors import ConfigurationError, Conflict
+from shardsdk.kube.api import Selection
 from shardsdk.kube.selectors import Selector
 from shardsdk.protocol.objects import PartialObject
 from shardsdk.runtime.adoption import Claimed, adopt, claim
 from shardsdk.runtime.context import Context
 from shardsdk.runtime.objects import metadata_of
-from shardsdk.testing.leaseserver import Fault
+from shardsdk.testing.memoryapi import Fault
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
 from tests.shard_rig import CONFIGMAPS, RING, SECRETS, Rig
 
@@ -129,16 +130,16 @@ async def test_an_orphan_that_its_shards_owner_has_claimed_meanwhile_is_not_take
     rig.secret("a")
     rig.secret("b", shard="shard-2")
     orphan(rig, "one", shard="shard-2")
-    list_children, uid = rig.api.stream, rig.server.get(SECRETS, "b", "default")["metadata"]["uid"]
+    list_children, uid = rig.api.read_stream, rig.server.get(SECRETS, "b", "default")["metadata"]["uid"]
     theirs = {"apiVersion": "v1", "kind": "Secret", "name": "b", "uid": uid, "controller": True}
 
-    async def list_and_claim(*arguments: Any, **options: Any) -> Any:
-        async for page in list_children(*arguments, **options):
+    async def list_and_claim(selection: Selection[Any], batch: int) -> Any:
+        async for page in list_children(selection, batch):
             yield page
-        if options.get("selector") == WEB:
+        if selection.selector == WEB:
             rig.server.patch(CONFIGMAPS, "one", "default", {"metadata": {"ownerReferences": [theirs]}})
 
-    rig.api.stream = list_and_claim  # type: ignore[method-assign]
+    rig.api.read_stream = list_and_claim  # type: ignore[method-assign]
     outcomes = await claim_once(rig, seconds=30)
     assert isinstance(outcomes[0], Conflict)
     assert (controller(rig, "one"), shard_of(rig, "one")) == ("b", "shard-2")
@@ -207,20 +208,20 @@ async def test_the_owner_is_read_again_before_it_adopts(clock: VirtualClock, cha
     rig.secret("a")
     orphan(rig, "one")
     rig.api.lag = lambda: 5.0
-    list_children = rig.api.stream
+    list_children = rig.api.read_stream
     outcomes: list[Exception] = []
 
-    def list_and_change(*arguments: Any, **options: Any) -> Any:
-        if options.get("selector") == WEB and not outcomes:
+    def list_and_change(selection: Selection[Any], batch: int) -> Any:
+        if selection.selector == WEB and not outcomes:
             if change == "drained":
                 rig.drain("a")
             else:
                 rig.server.delete(SECRETS, "a", "default")
             if change == "made anew":
                 rig.secret("a")
-        return list_children(*arguments, **options)
+        return list_children(selection, batch)
 
-    rig.api.stream = list_and_change  # type: ignore[method-assign]
+    rig.api.read_stream = list_and_change  # type: ignore[method-assign]
 
     async def reconcile(context: Context[PartialObject]) -> None:
         try:

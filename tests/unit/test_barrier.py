@@ -8,7 +8,7 @@ import pytest
 
 from shardsdk.protocol.objects import PartialObject
 from shardsdk.runtime.context import Context
-from shardsdk.testing.leaseserver import Fault
+from shardsdk.testing.memoryapi import Fault
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
 from tests.shard_rig import CONFIGMAPS, RING, SECRETS, Lag, Rig
 

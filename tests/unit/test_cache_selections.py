@@ -18,9 +18,8 @@ from shardsdk.runtime.controller import Controller
 from shardsdk.runtime.manager import Manager
 from shardsdk.runtime.objects import Request, drop_managed_fields, private_copy
 from shardsdk.runtime.process import ExitCode
-from shardsdk.testing.leaseserver import Fault
 from shardsdk.testing.memory import MemoryServer
-from shardsdk.testing.memoryapi import MemoryApi
+from shardsdk.testing.memoryapi import Fault, MemoryApi
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
 from tests.shard_rig import CONFIGMAPS, RING, SECRETS
 from tests.unit.test_cache import running

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from shardsdk.errors import ServerError
+from shardsdk.kube.api import Operation, T
 from shardsdk.protocol.objects import CLUSTERRINGS, LEASES
 from shardsdk.testing.memoryapi import MemoryApi
 from shardsdk.testing.processes import Process
@@ -33,10 +34,10 @@ class Refusing(MemoryApi):
 
     refuses = False
 
-    async def _write(self, what: tuple[str, str, str], *args: Any, **kwargs: Any) -> Any:
-        if self.refuses and what[1] == LEASES.plural:
+    async def send(self, operation: Operation[T]) -> T:
+        if self.refuses and operation.writes and operation.resource == LEASES:
             raise ServerError("etcdserver: mvcc: database space exceeded", status=500, reason="InternalError")
-        return await super()._write(what, *args, **kwargs)
+        return await super().send(operation)
 
 
 def start(stage: Stage, identity: str) -> Process:

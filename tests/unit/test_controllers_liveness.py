@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from shardsdk.protocol.objects import CLUSTERRINGS
-from shardsdk.testing.leaseserver import Fault
 from shardsdk.testing.memory import Change
+from shardsdk.testing.memoryapi import Fault
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
 from tests.unit.controllers.stage import (
     LABELS,

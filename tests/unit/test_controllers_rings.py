@@ -11,7 +11,7 @@ import pytest
 from sharder.controllers.rings import WebhookSettings
 from sharder.core.webhookconfig import WEBHOOK_CONFIGURATIONS, go_webhook_name
 from shardsdk.errors import Forbidden, ServerError
-from shardsdk.kube.transport import CONNECTIONS, Lane
+from shardsdk.kube.sessions import CONNECTIONS, Lane
 from shardsdk.protocol.labels import LEASE_RING_LABEL, parse_ring_name
 from shardsdk.protocol.objects import CLUSTERRINGS, GroupResource, Resource
 from shardsdk.testing.memoryapi import MemoryApi

@@ -8,7 +8,7 @@ from typing import Any
 from shardsdk.errors import ServerError
 from shardsdk.protocol.objects import PartialObject
 from shardsdk.runtime.context import Context
-from shardsdk.testing.leaseserver import Fault
+from shardsdk.testing.memoryapi import Fault
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
 from tests.shard_rig import RING, SECRETS, Rig
 

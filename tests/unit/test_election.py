@@ -12,10 +12,11 @@ import pytest
 
 from shardsdk.core.timings import LeaseTimings
 from shardsdk.errors import ConfigurationError, Invalid, LeaseLost
+from shardsdk.protocol.objects import LEASES
 from shardsdk.runtime.election import ElectionTimings
 from shardsdk.runtime.events import EventType
 from shardsdk.runtime.hold import Hold
-from shardsdk.testing.leaseserver import Fault, LeaseApi
+from shardsdk.testing.memoryapi import Fault, MemoryApi
 from shardsdk.testing.processes import Process
 from shardsdk.testing.virtual import SkewedClock, VirtualClock, in_virtual_time
 from tests.election_rig import NAME, Candidates, Recorder, running
@@ -121,7 +122,7 @@ async def test_a_leader_that_sees_another_stops_at_once(clock: VirtualClock) -> 
     elector, _ = world.make("a")
     async with running(elector.run(world.lead("a"))) as task:
         await world.until(lambda: elector.is_leader)
-        world.store.patch(NAMESPACE, NAME, {"spec": {"holderIdentity": "b"}})
+        world.server.patch(LEASES, NAME, NAMESPACE, {"spec": {"holderIdentity": "b"}})
         await asyncio.sleep(2.5)
         assert isinstance(task.exception(), LeaseLost)
         assert world.lease.holder == "b"
@@ -372,15 +373,15 @@ async def test_a_lease_that_can_never_be_written_is_an_error(clock: VirtualClock
 @in_virtual_time
 async def test_identities_are_unique_and_never_empty(clock: VirtualClock) -> None:
     world = Candidates(clock)
-    first = world.elector(LeaseApi(world.store), None, rng=random.Random(1))
-    second = world.elector(LeaseApi(world.store), None, rng=random.Random(2))
+    first = world.elector(MemoryApi(world.server, world.clock), None, rng=random.Random(1))
+    second = world.elector(MemoryApi(world.server, world.clock), None, rng=random.Random(2))
     assert first.identity != second.identity
     for each in (first, second):
         assert re.fullmatch(
             rf"{re.escape(socket.gethostname())}_[0-9a-f]{{8}}(-[0-9a-f]{{4}}){{3}}-[0-9a-f]{{12}}", each.identity
         )
     with pytest.raises(ConfigurationError, match="empty"):
-        world.elector(LeaseApi(world.store), "")
+        world.elector(MemoryApi(world.server, world.clock), "")
 
 
 def test_timings_are_validated_with_a_sentence() -> None:

@@ -100,7 +100,7 @@ class TestHolding:
         driver = Driver().acquire().due()
         match how:
             case "deleted":
-                driver.store.delete("default", "shard-a")
+                driver.delete()
             case "emptied":
                 driver.meddle({"spec": {"holderIdentity": "", "leaseDurationSeconds": 15}})
             case _:
@@ -203,7 +203,7 @@ class TestLeaving:
         assert driver.lease.holder == "shard-a"
         assert driver.lease.instance == ""
         assert driver.lease.spec.lease_duration_seconds == 60
-        Driver(replace(CLAIM, instance="uid-2"), driver.store).acquire()
+        Driver(replace(CLAIM, instance="uid-2"), driver.server).acquire()
 
     @pytest.mark.parametrize("fenced", [True, False])
     def test_a_restart_grace_promises_what_the_holder_has_promised(self, fenced: bool) -> None:
@@ -251,8 +251,8 @@ class TestLeaving:
         assert driver.lease.holder == ""
 
     def test_who_never_wrote_leaves_the_lease_alone(self) -> None:
-        store = lease_of(instance="uid-0")
-        driver = Driver(store=store)
+        server = lease_of(instance="uid-0")
+        driver = Driver(server=server)
         driver.step()
         version = driver.lease.metadata.resource_version
         driver.keeper.leave(driver.at())

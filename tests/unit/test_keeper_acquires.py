@@ -10,6 +10,7 @@ from shardsdk.core.claim import render_release
 from shardsdk.core.steps import Phase, Wait
 from shardsdk.errors import ConfigurationError
 from shardsdk.protocol.labels import FENCED_ANNOTATION, INSTANCE_ANNOTATION, LEASE_RING_LABEL, SHARDER_HOLDER
+from shardsdk.protocol.objects import LEASES
 from tests.keeper_driver import CLAIM, EPOCH, Driver, lease_of
 
 
@@ -28,18 +29,18 @@ class TestAcquiring:
         assert Driver(replace(CLAIM, fenced=True)).acquire().lease.fenced
 
     def test_a_released_lease_is_acquired_at_once(self) -> None:
-        driver = Driver(store=lease_of(holderIdentity="", leaseDurationSeconds=1, instance=None)).acquire()
+        driver = Driver(server=lease_of(holderIdentity="", leaseDurationSeconds=1, instance=None)).acquire()
         assert driver.lease.holder == "shard-a"
         assert driver.lease.instance == "uid-1"
         assert driver.lease.spec.lease_transitions == 4
 
     def test_the_same_instance_goes_on_at_once(self) -> None:
-        driver = Driver(store=lease_of()).acquire()
+        driver = Driver(server=lease_of()).acquire()
         assert driver.lease.spec.lease_transitions == 3
         assert driver.lease.spec.acquire_time == "2029-01-01T00:00:00.000000Z"
 
     def test_a_lease_left_in_grace_is_acquired_at_once(self) -> None:
-        driver = Driver(store=lease_of(instance="", leaseDurationSeconds=60)).acquire()
+        driver = Driver(server=lease_of(instance="", leaseDurationSeconds=60)).acquire()
         assert driver.lease.instance == "uid-1"
         assert driver.lease.spec.lease_duration_seconds == 15
 
@@ -47,22 +48,22 @@ class TestAcquiring:
     def test_another_process_of_the_same_name_is_waited_for_until_its_lease_has_run_out(
         self, instance: str | None
     ) -> None:
-        driver = Driver(store=lease_of(instance=instance))
+        driver = Driver(server=lease_of(instance=instance))
         assert 15 <= driver.steps_until(Phase.HOLDING, 16) < 15.1
 
     def test_another_process_of_the_same_name_that_releases_is_succeeded_soon(self) -> None:
-        driver = Driver(store=lease_of(instance="uid-0"))
+        driver = Driver(server=lease_of(instance="uid-0"))
         driver.step()
         driver.meddle(render_release(replace(CLAIM, instance="uid-0"), driver.lease, EPOCH))
         assert driver.steps_until(Phase.HOLDING, 3) <= 2
 
     def test_the_sharders_hold_is_waited_for_as_long_as_the_lease_says(self) -> None:
-        driver = Driver(store=lease_of(holderIdentity=SHARDER_HOLDER, leaseDurationSeconds=30))
+        driver = Driver(server=lease_of(holderIdentity=SHARDER_HOLDER, leaseDurationSeconds=30))
         assert 30 <= driver.steps_until(Phase.HOLDING, 31) < 30.1
         assert driver.lease.spec.lease_transitions == 4
 
     def test_each_renewal_of_another_starts_the_wait_anew(self) -> None:
-        driver = Driver(store=lease_of(holderIdentity="other"))
+        driver = Driver(server=lease_of(holderIdentity="other"))
         for second in range(40):
             driver.meddle({"spec": {"renewTime": f"2029-01-01T00:00:{second:02}.000000Z"}})
             driver.now += 1
@@ -71,14 +72,14 @@ class TestAcquiring:
         assert 14 <= driver.steps_until(Phase.HOLDING, 16) <= 15.1
 
     def test_a_label_on_anothers_lease_is_no_renewal(self) -> None:
-        driver = Driver(store=lease_of(holderIdentity="other"))
+        driver = Driver(server=lease_of(holderIdentity="other"))
         driver.step()
         driver.now += 10
         driver.meddle({"metadata": {"labels": {"alpha.sharding.timebertt.dev/state": "expired"}}})
         assert driver.steps_until(Phase.HOLDING, 5.1) <= 5.1
 
     def test_time_counts_from_when_the_lease_was_seen_and_not_from_when_it_was_asked_for(self) -> None:
-        driver = Driver(store=lease_of(holderIdentity="other"))
+        driver = Driver(server=lease_of(holderIdentity="other"))
         driver.step(seconds=2)
         seen = driver.now
         driver.steps_until(Phase.HOLDING, 20)
@@ -86,26 +87,26 @@ class TestAcquiring:
 
     @pytest.mark.parametrize("duration", [None, 0, -5])
     def test_a_held_lease_without_a_usable_duration_lasts_fifteen_seconds(self, duration: int | None) -> None:
-        driver = Driver(store=lease_of(holderIdentity="other", leaseDurationSeconds=duration, renewTime=None))
+        driver = Driver(server=lease_of(holderIdentity="other", leaseDurationSeconds=duration, renewTime=None))
         assert 15 <= driver.steps_until(Phase.HOLDING, 16) < 15.1
 
     @pytest.mark.parametrize("how", ["deleted", "emptied"])
     def test_a_lease_that_was_seen_held_and_then_deleted_or_emptied_by_hand_counts_as_held(self, how: str) -> None:
-        driver = Driver(store=lease_of(holderIdentity=SHARDER_HOLDER, leaseDurationSeconds=30))
+        driver = Driver(server=lease_of(holderIdentity=SHARDER_HOLDER, leaseDurationSeconds=30))
         driver.step()
         if how == "deleted":
-            driver.store.delete("default", "shard-a")
+            driver.delete()
         else:
             driver.meddle({"spec": {"holderIdentity": "", "leaseDurationSeconds": 30}})
         assert 30 <= driver.steps_until(Phase.HOLDING, 31) < 30.1
 
     def test_a_lease_found_emptied_by_hand_counts_as_held_by_whoever_held_it(self) -> None:
         """Its holder may be at work still: within its hold, which nobody has taken from it."""
-        driver = Driver(store=lease_of(holderIdentity="", leaseDurationSeconds=30, instance="uid-0"))
+        driver = Driver(server=lease_of(holderIdentity="", leaseDurationSeconds=30, instance="uid-0"))
         assert 30 <= driver.steps_until(Phase.HOLDING, 31) < 30.1
 
     def test_a_lease_that_nobody_ever_held_is_acquired_at_once(self) -> None:
-        store = lease_of(
+        server = lease_of(
             holderIdentity=None,
             leaseDurationSeconds=None,
             renewTime=None,
@@ -113,10 +114,10 @@ class TestAcquiring:
             leaseTransitions=None,
             instance=None,
         )
-        assert Driver(store=store).acquire().lease.holder == "shard-a"
+        assert Driver(server=server).acquire().lease.holder == "shard-a"
 
     def test_who_holds_the_lease_is_told(self) -> None:
-        driver = Driver(store=lease_of(holderIdentity="other", instance="uid-9"))
+        driver = Driver(server=lease_of(holderIdentity="other", instance="uid-9"))
         driver.step()
         wait = driver.next()
         assert isinstance(wait, Wait)
@@ -124,29 +125,31 @@ class TestAcquiring:
         assert 0 < wait.seconds <= 2
 
     def test_what_others_wrote_on_the_lease_stays(self) -> None:
-        store = lease_of(holderIdentity="", leaseDurationSeconds=1)
-        store.patch("default", "shard-a", {"metadata": {"labels": {"team": "x"}, "annotations": {"note": "y"}}})
-        lease = Driver(store=store).acquire().lease
+        server = lease_of(holderIdentity="", leaseDurationSeconds=1)
+        server.patch(
+            LEASES, "shard-a", "default", {"metadata": {"labels": {"team": "x"}, "annotations": {"note": "y"}}}
+        )
+        lease = Driver(server=server).acquire().lease
         assert lease.metadata.labels == {"team": "x", LEASE_RING_LABEL: "example"}
         assert lease.metadata.annotations == {"note": "y", INSTANCE_ANNOTATION: f"uid-1@{lease.spec.renew_time}"}
 
     @pytest.mark.parametrize("ring", [None, "other"])
     def test_the_ring_label_of_a_free_lease_is_put_right(self, ring: str | None) -> None:
         assert (
-            Driver(store=lease_of(holderIdentity="", leaseDurationSeconds=1, ring=ring)).acquire().lease.ring
+            Driver(server=lease_of(holderIdentity="", leaseDurationSeconds=1, ring=ring)).acquire().lease.ring
             == "example"
         )
 
     def test_one_process_cannot_be_a_shard_of_two_rings_under_one_name(self) -> None:
         with pytest.raises(ConfigurationError, match=r"ring 'other'.*name of its own"):
-            Driver(store=lease_of(ring="other")).acquire()
+            Driver(server=lease_of(ring="other")).acquire()
 
     def test_a_stale_promise_of_a_fence_is_taken_back(self) -> None:
-        store = lease_of()
+        server = lease_of()
         promised = {FENCED_ANNOTATION: "2029-01-01T00:00:00.000000Z"}
-        store.patch("default", "shard-a", {"metadata": {"annotations": promised}})
-        assert Driver(store=store).lease.fenced
-        lease = Driver(store=store).acquire().lease
+        server.patch(LEASES, "shard-a", "default", {"metadata": {"annotations": promised}})
+        assert Driver(server=server).lease.fenced
+        lease = Driver(server=server).acquire().lease
         assert not lease.fenced
         assert FENCED_ANNOTATION not in (lease.metadata.annotations or {})
 
@@ -166,12 +169,12 @@ class TestAcquiring:
         assert driver.lease.metadata.annotations == said
         assert (driver.lease.instance, driver.lease.fenced) == (None, False)
         # Nor is the lease the restarted container's own, or free: the peer is at work.
-        assert 15 <= Driver(store=driver.store).steps_until(Phase.HOLDING, 16) < 15.1
+        assert 15 <= Driver(server=driver.server).steps_until(Phase.HOLDING, 16) < 15.1
 
     def test_losing_the_race_for_a_missing_lease_means_waiting(self) -> None:
         driver = Driver()
         driver.step()
-        Driver(replace(CLAIM, instance="uid-2"), driver.store).acquire()
+        Driver(replace(CLAIM, instance="uid-2"), driver.server).acquire()
         assert driver.steps_until(Phase.HOLDING, 16) >= 15
 
     def test_a_creation_without_answer_is_recognised(self) -> None:

@@ -14,9 +14,8 @@ from kopf._core.reactor.inventory import ResourceMemories
 
 from shardsdk.contrib.kopf_gate import Gate
 from shardsdk.protocol.objects import GroupResource
-from shardsdk.testing.leaseserver import Fault
 from shardsdk.testing.memory import MemoryServer
-from shardsdk.testing.memoryapi import MemoryApi
+from shardsdk.testing.memoryapi import Fault, MemoryApi
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
 from tests.shard_rig import ME, RING, SECRETS, Hold
 

@@ -19,13 +19,13 @@ from shardsdk.errors import (
     TooManyRequests,
     Unauthorized,
 )
-from shardsdk.kube import reading, transport
+from shardsdk.kube import reading, sessions
 from shardsdk.kube.access import direct_access
 from shardsdk.kube.api import PatchKind
 from shardsdk.kube.client import Client
 from shardsdk.kube.selectors import Selector, equals
 from shardsdk.protocol.leases import Lease
-from shardsdk.protocol.objects import CLUSTERRINGS, LEASES, GroupResource, Resource
+from shardsdk.protocol.objects import CLUSTERRINGS, LEASES, NAMESPACES, GroupResource, Resource
 from tests.kube_fakes import CONFIGMAPS, InstantClock
 from tests.kube_server import (
     breaks_off,
@@ -38,6 +38,8 @@ from tests.kube_server import (
     streams,
     talking,
 )
+
+SITES = Resource("example.com", "v1", "sites", "Site")
 
 
 async def test_a_request_says_who_it_is_and_what_it_wants() -> None:
@@ -188,6 +190,35 @@ async def test_writes_say_what_they_mean() -> None:
         assert delete.json["propagationPolicy"] == "Background"
 
 
+async def test_an_object_is_created_in_the_namespace_that_it_names() -> None:
+    """As `set_controller_reference` and every manifest have it; one that is given beside the body goes first."""
+    async with talking(says(config_map("a"), 201)) as (client, server):
+        body = {"metadata": {"name": "a", "namespace": "team"}}
+        await client.create(CONFIGMAPS, body)
+        await client.create(CONFIGMAPS, body, "other")
+        await client.create(NAMESPACES, body)
+        paths = [each.path for each in server.seen]
+    assert paths == [
+        "/api/v1/namespaces/team/configmaps",
+        "/api/v1/namespaces/other/configmaps",
+        "/api/v1/namespaces",
+    ]
+
+
+async def test_what_is_written_whole_names_its_type() -> None:
+    """An API server answers `Object 'Kind' is missing` to a custom resource that does not."""
+    async with talking(says(config_map("a"), 201)) as (client, server):
+        await client.create(SITES, {"metadata": {"name": "a"}}, "team")
+        await client.update(SITES, {"metadata": {"name": "a", "namespace": "team"}})
+        await client.create(SITES, {"apiVersion": "example.com/v2", "kind": "Site", "metadata": {"name": "a"}}, "team")
+        said = [each.json for each in server.seen]
+    assert [(each["apiVersion"], each["kind"]) for each in said] == [
+        ("example.com/v1", "Site"),
+        ("example.com/v1", "Site"),
+        ("example.com/v2", "Site"),
+    ]
+
+
 async def test_permissions_are_asked_for_without_writing() -> None:
     async with talking(says({"status": {"allowed": True}}, 201), says({"status": {}}, 201)) as (client, server):
         assert await client.allowed("patch", GroupResource("apps", "deployments"), subresource="status")
@@ -243,7 +274,7 @@ async def test_patience_is_granted_a_bounded_number_of_times() -> None:
         server.answers = [busy]
         with pytest.raises(TooManyRequests) as caught:
             await client.get(CONFIGMAPS, "a", "default")
-        assert len(server.seen) == 3 + transport.ATTEMPTS
+        assert len(server.seen) == 3 + sessions.ATTEMPTS
         assert caught.value.retry_after_seconds == 3.0
 
 
@@ -303,7 +334,7 @@ async def test_no_answer_is_a_failed_connection() -> None:
 
 
 async def test_an_endless_answer_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transport, "ANSWER_MAX_BYTES", 100)
+    monkeypatch.setattr(sessions, "ANSWER_MAX_BYTES", 100)
     async with talking(says(page([f"o{number}" for number in range(10)]))) as (client, _):
         with pytest.raises(ConnectionFailed, match="smaller pages"):
             _ = [each async for each in client.pages(CONFIGMAPS)]

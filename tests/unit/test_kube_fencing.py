@@ -18,11 +18,11 @@ from shardsdk.errors import (
     FenceClosed,
     ServerError,
 )
-from shardsdk.kube import transport
+from shardsdk.kube import sessions
 from shardsdk.kube.access import direct_access
 from shardsdk.kube.client import Client
 from shardsdk.kube.fencing import SLACK_SHARE, GuardedRequest
-from shardsdk.kube.transport import Lane
+from shardsdk.kube.sessions import Lane
 from shardsdk.protocol.objects import GroupResource
 from tests.kube_fakes import CONFIGMAPS, FakeFence, ManualClock
 from tests.kube_server import (
@@ -105,7 +105,7 @@ async def test_reading_needs_no_hold() -> None:
 async def test_a_fence_that_closes_while_waiting_for_a_connection_stops_the_write(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(transport, "CONNECTIONS", dict.fromkeys(Lane, 1))
+    monkeypatch.setattr(sessions, "CONNECTIONS", dict.fromkeys(Lane, 1))
     release = asyncio.Event()
 
     async def slow(request: Any) -> Any:
@@ -146,7 +146,7 @@ async def test_a_loop_that_was_held_up_asks_for_the_time_again() -> None:
 
 async def test_a_loop_that_is_always_held_up_sends_nothing() -> None:
     async with talking(says(config_map("a"))) as (client, server):
-        fence = FakeFence(answers=[20.0, *[20.0, 10.0] * transport.SEND_ATTEMPTS])
+        fence = FakeFence(answers=[20.0, *[20.0, 10.0] * sessions.SEND_ATTEMPTS])
         with pytest.raises(ConnectionFailed, match="held up"):
             await client.patch(CONFIGMAPS, "a", "default", {}, fences=[fence])
         assert server.seen == []

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardsdk.errors import ConnectionFailed
-from shardsdk.kube import transport
-from shardsdk.kube.transport import Lane
+from shardsdk.kube import sessions
+from shardsdk.kube.sessions import Lane
 from shardsdk.kube.turns import FLOW, SHARE_OF_FREE, Turns
 from tests.kube_fakes import CONFIGMAPS, FakeFence
 from tests.kube_server import config_map, says, talking
@@ -153,7 +153,7 @@ def test_no_turn_is_lost_or_given_twice(limit: int, steps: list[tuple[str, int]]
 async def test_with_more_writers_than_connections_nobody_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
     """aiohttp's pool alone gives a connection to the writer that has just given it back, again and again."""
     connections, writers, writes = 3, 24, 12
-    monkeypatch.setattr(transport, "CONNECTIONS", dict.fromkeys(Lane, connections))
+    monkeypatch.setattr(sessions, "CONNECTIONS", dict.fromkeys(Lane, connections))
     async with talking(says(config_map("a"))) as (client, server):
 
         async def write(number: int) -> None:
@@ -173,7 +173,7 @@ async def test_with_more_writers_than_connections_nobody_is_passed_over(monkeypa
 
 
 async def test_a_ring_whose_writes_hang_keeps_no_other_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transport, "CONNECTIONS", dict.fromkeys(Lane, 8))
+    monkeypatch.setattr(sessions, "CONNECTIONS", dict.fromkeys(Lane, 8))
     hung = asyncio.Event()
 
     async def answer(request: Any) -> Any:
@@ -198,7 +198,7 @@ async def test_a_ring_whose_writes_hang_keeps_no_other_waiting(monkeypatch: pyte
 
 
 async def test_who_waits_in_vain_is_told_that_no_connection_was_free(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transport, "CONNECTIONS", dict.fromkeys(Lane, 1))
+    monkeypatch.setattr(sessions, "CONNECTIONS", dict.fromkeys(Lane, 1))
     hung = asyncio.Event()
 
     async def never(request: Any) -> Any:

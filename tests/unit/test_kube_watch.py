@@ -17,11 +17,11 @@ from shardsdk.errors import (
     ServerError,
     StreamInterrupted,
 )
-from shardsdk.kube import decoding, transport, watching
+from shardsdk.kube import decoding, sessions, watching
 from shardsdk.kube.api import WatchKind
 from shardsdk.kube.client import Client
 from shardsdk.kube.selectors import Selector
-from shardsdk.kube.transport import Lane
+from shardsdk.kube.sessions import Lane
 from shardsdk.protocol.objects import LEASES, ObjectMeta, PartialObject
 from tests.kube_fakes import CONFIGMAPS
 from tests.kube_server import (
@@ -214,13 +214,13 @@ async def test_leaving_a_watch_closes_its_connection() -> None:
         await anext(watch)
         await watch.aclose()
         async with asyncio.timeout(30):
-            while client._transport._sessions[Lane.STREAMS].connector._acquired:  # type: ignore[union-attr]
+            while client._sessions._sessions[Lane.STREAMS].connector._acquired:  # type: ignore[union-attr]
                 await asyncio.sleep(0.001)
 
 
 async def test_nothing_takes_the_connections_of_another_lane(monkeypatch: pytest.MonkeyPatch) -> None:
     """However many watches and writes there are, leases are renewed and owners are read."""
-    monkeypatch.setattr(transport, "CONNECTIONS", dict.fromkeys(Lane, 1) | {Lane.STREAMS: 3})
+    monkeypatch.setattr(sessions, "CONNECTIONS", dict.fromkeys(Lane, 1) | {Lane.STREAMS: 3})
     quiet = streams(line("ADDED", config_map("a", 6)), asyncio.Event())
     hung = asyncio.Event()
 

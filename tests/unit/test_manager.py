@@ -22,9 +22,8 @@ from shardsdk.runtime.manager import Manager, World
 from shardsdk.runtime.process import ExitCode
 from shardsdk.runtime.shardlease import ShardLease
 from shardsdk.runtime.spec import ControllerSpec, Reconcile
-from shardsdk.testing.leaseserver import Fault
 from shardsdk.testing.memory import MemoryServer
-from shardsdk.testing.memoryapi import MemoryApi
+from shardsdk.testing.memoryapi import Fault, MemoryApi
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
 from tests.shard_rig import CONFIGMAPS, RING, SECRETS, stubborn
 

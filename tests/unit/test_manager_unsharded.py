@@ -17,7 +17,7 @@ from shardsdk.runtime.objects import Request
 from shardsdk.runtime.process import ExitCode
 from shardsdk.runtime.sources import Trigger
 from shardsdk.runtime.spec import Scope
-from shardsdk.testing.leaseserver import Fault
+from shardsdk.testing.memoryapi import Fault
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
 from tests.shard_rig import CONFIGMAPS, SECRETS, stubborn
 from tests.unsharded_rig import ELECTION, Cluster, Ctx, Replica, shard_of_ring

@@ -14,9 +14,8 @@ from shardsdk.kube.api import Api, PatchKind, WatchEvent, WatchKind
 from shardsdk.kube.reflector import Reflector
 from shardsdk.kube.selectors import Selector, absent, equals, exists, join, not_in, within
 from shardsdk.protocol.objects import PartialObject, Resource
-from shardsdk.testing.leaseserver import Fault
 from shardsdk.testing.memory import MemoryServer
-from shardsdk.testing.memoryapi import MemoryApi
+from shardsdk.testing.memoryapi import Fault, MemoryApi
 from shardsdk.testing.patching import apply_json_patch, merge
 from shardsdk.testing.selecting import matches
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from shardsdk.errors import AlreadyOwned, ConfigurationError
-from shardsdk.kube.api import PatchKind
+from shardsdk.kube.api import Operation, PatchKind
 from shardsdk.protocol.objects import ObjectMeta, PartialObject, Resource
 from shardsdk.runtime.applying import field_owner, server_side_apply
 from shardsdk.runtime.context import Context
@@ -67,14 +67,14 @@ def test_a_cluster_scoped_owner_may_own_both() -> None:
 @in_virtual_time
 async def test_what_is_applied_is_signed_by_the_controller_and_not_by_the_shard(clock: VirtualClock) -> None:
     rig = Rig(clock)
-    seen: list[dict[str, Any]] = []
-    patch = rig.api.patch
+    seen: list[Operation[Any]] = []
+    send = rig.api.send
 
-    async def spy(*arguments: Any, **options: Any) -> Any:
-        seen.append(options)
-        return await patch(*arguments, **options)
+    async def spy(operation: Operation[Any]) -> Any:
+        seen.append(operation)
+        return await send(operation)
 
-    rig.api.patch = spy  # type: ignore[method-assign]
+    rig.api.send = spy  # type: ignore[method-assign]
 
     async def reconcile(context: Context[PartialObject]) -> None:
         body = {"metadata": {"name": "child"}, "data": {"key": "value"}}
@@ -85,7 +85,7 @@ async def test_what_is_applied_is_signed_by_the_controller_and_not_by_the_shard(
     rig.secret("a")
     async with rig.shard(reconcile):
         await asyncio.sleep(1)
-    assert (seen[0]["kind"], seen[0]["field_manager"], seen[0]["force"]) == (PatchKind.APPLY, "first", True)
+    assert (seen[0].kind, seen[0].field_manager, seen[0].force) == (PatchKind.APPLY, "first", True)
     child = rig.server.get(CONFIGMAPS, "child", "default")
     assert child["kind"] == "ConfigMap"
     assert child["metadata"]["labels"] == {RING.shard: "shard-1"}

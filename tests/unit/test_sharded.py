@@ -7,7 +7,7 @@ import asyncio
 from shardsdk.errors import ConnectionFailed
 from shardsdk.protocol.objects import PartialObject
 from shardsdk.runtime.context import Context
-from shardsdk.testing.leaseserver import Fault
+from shardsdk.testing.memoryapi import Fault
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
 from tests.shard_rig import CONFIGMAPS, RING, SECRETS, Rig
 

@@ -11,7 +11,7 @@ from shardsdk.errors import LeaseLost, ServerError
 from shardsdk.logs import message_of
 from shardsdk.protocol.labels import SHARDER_HOLDER
 from shardsdk.runtime.shardlease import LeaseState, ShardLease
-from shardsdk.testing.leaseserver import Fault
+from shardsdk.testing.memoryapi import Fault
 from shardsdk.testing.processes import Process
 from shardsdk.testing.virtual import EPOCH, VirtualClock, in_virtual_time
 from tests.lease_rig import SHARD, Rig, lose

@@ -12,7 +12,7 @@ from shardsdk.errors import ConfigurationError, Forbidden, Invalid, LeaseLost
 from shardsdk.protocol.labels import INSTANCE_ANNOTATION, SHARDER_HOLDER
 from shardsdk.runtime import pod
 from shardsdk.runtime.shardlease import ShardLease
-from shardsdk.testing.leaseserver import Fault
+from shardsdk.testing.memoryapi import Fault
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
 from tests.kube_configs import in_cluster, load, service_account
 from tests.lease_rig import NAMESPACE, RING, SHARD, Rig, connecting, lose

@@ -14,14 +14,16 @@ from shardsdk.core.keeper import Keeper
 from shardsdk.core.steps import Moment
 from shardsdk.core.timings import LeaseTimings
 from shardsdk.errors import ConfigurationError, LeaseLost
+from shardsdk.kube.clock import SystemClock
 from shardsdk.runtime.shardlease import ShardLease
-from shardsdk.testing.leaseserver import Fault, LeaseApi, LeaseStore
-from tests.lease_rig import NAMESPACE, RING, SHARD, connecting, lose
+from shardsdk.testing.memory import MemoryServer
+from shardsdk.testing.memoryapi import Fault, MemoryApi
+from tests.lease_rig import NAMESPACE, RING, SHARD, connecting, lease_in, lose
 
 TIMINGS = LeaseTimings(lease_duration=2, renew_deadline=1.4, retry_period=0.2)
 
 
-def shard(api: LeaseApi, *, ring: str = RING, on_deadline: Callable[[], None] | None = None) -> ShardLease:
+def shard(api: MemoryApi, *, ring: str = RING, on_deadline: Callable[[], None] | None = None) -> ShardLease:
     return ShardLease(
         connecting(api), ring, SHARD, NAMESPACE, instance="uid-1", timings=TIMINGS, on_deadline=on_deadline
     )
@@ -43,13 +45,13 @@ def keepers() -> list[threading.Thread]:
 
 
 async def test_a_blocked_loop_loses_no_lease() -> None:
-    store = LeaseStore()
-    lease = shard(LeaseApi(store))
+    server = MemoryServer()
+    lease = shard(MemoryApi(server, SystemClock()))
     async with lease:
         block(3.2)  # longer than the lease
         assert lease.fence.remaining() > 0
         assert not lease.lost.is_set()
-    found = store.find(NAMESPACE, SHARD)
+    found = lease_in(server, SHARD)
     assert found is not None
     assert found.holder == ""
 
@@ -63,15 +65,15 @@ async def test_a_keepers_thread_that_ends_ends_the_body(monkeypatch: pytest.Monk
     async def break_it() -> None:
         monkeypatch.setattr(Keeper, "next", exit_thread)
 
-    store = LeaseStore()
-    assert "has ended: SystemExit(7)" in await lose(shard(LeaseApi(store)), break_it)
-    found = store.find(NAMESPACE, SHARD)
+    server = MemoryServer()
+    assert "has ended: SystemExit(7)" in await lose(shard(MemoryApi(server, SystemClock())), break_it)
+    found = lease_in(server, SHARD)
     assert found is not None
     assert found.holder == SHARD
 
 
 async def test_while_the_loop_is_blocked_the_fence_closes_and_the_deadline_is_told() -> None:
-    api = LeaseApi(LeaseStore())
+    api = MemoryApi(MemoryServer(), SystemClock())
     told: list[float] = []
     deadline = threading.Event()
 
@@ -95,7 +97,7 @@ async def test_while_the_loop_is_blocked_the_fence_closes_and_the_deadline_is_to
 
 
 async def test_the_body_is_cancelled_from_the_keepers_thread() -> None:
-    api = LeaseApi(LeaseStore())
+    api = MemoryApi(MemoryServer(), SystemClock())
     lease = shard(api)
 
     async def work() -> None:
@@ -108,14 +110,14 @@ async def test_the_body_is_cancelled_from_the_keepers_thread() -> None:
 
 
 async def test_its_thread_ends_with_it() -> None:
-    async with shard(LeaseApi(LeaseStore())):
+    async with shard(MemoryApi(MemoryServer(), SystemClock())):
         assert len(keepers()) == 1
     await eventually(lambda: not keepers())
 
 
 @pytest.mark.parametrize("impatient", [False, True])
 async def test_giving_up_while_waiting_ends_the_thread(impatient: bool) -> None:
-    api = LeaseApi(LeaseStore())
+    api = MemoryApi(MemoryServer(), SystemClock())
     api.fault = Fault.LOST
 
     async def enter() -> None:
@@ -134,28 +136,28 @@ async def test_giving_up_while_waiting_ends_the_thread(impatient: bool) -> None:
 
 
 async def test_what_makes_a_lease_impossible_is_raised_where_it_was_entered() -> None:
-    store = LeaseStore()
+    server = MemoryServer()
 
     def connect_badly() -> object:
         raise ConfigurationError("no such file")
 
     with pytest.raises(ConfigurationError, match="no such file"):
         await ShardLease(connect_badly, RING, SHARD, NAMESPACE).__aenter__()  # type: ignore[arg-type]
-    async with shard(LeaseApi(store)):
+    async with shard(MemoryApi(server, SystemClock())):
         with pytest.raises(ConfigurationError, match="of its own"):
-            await shard(LeaseApi(store), ring="other").__aenter__()
+            await shard(MemoryApi(server, SystemClock()), ring="other").__aenter__()
     await eventually(lambda: not keepers())
 
 
 async def test_writes_are_awaited_on_the_bodys_loop_before_the_release() -> None:
-    store = LeaseStore()
-    lease = shard(LeaseApi(store))
+    server = MemoryServer()
+    lease = shard(MemoryApi(server, SystemClock()))
     body_loop = asyncio.get_running_loop()
 
     async def settled() -> None:
         assert asyncio.get_running_loop() is body_loop
         await asyncio.sleep(0.1)
-        found = store.find(NAMESPACE, SHARD)
+        found = lease_in(server, SHARD)
         assert found is not None
         assert found.holder == SHARD
 
@@ -163,6 +165,6 @@ async def test_writes_are_awaited_on_the_bodys_loop_before_the_release() -> None
     lease.settle_first(waiter)
     async with lease:
         pass
-    found = store.find(NAMESPACE, SHARD)
+    found = lease_in(server, SHARD)
     assert found is not None
     assert found.holder == ""

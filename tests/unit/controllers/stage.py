@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from random import Random
 from typing import Any, Final
 
@@ -20,6 +21,7 @@ from sharder.core.hashring import HashRing
 from sharder.core.keys import resource_key
 from sharder.replica import Replica, ReplicaSettings
 from sharder.telemetry.metrics import Metrics
+from shardsdk.kube.api import Operation
 from shardsdk.protocol.labels import FENCED_ANNOTATION, LEASE_RING_LABEL, RingLabels, parse_ring_name
 from shardsdk.protocol.leases import Lease, render_micro_time
 from shardsdk.protocol.objects import CLUSTERRINGS, LEASES, NAMESPACES, Resource
@@ -203,15 +205,10 @@ class SlowApi(MemoryApi):
         super().__init__(*args, **kwargs)
         self.slow: dict[str, float] = {}
 
-    async def _write(self, what: tuple[str, str, str], fences: Any, execute: Any, seconds: float = 30.0) -> Any:
-        def marked() -> Any:
-            return execute()
-
-        marked.__dict__["slow"] = self.slow.get(what[1], 0.0)
-        return await super()._write(what, fences, marked, seconds)
-
     async def _serve(self, execute: Any, *rest: Any) -> None:
-        await asyncio.sleep(execute.__dict__.get("slow", 0.0))
+        operation: Operation[Any] | None = execute.args[0] if isinstance(execute, partial) else None
+        if operation is not None and operation.writes:
+            await asyncio.sleep(self.slow.get(operation.resource.plural, 0.0))
         await super()._serve(execute, *rest)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -12,6 +13,7 @@ from sharder.kubectl.census import GlimpsedMeta
 from sharder.kubectl.session import Session
 from sharder.kubectl.text import Painter
 from shardsdk.errors import Forbidden
+from shardsdk.kube.api import Operation, Selection, T, WatchEvent, WatchOptions
 from shardsdk.protocol.labels import FENCED_ANNOTATION, LEASE_RING_LABEL, LEASE_STATE_LABEL, RingLabels, parse_ring_name
 from shardsdk.protocol.leases import Lease, LeaseSpec, render_micro_time
 from shardsdk.protocol.objects import CLUSTERRINGS, ObjectMeta, OwnerReference, Resource
@@ -119,18 +121,19 @@ class RestrictedApi(MemoryApi):
         super().__init__(server, clock, delay=lambda: 0.0, served=(SECRETS, CONFIGMAPS, CLUSTERRINGS))
         self.denied = denied
 
-    async def get(self, resource: Any, *args: Any, **kwargs: Any) -> Any:
-        self._judge("get", resource)
-        return await super().get(resource, *args, **kwargs)
+    async def send(self, operation: Operation[T]) -> T:
+        if operation.verb == "get":
+            self._judge("get", operation.resource)
+        return await super().send(operation)
 
-    async def pages(self, resource: Any, namespace: Any = None, **kwargs: Any) -> Any:
-        self._judge("list", resource, namespace)
-        async for page in super().pages(resource, namespace, **kwargs):
+    async def read_pages(self, selection: Selection[T], **options: Any) -> AsyncIterator[list[T]]:
+        self._judge("list", selection.resource, selection.namespace)
+        async for page in super().read_pages(selection, **options):
             yield page
 
-    async def watch(self, resource: Any, namespace: Any = None, **kwargs: Any) -> Any:
-        self._judge("watch", resource, namespace)
-        async for event in super().watch(resource, namespace, **kwargs):
+    async def read_events(self, selection: Selection[T], options: WatchOptions) -> AsyncIterator[WatchEvent[T]]:
+        self._judge("watch", selection.resource, selection.namespace)
+        async for event in super().read_events(selection, options):
             yield event
 
     def _judge(self, verb: str, resource: Resource, namespace: str | None = None) -> None:

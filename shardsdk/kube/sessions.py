@@ -128,7 +128,7 @@ class Answer(aiohttp.ClientResponse):
             self.came_over.close()
 
 
-class Transport:
+class Sessions:
     """Sessions to one API server; use it as a context manager, on one event loop."""
 
     def __init__(self, access: Access, *, user_agent: str, clock: Clock, observer: Observer, pace: Pace) -> None:
