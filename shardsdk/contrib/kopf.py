@@ -39,13 +39,13 @@ from kopf._core.reactor import processing
 from kopf._core.reactor.inventory import ResourceMemories
 
 from shardsdk.contrib.kopf_gate import Gate
+from shardsdk.contrib.kopf_relay import Relay
 from shardsdk.core.timings import LeaseTimings
 from shardsdk.errors import ConfigurationError, ShardingError
 from shardsdk.kube.access import load_access
 from shardsdk.kube.api import Fence
 from shardsdk.kube.client import Client
 from shardsdk.kube.clock import SystemClock
-from shardsdk.kube.relay import Relay
 from shardsdk.logs import logger_of
 from shardsdk.protocol.objects import GroupResource, Resource
 from shardsdk.runtime.identity import ShardIdentity

@@ -9,6 +9,11 @@ from typing import Final
 _POWER_MAX: Final = 60
 
 
+def double(first_seconds: float, times: int, max_seconds: float) -> float:
+    """`first_seconds` doubled so many times, at most `max_seconds`."""
+    return min(first_seconds * 2.0 ** min(times, _POWER_MAX), max_seconds)
+
+
 class Backoff:
     """Exponential pauses from `first_seconds` to `max_seconds`.
 
@@ -31,7 +36,7 @@ class Backoff:
 
     def next(self) -> float:
         """Seconds to pause after one more failure."""
-        span = min(self._first_seconds * 2.0 ** min(self._failures, _POWER_MAX), self._max_seconds)
+        span = double(self._first_seconds, self._failures, self._max_seconds)
         self._failures += 1
         return self._rng.uniform(span / 2, span)
 

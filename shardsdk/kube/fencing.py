@@ -21,7 +21,7 @@ from __future__ import annotations
 import asyncio
 import math
 import socket
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -49,6 +49,9 @@ SLACK_SHARE: Final = 0.25
 CONTINUE_SECONDS: Final = 2.0
 #: So many writes in a row without a 100, and no later one waits for it.
 MAX_UNCONFIRMED: Final = 3
+
+#: Attempts at a write that the event loop held up; each was not sent.
+SEND_ATTEMPTS: Final = 3
 
 #: How long sent bytes may lack the other side's receipt before the kernel drops them with their connection.
 #: Source: Linux, tcp(7); elsewhere there is none.
@@ -328,6 +331,33 @@ class GuardedRequest(aiohttp.ClientRequest):
             return
         guard.limit_way(conn.transport)
         await super().write_bytes(writer, conn, content_length)
+
+
+async def send_guarded(
+    guard: Guard | None, send: Callable[[], Awaitable[aiohttp.ClientResponse]]
+) -> aiohttp.ClientResponse:
+    """What `send` is answered, with `guard` asked on the way; a write that was only held up is sent anew.
+
+    Raises: why the guard refused it (nothing was sent; `SentTooLate`: it was held up each time), what `send` raises.
+    """
+    for _ in range(SEND_ATTEMPTS):
+        if guard is not None:
+            guard.reset()
+        token = GUARD.set(guard)
+        try:
+            response = await send()
+        except (aiohttp.ClientError, OSError, ShardingError) as error:
+            refused = error if guard is None or guard.refused is None else guard.refused
+            if isinstance(refused, SentTooLate):
+                continue
+            if refused is error:
+                raise
+            raise refused from None
+        finally:
+            GUARD.reset(token)
+        check_asked(guard, response)
+        return response
+    raise SentTooLate(f"not sent: loop or API server held up {SEND_ATTEMPTS} times")
 
 
 def check_asked(guard: Guard | None, answer: aiohttp.ClientResponse) -> None:

@@ -1,4 +1,4 @@
-"""A limit on requests per second, as client-go's `qps` and `burst`."""
+"""Rates: so many at once, then so many a second."""
 
 from __future__ import annotations
 
@@ -6,30 +6,45 @@ from shardsdk.errors import ConfigurationError
 from shardsdk.kube.clock import Clock
 
 
+class TokenBucket:
+    """`burst` tokens at once, then `per_second` (`None`: no limit); full at first.  Reads no clock."""
+
+    __slots__ = ("_burst", "_free_at", "_per_second")
+
+    def __init__(self, per_second: float | None, burst: int) -> None:
+        self._per_second = per_second
+        self._burst = burst
+        self._free_at = float("-inf")
+
+    def seconds_until_token(self, now: float) -> float:
+        """How long until there is one."""
+        return max(self._free_at - now, 0.0)
+
+    def take(self, now: float) -> float:
+        """Take one, from the future if need be; seconds until it is there."""
+        if self._per_second is None:
+            return 0.0
+        free_at = max(self._free_at, now - (self._burst - 1) / self._per_second)
+        self._free_at = free_at + 1 / self._per_second
+        return max(free_at - now, 0.0)
+
+
 class Pace:
-    """Token bucket: `burst` requests at once, then `qps` a second, in the order they came.
+    """Requests in the order they came, as client-go's `qps` and `burst` have it.
 
     `qps` of `None` or below zero means no limit, and is right almost always:
     the API server's own priority and fairness knows better what it can take.
     """
 
-    __slots__ = ("_burst", "_clock", "_free_at", "_qps")
+    __slots__ = ("_bucket", "_clock")
 
     def __init__(self, clock: Clock, *, qps: float | None = None, burst: int = 1) -> None:
         if qps == 0 or burst < 1:
             raise ConfigurationError(f"qps {qps} and burst {burst} would let no request pass; use qps -1 for no limit")
         self._clock = clock
-        self._qps = qps if qps is not None and qps > 0 else None
-        self._burst = burst
-        self._free_at = float("-inf")
+        self._bucket = TokenBucket(qps if qps is not None and qps > 0 else None, burst)
 
     async def wait(self) -> None:
         """Return when the next request may be sent."""
-        if self._qps is None:
-            return
-        now = self._clock.monotonic()
-        self._free_at = max(self._free_at, now - (self._burst - 1) / self._qps)
-        pause = self._free_at - now
-        self._free_at += 1 / self._qps
-        if pause > 0:
+        if (pause := self._bucket.take(self._clock.monotonic())) > 0:
             await self._clock.sleep(pause)

@@ -27,12 +27,12 @@ from aiohttp.client_proto import ResponseHandler
 from aiohttp.connector import Connection
 from yarl import URL
 
-from shardsdk.errors import ApiError, ConnectionFailed, ServerError, ShardingError, TooManyRequests, Unauthorized
+from shardsdk.errors import ApiError, ConnectionFailed, ServerError, TooManyRequests, Unauthorized
 from shardsdk.kube.access import Access
 from shardsdk.kube.answers import Refusal, Target, explain
 from shardsdk.kube.api import Fence
 from shardsdk.kube.clock import Clock
-from shardsdk.kube.fencing import GUARD, FenceDoubted, Guard, GuardedRequest, Ledger, SentTooLate, check_asked
+from shardsdk.kube.fencing import FenceDoubted, Guard, GuardedRequest, Ledger, SentTooLate, send_guarded
 from shardsdk.kube.lapses import ServerClock, lapses_of, parse_date
 from shardsdk.kube.pace import Pace
 from shardsdk.kube.turns import Turn, Turns
@@ -68,8 +68,6 @@ READ_BUFFER_BYTES: Final = 256 * 1024
 ANSWER_MAX_BYTES: Final = 256 * 1024 * 1024
 #: Attempts at a request that is answered with 429 and Retry-After.
 ATTEMPTS: Final = 6
-#: Attempts at a write that the event loop held up; each was not sent.
-SEND_ATTEMPTS: Final = 3
 #: How often a write looks whether a doubted fence is open again.
 DOUBT_SECONDS: Final = 0.02
 
@@ -267,30 +265,24 @@ class Sessions:
     async def _send(
         self, call: Call, guard: Guard | None, credentials: Mapping[str, str], *, stream: bool
     ) -> aiohttp.ClientResponse:
-        for _ in range(SEND_ATTEMPTS):
+        async def send() -> aiohttp.ClientResponse:
             began = self._clock.monotonic()
             sent = began + self._lapses.seconds
             status = 0
-            if guard is not None:
-                guard.reset()
-            token = GUARD.set(guard)
             try:
                 response = await self._request(call, guard, credentials, stream=stream)
                 status = response.status
                 self._compare_clocks(response, sent)
-            except (aiohttp.ClientError, OSError, ShardingError) as error:
-                refused = error if guard is None or guard.refused is None else guard.refused
-                if isinstance(refused, SentTooLate):
-                    continue
-                if isinstance(refused, ShardingError):
-                    raise refused from None
-                raise ConnectionFailed(f"{call.target}: {self.access.host}: {_words(error)}") from error
+                return response
             finally:
-                GUARD.reset(token)
                 self._observer.tell(call.target.verb, status, self._clock.monotonic() - began)
-            check_asked(guard, response)
-            return response
-        raise ConnectionFailed(f"{call.target}: not sent: loop or API server held up {SEND_ATTEMPTS} times")
+
+        try:
+            return await send_guarded(guard, send)
+        except SentTooLate as error:
+            raise ConnectionFailed(f"{call.target}: {error}") from None
+        except (aiohttp.ClientError, OSError) as error:
+            raise ConnectionFailed(f"{call.target}: {self.access.host}: {_words(error)}") from error
 
     def _compare_clocks(self, response: aiohttp.ClientResponse, sent: float) -> None:
         """Notice from an answer that this machine was stopped together with its clocks."""

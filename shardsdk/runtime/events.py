@@ -18,7 +18,6 @@ import contextlib
 import random
 import re
 from collections import OrderedDict
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -26,7 +25,9 @@ from typing import Any, Final
 
 from shardsdk.errors import AlreadyExists, Forbidden, NotFound, Retry, ShardingError
 from shardsdk.kube.api import Api
+from shardsdk.kube.backoff import Backoff
 from shardsdk.kube.clock import Clock
+from shardsdk.kube.pace import TokenBucket
 from shardsdk.logs import logger_of
 from shardsdk.protocol.objects import ObjectMeta, Resource
 from shardsdk.runtime.similar import Similar
@@ -122,14 +123,6 @@ class _Written:
     at: float
 
 
-@dataclass(slots=True)
-class _Bucket:
-    """How many Events one object may still have, as of `at` (monotonic)."""
-
-    tokens: float
-    at: float
-
-
 class EventRecorder:
     """Collects Events by `event()` and writes them while `run()` runs."""
 
@@ -143,7 +136,7 @@ class EventRecorder:
         self._limits = limits or EventLimits()
         self._pending: OrderedDict[_Key, _Pending] = OrderedDict()
         self._written: OrderedDict[_Key, _Written] = OrderedDict()
-        self._buckets: OrderedDict[Regarding, _Bucket] = OrderedDict()
+        self._buckets: OrderedDict[Regarding, TokenBucket] = OrderedDict()
         self._similar = Similar(self._limits.similar, self._limits.similar_within_seconds, self._limits.remembered)
         self._wake = asyncio.Event()
         self.dropped: int = 0
@@ -220,40 +213,33 @@ class EventRecorder:
 
     def _seconds_until_token(self, regarding: Regarding) -> float:
         bucket = self._buckets.get(regarding)
-        if bucket is None:
-            return 0.0
-        tokens = bucket.tokens + (self._clock.monotonic() - bucket.at) / self._limits.seconds_per_event
-        return (1 - tokens) * self._limits.seconds_per_event
+        return 0.0 if bucket is None else bucket.seconds_until_token(self._clock.monotonic())
 
     def _take_token(self, regarding: Regarding) -> None:
-        now = self._clock.monotonic()
-        bucket = self._buckets.pop(regarding, None) or _Bucket(self._limits.burst, now)
-        refilled = bucket.tokens + (now - bucket.at) / self._limits.seconds_per_event
-        self._buckets[regarding] = _Bucket(min(refilled, self._limits.burst) - 1, now)
+        bucket = self._buckets.pop(regarding, None)
+        if bucket is None:
+            bucket = TokenBucket(1 / self._limits.seconds_per_event, self._limits.burst)
+        bucket.take(self._clock.monotonic())
+        self._buckets[regarding] = bucket
         _forget_oldest(self._buckets, self._limits.remembered)
 
     # -- writing ----------------------------------------------------------
 
     async def _write(self, key: _Key, pending: _Pending, attempts: int) -> None:
         name = self._make_name(key.regarding.name)
-        for pause in self._pauses(attempts):
+        backoff = Backoff(self._rng, first_seconds=self._limits.retry_seconds)
+        for left in reversed(range(attempts)):
             try:
                 await self._write_once(key, pending, name)
                 return
             except ShardingError as error:
                 # What is forbidden stays so for a while, and others' Events are waiting.
-                if error.retry is not Retry.BACKOFF or isinstance(error, Forbidden) or pause is None:
+                if error.retry is not Retry.BACKOFF or isinstance(error, Forbidden) or not left:
                     self.dropped += pending.count
                     fields = {"kind": key.regarding.kind, "object": key.regarding.name, "reason": key.reason}
                     log.warning("event not written", extra={**fields, "error": str(error)})
                     return
-            await self._clock.sleep(pause)
-
-    def _pauses(self, attempts: int) -> Iterator[float | None]:
-        """How long to wait after each attempt that failed; `None` after the last."""
-        for attempt in range(attempts - 1):
-            yield self._limits.retry_seconds * 2**attempt * self._rng.uniform(0.5, 1.5)
-        yield None
+            await self._clock.sleep(backoff.next())
 
     async def _write_once(self, key: _Key, pending: _Pending, name: str) -> None:
         """Raise the count of the Event that is there, or create it.

@@ -35,7 +35,9 @@ from enum import IntEnum
 from typing import Final, Generic, Protocol, TypeVar
 
 from shardsdk.errors import ConfigurationError
+from shardsdk.kube.backoff import double
 from shardsdk.kube.clock import Clock
+from shardsdk.kube.pace import TokenBucket
 
 K = TypeVar("K", bound=Hashable)
 
@@ -93,8 +95,7 @@ class RateLimit:
 
     def item_delay(self, failures: int) -> float:
         """Delay in seconds of an item that has failed `failures` times before."""
-        exponent = min(failures, 64)  # beyond any maximum; keeps the float finite
-        return min(self.base_seconds * 2.0**exponent, self.max_seconds)
+        return double(self.base_seconds, failures, self.max_seconds)
 
 
 class QueueObserver(Protocol):
@@ -129,7 +130,7 @@ class WorkQueue(Generic[K]):
         self.name = name
         self._clock = clock
         self._limit = rate_limit or RateLimit()
-        self._bucket = _Bucket(self._limit.per_second, self._limit.burst)
+        self._bucket = TokenBucket(self._limit.per_second, self._limit.burst)
         self._observer: QueueObserver | None = None
         #: By priority the waiting items, each with the moment it began to wait.
         self._waiting: tuple[OrderedDict[K, float], OrderedDict[K, float]] = (OrderedDict(), OrderedDict())
@@ -175,7 +176,7 @@ class WorkQueue(Generic[K]):
         """Add `item` after its backoff (or later, if asked), and count a failure; returns the delay in seconds."""
         failures = self._failures.get(item, 0)
         self._failures[item] = failures + 1
-        delay = max(self._limit.item_delay(failures), self._bucket.reserve(self._clock.monotonic()), at_least_seconds)
+        delay = max(self._limit.item_delay(failures), self._bucket.take(self._clock.monotonic()), at_least_seconds)
         if self._observer:
             self._observer.retried()
         self.add_after(item, delay, priority)
@@ -368,23 +369,3 @@ class _Delays(Generic[K]):
         """Take the soonest item; call `first` before."""
         _, _, item = heapq.heappop(self._heap)
         return item, self._valid.pop(item)[2]
-
-
-class _Bucket:
-    """Token bucket that hands out reservations: each call returns how long to wait."""
-
-    def __init__(self, per_second: float | None, burst: int) -> None:
-        self._per_second = per_second
-        self._burst = float(burst)
-        self._tokens = float(burst)
-        self._filled_at: float | None = None
-
-    def reserve(self, now: float) -> float:
-        """Take one token, from the future if need be; seconds until it is there."""
-        if self._per_second is None:
-            return 0.0
-        if self._filled_at is not None:
-            self._tokens = min(self._burst, self._tokens + (now - self._filled_at) * self._per_second)
-        self._filled_at = now
-        self._tokens -= 1.0
-        return max(0.0, -self._tokens / self._per_second)

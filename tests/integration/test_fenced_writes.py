@@ -11,12 +11,12 @@ from kubernetes.client import ApiException, CoreV1Api
 from kubernetes.config import new_client_from_config
 
 from localcluster import AdminClient, ControlPlane
+from shardsdk.contrib.kopf_relay import Relay
 from shardsdk.contrib.kubernetes import fence_writes
 from shardsdk.errors import ServerError
 from shardsdk.kube.access import Access, load_access
 from shardsdk.kube.api import PatchKind
 from shardsdk.kube.client import Client
-from shardsdk.kube.relay import Relay
 from shardsdk.protocol.objects import Resource
 
 CONFIGMAPS = Resource("", "v1", "configmaps", "ConfigMap")

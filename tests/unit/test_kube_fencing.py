@@ -18,7 +18,7 @@ from shardsdk.errors import (
     FenceClosed,
     ServerError,
 )
-from shardsdk.kube import sessions
+from shardsdk.kube import fencing, sessions
 from shardsdk.kube.access import direct_access
 from shardsdk.kube.client import Client
 from shardsdk.kube.fencing import SLACK_SHARE, GuardedRequest
@@ -146,7 +146,7 @@ async def test_a_loop_that_was_held_up_asks_for_the_time_again() -> None:
 
 async def test_a_loop_that_is_always_held_up_sends_nothing() -> None:
     async with talking(says(config_map("a"))) as (client, server):
-        fence = FakeFence(answers=[20.0, *[20.0, 10.0] * sessions.SEND_ATTEMPTS])
+        fence = FakeFence(answers=[20.0, *[20.0, 10.0] * fencing.SEND_ATTEMPTS])
         with pytest.raises(ConnectionFailed, match="held up"):
             await client.patch(CONFIGMAPS, "a", "default", {}, fences=[fence])
         assert server.seen == []

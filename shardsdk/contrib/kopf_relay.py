@@ -20,12 +20,11 @@ from typing import Any, Final, Self
 import aiohttp
 from yarl import URL
 
-from shardsdk.errors import ShardingError
 from shardsdk.kube.access import Access
 from shardsdk.kube.api import Fence
 from shardsdk.kube.clock import Clock, SystemClock
-from shardsdk.kube.fencing import GUARD, Guard, GuardedRequest, Ledger, SentTooLate, check_asked
-from shardsdk.kube.sessions import CONNECT_SECONDS, KEEPALIVE_SECONDS, REQUEST_SECONDS, SEND_ATTEMPTS
+from shardsdk.kube.fencing import Guard, GuardedRequest, Ledger, SentTooLate, send_guarded
+from shardsdk.kube.sessions import CONNECT_SECONDS, KEEPALIVE_SECONDS, REQUEST_SECONDS
 from shardsdk.version import VERSION
 
 _WRITES: Final = frozenset({"POST", "PUT", "PATCH", "DELETE"})
@@ -126,30 +125,17 @@ class Relay:
             # A guarded request has a body in any case: that is where it is asked for the last time.
             options["data"] = jsonlib.dumps({} if body is None else body).encode()
             headers = {"Content-Type": "application/json", **headers}
-        for _ in range(SEND_ATTEMPTS):
-            if guard is not None:
-                guard.reset()
-            token = GUARD.set(guard)
-            try:
-                if self._session is None:
-                    raise aiohttp.ClientConnectionError("the session is closed")
-                response = await self._session.request(
-                    method.upper(),
-                    URL(url),
-                    headers=headers,
-                    allow_redirects=False,
-                    expect100=guard is not None and guard.fenced,
-                    **options,
-                )
-            except (aiohttp.ClientError, OSError, ShardingError):
-                refused = None if guard is None else guard.refused
-                if isinstance(refused, SentTooLate):
-                    continue
-                if refused is not None:
-                    raise refused from None
-                raise
-            finally:
-                GUARD.reset(token)
-            check_asked(guard, response)
-            return response
-        raise aiohttp.ClientConnectionError(f"not sent: loop or API server held up {SEND_ATTEMPTS} times")
+        session = self._session
+        if session is None:
+            raise aiohttp.ClientConnectionError("the session is closed")
+
+        async def send() -> aiohttp.ClientResponse:
+            fenced = guard is not None and guard.fenced
+            return await session.request(
+                method.upper(), URL(url), headers=headers, allow_redirects=False, expect100=fenced, **options
+            )
+
+        try:
+            return await send_guarded(guard, send)
+        except SentTooLate as error:
+            raise aiohttp.ClientConnectionError(str(error)) from None
