@@ -1,27 +1,27 @@
 """What the API server serves, and what people call it.
 
-Does: read discovery as a whole (aggregated where it is offered), and find
-resources by plural, singular, short name or kind, as kubectl does.  Refuses: to
+Does: read discovery as a whole (aggregated, as Kubernetes 1.30 and newer offer it),
+and find resources by plural, singular, short name or kind, as kubectl does.  Refuses: to
 guess versions; of each group the one that the API server prefers is taken.
 
-Source: k8s.io/api/apidiscovery/v2; k8s.io/apimachinery meta/v1, APIResourceList.
+Source: k8s.io/api/apidiscovery/v2.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import Final
 
 import msgspec
 
-from shardsdk.errors import NotFound, ServerError, ShardingError
+from shardsdk.errors import ConfigurationError, ServerError
 from shardsdk.kube.api import Api
 from shardsdk.protocol.objects import GroupResource, Resource
 
 _AGGREGATED: Final = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json"
-
-_T = TypeVar("_T")
+#: `freshness` of a version whose server does not answer: what is listed of it is old, or nothing at all.
+_STALE: Final = "Stale"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +57,7 @@ class _Entry(msgspec.Struct, frozen=True, rename="camel"):
 
 class _Version(msgspec.Struct, frozen=True):
     version: str = ""
+    freshness: str = ""
     resources: list[_Entry] | None = None
 
 
@@ -66,37 +67,10 @@ class _Group(msgspec.Struct, frozen=True):
 
 
 class _Groups(msgspec.Struct, frozen=True):
-    """An aggregated answer, or (no `items`) one of the older kind."""
+    """An aggregated answer; one of another kind comes from an older server."""
 
     kind: str = ""
     items: list[_Group] | None = None
-
-
-class _OldVersion(msgspec.Struct, frozen=True):
-    version: str = ""
-
-
-class _OldGroup(msgspec.Struct, frozen=True, rename="camel"):
-    name: str = ""
-    versions: list[_OldVersion] | None = None
-    preferred_version: _OldVersion = _OldVersion()
-
-
-class _OldGroups(msgspec.Struct, frozen=True):
-    groups: list[_OldGroup] | None = None
-
-
-class _OldEntry(msgspec.Struct, frozen=True, rename="camel"):
-    name: str = ""
-    kind: str = ""
-    namespaced: bool = False
-    singular_name: str = ""
-    short_names: list[str] | None = None
-    verbs: list[str] | None = None
-
-
-class _OldEntries(msgspec.Struct, frozen=True):
-    resources: list[_OldEntry] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,41 +96,26 @@ class Catalog:
 
 
 async def read_catalog(api: Api) -> Catalog:
-    """Ask for everything that is served.  Raises: ApiError, ConnectionFailed."""
-    core, rest = await _ask(api, "/api", _Groups), await _ask(api, "/apis", _Groups)
-    if core.kind == rest.kind == "APIGroupDiscoveryList":
-        listed = [*_of_groups(core.items or ()), *_of_groups(rest.items or ())]
-        return Catalog(_preferred(listed))
-    return await _read_one_by_one(api)
+    """Ask for everything that is served.  Raises: ApiError, ConnectionFailed; ConfigurationError for an old server."""
+    groups = [group for path in ("/api", "/apis") for group in await _ask(api, path)]
+    unread = [
+        f"{group.metadata.name}/{version.version}"
+        for group in groups
+        for version in group.versions or ()
+        if version.freshness == _STALE
+    ]
+    return Catalog(_preferred(_of_groups(groups)), tuple(unread))
 
 
-async def _read_one_by_one(api: Api) -> Catalog:
-    """For API servers that do not offer aggregated discovery."""
-    groups = (await _ask(api, "/apis", _OldGroups)).groups or []
-    places = [("", "v1", "/api/v1")]
-    for group in groups:
-        ordered = dict.fromkeys(each.version for each in (group.preferred_version, *(group.versions or ())))
-        places += [(group.name, version, f"/apis/{group.name}/{version}") for version in ordered if version]
-    listed, unread = list[Served](), list[str]()
-    for name, version, path in places:
-        try:
-            entries = (await _ask(api, path, _OldEntries)).resources or ()
-        except NotFound:
-            continue
-        except ShardingError:
-            # One aggregated API server that is down must not hide all others.
-            unread.append(f"{name}/{version}")
-            continue
-        listed += [_of_old_entry(name, version, entry) for entry in entries if "/" not in entry.name]
-    return Catalog(_preferred(listed), tuple(unread))
-
-
-async def _ask(api: Api, path: str, model: type[_T]) -> _T:
+async def _ask(api: Api, path: str) -> list[_Group]:
     body = await api.raw("GET", path, headers={"Accept": _AGGREGATED})
     try:
-        return msgspec.json.decode(body, type=model)
+        answer = msgspec.json.decode(body, type=_Groups)
     except (msgspec.DecodeError, ValueError) as error:
         raise ServerError(f"GET {path}: the answer cannot be read: {error}", status=200) from error
+    if answer.kind != "APIGroupDiscoveryList":
+        raise ConfigurationError("the API server does not offer aggregated discovery; use Kubernetes 1.30 or newer")
+    return answer.items or []
 
 
 def _of_groups(groups: Sequence[_Group]) -> Iterator[Served]:
@@ -173,16 +132,7 @@ def _of_groups(groups: Sequence[_Group]) -> Iterator[Served]:
                 )
 
 
-def _of_old_entry(group: str, version: str, entry: _OldEntry) -> Served:
-    return Served(
-        Resource(group, version, entry.name, entry.kind, entry.namespaced),
-        entry.singular_name,
-        tuple(entry.short_names or ()),
-        frozenset(entry.verbs or ()),
-    )
-
-
-def _preferred(listed: Sequence[Served]) -> tuple[Served, ...]:
+def _preferred(listed: Iterable[Served]) -> tuple[Served, ...]:
     """Each resource once, in the first version that has it."""
     first: dict[GroupResource, Served] = {}
     for each in listed:

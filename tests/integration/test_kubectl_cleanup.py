@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from localcluster import AdminClient, ControlPlane
 from tests.integration.harness import Stage
 from tests.integration.plugin import Plugin, granted, make_account
@@ -80,3 +82,22 @@ async def test_a_name_that_no_ring_can_have_is_one_line(plugin: Plugin) -> None:
     said = await plugin.sharding("cleanup", "x" * 64)
     assert (said.code, said.out) == (2, "")
     assert said.err.startswith("kubectl-sharding: ring name 'xxx")
+
+
+async def test_a_group_whose_server_is_away_is_said(plugin: Plugin, admin: AdminClient) -> None:
+    """Of an aggregated API server that does not answer, discovery says that what it knows is old."""
+    services = "apiregistration.k8s.io/v1/apiservices"
+    spec = {"group": "away.example.com", "version": "v1", "groupPriorityMinimum": 1000, "versionPriority": 10}
+    away = {"service": {"namespace": "default", "name": "away"}, "insecureSkipTLSVerify": True}
+    await admin.create(services, {"metadata": {"name": "v1.away.example.com"}, "spec": {**spec, **away}})
+
+    async def sees() -> bool:
+        said = await plugin.sharding("cleanup", "long-gone")
+        return "away.example.com/v1" in said.out and said.code == 3
+
+    try:
+        async with asyncio.timeout(60):
+            while not await sees():
+                pass
+    finally:
+        await admin.delete(services, "v1.away.example.com")
