@@ -5,38 +5,84 @@ Refuses: to import what a command needs; `--help` and completion are to be quick
 
 from __future__ import annotations
 
-import argparse
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, Final, TypeVar
+
+import click
+from click.shell_completion import CompletionItem
 
 from shardsdk.protocol.labels import SHARDER_SERVICE_ACCOUNT, SYSTEM_NAMESPACE
 
+C = TypeVar("C", bound=Callable[..., Any])
+T = TypeVar("T")
+#: What can stand for a word that is being typed.
+Complete = Callable[[click.Context, click.Parameter, str], list[CompletionItem[str]]]
 
-def add_kubeconfig(parser: argparse.ArgumentParser, default: str | None) -> None:
+HELP: Final = {"help_option_names": ["-h", "--help"]}
+
+
+class Namespaced(click.ParamType[tuple[str, str]]):
+    """NAMESPACE/NAME, a pair in the end."""
+
+    name = "NAMESPACE/NAME"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
+        """Raises: BadParameter."""
+        if isinstance(value, tuple):
+            return value[0], value[1]
+        namespace, _, name = str(value).partition("/")
+        if not namespace or not name or "/" in name:
+            self.fail(f"{value!r} is not NAMESPACE/NAME, as in {SYSTEM_NAMESPACE}/sharder", param, ctx)
+        return namespace, name
+
+
+def keep(ctx: click.Context, param: click.Parameter, value: Any) -> None:
+    """Keep an option that may stand before a command or behind it; what stands behind counts."""
+    given = ctx.ensure_object(dict)
+    if value is not None and param.name:
+        given[param.name] = value
+
+
+def kept_option(*names: str, **options: Any) -> Callable[[C], C]:
+    """An option that may stand before a command or behind it, in `Context.obj`."""
+    return click.option(*names, expose_value=False, callback=keep, **options)
+
+
+def kubeconfig_option() -> Callable[[C], C]:
     """`--kubeconfig FILE`."""
     where = "default: $KUBECONFIG, the pod's ServiceAccount, ~/.kube/config"
-    parser.add_argument("--kubeconfig", metavar="FILE", default=default, help=f"how to reach the API server ({where})")
+    return kept_option("--kubeconfig", metavar="FILE", type=click.Path(), help=f"how to reach the API server ({where})")
 
 
-def add_ring_source(parser: argparse.ArgumentParser) -> None:
-    """`RING`, or `--filename FILE`, which has rings."""
-    source = parser.add_mutually_exclusive_group(required=True)
-    source.add_argument("ring", nargs="?", metavar="RING", help="name of a ClusterRing in the cluster")
-    source.add_argument("-f", "--filename", metavar="FILE", help="manifest with ClusterRings; `-`: standard input")
-
-
-def add_service_account(parser: argparse.ArgumentParser) -> None:
+def service_account_option() -> Callable[[C], C]:
     """`--service-account NAMESPACE/NAME`, a pair in the end."""
-    parser.add_argument(
+    return click.option(
         "--service-account",
-        metavar="NAMESPACE/NAME",
-        type=parse_namespaced,
+        type=Namespaced(),
         default=(SYSTEM_NAMESPACE, SHARDER_SERVICE_ACCOUNT),
         help=f"the sharder's identity (default: {SYSTEM_NAMESPACE}/{SHARDER_SERVICE_ACCOUNT})",
     )
 
 
-def parse_namespaced(text: str) -> tuple[str, str]:
-    """Namespace and name.  Raises: ArgumentTypeError."""
-    namespace, _, name = text.partition("/")
-    if not namespace or not name or "/" in name:
-        raise argparse.ArgumentTypeError(f"{text!r} is not NAMESPACE/NAME, as in {SYSTEM_NAMESPACE}/sharder")
-    return namespace, name
+def ring_source(complete: Complete | None = None) -> Callable[[Callable[..., T]], Callable[..., T]]:
+    """`RING`, which `complete` knows, or `--filename FILE`, which has rings; one of the two."""
+
+    def add(function: Callable[..., T]) -> Callable[..., T]:
+        @click.argument("ring", required=False, shell_complete=complete, help="name of a ClusterRing in the cluster")
+        @click.option(
+            "-f",
+            "--filename",
+            metavar="FILE",
+            type=click.Path(),
+            help="manifest with ClusterRings; `-`: standard input",
+        )
+        @wraps(function)
+        def run(*args: Any, ring: str | None, filename: str | None, **options: Any) -> T:
+            if (ring is None) == (filename is None):
+                raise click.UsageError("give RING or --filename FILE, one of the two", click.get_current_context())
+            return function(*args, ring=ring, filename=filename, **options)
+
+        return run
+
+    return add

@@ -9,16 +9,18 @@ configuration, 128 + N ended at once by a second signal N.
 
 from __future__ import annotations
 
-import argparse
 import gc
 import logging
 import os
 import sys
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, Final
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Final, ParamSpec
 
-from sharder.arguments import add_kubeconfig, add_ring_source, add_service_account
+import click
+
+from sharder.arguments import HELP, kept_option, kubeconfig_option, ring_source, service_account_option
 from shardsdk.errors import ConfigurationError, NotFound, ShardingError
 from shardsdk.kube.clock import SystemClock
 from shardsdk.protocol.labels import SHARDER_SERVICE_ACCOUNT, SYSTEM_NAMESPACE
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+P = ParamSpec("P")
+
 _EXTRA: Final = frozenset({"cryptography", "fastapi", "httptools", "pydantic", "uvicorn", "uvloop", "xxhash", "yaml"})
 
 
@@ -46,98 +50,81 @@ class ExitCode(IntEnum):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line `arguments` (`None`: the process's own); returns the exit code."""
-    options = make_parser().parse_args(arguments)
     try:
-        match options.command:
-            case "version":
-                print(f"sharder {VERSION} (Python {sys.version.split()[0]})")
-            case "rbac":
-                _print_roles(options)
-            case "crds":
-                _hand_out_crds(options)
-            case "uninstall":
-                _uninstall(options)
-            case _:
-                return _run_service(options)
-    except BrokenPipeError:
-        # Whoever read our output has seen enough; the interpreter must not try to flush it again.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return ExitCode.FAILED
-    except Exception as error:
-        return _complain(error)
-    return ExitCode.DONE
+        return command.main(arguments, "sharder", standalone_mode=False) or ExitCode.DONE
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
 
 
-def make_parser() -> argparse.ArgumentParser:
-    """What the command understands; its reference is printed from it."""
-    parser = argparse.ArgumentParser(
-        prog="sharder",
-        description="Spreads the objects of Kubernetes controllers over their replicas. Without a command: run the"
-        " service.",
-        epilog="Orderly stop on SIGTERM or SIGINT; a second signal ends it at once.",
-    )
-    parser.add_argument("--config", metavar="FILE", help="a SharderConfig, YAML or JSON (default: all defaults)")
-    parser.add_argument(
-        "--log-level", choices=["debug", "info", "warning", "error"], default="info", help="the least important lines"
-    )
-    parser.add_argument(
-        "--log-format", choices=["text", "json"], default="text", help="one line of text or one JSON object per event"
-    )
-    add_kubeconfig(parser, default=None)
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
-    commands.add_parser("version", help="print the version")
-    rbac = commands.add_parser(
-        "rbac",
-        help="print the ClusterRole and binding that a ring needs",
-        description="Prints what lets the sharder place a ring's objects; pipe it to `kubectl apply -f -`.",
-    )
-    add_ring_source(rbac)
-    add_service_account(rbac)
-    # A subcommand's own default would overwrite what stood before it.
-    add_kubeconfig(rbac, default=argparse.SUPPRESS)
-    _add_installer(commands)
-    return parser
+def _guarded(function: Callable[P, int | None]) -> Callable[P, int]:
+    """A command that tells what goes wrong, and ends with an exit code."""
+
+    @wraps(function)
+    def run(*args: P.args, **options: P.kwargs) -> int:
+        try:
+            return function(*args, **options) or ExitCode.DONE
+        except BrokenPipeError:
+            # Whoever read our output has seen enough; the interpreter must not try to flush it again.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return ExitCode.FAILED
+        except Exception as error:
+            return _complain(error)
+
+    return run
 
 
-def _add_installer(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    crds = commands.add_parser(
-        "crds",
-        help="print this version's CustomResourceDefinitions, or apply them",
-        description="Prints the CustomResourceDefinitions of this version.",
-    )
-    crds.add_argument(
-        "--apply", action="store_true", help="bring the cluster's up to them, and wait until it serves them"
-    )
-    uninstall = commands.add_parser(
-        "uninstall",
-        help="remove what a sharder has made in a cluster",
-        description="Removes the webhook configurations, the lease and the Secret of a sharder that is gone; waits"
-        " until none leads. Objects keep their labels, and shards go on with them.",
-    )
-    uninstall.add_argument("-n", "--namespace", default=SYSTEM_NAMESPACE, help="where it was (default: %(default)s)")
-    uninstall.add_argument(
-        "--lease", metavar="NAME", default=SHARDER_SERVICE_ACCOUNT, help="its leader's lease (default: %(default)s)"
-    )
-    uninstall.add_argument("--crds", action="store_true", help="also the CustomResourceDefinitions, with every ring")
-    for command in (crds, uninstall):
-        add_kubeconfig(command, default=argparse.SUPPRESS)
+@click.group(
+    "sharder",
+    help="Spreads the objects of Kubernetes controllers over their replicas. Without a command: run the service.",
+    epilog="Orderly stop on SIGTERM or SIGINT; a second signal ends it at once.",
+    invoke_without_command=True,
+    context_settings=HELP,
+)
+@kept_option(
+    "--config", metavar="FILE", type=click.Path(), help="a SharderConfig, YAML or JSON (default: all defaults)"
+)
+@kept_option(
+    "--log-level",
+    type=click.Choice(("debug", "info", "warning", "error")),
+    default="info",
+    help="the least important lines (default: info)",
+)
+@kept_option(
+    "--log-format",
+    type=click.Choice(("text", "json")),
+    default="text",
+    help="one line of text or one JSON object per event (default: text)",
+)
+@kubeconfig_option()
+@click.pass_context
+@_guarded
+def command(context: click.Context) -> int | None:
+    """Run the service, unless a command follows."""
+    return None if context.invoked_subcommand else _run_service(context.ensure_object(dict))
+
+
+@command.command(help="Print the version.", short_help="print the version")
+def version() -> None:
+    """`sharder version`."""
+    print(f"sharder {VERSION} (Python {sys.version.split()[0]})")
 
 
 # -- the service -----------------------------------------------------------
 
 
-def _run_service(options: argparse.Namespace) -> int:
+def _run_service(options: Mapping[str, Any]) -> int:
     from sharder.config import load_config
     from sharder.lifecycle import run_until_signal
     from sharder.telemetry import Telemetry
     from shardsdk.logs import LogFormat, LogLevel, setup_logging
 
-    loaded = load_config(options.config)
-    setup_logging(LogLevel(options.log_level), LogFormat(options.log_format))
+    loaded = load_config(options.get("config"))
+    setup_logging(LogLevel(options["log_level"]), LogFormat(options["log_format"]))
     _tell_without_effect(loaded)
     telemetry = Telemetry.create()
     return run_until_signal(
-        lambda: _serve(loaded, options.kubeconfig, telemetry),
+        lambda: _serve(loaded, options.get("kubeconfig"), telemetry),
         stop_limit_seconds=loaded.config.graceful_shutdown_limit,
     )
 
@@ -161,19 +148,29 @@ def _tell_without_effect(loaded: Loaded) -> None:
 # -- sharder rbac ----------------------------------------------------------
 
 
-def _print_roles(options: argparse.Namespace) -> None:
+@command.command(
+    help="Prints what lets the sharder place a ring's objects; pipe it to `kubectl apply -f -`.",
+    short_help="print the ClusterRole and binding that a ring needs",
+)
+@ring_source()
+@service_account_option()
+@kubeconfig_option()
+@click.pass_context
+@_guarded
+def rbac(context: click.Context, ring: str | None, filename: str | None, service_account: tuple[str, str]) -> None:
+    """`sharder rbac`."""
     import yaml
 
     from sharder.manifests import read_rings
     from sharder.rbac import ring_roles
 
-    if options.filename is not None:
-        rings = read_rings(options.filename)
+    if filename is not None:
+        rings = read_rings(filename)
     else:
         import asyncio
 
-        rings = [asyncio.run(_fetch_ring(options.ring, options.kubeconfig))]
-    sys.stdout.write(yaml.safe_dump_all(ring_roles(rings, options.service_account), sort_keys=False))
+        rings = [asyncio.run(_fetch_ring(str(ring), context.obj.get("kubeconfig")))]
+    sys.stdout.write(yaml.safe_dump_all(ring_roles(rings, service_account), sort_keys=False))
     sys.stdout.flush()
 
 
@@ -199,28 +196,60 @@ async def _fetch_ring(name: str, kubeconfig: str | None) -> tuple[RingSpec, Mapp
 # -- sharder crds, sharder uninstall ---------------------------------------
 
 
-def _hand_out_crds(options: argparse.Namespace) -> None:
+@command.command(
+    help="Prints the CustomResourceDefinitions of this version.",
+    short_help="print this version's CustomResourceDefinitions, or apply them",
+)
+@click.option("--apply", is_flag=True, help="bring the cluster's up to them, and wait until it serves them")
+@kubeconfig_option()
+@click.pass_context
+@_guarded
+def crds(context: click.Context, apply: bool) -> None:
+    """`sharder crds`."""
     from sharder.install import apply_crds, crd_files
 
     texts = [path.read_text(encoding="utf-8") for path in crd_files()]
-    if not options.apply:
+    if not apply:
         sys.stdout.write("---\n".join(texts))
         sys.stdout.flush()
         return
     import yaml
 
     documents = [yaml.safe_load(text) for text in texts]
-    _call(options, lambda api: apply_crds(api, documents, SystemClock()))
+    _call(context, lambda api: apply_crds(api, documents, SystemClock()))
 
 
-def _uninstall(options: argparse.Namespace) -> None:
+@command.command(
+    help="Removes the webhook configurations, the lease and the Secret of a sharder that is gone; waits until none"
+    " leads. Objects keep their labels, and shards go on with them.",
+    short_help="remove what a sharder has made in a cluster",
+)
+@click.option(
+    "-n",
+    "--namespace",
+    metavar="NAMESPACE",
+    default=SYSTEM_NAMESPACE,
+    help=f"where it was (default: {SYSTEM_NAMESPACE})",
+)
+@click.option(
+    "--lease",
+    metavar="NAME",
+    default=SHARDER_SERVICE_ACCOUNT,
+    help=f"its leader's lease (default: {SHARDER_SERVICE_ACCOUNT})",
+)
+@click.option("--crds", is_flag=True, help="also the CustomResourceDefinitions, with every ring")
+@kubeconfig_option()
+@click.pass_context
+@_guarded
+def uninstall(context: click.Context, namespace: str, lease: str, crds: bool) -> None:
+    """`sharder uninstall`."""
     from sharder.install import Leftovers, remove_leftovers
 
-    leftovers = Leftovers(options.namespace, options.lease, options.crds)
-    _call(options, lambda api: remove_leftovers(api, leftovers, SystemClock()))
+    leftovers = Leftovers(namespace, lease, crds)
+    _call(context, lambda api: remove_leftovers(api, leftovers, SystemClock()))
 
 
-def _call(options: argparse.Namespace, act: Callable[[Api], Awaitable[None]]) -> None:
+def _call(context: click.Context, act: Callable[[Api], Awaitable[None]]) -> None:
     """Connect, act and tell in the log what was done."""
     import asyncio
 
@@ -228,11 +257,12 @@ def _call(options: argparse.Namespace, act: Callable[[Api], Awaitable[None]]) ->
     from shardsdk.kube.client import Client
     from shardsdk.logs import LogFormat, LogLevel, setup_logging
 
-    setup_logging(LogLevel(options.log_level), LogFormat(options.log_format))
+    options = context.obj
+    setup_logging(LogLevel(options["log_level"]), LogFormat(options["log_format"]))
 
     async def run() -> None:
-        access = await load_access(options.kubeconfig)
-        async with Client(access, user_agent=f"sharder-{options.command}/{VERSION}") as api:
+        access = await load_access(options.get("kubeconfig"))
+        async with Client(access, user_agent=f"sharder-{context.info_name}/{VERSION}") as api:
             await act(api)
 
     asyncio.run(run())

@@ -7,12 +7,13 @@ Refuses: to show a traceback for wrong input; that is one line on stderr and exi
 
 from __future__ import annotations
 
-import argparse
 import os
 import re
 import sys
 from collections.abc import Sequence
 from typing import Final
+
+import click
 
 from shardsdk.errors import ConfigurationError
 from shardsdk.protocol.labels import parse_ring_name
@@ -26,85 +27,99 @@ _DNS_LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _DNS_SUBDOMAIN: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 
 
+@click.group(
+    "shardsdk", help="For authors of sharded controllers.", context_settings={"help_option_names": ["-h", "--help"]}
+)
+def command() -> None:
+    """Has commands."""
+
+
+@command.command(help="Print the version.", short_help="print the version")
+def version() -> None:
+    """`shardsdk version`."""
+    _write(f"shardsdk {VERSION} (Python {sys.version.split()[0]})\n")
+
+
+@command.command(
+    help="Prints the ServiceAccount, roles and bindings that the shards of a ring need; pipe it to"
+    " `kubectl apply -f -`. RESOURCE is written as kubectl prints it: `secrets`, `deployments.apps`.",
+    short_help="print what a shard may do, as manifests",
+)
+@click.option("--ring", required=True, metavar="RING", help="the ClusterRing that the shards form")
+@click.option("--main", required=True, multiple=True, metavar="RESOURCE", help="main resource of the ring; repeatable")
+@click.option("--controlled", multiple=True, metavar="RESOURCE", help="controlled resource; repeatable")
+@click.option(
+    "-n", "--namespace", metavar="NAMESPACE", default="default", help="where the shards run (default: default)"
+)
+@click.option("--name", metavar="NAME", help="name of the ServiceAccount and of the roles (default: the ring's)")
+@click.option("--watch-namespace", metavar="NAMESPACE", help="the only namespace with objects (default: all of them)")
+@click.option(
+    "--main-verbs",
+    default="",
+    metavar="VERBS",
+    help="what the controller does with main objects besides list, watch and patch, such as `get,update`",
+)
+@click.option(
+    "--controlled-verbs",
+    default="create,patch",
+    metavar="VERBS",
+    help="what it does with controlled objects besides list and watch (default: create,patch)",
+)
+def rbac(
+    ring: str,
+    main: Sequence[str],
+    controlled: Sequence[str],
+    namespace: str,
+    name: str | None,
+    watch_namespace: str | None,
+    main_verbs: str,
+    controlled_verbs: str,
+) -> None:
+    """`shardsdk rbac`.  Raises: ConfigurationError, with what to write instead."""
+    ring = parse_ring_name(ring).ring
+    mains, children = (
+        [_read_resource(text) for text in _split(main)],
+        [_read_resource(each) for each in _split(controlled)],
+    )
+    if both := sorted(set(mains) & set(children)):
+        raise ConfigurationError(f"{both[0]} is given as --main and as --controlled; a ring has it as one of them")
+    if not mains:
+        raise ConfigurationError("--main names no resource; write it as kubectl prints it, such as `secrets`")
+    role = ShardRole(
+        ring=ring,
+        name=_check_name("--name", name or ring, _DNS_SUBDOMAIN, 253),
+        namespace=_check_name("--namespace", namespace, _DNS_LABEL, 63),
+        main=mains,
+        controlled=children,
+        further_main_verbs=_read_verbs("--main-verbs", main_verbs),
+        further_controlled_verbs=_read_verbs("--controlled-verbs", controlled_verbs),
+        watch_namespace=(
+            None if watch_namespace is None else _check_name("--watch-namespace", watch_namespace, _DNS_LABEL, 63)
+        ),
+    )
+    _write(render_shard_role(role))
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line `arguments` (`None`: the process's own); returns the exit code."""
-    options = make_parser().parse_args(arguments)
     try:
-        match options.command:
-            case "rbac":
-                text = render_shard_role(_read_role(options))
-            case _:
-                text = f"shardsdk {VERSION} (Python {sys.version.split()[0]})\n"
-        sys.stdout.write(text)
-        sys.stdout.flush()
+        return command.main(arguments, "shardsdk", standalone_mode=False) or 0
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
     except ConfigurationError as error:
         sys.stderr.write(f"shardsdk: {error}\n")
         return 2
+
+
+def _write(text: str) -> None:
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
     except BrokenPipeError:
         # Whoever read our output has seen enough; the interpreter must not try to flush it again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
-    return 0
-
-
-def make_parser() -> argparse.ArgumentParser:
-    """What the command understands; its reference is printed from it."""
-    parser = argparse.ArgumentParser(prog="shardsdk", description="For authors of sharded controllers.")
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    commands.add_parser("version", help="print the version")
-    rbac = commands.add_parser(
-        "rbac",
-        help="print what a shard may do, as manifests",
-        description="Prints the ServiceAccount, roles and bindings that the shards of a ring need; pipe it to"
-        " `kubectl apply -f -`. RESOURCE is written as kubectl prints it: `secrets`, `deployments.apps`.",
-    )
-    rbac.add_argument("--ring", required=True, metavar="RING", help="the ClusterRing that the shards form")
-    rbac.add_argument(
-        "--main", required=True, action="append", metavar="RESOURCE", help="main resource of the ring; repeatable"
-    )
-    rbac.add_argument(
-        "--controlled", action="append", default=[], metavar="RESOURCE", help="controlled resource; repeatable"
-    )
-    rbac.add_argument("-n", "--namespace", default="default", help="where the shards run (default: %(default)s)")
-    rbac.add_argument("--name", help="name of the ServiceAccount and of the roles (default: the ring's)")
-    rbac.add_argument(
-        "--watch-namespace", metavar="NAMESPACE", help="the only namespace with objects (default: all of them)"
-    )
-    rbac.add_argument(
-        "--main-verbs",
-        default="",
-        metavar="VERBS",
-        help="what the controller does with main objects besides list, watch and patch, such as `get,update`",
-    )
-    rbac.add_argument(
-        "--controlled-verbs",
-        default="create,patch",
-        metavar="VERBS",
-        help="what it does with controlled objects besides list and watch (default: %(default)s)",
-    )
-    return parser
-
-
-def _read_role(options: argparse.Namespace) -> ShardRole:
-    """Raises: ConfigurationError, with what to write instead."""
-    ring = parse_ring_name(options.ring).ring
-    main = [_read_resource(text) for text in _split(options.main)]
-    controlled = [_read_resource(text) for text in _split(options.controlled)]
-    if both := sorted(set(main) & set(controlled)):
-        raise ConfigurationError(f"{both[0]} is given as --main and as --controlled; a ring has it as one of them")
-    if not main:
-        raise ConfigurationError("--main names no resource; write it as kubectl prints it, such as `secrets`")
-    watched = options.watch_namespace
-    return ShardRole(
-        ring=ring,
-        name=_check_name("--name", options.name or ring, _DNS_SUBDOMAIN, 253),
-        namespace=_check_name("--namespace", options.namespace, _DNS_LABEL, 63),
-        main=main,
-        controlled=controlled,
-        further_main_verbs=_read_verbs("--main-verbs", options.main_verbs),
-        further_controlled_verbs=_read_verbs("--controlled-verbs", options.controlled_verbs),
-        watch_namespace=None if watched is None else _check_name("--watch-namespace", watched, _DNS_LABEL, 63),
-    )
+        click.get_current_context().exit(1)
 
 
 def _split(texts: Sequence[str]) -> list[str]:

@@ -68,6 +68,7 @@ def test_a_shard_needs_no_web_framework(metadata: Message) -> None:
 
     assert sorted(_normal(need) for need in always) == [
         "aiohttp",
+        "click",
         "kubernetes",
         "msgspec",
         "prometheus-client",

@@ -32,7 +32,7 @@ def test_version_is_the_projects(capsys: pytest.CaptureFixture[str]) -> None:
 def test_without_a_command_it_says_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 0
     out = capsys.readouterr().out
-    assert all(word in out for word in ("usage: kubectl sharding", "status", "rbac", "Exit codes: 0 all in order"))
+    assert all(word in out for word in ("Usage: kubectl sharding", "status", "rbac", "Exit codes: 0 all in order"))
 
 
 @pytest.mark.parametrize(
@@ -42,10 +42,8 @@ def test_without_a_command_it_says_what_there_is(capsys: pytest.CaptureFixture[s
      ["status", "--wat"]],
 )  # fmt: skip
 def test_wrong_arguments_end_with_two(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(arguments)
-    assert ended.value.code == 2
-    assert "usage: kubectl sharding" in capsys.readouterr().err
+    assert main(arguments) == 2
+    assert "Usage: kubectl sharding" in capsys.readouterr().err
 
 
 def test_no_cluster_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
