@@ -8,23 +8,21 @@ Refuses: to show a traceback for wrong input; that is one line on stderr and exi
 from __future__ import annotations
 
 import os
-import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import click
 
 from shardsdk.errors import ConfigurationError
 from shardsdk.protocol.labels import parse_ring_name
+from shardsdk.protocol.names import LABEL_CHARACTERS, SUBDOMAIN_CHARACTERS, is_dns_label, is_dns_subdomain
 from shardsdk.protocol.objects import GroupResource
 from shardsdk.rbac import ShardRole, render_shard_role
 from shardsdk.version import VERSION
 
 #: What RBAC knows.  Source: Kubernetes, "Authorization: request verbs".
 VERBS: Final = ("get", "list", "watch", "create", "update", "patch", "delete", "deletecollection")
-_DNS_LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
-_DNS_SUBDOMAIN: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 
 
 @click.group(
@@ -85,17 +83,17 @@ def rbac(
         raise ConfigurationError(f"{both[0]} is given as --main and as --controlled; a ring has it as one of them")
     if not mains:
         raise ConfigurationError("--main names no resource; write it as kubectl prints it, such as `secrets`")
+    if watch_namespace is not None:
+        _check_name("--watch-namespace", watch_namespace, is_dns_label, LABEL_CHARACTERS)
     role = ShardRole(
         ring=ring,
-        name=_check_name("--name", name or ring, _DNS_SUBDOMAIN, 253),
-        namespace=_check_name("--namespace", namespace, _DNS_LABEL, 63),
+        name=_check_name("--name", name or ring, is_dns_subdomain, SUBDOMAIN_CHARACTERS),
+        namespace=_check_name("--namespace", namespace, is_dns_label, LABEL_CHARACTERS),
         main=mains,
         controlled=children,
         further_main_verbs=_read_verbs("--main-verbs", main_verbs),
         further_controlled_verbs=_read_verbs("--controlled-verbs", controlled_verbs),
-        watch_namespace=(
-            None if watch_namespace is None else _check_name("--watch-namespace", watch_namespace, _DNS_LABEL, 63)
-        ),
+        watch_namespace=watch_namespace,
     )
     _write(render_shard_role(role))
 
@@ -128,7 +126,7 @@ def _split(texts: Sequence[str]) -> list[str]:
 
 def _read_resource(text: str) -> GroupResource:
     plural, _, group = text.partition(".")
-    if not _DNS_LABEL.fullmatch(plural) or (text != plural and not _DNS_SUBDOMAIN.fullmatch(group)):
+    if not is_dns_label(plural) or (text != plural and not is_dns_subdomain(group)):
         raise ConfigurationError(
             f"{text!r} is no resource; write the plural in lower case, with its group unless that is the core's, as"
             " `kubectl api-resources -o name` does: `secrets`, `deployments.apps`"
@@ -143,8 +141,8 @@ def _read_verbs(option: str, text: str) -> list[str]:
     return verbs
 
 
-def _check_name(option: str, text: str, pattern: re.Pattern[str], limit: int) -> str:
-    if len(text) > limit or not pattern.fullmatch(text):
+def _check_name(option: str, text: str, fits: Callable[[str], bool], limit: int) -> str:
+    if not fits(text):
         raise ConfigurationError(
             f"{option}: {text!r} cannot be a name; use up to {limit} lower-case letters, digits and '-',"
             " beginning and ending with a letter or digit"

@@ -12,6 +12,7 @@ import binascii
 import ipaddress
 import re
 import ssl
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any, Final
 from urllib.parse import urlsplit
@@ -22,11 +23,10 @@ from pydantic_core import PydanticCustomError, PydanticUseDefault
 from sharder.config.durations import parse_duration, render_duration
 from sharder.core.problems import Problem
 from sharder.core.selectors import LabelSelector, parse_selector
+from shardsdk.protocol.names import is_dns_label, is_dns_subdomain
 
 #: Bytes in a name of a namespace or Service, and of most other objects.
 #: Source: Kubernetes, "Object Names and IDs".
-_DNS_LABEL: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
-_DNS_SUBDOMAIN: Final = re.compile(r"(?=.{1,253}\Z)[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*")
 _QUALIFIED_NAME: Final = re.compile(r"([a-z0-9.-]{1,253}/)?[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
 #: Host and port, as Go's `net.Listen` takes them; an IPv6 address stands in brackets.
 _ADDRESS: Final = re.compile(r"(?:\[(?P<six>[0-9A-Fa-f:.%]+)\]|(?P<host>[^\[\]:/\s]*)):(?P<port>[0-9]{1,5})")
@@ -175,19 +175,19 @@ def _text(value: object) -> str:
     return value
 
 
-def _named(pattern: re.Pattern[str], what: str) -> PlainValidator:
+def _named(fits: Callable[[str], bool], what: str) -> PlainValidator:
     def parse(value: object) -> str:
         text = _text(value)
-        if pattern.fullmatch(text) is None:
+        if not fits(text):
             raise refuse(f"{_quoted(text)} cannot be {what}", "use lower-case letters, digits and '-'")
         return text
 
     return PlainValidator(parse)
 
 
-Namespace = Annotated[str, _named(_DNS_LABEL, "the name of a namespace")]
-ServiceName = Annotated[str, _named(_DNS_LABEL, "the name of a Service")]
-ObjectName = Annotated[str, _named(_DNS_SUBDOMAIN, "the name of an object")]
+Namespace = Annotated[str, _named(is_dns_label, "the name of a namespace")]
+ServiceName = Annotated[str, _named(is_dns_label, "the name of a Service")]
+ObjectName = Annotated[str, _named(is_dns_subdomain, "the name of an object")]
 
 
 def one_of(*allowed: str) -> PlainValidator:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
@@ -29,6 +28,7 @@ from shardsdk.errors import ShardingError
 from shardsdk.kube.api import Api, Fence
 from shardsdk.kube.clock import Clock
 from shardsdk.protocol.labels import SHARDER_HOLDER
+from shardsdk.protocol.names import is_dns_subdomain
 from shardsdk.runtime.queue import WorkQueue
 
 log = logging.getLogger(__name__)
@@ -45,7 +45,6 @@ WRITE_AGAIN_SECONDS: Final = 0.5
 #: Pauses before a read is repeated that found objects left on a shard: the first, doubling, and the last.
 READ_AGAIN_SECONDS: Final = (0.2, 10.0)
 #: What a Lease can be called.  Source: Kubernetes, "Object Names and IDs", DNS subdomain names.
-_LEASE_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 
 #: (ring, namespace, shard); the namespace is empty for a shard that no lease is known of.
 CustodyKey = tuple[str, str, str]
@@ -103,7 +102,7 @@ class LeaseController:
         A label value that cannot be a Lease's name belongs to no shard, and never
         will: nobody has to be kept off.
         """
-        if not _LEASE_NAME.fullmatch(shard):
+        if not is_dns_subdomain(shard):
             return join(shard, (ShardHold(shard, self._clock, float("inf")),))
         entry, records = self._registry.entry(ring), [self._record(key) for key in self._keys(ring, shard)]
         if entry is None or not (records and all(record.held for record in records)):
@@ -115,7 +114,7 @@ class LeaseController:
 
     async def renew(self, ring: str, shard: str) -> bool:
         """Renew the hold by a conditional write that begins now; False: it is lost."""
-        if not _LEASE_NAME.fullmatch(shard):
+        if not is_dns_subdomain(shard):
             return True
         keys = self._keys(ring, shard)
         return bool(keys) and all([await self._renew(key) for key in keys]) and self.hold(ring, shard) is not None

@@ -8,39 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import msgspec
-
 from sharder.core.ringspec import Role, Subject
-from shardsdk.protocol.objects import OwnerReference, PartialObject, Resource
+from shardsdk.protocol.objects import PartialObject, Resource, SlimMeta, SlimObject
 
-
-class SeenMeta(msgspec.Struct, frozen=True, rename="camel"):
-    """The part of `metadata` that placement reads."""
-
-    name: str = ""
-    namespace: str = ""
-    uid: str = ""
-    resource_version: str = ""
-    labels: dict[str, str] | None = None
-    owner_references: list[OwnerReference] | None = None
-
-    def label(self, key: str) -> str | None:
-        """Value of the label `key`; `None` when the object does not carry it."""
-        return self.labels.get(key) if self.labels else None
-
-    @property
-    def controller(self) -> OwnerReference | None:
-        """The owner reference with `controller: true`, if there is one."""
-        for reference in self.owner_references or ():
-            if reference.controller:
-                return reference
-        return None
-
-
-class SeenObject(msgspec.Struct, frozen=True):
-    """An object that some watch or read of placement has shown."""
-
-    metadata: SeenMeta
+SeenMeta = SlimMeta
+SeenObject = SlimObject
 
 
 def seen(obj: PartialObject) -> SeenObject:

@@ -6,7 +6,6 @@ Refuses: to apply half of a ring; one with problems is not used at all.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -16,18 +15,13 @@ from sharder.core.problems import Problem, render_problems
 from sharder.core.selectors import NAMESPACE_NAME_LABEL, LabelSelector, all_namespaces_except, parse_selector
 from shardsdk.errors import ConfigurationError, InvalidRingName
 from shardsdk.protocol.labels import SYSTEM_NAMESPACE, RingLabels, parse_ring_name
+from shardsdk.protocol.names import is_dns_label, is_dns_subdomain
 from shardsdk.protocol.objects import GroupResource, Resource
 
 #: Main resources of one ring. The CRD has the same bound.
 MAX_RESOURCES: Final = 32
 #: Controlled resources of one main resource. The CRD has the same bound.
 MAX_CONTROLLED: Final = 16
-#: Source: Kubernetes, "Object Names and IDs": a group is a DNS subdomain, a plural a DNS label.
-MAX_GROUP_LENGTH: Final = 253
-MAX_RESOURCE_LENGTH: Final = 63
-
-_GROUP = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
-_PLURAL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 
 
 class InvalidRing(ConfigurationError):
@@ -207,11 +201,11 @@ def _parse_group_resource(entry: Mapping[str, Any], path: str, problems: list[Pr
     before = len(problems)
     if group is None:
         group = ""
-    if not isinstance(group, str) or len(group) > MAX_GROUP_LENGTH or (group and not _GROUP.fullmatch(group)):
+    if not isinstance(group, str) or (group and not is_dns_subdomain(group)):
         problems.append(
             Problem(f"{path}.group", f"{group!r} is no API group", "use one like 'apps', or \"\" for the core group")
         )
-    if not isinstance(resource, str) or len(resource) > MAX_RESOURCE_LENGTH or not _PLURAL.fullmatch(resource):
+    if not isinstance(resource, str) or not is_dns_label(resource):
         problems.append(
             Problem(
                 f"{path}.resource",

@@ -15,13 +15,11 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
-import msgspec
-
 from sharder.core.keys import controlled_key, resource_key
 from sharder.core.membership import Membership
 from sharder.core.ringspec import Role, Subject
 from shardsdk.protocol.labels import RingLabels
-from shardsdk.protocol.objects import OwnerReference
+from shardsdk.protocol.objects import SlimMeta
 
 #: Owners away from their place that are remembered, at some 200 bytes each.
 MAX_DISPLACED: Final = 100_000
@@ -42,21 +40,6 @@ class Trouble(StrEnum):
     LEAVING = "leaving"
 
 
-class GlimpsedMeta(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """The part of `metadata` that counting reads."""
-
-    name: str = ""
-    namespace: str = ""
-    labels: dict[str, str] | None = None
-    owner_references: list[OwnerReference] | None = None
-
-
-class Glimpsed(msgspec.Struct, frozen=True, gc=False):
-    """An object, seen once and forgotten."""
-
-    metadata: GlimpsedMeta
-
-
 @dataclass(slots=True)
 class Tally:
     """What was counted of one resource.
@@ -74,7 +57,7 @@ class Tally:
     examples: dict[Trouble, list[str]] = field(default_factory=dict)
     unjudged: int = 0
 
-    def note(self, trouble: Trouble, meta: GlimpsedMeta) -> None:
+    def note(self, trouble: Trouble, meta: SlimMeta) -> None:
         """Count an object that is in trouble, and name some."""
         self.troubles[trouble] += 1
         named = self.examples.setdefault(trouble, [])
@@ -101,7 +84,7 @@ class Census:
         """Whether so much is displaced that misplaced children were not counted."""
         return self._uncounted
 
-    def add(self, tally: Tally, meta: GlimpsedMeta) -> None:
+    def add(self, tally: Tally, meta: SlimMeta) -> None:
         """Count one object into `tally`."""
         labels = meta.labels or {}
         shard = labels.get(self.labels.shard)
@@ -121,7 +104,7 @@ class Census:
             return
         self._judge(tally, meta, key, shard)
 
-    def _judge(self, tally: Tally, meta: GlimpsedMeta, key: str, shard: str | None) -> None:
+    def _judge(self, tally: Tally, meta: SlimMeta, key: str, shard: str | None) -> None:
         if shard is None:
             tally.note(Trouble.UNASSIGNED, meta)
         if self.membership is None:
@@ -151,7 +134,7 @@ class Census:
         else:
             self._uncounted = True
 
-    def _key(self, subject: Subject, meta: GlimpsedMeta) -> str | None:
+    def _key(self, subject: Subject, meta: SlimMeta) -> str | None:
         resource = subject.resource
         if subject.role is Role.MAIN:
             return resource_key(resource, meta.namespace, meta.name)

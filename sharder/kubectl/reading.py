@@ -27,7 +27,7 @@ from sharder.core.ringspec import (
 )
 from sharder.core.selectors import LabelSelector, parse_selector
 from sharder.core.webhookconfig import WEBHOOK_CONFIGURATIONS, go_webhook_name, webhook_name
-from sharder.kubectl.census import Census, Covers, Glimpsed, Tally
+from sharder.kubectl.census import Census, Covers, Tally
 from sharder.kubectl.outcome import Gaps, Unread
 from sharder.kubectl.overview import Overview, ResourceCount, count_resource, read_conditions, uncounted_resource
 from sharder.kubectl.selecting import by_name_alone, describe_selector
@@ -39,7 +39,15 @@ from shardsdk.kube.clock import Clock
 from shardsdk.kube.selectors import Selector, equals, exists
 from shardsdk.protocol.labels import LEASE_RING_LABEL
 from shardsdk.protocol.leases import Lease
-from shardsdk.protocol.objects import CLUSTERRINGS, LEASES, NAMESPACES, GroupResource, PartialObject, Resource
+from shardsdk.protocol.objects import (
+    CLUSTERRINGS,
+    LEASES,
+    NAMESPACES,
+    GroupResource,
+    PartialObject,
+    Resource,
+    SlimObject,
+)
 
 #: Resources counted at the same time; the API server should hardly notice.
 STREAMS: Final = 3
@@ -273,8 +281,8 @@ class Reader:
                 return count_resource(tally, judged=census.membership is not None, overfull=census.overfull)
         return uncounted_resource(resource.group_resource, subject.role)
 
-    def _stream(self, resource: Resource, namespace: str | None, selector: Selector) -> AsyncIterator[list[Glimpsed]]:
-        return self.api.stream(resource, namespace, selector=selector, model=Glimpsed, metadata_only=True)
+    def _stream(self, resource: Resource, namespace: str | None, selector: Selector) -> AsyncIterator[list[SlimObject]]:
+        return self.api.stream(resource, namespace, selector=selector, model=SlimObject, metadata_only=True)
 
     async def _retired(self, ring: Ring, resolved: ResolvedRing) -> list[Subject]:
         """Resources that the ring lists no longer and whose objects may still carry its labels."""

@@ -29,33 +29,15 @@ class OwnerReference(msgspec.Struct, frozen=True, gc=False, rename="camel"):
         return group if slash else ""
 
 
-class ObjectMeta(msgspec.Struct, frozen=True, rename="camel"):
-    """The part of `metadata` that sharding reads; a missing field has its empty value."""
+class SlimMeta(msgspec.Struct, frozen=True, rename="camel"):
+    """The part of `metadata` that assigning an object reads, for whoever keeps or counts many; see `ObjectMeta`."""
 
     name: str = ""
-    generate_name: str = ""
     namespace: str = ""
     uid: str = ""
     resource_version: str = ""
-    generation: int = 0
-    creation_timestamp: str | None = None
-    deletion_timestamp: str | None = None
     labels: dict[str, str] | None = None
-    annotations: dict[str, str] | None = None
     owner_references: list[OwnerReference] | None = None
-    finalizers: list[str] | None = None
-
-    @classmethod
-    def __get_pydantic_core_schema__(cls, source: object, handler: object) -> dict[str, object]:
-        """Have pydantic make one of an object's `metadata`, so that its models can have the field."""
-        return {"type": "function-plain", "function": {"type": "no-info", "function": cls._of}}
-
-    @classmethod
-    def _of(cls, value: object) -> ObjectMeta:
-        try:
-            return value if isinstance(value, ObjectMeta) else msgspec.convert(value, cls)
-        except msgspec.ValidationError as error:
-            raise ValueError(str(error)) from error
 
     @property
     def controller(self) -> OwnerReference | None:
@@ -68,6 +50,23 @@ class ObjectMeta(msgspec.Struct, frozen=True, rename="camel"):
     def label(self, key: str) -> str | None:
         """Value of the label `key`; `None` when the object does not carry it."""
         return self.labels.get(key) if self.labels else None
+
+
+class ObjectMeta(SlimMeta, frozen=True, rename="camel"):
+    """The part of `metadata` that sharding reads; a missing field has its empty value."""
+
+    generate_name: str = ""
+    generation: int = 0
+    creation_timestamp: str | None = None
+    deletion_timestamp: str | None = None
+    annotations: dict[str, str] | None = None
+    finalizers: list[str] | None = None
+
+
+class SlimObject(msgspec.Struct, frozen=True):
+    """An object of which nothing but that is kept."""
+
+    metadata: SlimMeta
 
 
 class PartialObject(msgspec.Struct, frozen=True, rename="camel"):

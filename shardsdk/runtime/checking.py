@@ -9,11 +9,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from shardsdk.errors import ConfigurationError
+from shardsdk.protocol.names import is_dns_label
 from shardsdk.protocol.objects import GroupResource
 from shardsdk.runtime.caches import CacheSettings
 from shardsdk.runtime.controller import MAX_CONCURRENCY
 from shardsdk.runtime.leading import Candidate, Election
-from shardsdk.runtime.pod import is_namespace_name
 from shardsdk.runtime.shardlease import ShardLease
 from shardsdk.runtime.spec import ControllerSpec, Scope, Source, TaskSpec, Work
 
@@ -136,7 +136,7 @@ def check_settings(
 def _check_namespaces(*lists: Sequence[str] | None) -> None:
     """The empty name means all of them.  Raises: ConfigurationError."""
     for name in (name for names in lists for name in names or ()):
-        if name and not is_namespace_name(name):
+        if name and not is_dns_label(name):
             raise ConfigurationError(
                 f"{name!r} cannot be the name of a namespace, so nothing would ever be found there: give several as a"
                 " list, ['a', 'b'], and all of them as None"

@@ -40,6 +40,8 @@ CLUSTER_NAMESPACE: Final = "default"
 #: Source: Kubernetes, events.k8s.io/v1, limits of note and reason.
 MAX_MESSAGE_CHARACTERS: Final = 1024
 MAX_REASON_CHARACTERS: Final = 128
+#: How long writing the last Events may take, where a lease waits for it.
+FLUSH_SECONDS: Final = 1.0
 #: How an Event begins that stands for several; what `kubectl describe` shows of Kubernetes' own.
 COMBINED: Final = "(combined from similar events): "
 #: What of an object's name an Event's name repeats; with its suffix it stays under 253.
@@ -192,6 +194,12 @@ class EventRecorder:
             pending = self._pending.pop(key, None)
             if pending is not None:
                 await self._write(key, pending, attempts=1)
+
+    async def flush_in_passing(self) -> None:
+        """The same as far as it goes within a second: Events are hints, and nobody waits for them to end."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(FLUSH_SECONDS):
+                await self.flush()
 
     # -- bounds -----------------------------------------------------------
 

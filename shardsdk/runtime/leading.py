@@ -23,7 +23,6 @@ from typing import Final
 
 from shardsdk.core.timings import LeaseTimings
 from shardsdk.errors import ConfigurationError
-from shardsdk.kube.access import Access
 from shardsdk.kube.api import Api
 from shardsdk.kube.clock import Clock
 from shardsdk.logs import logger_of
@@ -80,7 +79,9 @@ class Candidate:
             raise ConfigurationError("the election has no name; it is the name of its Lease: pass Election(name)")
         self.election = election
         self.leads: bool = False
-        self.namespace: str = _choose_namespace(election, source)
+        self.namespace: str = pod.lease_namespace(
+            election.namespace, source, "the election's Lease belongs: pass Election(namespace=…)"
+        )
         self._clock = clock
         self._rng = rng
         self._threaded = threaded
@@ -120,7 +121,7 @@ class Candidate:
         finally:
             events.cancel()
             await asyncio.wait([events])
-            await _flush(recorder)
+            await recorder.flush_in_passing()
 
     async def _lead(self, hold: Hold, lead: Callable[[Hold], Awaitable[None]]) -> None:
         self.leads = True
@@ -153,20 +154,3 @@ def _watched(hold: Hold, clock: Clock, die: Callable[[], None]) -> Iterator[None
         yield
     finally:
         ended.set()
-
-
-async def _flush(recorder: EventRecorder) -> None:
-    """Events are hints: what is not written within a second is left out."""
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(1.0):
-            await recorder.flush()
-
-
-def _choose_namespace(election: Election, source: object) -> str:
-    chosen = election.namespace or pod.namespace() or (source.namespace if isinstance(source, Access) else "")
-    if not chosen:
-        raise ConfigurationError(
-            "nobody says in which namespace the election's Lease belongs: pass Election(namespace=…), or set"
-            " POD_NAMESPACE (downward API, fieldRef metadata.namespace)"
-        )
-    return chosen

@@ -14,17 +14,13 @@ from __future__ import annotations
 
 import os
 import random
-import re
 import socket
 import uuid
-from typing import Final
 
 from shardsdk.errors import ConfigurationError
+from shardsdk.kube.access import Access
 from shardsdk.protocol.labels import LABEL_MAX_LENGTH, SHARDER_HOLDER
-
-#: A shard's name is the name of a Lease and the value of a label.
-#: Source: Kubernetes, "Object Names and IDs", DNS subdomain names.
-_SHARD_NAME: Final = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*")
+from shardsdk.protocol.names import is_dns_subdomain
 
 
 def hostname() -> str:
@@ -60,16 +56,24 @@ def make_uuid(rng: random.Random) -> str:
     return str(uuid.UUID(int=rng.getrandbits(128), version=4))
 
 
-def is_namespace_name(name: str) -> bool:
-    """Whether a namespace can be called so.  Source: Kubernetes, "Object Names and IDs", RFC 1123 label names."""
-    return "." not in name and len(name) <= LABEL_MAX_LENGTH and _SHARD_NAME.fullmatch(name) is not None
+def lease_namespace(given: str | None, source: object, whose: str) -> str:
+    """Where a Lease belongs: as given, else the pod's namespace, else the kubeconfig's.
+
+    `whose` ends the sentence about what is missing.  Raises: ConfigurationError.
+    """
+    chosen = given or namespace() or (source.namespace if isinstance(source, Access) else "")
+    if not chosen:
+        raise ConfigurationError(
+            f"nobody says in which namespace {whose}, or set POD_NAMESPACE (downward API, fieldRef metadata.namespace)"
+        )
+    return chosen
 
 
 def check_shard_name(name: str) -> str:
     """Give `name` back if it can be a shard's.  Raises: ConfigurationError."""
     if name == SHARDER_HOLDER:
         raise ConfigurationError(f"{name!r} is how the sharder signs leases; give the shard another name")
-    if len(name) > LABEL_MAX_LENGTH or not _SHARD_NAME.fullmatch(name):
+    if not is_dns_subdomain(name, LABEL_MAX_LENGTH):
         raise ConfigurationError(
             f"{name!r} cannot be a shard's name, which is the name of a Lease and the value of a label: use up to"
             f" {LABEL_MAX_LENGTH} lower-case letters, digits, '-' and '.', beginning and ending with a letter or digit"

@@ -110,7 +110,7 @@ class ShardLease:
         rng = rng or random.Random()
         self.ring: RingLabels = parse_ring_name(ring)
         self.name: str = pod.check_shard_name(name) if name else pod.shard_name()
-        self.namespace: str = _choose_namespace(source, namespace)
+        self.namespace: str = pod.lease_namespace(namespace, source, "the shard's Lease belongs: pass `namespace`")
         self.instance: str = instance or pod.uid() or pod.make_uuid(rng)
         self._seated = not (instance or pod.uid())
         self._seat: Seat | None = None
@@ -357,16 +357,6 @@ class ShardLease:
     def _tell(self, callback: Callable[[], None]) -> None:
         if self._host is not None:
             self._host.tell(callback)
-
-
-def _choose_namespace(source: Access | Connect, namespace: str | None) -> str:
-    chosen = namespace or pod.namespace() or (source.namespace if isinstance(source, Access) else "")
-    if not chosen:
-        raise ConfigurationError(
-            "nobody says in which namespace the shard's Lease belongs: pass `namespace`, or set POD_NAMESPACE"
-            " (downward API, fieldRef metadata.namespace)"
-        )
-    return chosen
 
 
 def _check_grace(seconds: int) -> int:

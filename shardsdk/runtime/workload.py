@@ -12,9 +12,7 @@ because a `Workload` is made then, with caches of its own; what is warm before
 from __future__ import annotations
 
 import asyncio
-import inspect
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
 from enum import Enum
 from functools import partial
 from random import Random
@@ -41,15 +39,13 @@ from shardsdk.runtime.ringcheck import RingCheck
 from shardsdk.runtime.sharded import ShardedResource
 from shardsdk.runtime.sources import Watched
 from shardsdk.runtime.spec import ControllerSpec, Reconcile, TaskSpec, Work
-from shardsdk.runtime.threads import Threads
+from shardsdk.runtime.threads import Threads, is_async
 from shardsdk.runtime.unsharded import UnshardedResource
 
 log: Final = logger_of(__name__)
 
 #: How long a reconcile that was cancelled because the time for stopping is over may take to end.
 CANCEL_SECONDS: Final = 2.0
-#: How long writing the last Events may take; they are hints, and the lease waits.
-FLUSH_SECONDS: Final = 1.0
 
 
 class Ended(Enum):
@@ -99,7 +95,7 @@ class Workload:
         self._threads: Threads | None = None
         self._resources: dict[GroupResource, ShardedResource[Any] | UnshardedResource[Any]] = {}
         self._tasks = work.tasks
-        self._plain_concurrency = sum(spec.concurrency for spec in work.specs if not _is_async(spec.function))
+        self._plain_concurrency = sum(spec.concurrency for spec in work.specs if not is_async(spec.function))
         self._ring_check = self._make_ring_check(work.specs)
         self._reconcilers = [self._make_reconciler(spec) for spec in work.specs]
 
@@ -130,7 +126,7 @@ class Workload:
                 _report(done)
             await self._stop_feeding()
             running = await _end(working, grace_seconds) | await _end(tasks[::-1], 0.0)
-            await self._flush_events()
+            await self._recorder.flush_in_passing()
             return Ended.STUCK if running else ended
         except asyncio.CancelledError:
             await self._stop_feeding()
@@ -189,11 +185,6 @@ class Workload:
 
     def _drains(self) -> list[Drains]:
         return [each.drains for each in self._resources.values() if isinstance(each, ShardedResource)]
-
-    async def _flush_events(self) -> None:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(FLUSH_SECONDS):
-                await self._recorder.flush()
 
     # -- building -----------------------------------------------------------
 
@@ -271,7 +262,7 @@ class Workload:
         return self._resources[name]
 
     def _make_async(self, function: Reconcile[Any]) -> Callable[[Context[Any]], Awaitable[Outcome | None]]:
-        if _is_async(function):
+        if is_async(function):
             return function  # type: ignore[return-value]
         if self._threads is None:
             self._threads = Threads(self._plain_concurrency)
@@ -287,10 +278,6 @@ async def _end(tasks: Sequence[asyncio.Task[Any]], grace_seconds: float) -> set[
         task.cancel()
     _, running = await asyncio.wait(tasks, timeout=CANCEL_SECONDS)
     return running
-
-
-def _is_async(function: Any) -> bool:
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
 
 
 def _report(done: set[asyncio.Task[Any]]) -> None:

@@ -29,7 +29,6 @@ garbage collection.  `shardsdk.testing.ControlPlane` is for those.
 from __future__ import annotations
 
 import asyncio
-import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -51,6 +50,7 @@ from shardsdk.runtime.objects import controller_reference, metadata_of
 from shardsdk.runtime.process import ExitCode
 from shardsdk.runtime.shardlease import ShardLease
 from shardsdk.runtime.spec import ControllerSpec, Scope
+from shardsdk.runtime.threads import is_async
 from shardsdk.runtime.world import World
 from shardsdk.testing.memory import EVERYTHING, Change, MemoryServer, Object
 from shardsdk.testing.memoryapi import MemoryApi
@@ -109,7 +109,7 @@ def drive(
             raise rig.failures[0]
         return rig
 
-    if all(_is_async(spec.function) for spec in specs):
+    if all(is_async(spec.function) for spec in specs):
         return run_virtual(run)
     return asyncio.run(run(SystemClock()))
 
@@ -289,7 +289,7 @@ class Rig:
             self._reconciling += 1
             try:
                 outcome: Outcome | None = await (
-                    function(context) if _is_async(function) else asyncio.to_thread(function, context)
+                    function(context) if is_async(function) else asyncio.to_thread(function, context)
                 )
             except Exception as error:
                 self.outcomes.append((context.request.name, error))
@@ -314,10 +314,6 @@ def _specs_of(given: ControllerSpec[Any] | Sequence[ControllerSpec[Any]] | Manag
         return list(given)
     scope = Scope.SHARDED if given.ring is not None else Scope.LEADER if given.election else Scope.EVERYWHERE
     return [spec if spec.scope else replace(spec, scope=scope) for spec in given.controllers]
-
-
-def _is_async(function: Any) -> bool:
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
 
 
 def _where(resource: Resource, namespace: str) -> str | None:

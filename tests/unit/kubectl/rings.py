@@ -9,14 +9,13 @@ from typing import Any
 
 from sharder.core.membership import Membership, build
 from sharder.core.ringspec import ResolvedMain, ResolvedRing, Role, Subject, parse_ring, resolve
-from sharder.kubectl.census import GlimpsedMeta
 from sharder.kubectl.session import Session
 from sharder.kubectl.text import Painter
 from shardsdk.errors import Forbidden
 from shardsdk.kube.api import Operation, Selection, T, WatchEvent, WatchOptions
 from shardsdk.protocol.labels import FENCED_ANNOTATION, LEASE_RING_LABEL, LEASE_STATE_LABEL, RingLabels, parse_ring_name
 from shardsdk.protocol.leases import Lease, LeaseSpec, render_micro_time
-from shardsdk.protocol.objects import CLUSTERRINGS, ObjectMeta, OwnerReference, Resource
+from shardsdk.protocol.objects import CLUSTERRINGS, ObjectMeta, OwnerReference, Resource, SlimMeta
 from shardsdk.testing.memory import MemoryServer
 from shardsdk.testing.memoryapi import MemoryApi
 
@@ -96,10 +95,10 @@ def members(*names: str) -> Membership:
 
 def glimpse(
     name: str, shard: str | None = None, *, owner: str | None = None, drain: bool = False, namespace: str = "default"
-) -> GlimpsedMeta:
+) -> SlimMeta:
     labels = ({LABELS.shard: shard} if shard is not None else {}) | ({LABELS.drain: "true"} if drain else {})
     references = [OwnerReference("v1", "Secret", owner, "uid", True)] if owner else None
-    return GlimpsedMeta(name, namespace, labels or None, references)
+    return SlimMeta(name=name, namespace=namespace, labels=labels or None, owner_references=references)
 
 
 def manifest(

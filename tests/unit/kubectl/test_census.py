@@ -14,7 +14,8 @@ from sharder.core.decisions import Decision, Facts, decide, desire_controlled, d
 from sharder.core.keys import main_key
 from sharder.core.membership import Membership
 from sharder.core.ringspec import Role
-from sharder.kubectl.census import Census, GlimpsedMeta, Tally, Trouble
+from sharder.kubectl.census import Census, Tally, Trouble
+from shardsdk.protocol.objects import SlimMeta
 from tests.unit.kubectl.rings import CONFIGMAP, LABELS, SECRET, glimpse, members
 
 OUTSIDE = "outside"
@@ -25,7 +26,7 @@ def covers(namespace: str) -> bool | None:
 
 
 def count(
-    membership: Membership | None, mains: list[GlimpsedMeta], children: list[GlimpsedMeta] | None = None
+    membership: Membership | None, mains: list[SlimMeta], children: list[SlimMeta] | None = None
 ) -> tuple[Tally, Tally]:
     census = Census(LABELS, membership, covers)
     owners, controlled = Tally(SECRET), Tally(CONFIGMAP)

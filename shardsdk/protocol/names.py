@@ -1,0 +1,27 @@
+"""What Kubernetes lets a name be.  Source: Kubernetes, "Object Names and IDs".
+
+>>> is_dns_label("team-a"), is_dns_label("team.a"), is_dns_subdomain("team.a")
+(True, False, True)
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+LABEL_CHARACTERS: Final = 63
+SUBDOMAIN_CHARACTERS: Final = 253
+
+_LABEL: Final = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_DNS_LABEL: Final = re.compile(_LABEL)
+_DNS_SUBDOMAIN: Final = re.compile(rf"{_LABEL}(\.{_LABEL})*")
+
+
+def is_dns_label(text: str, most: int = LABEL_CHARACTERS) -> bool:
+    """Whether a namespace or a Service can be called so, in up to `most` characters."""
+    return len(text) <= most and _DNS_LABEL.fullmatch(text) is not None
+
+
+def is_dns_subdomain(text: str, most: int = SUBDOMAIN_CHARACTERS) -> bool:
+    """Whether most other objects, and API groups, can be called so, in up to `most` characters."""
+    return len(text) <= most and _DNS_SUBDOMAIN.fullmatch(text) is not None
