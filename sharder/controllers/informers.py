@@ -7,13 +7,13 @@ rest all three are empty.  Refuses: to watch objects at large.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from random import Random
+from typing import Final
 
 from sharder.controllers.namespaces import excluded_by_name
-from sharder.controllers.polling import Poll
 from sharder.controllers.scope import Members, RingScope
 from sharder.controllers.seen import ItemKey, Placed, SeenObject
 from sharder.core.membership import Membership
@@ -31,6 +31,8 @@ from shardsdk.protocol.objects import Resource
 Wanted = Callable[[SeenObject], bool]
 
 _BY_SHARD = "shard"
+#: How often a list is made at least where watching is not permitted, though the sync period is longer, or off.
+MAX_RELIST_SECONDS: Final = 300.0
 
 
 class Kind(StrEnum):
@@ -59,21 +61,13 @@ class Source:
         return Reflector(
             self.api, self.resource, selector=selector, model=SeenObject, metadata_only=True,
             keep=wanted, handler=handler, name=name, clock=self.clock, rng=self.rng,
-            indexes={_BY_SHARD: self.shards_of},
+            indexes={_BY_SHARD: self.shards_of}, relist_seconds=min(self.sync_period_seconds, MAX_RELIST_SECONDS),
         )  # fmt: skip
 
     def shards_of(self, obj: SeenObject) -> tuple[str, ...]:
         """The shard that an object is labelled with, if it is."""
         shard = obj.metadata.label(self.labels.shard)
         return (shard,) if shard is not None else ()
-
-    def poll(self, reflector: Reflector[SeenObject], selector: Selector, wanted: Wanted) -> Poll:
-        """What does so where `reflector` may not watch."""
-
-        def pages() -> AsyncIterator[list[SeenObject]]:
-            return self.api.pages(self.resource, selector=selector, model=SeenObject, metadata_only=True)
-
-        return Poll(reflector, pages, wanted, clock=self.clock, sync_period_seconds=self.sync_period_seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +82,7 @@ class FilteredInformer:
     """Lists and watches one resource; renewed as a whole when what it selects changes.
 
     `on_event(delta)` is told of every event, `on_synced()` of each first complete
-    list.  Without the right to watch, lists at intervals do instead.
+    list.  Without the right to watch it is listed on the sync period.
     """
 
     def __init__(
@@ -108,14 +102,11 @@ class FilteredInformer:
         self._on_event = on_event
         self._on_synced = on_synced
         self._reflector: Reflector[SeenObject] | None = None
-        self._poll: Poll | None = None
         self._task: asyncio.Task[None] | None = None
 
     @property
     def synced(self) -> bool:
         """Whether what it selects has been listed completely; a stopped one never is."""
-        if self._poll is not None and self._poll.needed():
-            return self._poll.objects is not None
         return self._reflector is not None and self._reflector.synced.is_set()
 
     @property
@@ -125,53 +116,37 @@ class FilteredInformer:
 
     def get(self, namespace: str, name: str) -> SeenObject | None:
         """The object as last seen, if it holds it."""
-        if (polled := self._polled()) is not None:
-            return polled.get((namespace, name))
         return self._reflector.store.get(namespace, name) if self._reflector is not None else None
 
     def values(self) -> Iterator[SeenObject]:
         """The objects that it holds."""
-        if (polled := self._polled()) is not None:
-            return iter(list(polled.values()))
         return iter(list(self._reflector.store) if self._reflector is not None else ())
 
     def shards(self) -> set[str]:
         """The shards that the objects are labelled with."""
-        if (polled := self._polled()) is not None:
-            return {shard for obj in polled.values() for shard in self._source.shards_of(obj)}
         return set(self._reflector.store.index_values(_BY_SHARD)) if self._reflector is not None else set()
 
     def of_shard(self, shard: str) -> list[SeenObject]:
         """The objects labelled with `shard`."""
-        if (polled := self._polled()) is not None:
-            return [obj for obj in polled.values() if shard in self._source.shards_of(obj)]
         return self._reflector.store.by_index(_BY_SHARD, shard) if self._reflector is not None else []
 
     def leave(self, namespace: str) -> list[SeenObject]:
         """Hold the objects of a namespace no longer, which has left the scope; they are told of as they change."""
         left = [obj for obj in self.values() if obj.metadata.namespace == namespace]
         for obj in left:
-            if self._poll is not None and self._poll.objects is not None:
-                self._poll.objects.pop((namespace, obj.metadata.name), None)
             if self._reflector is not None:
                 self._reflector.store.drop(Key(namespace, obj.metadata.name))
         return left
 
     def __len__(self) -> int:
-        if (polled := self._polled()) is not None:
-            return len(polled)
         return len(self._reflector.store) if self._reflector is not None else 0
-
-    def _polled(self) -> Mapping[tuple[str, str], SeenObject] | None:
-        return self._poll.objects if self._poll is not None and self._poll.needed() else None
 
     def renew(self, tasks: asyncio.TaskGroup, selected: Selected) -> None:
         """Begin anew; its initial events are exactly what is selected now."""
         self.stop()
         self.selected = selected
         self._reflector = self._source.watch(selected.selector, self._wanted, self._on_event, self._name)
-        self._poll = self._source.poll(self._reflector, selected.selector, self._wanted)
-        self._task = tasks.create_task(self._watch(self._reflector, self._poll))
+        self._task = tasks.create_task(self._watch(self._reflector))
 
     def restart(self) -> None:
         """List and watch anew; what it holds stays until the list shows that it is gone."""
@@ -182,12 +157,11 @@ class FilteredInformer:
         """Watch nothing and hold nothing."""
         if self._task is not None:
             self._task.cancel()
-        self.selected = self._reflector = self._poll = self._task = None
+        self.selected = self._reflector = self._task = None
 
-    async def _watch(self, reflector: Reflector[SeenObject], poll: Poll) -> None:
+    async def _watch(self, reflector: Reflector[SeenObject]) -> None:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(reflector.run())
-            tasks.create_task(poll.run(self._on_event, self._on_synced))
             await reflector.synced.wait()
             self._on_synced()
 

@@ -22,6 +22,7 @@ from typing import Final, Generic, TypeVar
 from shardsdk.errors import (
     ApiError,
     ConnectionFailed,
+    Forbidden,
     Invalid,
     ServerError,
     ShardingError,
@@ -72,6 +73,8 @@ class Reflector(Generic[T]):
     An object that does not fit the model, or at which `transform` or an index
     raises, is not in the store; `on_unfit` is told of it (see `OnUnfit`), and
     `unfit` has what is known of it.
+    Without the right to watch it fails, unless `relist_seconds` says how often a
+    list is enough; `failure` names the right all the same.
 
     Guarantees: deltas of one object come in the order of its versions; each
     ADDED is followed by a DELETED before the next ADDED; a list shows an object
@@ -99,6 +102,7 @@ class Reflector(Generic[T]):
         rng: random.Random,
         silence_seconds: float = SILENCE_SECONDS,
         max_pause_seconds: float = PAUSE_MAX_SECONDS,
+        relist_seconds: float | None = None,
     ) -> None:
         self.resource = resource
         self.namespace = namespace
@@ -125,6 +129,8 @@ class Reflector(Generic[T]):
         self._rng = rng
         self._silence_seconds = silence_seconds
         self._backoff = Backoff(rng, max_seconds=max_pause_seconds)
+        self._relist_seconds = relist_seconds
+        self._relisted_at = float("-inf")
         self._paused_seconds = 0.0
         self._selected = _EVERYTHING
         self._version: str | None = None
@@ -154,6 +160,7 @@ class Reflector(Generic[T]):
         """
         self._epoch += 1
         self._version = None
+        self._relisted_at = float("-inf")
         self._backoff.reset()
         if self._attempting is not None:
             self._attempting.cancel()
@@ -195,13 +202,17 @@ class Reflector(Generic[T]):
     async def _attempt(self) -> float:
         """List if needed and watch until it ends; seconds to pause before the next attempt."""
         self._opened_at = None
+        refused = self.failure if self._relist_due() else None
         try:
-            if self._version is None and (self._pages_only or self._stream_failures >= STREAM_FAILURES_MAX):
+            if self._version is None and (
+                self._pages_only or self._stream_failures >= STREAM_FAILURES_MAX or refused is not None
+            ):
                 await self._list_in_pages()
+                self._relisted_at = self._clock.monotonic()
                 self._stream_failures = 0
             await self._follow()
         except ShardingError as error:
-            self._fail(error)
+            self._fail(error, self.failure or refused)
             asked = error.retry_after_seconds if isinstance(error, ApiError) else None
             if self._was_healthy():
                 self._backoff.reset()
@@ -211,17 +222,23 @@ class Reflector(Generic[T]):
         self._backoff.reset()
         return 0.0
 
+    def _relist_due(self) -> bool:
+        """Whether it is time for a list without a watch that goes on from it."""
+        if self._relist_seconds is None or not isinstance(self.failure, Forbidden):
+            return False
+        return self._clock.monotonic() - self._relisted_at >= self._relist_seconds
+
     def _was_healthy(self) -> bool:
         needed = max(HEALTHY_SECONDS, self._paused_seconds)
         return self._opened_at is not None and self._clock.monotonic() - self._opened_at >= needed
 
-    def _fail(self, error: ShardingError) -> None:
-        """Remember and say what went wrong, and decide whether the position is still good.
+    def _fail(self, error: ShardingError, before: ShardingError | None) -> None:
+        """Remember and say what went wrong, unless it is what went wrong `before`; is the position still good?
 
         A stream that ends after a good beginning is everyday life; an attempt
         that does not begin is worth a warning, the first time.
         """
-        again = type(error) is type(self.failure) and str(error) == str(self.failure)
+        again = type(error) is type(before) and str(error) == str(before)
         level = logging.DEBUG if again else logging.INFO if self._opened_at is not None else logging.WARNING
         self.failure = error
         extra = {"reflector": self.name, "error": str(error)}
