@@ -258,9 +258,11 @@ class Resync:
             self._namespaces |= namespaces
             return
         except Exception as error:
-            level = logging.WARNING if isinstance(error, ShardingError) else logging.ERROR
             extra = {"ring": self._scope.name, "error": str(error)}
-            log.log(level, "resync failed, will retry", extra=extra, exc_info=level == logging.ERROR)
+            if isinstance(error, ShardingError):
+                log.warning("resync failed, will retry", extra=extra)
+            else:
+                log.exception("resync failed, will retry", extra=extra)
             self._failed(wanted, namespaces)
             return
         self._superseded = 0
