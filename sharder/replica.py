@@ -24,9 +24,10 @@ from sharder.controllers.informers import Kind
 from sharder.controllers.leases import LeaseController
 from sharder.controllers.liveness import Liveness
 from sharder.controllers.namespaces import Namespaces
-from sharder.controllers.placement import PlacementController, Summary
+from sharder.controllers.placement import PlacementController
 from sharder.controllers.registry import LeaseKey, Registry
 from sharder.controllers.rings import DRAIN_ALARM_SECONDS, Recorder, RingController, WebhookSettings
+from sharder.controllers.ringsummary import Summary
 from sharder.controllers.seen import Placed
 from sharder.controllers.subscribers import Change
 from sharder.controllers.surroundings import Surroundings
@@ -230,7 +231,7 @@ class Replica:
             rings.on_summary(ring, summary)
 
         placement = PlacementController(
-            self._api, self.registry, namespaces, make_surroundings=surroundings,
+            self.registry, namespaces, make_surroundings=surroundings,
             retired_of=rings.retired_of, on_summary=summarized, on_refused=rings.on_refused, clock=clock,
         )  # fmt: skip
         leases = LeaseController(

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 from random import Random
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from sharder.controllers.informers import FilteredInformer, Informers, Kind
 from sharder.controllers.scope import Members, RingScope
@@ -75,9 +75,33 @@ class Backlog:
         self._deferred: dict[ItemKey, None] = {}
         self._has_news = False
 
-    def subscribe(self, handler: Handler) -> None:
-        """Have `handler` told what the informers show from now on."""
+    async def run(self) -> None:
+        """Keep the informers until cancelled."""
+        try:
+            await self.informers.run()
+        finally:
+            await self.queue.shut_down()
+
+    def set_scope(self, scope: RingScope) -> None:
+        """The ring has been edited: keep what concerns the resources that stay, and forget all about the others."""
+        self._scope = scope
+        self.informers.set_scope(scope)
+        self.waiting.keep(lambda key: key.resource in scope.placed)
+        known: dict[ItemKey, Any]
+        for known in (self.drains_since, self._found, self._deferred):
+            for key in [key for key in known if key.resource not in scope.placed]:
+                del known[key]
+        self._to_read = {key for key in self._to_read if key.resource in scope.placed}
+
+    def subscribe(self, handler: Handler) -> Callable[[], None]:
+        """Tell `handler` what the informers show, beginning with what they show already; returns the undo."""
         self._handlers.append(handler)
+        for kind in Kind:
+            for number, informer in self.informers.of(kind):
+                for obj in informer.values():
+                    handler.on_event(ItemKey(number, obj.metadata.namespace, obj.metadata.name), kind, obj, gone=False)
+        handler.on_synced()
+        return lambda: self._handlers.remove(handler)
 
     # -- enqueuing -----------------------------------------------------------
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -77,6 +78,7 @@ class GroupMover:
         families: Families,
         transit: Transit,
         writer: LabelWriter,
+        expectations: Mapping[int, Past],
         clock: Clock,
     ) -> None:
         self._scope = scope
@@ -87,20 +89,20 @@ class GroupMover:
         self._families = families
         self._transit = transit
         self._writer = writer
+        self._expectations = expectations
         self._clock = clock
         self._waiting: dict[str, Group] = {}
         self._moving: set[str] = set()
         self._held_up: dict[str, HeldUp] = {}
-        self._past = Past()
         self._wake = asyncio.Event()
         self._places = asyncio.Semaphore(MAX_MOVING)
         self._renewals = Coalesced(self._renew, most=MAX_BATCH)
         self._reads = Coalesced(self._read, most=MAX_BATCH)
 
-    def stays(self, meta: SeenMeta) -> None:
+    def stays(self, key: ItemKey, meta: SeenMeta) -> None:
         """An owner has a shard and does not drain; whatever was begun with it has ended."""
         if meta.uid not in self._moving and meta.uid not in self._waiting:
-            self._past.ended(meta.uid)
+            self._past(key).ended(meta.uid)
 
     def submit(self, key: ItemKey, placed: Placed, meta: SeenMeta) -> None:
         """Have an owner moved that is unassigned or stranded; once at a time."""
@@ -109,7 +111,7 @@ class GroupMover:
             return
         if self._is_held_up(meta):
             return
-        if self._past.is_old(meta, self._clock.monotonic()):
+        if self._past(key).is_old(meta, self._clock.monotonic()):
             return
         shard = meta.label(self._scope.labels.shard)
         if shard is not None and meta.uid not in self._held_up:
@@ -117,10 +119,14 @@ class GroupMover:
         self._waiting[meta.uid] = Group(key, placed, meta, shard)
         self._wake.set()
 
+    def _past(self, key: ItemKey) -> Past:
+        return self._expectations[key.resource]
+
     def compact(self) -> None:
         """Let go of the room that a mass move has taken."""
         self._waiting, self._held_up = dict(self._waiting), dict(self._held_up)
-        self._past.prune(self._clock.monotonic())
+        for past in self._expectations.values():
+            past.prune(self._clock.monotonic())
 
     def retry(self) -> None:
         """Shards came, or one more may be taken from: try at once what was held up."""
@@ -189,7 +195,7 @@ class GroupMover:
         return False
 
     async def _take_steps(self, group: Group) -> bool:
-        if self._past.is_doubtful(group.meta.uid) and not await self._clear_doubt(group):
+        if self._past(group.key).is_doubtful(group.meta.uid) and not await self._clear_doubt(group):
             return False
         # One that starts over after a conflict has been let go: its labels are what they were then.
         if group.shard is not None and not group.let_go:
@@ -228,8 +234,8 @@ class GroupMover:
         await self._api.writes_settled()
         same = await self._look_again(group)
         # What a watch shows that lags is older than this, and begins no group.
-        self._past.wrote(group.meta, self._clock.monotonic())
-        self._past.clear_doubt(group.meta.uid)
+        self._past(group.key).wrote(group.meta, self._clock.monotonic())
+        self._past(group.key).clear_doubt(group.meta.uid)
         return same
 
     async def _look_again(self, group: Group) -> bool:
@@ -264,7 +270,7 @@ class GroupMover:
         began = group.meta.label(self._scope.labels.drain) is None
         group.meta = await self._writer.drain_stranded(group.placed, group.meta)
         if began:
-            self._past.ended(group.meta.uid)
+            self._past(group.key).ended(group.meta.uid)
         return True
 
     async def _renew(self, batch: list[Group]) -> None:
@@ -283,7 +289,7 @@ class GroupMover:
     def _target(self, group: Group) -> str | None:
         """Where the group goes: where it began to go, or else the ring's answer."""
         membership = self._members.membership
-        kept = self._past.target(group.meta.uid)
+        kept = self._past(group.key).target(group.meta.uid)
         if kept is not None and kept in membership.available:
             return kept
         main = group.placed.subject.resource
@@ -295,7 +301,7 @@ class GroupMover:
             return False
         if target != self._target(group) and group.available != self._members.membership.available:
             return False  # another ring; that a shard is silent, or no longer, makes no difference any more
-        self._past.began(group.meta.uid, target)
+        self._past(group.key).began(group.meta.uid, target)
         for child, meta in group.children or ():
             if not await self._move_child(group, child, meta, target):
                 return False
@@ -316,14 +322,14 @@ class GroupMover:
             return True
         except ShardingError as error:
             if error.retry is Retry.BACKOFF:
-                self._past.doubt(group.meta.uid)
+                self._past(group.key).doubt(group.meta.uid)
             raise
         self._ended(group)
-        self._past.wrote(owner, self._clock.monotonic())
+        self._past(group.key).wrote(owner, self._clock.monotonic())
         return True
 
     def _ended(self, group: Group) -> None:
-        self._past.ended(group.meta.uid)
+        self._past(group.key).ended(group.meta.uid)
         self._backlog.waiting.end(group.key)
         self._transit.leave(group.key)
 

@@ -195,9 +195,9 @@ class Informers:
         self._sync_period_seconds = sync_period_seconds
         self._on_event = on_event
         self._on_synced = on_synced
-        self._each = {
-            (number, kind): self._make(number, kind) for number in scope.placed for kind in self._kinds(number)
-        }
+        self._tasks: asyncio.TaskGroup | None = None
+        self._each: dict[tuple[int, Kind], FilteredInformer] = {}
+        self.set_scope(scope)
 
     def _kinds(self, number: int) -> Iterator[Kind]:
         placed = self._scope.placed[number]
@@ -228,14 +228,32 @@ class Informers:
 
     # -- running -----------------------------------------------------------
 
-    def follow(self, tasks: asyncio.TaskGroup) -> None:
+    async def run(self) -> None:
+        """List and watch until cancelled."""
+        async with asyncio.TaskGroup() as self._tasks:
+            self.follow()
+            await asyncio.Event().wait()
+
+    def set_scope(self, scope: RingScope) -> None:
+        """Show the resources of `scope` from now on; those that stay are neither listed nor watched anew."""
+        self._scope = scope
+        wanted = [(number, kind) for number in scope.placed for kind in self._kinds(number)]
+        for each in self._each.keys() - set(wanted):
+            self._each.pop(each).stop()
+        for number, kind in wanted:
+            if (number, kind) not in self._each:
+                self._each[number, kind] = self._make(number, kind)
+        self.follow()
+
+    def follow(self) -> None:
         """Begin, renew and end informers as the ring's shards and resources want it."""
-        for (number, kind), informer in self._each.items():
+        for (number, kind), informer in self._each.items() if self._tasks is not None else ():
+            assert self._tasks is not None
             selected = self._select(number, kind)
             if selected is None:
                 informer.stop()
             elif selected != informer.selected:
-                informer.renew(tasks, selected)
+                informer.renew(self._tasks, selected)
 
     def _select(self, number: int, kind: Kind) -> Selected | None:
         labels, membership, ring = self._scope.labels, self._members.membership, self._scope.ring

@@ -17,7 +17,7 @@ from sharder.core.ringspec import Role
 
 
 class News:
-    """Handles the events of one ring's backlog."""
+    """Handles the events of one ring's backlog, once it is subscribed there."""
 
     def __init__(
         self,
@@ -35,7 +35,6 @@ class News:
         self._transit = transit
         self._resync = resync
         self._holds = holds
-        backlog.subscribe(self)
 
     def on_event(self, key: ItemKey, kind: Kind, obj: SeenObject, *, gone: bool) -> None:
         """An object came into an informer, changed there or left it."""

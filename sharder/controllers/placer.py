@@ -8,6 +8,8 @@ it works for; what informers show reaches the others as events of the backlog.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 from sharder.controllers.backlog import Backlog
 from sharder.controllers.families import Families
@@ -15,27 +17,35 @@ from sharder.controllers.groups import GroupMover
 from sharder.controllers.informers import Kind
 from sharder.controllers.labelwriter import Authority, LabelWriter
 from sharder.controllers.news import News
+from sharder.controllers.past import Past
 from sharder.controllers.resync import Resync
 from sharder.controllers.scope import Members, RingScope
-from sharder.controllers.seen import Placed
 from sharder.controllers.surroundings import Surroundings
 from sharder.controllers.sweeping import Sweep
 from sharder.controllers.transit import Transit
 from sharder.controllers.worker import Reconciler
 from sharder.core.membership import Membership
-from sharder.core.ringspec import ResolvedRing, Role
+from sharder.core.ringspec import Role
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """What stays of a ring while it is edited; `expectations` are those of its resources, by number."""
+
+    scope: RingScope
+    members: Members
+    backlog: Backlog
+    expectations: Mapping[int, Past]
 
 
 class Placement:
     """Placement of one ring; `run` it until the ring changes or leadership ends."""
 
-    def __init__(self, around: Surroundings, ring: ResolvedRing, retired: tuple[Placed, ...] = ()) -> None:
+    def __init__(self, around: Surroundings, ground: Ground) -> None:
         api, clock, holds = around.api, around.clock, around.holds
-        self.scope = scope = RingScope(ring, retired, around.namespaces)
-        self._members = members = Members()
-        self.backlog = backlog = Backlog(
-            scope, members, api, clock=clock, rng=around.rng, sync_period_seconds=around.sync_period_seconds
-        )
+        self.scope = scope = ground.scope
+        self._members = members = ground.members
+        self.backlog = backlog = ground.backlog
         self._families = families = Families(scope, members, api, clock=clock, rng=around.rng)
         self._transit = transit = Transit(
             around.concurrent_moves, clock, backlog.enqueue_admitted,
@@ -50,7 +60,8 @@ class Placement:
         )  # fmt: skip
         self._groups = groups = GroupMover(
             scope, members, api, holds,
-            backlog=backlog, families=families, transit=transit, writer=writer, clock=clock,
+            backlog=backlog, families=families, transit=transit, writer=writer, expectations=ground.expectations,
+            clock=clock,
         )  # fmt: skip
         self.resync = resync = Resync(
             scope, members, api, backlog=backlog, transit=transit, counters=around.counters, clock=clock,
@@ -68,11 +79,9 @@ class Placement:
         self._acquired: set[str] = set()
         self._changed = asyncio.Event()
 
-    def set_membership(self, membership: Membership) -> None:
-        """Place by `membership` from now on."""
-        if membership != self._members.newest:
-            self._members.newest = membership
-            self._changed.set()
+    def membership_changed(self) -> None:
+        """Place by the newest membership from now on."""
+        self._changed.set()
 
     def hold_acquired(self, shard: str) -> None:
         """Objects may be taken away from `shard` from now on: its fence is open before they are enqueued."""
@@ -93,35 +102,41 @@ class Placement:
 
     async def run(self) -> None:
         """Place until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            for _ in range(self._workers):
+                tasks.create_task(self._reconciler.run())
+            for part in (self._groups, self._families, self.resync, self._sweep):
+                tasks.create_task(part.run())
+            await self._follow_changes()
+
+    async def _follow_changes(self) -> None:
+        # All that is known already is news to everything here.
+        self._adopt(Membership())
+        unsubscribe = self.backlog.subscribe(self._news)
         try:
-            async with asyncio.TaskGroup() as tasks:
-                for _ in range(self._workers):
-                    tasks.create_task(self._reconciler.run())
-                for part in (self._groups, self._families, self.resync, self._sweep):
-                    tasks.create_task(part.run())
-                self.backlog.informers.follow(tasks)
-                await self._follow_changes(tasks)
+            await self._enqueue_all()
+            while True:
+                await self._changed.wait()
+                self._changed.clear()
+                if not self._members.adopted:
+                    # First the membership is adopted, then objects are enqueued: none is decided by the old one.
+                    self._adopt(self._members.membership)
+                    await self._enqueue_all()
+                acquired, self._acquired = self._acquired, set()
+                for shard in sorted(acquired):
+                    await self.backlog.enqueue_shard(shard)
+                    self._groups.retry()
         finally:
-            await self.backlog.queue.shut_down()
+            unsubscribe()
 
-    async def _follow_changes(self, tasks: asyncio.TaskGroup) -> None:
-        while True:
-            await self._changed.wait()
-            self._changed.clear()
-            if not self._members.adopted:
-                # First the membership is adopted, then objects are enqueued: none is decided by the old one.
-                self._adopt(tasks)
-                await self.backlog.enqueue_all(Kind.UNASSIGNED, Kind.STRANDED)
-                self._groups.retry()
-            acquired, self._acquired = self._acquired, set()
-            for shard in sorted(acquired):
-                await self.backlog.enqueue_shard(shard)
-                self._groups.retry()
+    async def _enqueue_all(self) -> None:
+        await self.backlog.enqueue_all(Kind.UNASSIGNED, Kind.STRANDED)
+        self._groups.retry()
 
-    def _adopt(self, tasks: asyncio.TaskGroup) -> None:
-        old, new = self._members.membership, self._members.newest
-        self._members.membership = new
-        self.backlog.informers.follow(tasks)
+    def _adopt(self, old: Membership) -> None:
+        """Place by the newest membership, instead of `old`."""
+        self._members.membership = new = self._members.newest
+        self.backlog.informers.follow()
         self._families.set_membership()
         self._transit.set_shards(new.available)
         self._news.look_at_drains()

@@ -132,33 +132,21 @@ class Resync:
 
     # -- asking for passes -------------------------------------------------
 
-    def membership_changed(self, *, arrived: bool, ready_again: bool, moved: bool = True) -> None:
-        """Pass again: at once when a shard can take objects that it could not take before.
-
-        `moved` False: the ring gives the same answers, a pass under way stays good.
-        """
-        now = self._clock.monotonic()
-        if moved:
-            self._generation += 1
-        self._changed_at = now
-        self._deep_at = self._settles_at
-        self._pause = RETRY_SECONDS[0]
-        self._clean = False
-        self._wanted = self._wanted or arrived or ready_again
-        self._not_before = float("-inf")
-        self._wake.set()
-
     def follow(self, old: Membership, new: Membership) -> None:
-        """The membership has changed."""
+        """The membership has changed: pass again, at once when a shard can take objects that it could not take."""
         able = {shard for shard in new.available if new.may_drain_to(shard)}
         able_before = {shard for shard in old.available if old.may_drain_to(shard)}
         if (new.available, new.ready) == (old.available, old.ready) and able <= able_before:
             return  # a shard is silent: what nobody has goes elsewhere, and nothing else is different
-        self.membership_changed(
-            arrived=bool(new.available - old.available),
-            ready_again=bool(able - able_before),
-            moved=new.available != old.available,
-        )
+        if new.available != old.available:
+            self._generation += 1  # else the ring gives the same answers, and a pass under way stays good
+        self._changed_at = self._clock.monotonic()
+        self._deep_at = self._settles_at
+        self._pause = RETRY_SECONDS[0]
+        self._clean = False
+        self._wanted = self._wanted or bool(new.available - old.available or able - able_before)
+        self._not_before = float("-inf")
+        self._wake.set()
 
     def namespace_changed(self, namespace: str) -> None:
         """A namespace came into the ring's scope or left it."""
@@ -196,7 +184,8 @@ class Resync:
             self._deep_soon()
 
     @property
-    def _settles_at(self) -> float:  # from then on no replica can still be placing by an older membership
+    def _settles_at(self) -> float:
+        """From when on no replica can still be placing by an older membership."""
         return self._changed_at + self._settle_after_seconds
 
     def _deep_soon(self) -> None:
@@ -262,7 +251,7 @@ class Resync:
             if isinstance(error, ShardingError):
                 log.warning("resync failed, will retry", extra=extra)
             else:
-                log.exception("resync failed, will retry", extra=extra)
+                log.error("resync failed, will retry", extra=extra, exc_info=error)
             self._failed(wanted, namespaces)
             return
         self._superseded = 0

@@ -19,10 +19,11 @@ from typing import Any, Final, Protocol
 from sharder.controllers.crowd import Crowd
 from sharder.controllers.informers import Kind
 from sharder.controllers.othersharders import OtherSharders, ring_of_other
-from sharder.controllers.placement import Summary, retire
+from sharder.controllers.placement import retire
 from sharder.controllers.refusals import Refused
 from sharder.controllers.registry import Registry, RingEntry
 from sharder.controllers.ringstatus import health_of, only_settling, was, worth_a_look
+from sharder.controllers.ringsummary import Summary
 from sharder.controllers.seen import Placed
 from sharder.controllers.subscribers import Change
 from sharder.controllers.working import work_off

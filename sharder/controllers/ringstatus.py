@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from sharder.controllers.informers import Kind
-from sharder.controllers.placement import Summary
 from sharder.controllers.registry import RingEntry
+from sharder.controllers.ringsummary import Summary
 from sharder.core.status import ConditionType, Health, MissingRule, Unsettled
 
 

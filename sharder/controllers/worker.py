@@ -98,7 +98,9 @@ class Reconciler:
         return {"ring": self._scope.name, "resource": resource, "namespace": key.namespace, "object": key.name}
 
     async def _reconcile(self, key: ItemKey) -> None:
-        backlog, placed = self._backlog, self._scope.placed[key.resource]
+        backlog, placed = self._backlog, self._scope.placed.get(key.resource)
+        if placed is None:
+            return  # its resource has left the ring meanwhile
         if self._writer.crowded(placed):
             backlog.queue.add_after(key, CROWDED_SECONDS, Priority.BULK)
             return
@@ -145,7 +147,7 @@ class Reconciler:
                 if outcome.decision is not Decision.AWAIT:
                     self._transit.leave(key)
                 if outcome.decision is Decision.KEEP and placed.grouped:
-                    self._groups.stays(meta)
+                    self._groups.stays(key, meta)
             case Decision.DEFER:
                 if self._backlog.informers.find(key):
                     self._backlog.defer(key)
@@ -153,7 +155,7 @@ class Reconciler:
                     self._backlog.waiting.end(key)
             case Decision.DRAIN:
                 if placed.grouped:
-                    self._groups.stays(meta)
+                    self._groups.stays(key, meta)
                 await self._drain(key, placed, obj, leaves=outcome.target is None)
             case Decision.ASSIGN | Decision.MOVE if placed.grouped:
                 self._groups.submit(key, placed, meta)

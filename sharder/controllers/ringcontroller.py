@@ -1,0 +1,230 @@
+"""Everything of one ring on the leader, from the moment that there is such a ring until there is none.
+
+What a ring is made of lives as long as it does: its backlog, with informers, drain
+ages and expectations, whatever is edited.  Placement is made anew with each edit.
+
+The order of things matters, and all of it is in `_follow`:
+- What the ring lists is written into its status before any object gets a label (`retired_of`).
+- A new placement begins only when the old one has ended and nothing that it has sent can be
+  executed any more; else the two could move parts of one family to different shards.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sharder.controllers.backlog import Backlog
+from sharder.controllers.namespaces import excluded_by_name
+from sharder.controllers.past import Past
+from sharder.controllers.placer import Ground, Placement
+from sharder.controllers.refusals import Refused
+from sharder.controllers.registry import Registry
+from sharder.controllers.ringsummary import Summary, summarize
+from sharder.controllers.scope import Members, RingScope
+from sharder.controllers.seen import Placed, SeenMeta
+from sharder.controllers.subscribers import Change
+from sharder.controllers.surroundings import Surroundings
+from sharder.core.ringspec import ResolvedRing
+from shardsdk.kube.turns import FLOW
+
+log = logging.getLogger(__name__)
+
+#: Pause before a ring is begun anew whose placement ended with an error.
+RESTART_SECONDS: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is placed: the ring as it is resolved, and what it listed once and whose objects may be labelled still."""
+
+    ring: ResolvedRing
+    retired: tuple[Placed, ...]
+
+
+class RingController:
+    """One ring; `run` it until the ring is gone or leadership ends.
+
+    `retired_of()` names resources that the ring listed once and whose objects may
+    still be labelled; `None` while what the ring lists now has not been written down.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        around: Surroundings,
+        registry: Registry,
+        *,
+        retired_of: Callable[[], tuple[Placed, ...] | None],
+        on_summary: Callable[[Summary], None],
+    ) -> None:
+        self.name = name
+        self._around = around
+        self._registry = registry
+        self._retired_of = retired_of
+        self._on_summary = on_summary
+        self._ground: Ground | None = None
+        self._keeping: asyncio.Task[None] | None = None
+        self._placed: Wanted | None = None
+        self._placement: Placement | None = None
+        self._placing: asyncio.Task[None] | None = None
+        self._failed = False
+        self._wake = asyncio.Event()
+        self._wake.set()
+
+    # -- what the leases' side asks ------------------------------------------
+
+    def is_empty_of(self, shard: str) -> bool | None:
+        """Whether no object is seen that carries the label of `shard`; `None` while not known."""
+        return self._ground.backlog.is_empty_of(shard) if self._ground is not None else None
+
+    async def confirm_empty_of(self, shard: str) -> bool:
+        """A consistent read: does no object carry the shard's label any more?"""
+        return self._ground is not None and await self._ground.backlog.confirm_empty_of(shard)
+
+    def hold_acquired(self, shard: str) -> None:
+        """The shard's objects may be moved from now on; one that begins later looks at all of them anyway."""
+        if self._placement is not None:
+            self._placement.hold_acquired(shard)
+
+    # -- what happens to the ring --------------------------------------------
+
+    def refresh(self) -> None:
+        """The ring, or what it has retired, may have changed."""
+        self._wake.set()
+
+    def on_change(self, what: int) -> None:
+        """The registry tells of the ring."""
+        if what & Change.RING:
+            self.refresh()
+        elif what & Change.MEMBERSHIP:
+            self._set_membership()
+
+    def on_namespace(self, name: str, before: SeenMeta | None, after: SeenMeta | None) -> None:
+        """A namespace came, changed its labels or went."""
+        if self._placement is None or self._placed is None:
+            return
+        ring, namespaces = self._placed.ring, self._around.namespaces
+        if excluded_by_name(ring) is None and namespaces.covered(ring, before) != namespaces.covered(ring, after):
+            self._placement.namespace_changed(name)
+
+    def restart_watches(self) -> None:
+        """Begin every watch anew: an API server may hang, and say nothing of it."""
+        if self._placement is not None:
+            self._placement.restart_watches()
+
+    def _set_membership(self) -> None:
+        entry = self._registry.entry(self.name)
+        if entry is None or self._ground is None:
+            return
+        self._ground.members.newest = entry.membership
+        if self._placement is not None:
+            self._placement.membership_changed()
+
+    # -- for people ----------------------------------------------------------
+
+    def look(self, now: float) -> Refused | None:
+        """Sum up what the ring waits for; returns news of refused patches, if it is time for any."""
+        if self._placement is None:
+            return None
+        self._on_summary(summarize(self._placement, now))
+        return self._placement.writer.refusals.take(now)
+
+    # -- running -------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Follow the ring until it is gone."""
+        FLOW.set(self.name)
+        try:
+            while self._registry.entry(self.name) is not None:
+                await self._wake.wait()
+                self._wake.clear()
+                try:
+                    await self._follow()
+                except Exception:
+                    log.exception("ring not placed", extra={"ring": self.name})
+        finally:
+            await self._end_placement()
+            await self._forget()
+
+    async def _follow(self) -> None:
+        """Have that placed which is wanted now."""
+        wanted = self._want()
+        if wanted == self._placed and not self._failed:
+            return
+        await self._end_placement()
+        if self._failed:
+            self._failed = False
+            await self._forget()
+            await self._around.clock.sleep(RESTART_SECONDS)
+        elif wanted is None or (self._ground is not None and self._ground.scope.ring.spec.uid != wanted.ring.spec.uid):
+            await self._forget()
+        await self._around.api.writes_settled()
+        if wanted is not None and wanted == self._want():
+            self._begin(wanted)
+        else:
+            self._wake.set()
+
+    def _want(self) -> Wanted | None:
+        entry = self._registry.entry(self.name)
+        if entry is None or entry.resolved is None:
+            return None
+        retired = self._retired_of()
+        if retired is not None:
+            return Wanted(entry.resolved, retired)
+        same = self._placed is not None and self._placed.ring.spec.uid == entry.resolved.spec.uid
+        return self._placed if same else None
+
+    def _begin(self, wanted: Wanted) -> None:
+        around = self._around
+        before = self._ground
+        scope = RingScope(wanted.ring, wanted.retired, around.namespaces, before.scope if before is not None else None)
+        if before is None:
+            members = Members()
+            backlog = Backlog(
+                scope, members, around.api,
+                clock=around.clock, rng=around.rng, sync_period_seconds=around.sync_period_seconds,
+            )  # fmt: skip
+            self._keeping = asyncio.create_task(self._guard(backlog.run()))
+            known: dict[int, Past] = {}
+        else:
+            members, backlog, known = before.members, before.backlog, dict(before.expectations)
+            backlog.set_scope(scope)
+        expectations = {number: known.get(number) or Past() for number in scope.placed}
+        self._ground = Ground(scope, members, backlog, expectations)
+        self._set_membership()
+        self._placed, self._placement = wanted, Placement(around, self._ground)
+        self._placing = asyncio.create_task(self._guard(self._placement.run()))
+
+    async def _guard(self, running: Coroutine[Any, Any, None]) -> None:
+        """Have everything of the ring begun anew when this fails."""
+        try:
+            await running
+        except Exception:
+            log.exception("placement of a ring failed, begins anew", extra={"ring": self.name})
+            # Nothing that is held still counts: what has failed may have been what kept it.
+            self._ground = self._placement = None
+            self._failed = True
+            self._wake.set()
+
+    async def _end_placement(self) -> None:
+        if self._placement is not None or self._placed is not None:
+            self._on_summary(Summary())
+        self._placed = self._placement = None
+        task, self._placing = self._placing, None
+        await _end(task)
+
+    async def _forget(self) -> None:
+        self._ground = None
+        task, self._keeping = self._keeping, None
+        await _end(task)
+
+
+async def _end(task: asyncio.Task[None] | None) -> None:
+    """Cancel it, and wait until it has ended."""
+    if task is not None:
+        task.cancel()
+        await asyncio.wait((task,))
