@@ -36,6 +36,7 @@ from sharder.core.decisions import Target, desire_main
 from sharder.core.keys import resource_key
 from shardsdk.errors import FenceClosed, NotFound, Retry, ShardingError
 from shardsdk.kube.api import Api
+from shardsdk.kube.backoff import double
 from shardsdk.kube.clock import Clock
 
 log = logging.getLogger(__name__)
@@ -145,7 +146,7 @@ class GroupMover:
         """Try again later, the longer the more often it has failed."""
         before = self._held_up.pop(group.meta.uid, None)
         times = before.times + 1 if before is not None else 0
-        seconds = min(RETRY_SECONDS[0] * 2.0**times, RETRY_SECONDS[1])
+        seconds = double(RETRY_SECONDS[0], times, RETRY_SECONDS[1])
         until = self._clock.monotonic() + seconds
         if len(self._held_up) >= MAX_HELD_UP:
             del self._held_up[next(iter(self._held_up))]

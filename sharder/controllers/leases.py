@@ -26,6 +26,7 @@ from sharder.core.shards import LeaseFacts, Standing, State, classify, facts_of
 from sharder.core.takeover import Act, Custody, Limits, Step, decide_custody, hold_seconds
 from shardsdk.errors import ShardingError
 from shardsdk.kube.api import Api, Fence
+from shardsdk.kube.backoff import double
 from shardsdk.kube.clock import Clock
 from shardsdk.protocol.labels import SHARDER_HOLDER
 from shardsdk.protocol.names import is_dns_subdomain
@@ -350,7 +351,7 @@ class LeaseController:
         if await self._work.confirm_empty(key[0], key[2]):
             record.reads = 0
             return True
-        self._queue.add_after(key, min(READ_AGAIN_SECONDS[0] * 2.0**record.reads, READ_AGAIN_SECONDS[1]))
+        self._queue.add_after(key, double(READ_AGAIN_SECONDS[0], record.reads, READ_AGAIN_SECONDS[1]))
         record.reads += 1
         return False
 

@@ -22,7 +22,7 @@ from typing import Any, Final, Protocol
 import kopf
 from kopf._core.engines.daemons import Daemon, stop_daemons
 
-from shardsdk.core.guard import Verdict, judge
+from shardsdk.core.guard import Verdict, acknowledgement, judge
 from shardsdk.errors import Conflict, FenceClosed, NotFound, ShardingError
 from shardsdk.kube.api import Api, Fence
 from shardsdk.kube.clock import Clock, SystemClock
@@ -225,9 +225,8 @@ class Gate:
 
     async def _acknowledge(self, resource: Any, body: Event) -> _Outcome:
         """Remove both labels, if the object is still as this event has it."""
-        ring, metadata = self._identity.ring, body["metadata"]
-        labels = {ring.shard: None, ring.drain: None}
-        patch = {"metadata": {"resourceVersion": metadata["resourceVersion"], "labels": labels}}
+        metadata = body["metadata"]
+        patch = acknowledgement(self._identity.ring, metadata["resourceVersion"])
         try:
             await self._api.patch(_as_ours(resource), metadata["name"], metadata.get("namespace"), patch)
         except (Conflict, NotFound, FenceClosed):

@@ -1,4 +1,4 @@
-"""The guard: may this shard work on this object?
+"""The guard: may this shard work on this object, and how does it give one away?
 
 Does: judge an object by its labels alone.  Refuses: to remember anything; the
 labels on the object are the whole truth.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum
+from typing import Any
 
 from shardsdk.protocol.labels import RingLabels
 
@@ -29,3 +30,9 @@ def judge(labels: Mapping[str, str] | None, ring: RingLabels, shard: str) -> Ver
     if not labels or not shard or labels.get(ring.shard) != shard:
         return Verdict.IGNORE
     return Verdict.ACKNOWLEDGE if ring.drain in labels else Verdict.RECONCILE
+
+
+def acknowledgement(ring: RingLabels, resource_version: str) -> dict[str, Any]:
+    """The merge patch that gives an object away as it was seen: both labels at once; a newer object is a conflict."""
+    labels = {ring.shard: None, ring.drain: None}
+    return {"metadata": {"resourceVersion": resource_version, "labels": labels}}

@@ -20,9 +20,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from shardsdk.core.guard import Verdict
+from shardsdk.core.guard import Verdict, acknowledgement
 from shardsdk.errors import Conflict, NotFound
 from shardsdk.kube.api import Api, Unfit
+from shardsdk.kube.backoff import double
 from shardsdk.kube.clock import Clock
 from shardsdk.kube.reflector import Delta, EventKind
 from shardsdk.logs import logger_of
@@ -151,11 +152,10 @@ class Drains:
             return None  # its news has brought it back to the queue: settle anew, a reconcile may have come between
         if self._inflight.busy(request):
             return self._wait_until_idle(request)
-        ring = self._identity.ring
-        patch = {"resourceVersion": metadata.resource_version, "labels": {ring.shard: None, ring.drain: None}}
+        patch = acknowledgement(self._identity.ring, metadata.resource_version)
         resource, namespace = self._cache.resource, request.namespace or None
         try:
-            answer = await self._api.patch(resource, request.name, namespace, {"metadata": patch})
+            answer = await self._api.patch(resource, request.name, namespace, patch)
         except Conflict:
             if self._metrics:
                 self._metrics.acknowledge_conflicts.inc()
@@ -173,7 +173,7 @@ class Drains:
         Mostly the next one is, because what was changed is there now.
         """
         times, _ = self._void.get(request, (0, 0.0))
-        pause = min(VOID_SECONDS[0] * 2.0**times, VOID_SECONDS[1])
+        pause = double(VOID_SECONDS[0], times, VOID_SECONDS[1])
         self._void[request] = (times + 1, self._clock.monotonic() + pause)
         if times:
             log.warning(

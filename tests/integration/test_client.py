@@ -17,7 +17,7 @@ from shardsdk.kube.api import PatchKind, WatchKind
 from shardsdk.kube.client import Client
 from shardsdk.kube.selectors import Selector, equals, exists, join, not_in
 from shardsdk.protocol.leases import Lease, render_micro_time
-from shardsdk.protocol.objects import LEASES, NAMESPACES, GroupResource, PartialObject, Resource
+from shardsdk.protocol.objects import CLUSTERRINGS, LEASES, NAMESPACES, GroupResource, PartialObject, Resource
 from tests.kube_fakes import CONFIGMAPS, FakeFence
 
 DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")
@@ -86,6 +86,24 @@ async def test_every_kind_of_patch(client: Client, namespace: str) -> None:
 async def test_names_are_made_by_the_api_server(client: Client, namespace: str) -> None:
     made = await client.create(CONFIGMAPS, {"metadata": {"generateName": "made-"}}, namespace)
     assert made.metadata.name.startswith("made-")
+
+
+async def test_an_object_says_where_it_belongs_and_its_resource_what_it_is(
+    client: Client, installed: ControlPlane, namespace: str
+) -> None:
+    """An API server takes no custom resource without apiVersion and kind."""
+    made = await client.create(CONFIGMAPS, {"metadata": {"name": "a", "namespace": namespace}})
+    assert made.metadata.namespace == namespace
+    spec = {"resources": [{"group": "", "resource": "secrets"}]}
+    ring = {"metadata": {"name": namespace, "labels": {"a": "b"}}, "spec": spec}
+    try:
+        created = await client.create(CLUSTERRINGS, ring, model=dict)
+        created["metadata"]["labels"] = {"a": "c"}
+        untyped = {key: value for key, value in created.items() if key not in ("apiVersion", "kind")}
+        changed = await client.update(CLUSTERRINGS, untyped)
+        assert changed.metadata.labels == {"a": "c"}
+    finally:
+        await client.delete(CLUSTERRINGS, namespace)
 
 
 async def test_a_lease_is_read_and_written_whole(client: Client, namespace: str) -> None:

@@ -139,8 +139,8 @@ SHARD_FAULTS: Final[dict[str, Fault]] = {
     ),
     "ACKNOWLEDGE_ANY_VERSION": Fault(
         "an acknowledgement carries the version that was seen",
-        "shardsdk.runtime.drains",
-        '"resourceVersion": metadata.resource_version, ',
+        "shardsdk.core.guard",
+        '"resourceVersion": resource_version, ',
         "",
         DRAINS,
     ),

@@ -14,7 +14,7 @@ from shardsdk import errors
 from shardsdk.errors import Retry
 from shardsdk.kube import selectors
 from shardsdk.kube.answers import MESSAGE_MAX_CHARACTERS, Refusal, Target, explain
-from shardsdk.kube.backoff import Backoff
+from shardsdk.kube.backoff import Backoff, double
 from shardsdk.kube.clock import SystemClock
 from shardsdk.kube.pace import Pace
 from shardsdk.kube.selectors import Selector
@@ -90,6 +90,12 @@ def test_pauses_double_up_to_their_limit_with_jitter() -> None:
     assert backoff.next() <= 0.2
     for _ in range(2_000):
         assert backoff.next() <= 5.0
+
+
+@pytest.mark.parametrize("times", [9, 1_023, 1_024, 10**6])
+def test_what_fails_for_hours_still_has_a_pause(times: int) -> None:
+    """A float ends at 2**1024, which a pause of ten seconds has reached after three hours."""
+    assert double(0.05, times, 10.0) == 10.0
 
 
 async def test_a_pace_lets_bursts_pass_and_then_counts() -> None:
