@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Generic, TypeVar
 
 import msgspec
@@ -91,7 +91,7 @@ class Reader:
                 metadata_only=what.metadata_only,
             )
             try:
-                body = await self._transport.fetch(call)
+                body = await self._transport.fetch(replace(call, page=limit is not None))
             except Gone as error:
                 raise StreamInterrupted(f"{call.target}: the snapshot ran out before its last page") from error
             version, token, items = await _decode_page(codec, call.target, body, on_unfit)
