@@ -36,6 +36,7 @@ from yarl import URL
 from shardsdk.errors import FenceClosed, ShardingError
 from shardsdk.kube.api import Fence
 from shardsdk.kube.clock import Clock
+from shardsdk.kube.doubts import FenceDoubted, is_doubted
 
 log: Final = logging.getLogger(__name__)
 
@@ -57,10 +58,6 @@ _TCP_USER_TIMEOUT: Final[int | None] = getattr(socket, "TCP_USER_TIMEOUT", None)
 
 class SentTooLate(ShardingError):
     """The loop, or the API server, was held up between granting time and sending: no body was sent, ask again."""
-
-
-class FenceDoubted(FenceClosed):
-    """The fence is shut only because the clock may have missed some time; a renewal, due at once, will tell."""
 
 
 class Confirmations:
@@ -177,11 +174,6 @@ class Unconfirmed:
     def doubted(self) -> bool:
         """Whether a renewal may open it again."""
         return is_doubted(self.fence)
-
-
-def is_doubted(fence: Fence) -> bool:
-    """Whether a fence that is shut may be open again in a moment; one that does not say (`doubted`) may not."""
-    return bool(getattr(fence, "doubted", False))
 
 
 class Guard:

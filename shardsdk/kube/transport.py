@@ -33,7 +33,8 @@ from shardsdk.kube.access import Access
 from shardsdk.kube.answers import Refusal, Target, explain
 from shardsdk.kube.api import Fence
 from shardsdk.kube.clock import Clock
-from shardsdk.kube.fencing import GUARD, FenceDoubted, Guard, GuardedRequest, Ledger, SentTooLate, check_asked
+from shardsdk.kube.doubts import FenceDoubted
+from shardsdk.kube.fencing import GUARD, Guard, GuardedRequest, Ledger, SentTooLate, check_asked
 from shardsdk.kube.lapses import ServerClock, lapses_of, parse_date
 from shardsdk.kube.pace import Pace
 from shardsdk.kube.turns import Turn, Turns

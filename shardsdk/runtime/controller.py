@@ -32,7 +32,7 @@ from prometheus_client import Counter
 from shardsdk.errors import ApiError, FenceClosed, LeaseLost, Retry, ShardingError, TerminalError
 from shardsdk.kube.api import PARTIAL, T
 from shardsdk.kube.clock import Clock
-from shardsdk.kube.fencing import FenceDoubted
+from shardsdk.kube.doubts import FenceDoubted
 from shardsdk.protocol.objects import Resource
 from shardsdk.runtime.metrics import ControllerMetrics
 from shardsdk.runtime.predicates import Predicate, always

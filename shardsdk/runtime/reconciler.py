@@ -28,7 +28,7 @@ from shardsdk.core.guard import Verdict
 from shardsdk.errors import LeaseLost
 from shardsdk.kube.api import Fence, Unfit
 from shardsdk.kube.clock import Clock
-from shardsdk.kube.fencing import FenceDoubted, is_doubted
+from shardsdk.kube.doubts import check_open
 from shardsdk.kube.reflector import Delta, EventKind
 from shardsdk.kube.selectors import Selector
 from shardsdk.protocol.objects import GroupResource, ObjectMeta, PartialObject
@@ -230,10 +230,7 @@ class Reconciler(Generic[T]):
                 return None
             case Verdict.RECONCILE:
                 pass
-        if self._fence.remaining() <= 0:
-            if is_doubted(self._fence):
-                raise FenceDoubted(f"{self._fence.name} has yet to be confirmed: {request} is not reconciled now")
-            raise LeaseLost(f"{self._fence.name} is not held any more: {request} is not reconciled")
+        check_open(self._fence, f"{request} is not reconciled")
         # Expectations first: one that ran out sends its object to the barrier.
         metadata = metadata_of(thing)
         if self._expectations.pending(request) or not self._barrier.passes(request, metadata.uid):

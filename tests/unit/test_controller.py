@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from shardsdk.errors import Conflict, FenceClosed, TerminalError, TooManyRequests
-from shardsdk.kube.fencing import FenceDoubted
+from shardsdk.kube.doubts import FenceDoubted
 from shardsdk.runtime.controller import Controller, Done, Outcome, Requeue, RequeueAfter
 from shardsdk.runtime.metrics import Metrics
 from shardsdk.runtime.queue import RateLimit, WorkQueue
