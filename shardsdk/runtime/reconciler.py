@@ -25,7 +25,6 @@ from random import Random
 from typing import Any, Final, Generic, TypeVar
 
 from shardsdk.core.guard import Verdict
-from shardsdk.errors import LeaseLost
 from shardsdk.kube.api import Fence, Unfit
 from shardsdk.kube.clock import Clock
 from shardsdk.kube.doubts import check_open
