@@ -13,7 +13,7 @@ from sharder.core.proof import LEAST_PERIODS, Gap, Renewals, note_commit, note_r
 from sharder.core.shards import Proof
 from shardsdk.kube.api import Fence
 from shardsdk.kube.clock import Clock
-from shardsdk.kube.fencing import is_doubted
+from shardsdk.kube.doubts import is_doubted
 from shardsdk.kube.lapses import lapses_of
 
 

@@ -35,6 +35,7 @@ from yarl import URL
 from shardsdk.errors import FenceClosed, ShardingError
 from shardsdk.kube.api import Fence
 from shardsdk.kube.clock import Clock
+from shardsdk.kube.doubts import FenceDoubted, is_doubted
 from shardsdk.logs import logger_of
 
 log: Final = logger_of(__name__)
@@ -60,10 +61,6 @@ _TCP_USER_TIMEOUT: Final[int | None] = getattr(socket, "TCP_USER_TIMEOUT", None)
 
 class SentTooLate(ShardingError):
     """The loop, or the API server, was held up between granting time and sending: no body was sent, ask again."""
-
-
-class FenceDoubted(FenceClosed):
-    """The fence is shut only because the clock may have missed some time; a renewal, due at once, will tell."""
 
 
 class Confirmations:
@@ -180,11 +177,6 @@ class Unconfirmed:
     def doubted(self) -> bool:
         """Whether a renewal may open it again."""
         return is_doubted(self.fence)
-
-
-def is_doubted(fence: Fence) -> bool:
-    """Whether a fence that is shut may be open again in a moment; one that does not say (`doubted`) may not."""
-    return bool(getattr(fence, "doubted", False))
 
 
 class Guard:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
+from dataclasses import replace
 from typing import Final, TypeVar
 
 import msgspec
@@ -62,7 +63,7 @@ class Reader:
         while token or first:
             call = list_call(selection, limit=limit, token=token)
             try:
-                body = await self._sessions.fetch(call)
+                body = await self._sessions.fetch(replace(call, page=limit is not None))
             except Gone as error:
                 raise StreamInterrupted(f"{call.target}: the snapshot ran out before its last page") from error
             version, token, items = await _decode_page(codec, call.target, body, on_unfit)

@@ -5,7 +5,7 @@ wait as long as Retry-After says on 429 (such a request was not executed), renew
 the identity once on 401, and turn everything else that is no success into the
 project's errors.  Refuses: to retry anything whose outcome is unknown.
 
-Leases, reads, writes and watches each have connections of their own, so that
+Leases, reads, pages of lists, writes and watches each have connections of their own, so that
 however many objects are written or watched, no lease renewal and no read that an
 admission request waits for has to wait for a connection.  Within a lane they are
 taken in turns (`shardsdk.kube.turns`).
@@ -32,7 +32,8 @@ from shardsdk.kube.access import Access
 from shardsdk.kube.answers import Refusal, Target, explain
 from shardsdk.kube.api import Fence
 from shardsdk.kube.clock import Clock
-from shardsdk.kube.fencing import FenceDoubted, Guard, GuardedRequest, Ledger, SentTooLate, send_guarded
+from shardsdk.kube.doubts import FenceDoubted
+from shardsdk.kube.fencing import Guard, GuardedRequest, Ledger, SentTooLate, send_guarded
 from shardsdk.kube.lapses import ServerClock, lapses_of, parse_date
 from shardsdk.kube.pace import Pace
 from shardsdk.kube.turns import Turn, Turns
@@ -52,13 +53,14 @@ class Lane(Enum):
 
     LEASES = "leases"
     READS = "reads"
+    PAGES = "pages"
     WRITES = "writes"
     STREAMS = "streams"
 
 
 #: How many there may be.  Three quarters of them for one flow (see `turns`): 48 writes at once are more than a
 #: process of Python keeps busy.
-CONNECTIONS: Final = {Lane.LEASES: 16, Lane.READS: 128, Lane.WRITES: 64, Lane.STREAMS: 1_024}
+CONNECTIONS: Final = {Lane.LEASES: 16, Lane.READS: 128, Lane.PAGES: 16, Lane.WRITES: 64, Lane.STREAMS: 1_024}
 #: Idle connections are dropped by us before the API server drops them (90 s).
 #: Source: Go net/http, IdleTimeout of k8s.io/apiserver.
 KEEPALIVE_SECONDS: Final = 60.0
@@ -84,12 +86,17 @@ class Call:
     body: bytes | None = None
     fences: Sequence[Fence] | None = None
     timeout_seconds: float = REQUEST_SECONDS
+    #: A page of a list.  Large answers have few connections: each keeps a buffer as large as the largest that it has
+    #: brought, and idle ones take turns, so one list would make all of them large.
+    page: bool = False
 
     @property
     def lane(self) -> Lane:
         """Whose connections it uses, unless it is a watch."""
         if self.target.resource == LEASES.plural and self.target.group == LEASES.group:
             return Lane.LEASES
+        if self.page:
+            return Lane.PAGES
         return Lane.READS if self.fences is None else Lane.WRITES
 
 

@@ -31,6 +31,7 @@ from prometheus_client import Counter
 from shardsdk.errors import ApiError, FenceClosed, LeaseLost, Retry, ShardingError, TerminalError
 from shardsdk.kube.api import PARTIAL, T
 from shardsdk.kube.clock import Clock
+from shardsdk.kube.doubts import FenceDoubted
 from shardsdk.logs import logger_of
 from shardsdk.protocol.objects import Resource
 from shardsdk.runtime.metrics import ControllerMetrics
@@ -249,7 +250,8 @@ def _is_lease_gone(error: BaseException) -> bool:
     if isinstance(error, BaseExceptionGroup):
         return all(map(_is_lease_gone, error.exceptions))
     if isinstance(error, FenceClosed | LeaseLost):
-        return True
+        # One that is merely doubted may be open again in a moment, and then nobody else has the object.
+        return not isinstance(error, FenceDoubted)
     return error.__cause__ is not None and _is_lease_gone(error.__cause__)
 
 

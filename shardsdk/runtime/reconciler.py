@@ -24,9 +24,9 @@ from random import Random
 from typing import Any, Final, Generic, TypeVar
 
 from shardsdk.core.guard import Verdict
-from shardsdk.errors import LeaseLost
 from shardsdk.kube.api import Fence, Unfit
 from shardsdk.kube.clock import Clock
+from shardsdk.kube.doubts import check_open
 from shardsdk.kube.reflector import Delta, EventKind
 from shardsdk.kube.selectors import Selector
 from shardsdk.logs import logger_of
@@ -229,8 +229,7 @@ class Reconciler(Generic[T]):
                 return None
             case Verdict.RECONCILE:
                 pass
-        if self._fence.remaining() <= 0:
-            raise LeaseLost(f"{self._fence.name} is not held any more: {request} is not reconciled")
+        check_open(self._fence, f"{request} is not reconciled")
         # Expectations first: one that ran out sends its object to the barrier.
         metadata = metadata_of(thing)
         if self._expectations.pending(request) or not self._barrier.passes(request, metadata.uid):

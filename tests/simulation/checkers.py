@@ -105,8 +105,10 @@ class Checkers:
         return held is not None and held.holder == doing.shard and held.author == doing.process
 
     def is_excused(self, doing: Doing) -> bool:
-        """A shard without fence that was paused or cut off: leader election promises nothing then."""
-        return not doing.fenced and self.world.was_troubled(doing.process)
+        """A shard that is promised nothing now: without fence it was paused or cut off, or its machine stood still."""
+        if not doing.fenced and self.world.was_troubled(doing.process):
+            return True
+        return self.world.machines.is_unaware(doing.process)
 
     def ended(self, doing: Doing) -> None:
         """A reconcile has ended."""
@@ -152,6 +154,8 @@ class Checkers:
             self._check_taking(commit, ring, commit.before, commit.after)
 
     def _check_owner(self, commit: Commit, doing: Doing) -> None:
+        if self.world.machines.is_unaware(doing.process):
+            self.taint(doing.uid)  # what it has written, its next owner may not have seen
         last = self._last.get(doing.uid)
         if last is None or last.process == doing.process or last.number < doing.number:
             return
@@ -227,7 +231,7 @@ class Checkers:
     def _check_hold(self, commit: Commit, shard: str, what: str) -> None:
         held = self._held.get(shard)
         author = commit.author.name
-        if self._torn_leases.get(shard, 0.0) > self.world.now:
+        if self._torn_leases.get(shard, 0.0) > self.world.now or self.world.machines.is_unaware(author):
             return
         if held is None or held.holder != SHARDER_HOLDER:
             self.violate("moves under the lease", f"{author} moves {what}; the lease says {held}")

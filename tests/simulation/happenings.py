@@ -7,6 +7,8 @@ from random import Random
 from typing import TYPE_CHECKING, TypeVar
 
 from shardsdk.testing.processes import outside
+from tests.simulation.foreign import ForeignShard
+from tests.simulation.machines import LEAST_SECONDS
 from tests.simulation.network import CALM, Link, Trouble
 from tests.simulation.poison import Refusal
 from tests.simulation.schedule import Action, Broken
@@ -51,6 +53,7 @@ class Happenings:
         world = self.world
         world.note("--- heal")
         world.mark("heal")
+        world.machines.wake_all()
         for each in (*world.replicas, *world.shards):
             each.process.resume()
             self._calm(each.link)
@@ -277,7 +280,18 @@ class Happenings:
             self.world.note(f"{who.identity} is paused for {seconds:.1f} s")
             self.world.trouble(who.identity)
             who.process.pause()
-            self._later(seconds, who.process.resume)
+            self._later(seconds, lambda: self.world.machines.resume(who))
+
+    def stop_shards_machine(self, rng: Random) -> None:
+        self._stop_machine(self._shard(rng), rng)
+
+    def stop_leaders_machine(self, rng: Random) -> None:
+        self._stop_machine(self.world.leader, rng)
+
+    def _stop_machine(self, who: AnyShard | ReplicaProcess | None, rng: Random) -> None:
+        """A hypervisor stops it together with its clocks; one without a fence is promised nothing then."""
+        if who is not None and not isinstance(who, ForeignShard):
+            self.world.machines.stop(who, LEAST_SECONDS + rng.uniform(0.0, 3.0) * self.world.timings.lease)
 
     # -- inside ------------------------------------------------------------------
 

@@ -52,6 +52,7 @@ DECLARED: Final = (
     *(f"action {each}" for each in WEIGHTS),
     *(f"scenario {each.name}" for each in Scenario),
     "heal",
+    "stop of a machine noticed",
     *(f"broken {each.name}" for each in Broken),
 )
 

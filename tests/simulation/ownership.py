@@ -78,7 +78,9 @@ class Ownership:
         if main is None or world.checkers.is_tainted(doing.uid) or world.checkers.is_excused(doing):
             return
         label = main.label(RING_OF[doing.resource].shard)
-        if label == doing.shard and self.changes(doing.uid) == self._begun[doing.number]:
+        changes = self.changes(doing.uid)
+        # One that began while its process was excused was not looked at then.
+        if label == doing.shard and changes == self._begun.get(doing.number, changes):
             return
         what = f"{doing} writes {commit.resource.plural} {commit.key}"
         since = "" if label != doing.shard else ", and was another's since it began"

@@ -17,7 +17,6 @@ from sharder.telemetry.metrics import Metrics
 from sharder.webhook.app import build_app
 from shardsdk.runtime.election import ElectionTimings
 from shardsdk.testing.processes import Process, ProcessState
-from shardsdk.testing.virtual import SkewedClock
 from tests.simulation.admission import SHARDER
 from tests.simulation.simapi import SimApi
 from tests.simulation.vocabulary import Timings
@@ -66,12 +65,7 @@ class ReplicaProcess:
         self.process = Process(self.identity)
         self.link = world.link(self.identity)
         rng = Random(f"{world.seed}/{self.identity}")
-        clock = SkewedClock(
-            world.clock,
-            ahead_seconds=rng.uniform(-3600, 3600),
-            boot_seconds=rng.uniform(0, 1e5),
-            rate=world.rate(self.identity),
-        )
+        self.clock = clock = world.machines.clock_of(self.identity, rng)
         self._world = world
         api = SimApi(world.server, self.link, clock)
         self.replica = Replica(

@@ -72,12 +72,14 @@ WEIGHTS: Final = {
     "deny_writes": 1,
     "fail_resource": 1,
     "relabel_by_hand": 2,
+    "stop_shards_machine": 2,
+    "stop_leaders_machine": 1,
 }
 
 #: What hinders every ring at once, and does not happen in runs that leave a ring alone.
 TROUBLES_OF_ALL: Final = (
     "crash_leader", "pause_leader", "stop_leader", "crash_leader_in_takeover", "pause_leader_in_takeover", "outage",
-    "trouble_leader", "cut_leader",
+    "trouble_leader", "cut_leader", "stop_leaders_machine",
 )  # fmt: skip
 
 #: Scenarios that chance may choose.  Tests play every one; which seeds show a planted bug depends on this list.

@@ -21,7 +21,6 @@ from shardsdk.runtime.manager import Manager
 from shardsdk.runtime.process import ExitCode
 from shardsdk.runtime.shardlease import ShardLease
 from shardsdk.testing.processes import Process, ProcessState
-from shardsdk.testing.virtual import SkewedClock
 from tests.simulation.simapi import SimApi
 from tests.simulation.vocabulary import (
     CLAIMED_BY,
@@ -59,14 +58,9 @@ class ShardProcess:
         self.process = Process(self.identity)
         self.link = world.link(self.identity)
         self._rng = rng = Random(f"{world.seed}/{self.identity}")
-        self._clock = SkewedClock(
-            world.clock,
-            ahead_seconds=rng.uniform(-3600, 3600),
-            boot_seconds=rng.uniform(0, 1e5),
-            rate=world.rate(self.identity),
-        )
+        self.clock = world.machines.clock_of(self.identity, rng)
         self._world = world
-        self._reconciling = Reconciling(world, name, self.identity, self._clock, rng, fenced=True)
+        self._reconciling = Reconciling(world, name, self.identity, self.clock, rng, fenced=True)
         timings = world.plan.shard_timings
         self._manager = Manager(
             ring.ring, shard=name, namespace=namespace_of_shard(name),
@@ -109,9 +103,9 @@ class ShardProcess:
 
     async def _run(self) -> None:
         world = manager.World(
-            source=lambda: SimApi(self._world.server, self.link, self._clock),
+            source=lambda: SimApi(self._world.server, self.link, self.clock),
             connect=self._connect,
-            clock=self._clock,
+            clock=self.clock,
             rng=self._rng,
             threaded=False,
             serve=False,
@@ -133,7 +127,7 @@ class ShardProcess:
                 self._world.crashed(self.identity, RuntimeError(code.name))
 
     def _connect(self, lease: ShardLease) -> SimApi:
-        return SimApi(self._world.server, self.link, self._clock, fence=lease.fence)
+        return SimApi(self._world.server, self.link, self.clock, fence=lease.fence)
 
     def _die(self, code: int, why: str) -> None:
         self._world.note(f"{self.identity} ends at once: {why}")

@@ -35,6 +35,7 @@ from shardsdk.kube.sessions import REQUEST_SECONDS
 from shardsdk.kube.store import Key
 from shardsdk.protocol.objects import Resource
 from tests.simulation.limits import Limit
+from tests.simulation.machines import comparison_of
 from tests.simulation.network import Link
 from tests.simulation.server import Change, Service, SimServer
 from tests.simulation.storage import Author, Version
@@ -55,6 +56,7 @@ class SimApi(Api):
         self.ledger = Ledger(clock)
         self._server = server
         self._clock = clock
+        self._comparison = comparison_of(clock)
         self._fences = (fence,) if fence is not None else ()
 
     async def __aenter__(self) -> SimApi:
@@ -194,12 +196,16 @@ class SimApi(Api):
 
     async def _fetch(self, what: str, execute: Callable[[], Any], *, timeout_seconds: float = REQUEST_SECONDS) -> Any:
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        execute, compare = (execute, None) if self._comparison is None else self._comparison.watch(execute)
         self._server.receive(self.link, execute, answer, writes=False, granted=timeout_seconds)
         try:
             with Limit(timeout_seconds):
                 return await answer
         except TimeoutError as error:
             raise ConnectionFailed(f"{what}: no answer within {timeout_seconds:g} s") from error
+        finally:
+            if compare is not None and answer.done() and not answer.cancelled():
+                compare()
 
     async def _send(self, what: str, execute: Callable[[float], Any], operation: Operation[Any]) -> Any:
         """One write, as shardsdk.kube.sessions sends it."""
@@ -216,8 +222,7 @@ class SimApi(Api):
                     raise guard.refused or ConnectionFailed(what)
                 deadline = loop.time() + granted
                 answer: asyncio.Future[Any] = loop.create_future()
-                self._server.receive(self.link, lambda: execute(deadline), answer, writes=True, granted=granted)
-                result = await answer
+                result = await self._exchange(lambda: execute(deadline), answer, granted)
         except TimeoutError as error:
             raise ConnectionFailed(f"{what}: no answer within {limit:.1f} s") from error
         except ApiError as error:
@@ -226,6 +231,15 @@ class SimApi(Api):
             raise
         self.ledger.answered(guard)
         return result
+
+    async def _exchange(self, execute: Callable[[], Any], answer: asyncio.Future[Any], granted: float) -> Any:
+        execute, compare = (execute, None) if self._comparison is None else self._comparison.watch(execute)
+        self._server.receive(self.link, execute, answer, writes=True, granted=granted)
+        try:
+            return await answer
+        finally:
+            if compare is not None and answer.done() and not answer.cancelled():
+                compare()
 
 
 def _plain(body: Any) -> Any:

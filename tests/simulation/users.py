@@ -54,8 +54,10 @@ class Users:
         if work is not None and not self.world.poison.excuses(work):
             spec = dict(work.doc["spec"])
             spec["serial"] += 1
-            if rng.random() < 0.4 and len(spec["keys"]) < 4:
-                spec["keys"] = [*spec["keys"], f"t{spec['serial']}"]
+            key = f"t{spec['serial']}"
+            # A key twice is two children, by the user's own wish; a work that was replaced counts from 0 again.
+            if rng.random() < 0.4 and len(spec["keys"]) < 4 and key not in spec["keys"]:
+                spec["keys"] = [*spec["keys"], key]
             self.patch(WORKS, work, {"spec": spec})
 
     def delete_work(self, rng: Random) -> None:

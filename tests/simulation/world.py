@@ -25,6 +25,7 @@ from tests.simulation.foreign import ForeignShard
 from tests.simulation.happenings import Happenings
 from tests.simulation.index import Index
 from tests.simulation.liveness import Liveness
+from tests.simulation.machines import Machines
 from tests.simulation.marks import no_marks
 from tests.simulation.network import Link
 from tests.simulation.ownership import Ownership
@@ -85,6 +86,7 @@ class World:
         self.waits = Waits(self)
         self.index = Index()
         self.edits = Edits(self)
+        self.machines = Machines(self)
         for each in (self.index, self.waits, self.liveness, self.ownership, self.checkers):
             self.storage.on_commit.append(each.on_commit)
         Collector(self.server, WORKS, (PIECES,), Random(f"{plan.seed}/collector"))

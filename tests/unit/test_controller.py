@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from shardsdk.errors import Conflict, FenceClosed, TerminalError, TooManyRequests
+from shardsdk.kube.doubts import FenceDoubted
 from shardsdk.runtime.controller import Controller, Done, Outcome, Requeue, RequeueAfter
 from shardsdk.runtime.metrics import Metrics
 from shardsdk.runtime.queue import RateLimit, WorkQueue
@@ -112,6 +113,16 @@ async def test_a_closed_fence_is_not_retried(clock: VirtualClock) -> None:
         queue.add("a")
         await clock.sleep(10_000)
     assert len(script.calls) == 1
+
+
+@in_virtual_time
+async def test_a_fence_that_is_merely_doubted_is_asked_again(clock: VirtualClock) -> None:
+    """The machine stood still, and the lease is about to be confirmed: nobody else will reconcile the object."""
+    script = Script(clock, FenceDoubted("the lease has yet to be confirmed"))
+    async with running(make(clock, script)) as queue:
+        queue.add("a")
+        await clock.sleep(10_000)
+    assert len(script.calls) == 2
 
 
 def wrapped(how: str) -> Exception:

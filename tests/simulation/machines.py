@@ -1,0 +1,146 @@
+"""Machines that a hypervisor stops together with their clocks: nothing on them knows afterwards that time has passed.
+
+What shows it is the `Date` of the first answer to a request that is sent after
+the wake-up.  Until then the product promises nothing: what a process sends in
+those milliseconds is excused, and what it sends afterwards is not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import timedelta
+from math import floor
+from random import Random
+from typing import TYPE_CHECKING, Any, Final
+
+from shardsdk.kube.clock import Clock
+from shardsdk.kube.lapses import NOTICED_SECONDS, RESOLUTION_SECONDS, Lapses, ServerClock
+from shardsdk.testing.processes import ProcessState
+from shardsdk.testing.virtual import SkewedClock, VirtualClock
+from tests.simulation.network import CALM
+
+if TYPE_CHECKING:
+    from tests.simulation.replicas import ReplicaProcess
+    from tests.simulation.shards import ShardProcess
+    from tests.simulation.world import World
+
+#: A stop that lasts longer is noticed, whatever the clocks' rates.
+LEAST_SECONDS: Final = NOTICED_SECONDS + RESOLUTION_SECONDS
+#: What is on its way when a stop is noticed arrives within this, over a link that is not troubled.
+ON_THE_WAY_SECONDS: Final = 0.1
+#: Actions that stop a machine; without any of them no clock has to be compared with another.
+STOPS: Final = frozenset({"stop_shards_machine", "stop_leaders_machine"})
+
+
+class MachineClock(SkewedClock):
+    """The clock of a machine that may be stopped; inherited because it differs in nothing else."""
+
+    __slots__ = ("lapses",)
+
+    def __init__(self, clock: VirtualClock, **skew: float) -> None:
+        super().__init__(clock, **skew)
+        self.lapses = Lapses()
+
+    def stood_still(self, seconds: float) -> None:
+        """It did not go for so long, until now; nobody has looked at it meanwhile."""
+        self._boot -= seconds * self._rate
+        self._ahead -= timedelta(seconds=seconds)
+
+
+@dataclass(slots=True)
+class Machines:
+    """Which machines of one run stand still, and which do not know yet that they did."""
+
+    world: World
+    _stopped: dict[str, tuple[ShardProcess | ReplicaProcess, float]] = field(default_factory=dict)
+    #: Processes that have not noticed, and until when what others sent before they noticed may arrive.
+    _unaware: set[str] = field(default_factory=set)
+    _aware_from: dict[str, float] = field(default_factory=dict)
+
+    def clock_of(self, process: str, rng: Random) -> SkewedClock:
+        """The clock of the machine that a process runs on."""
+        ahead, boot = rng.uniform(-3600, 3600), rng.uniform(0, 1e5)
+        rate = self.world.rate(process)
+        if STOPS.isdisjoint(action.what for action in self.world.plan.actions):
+            return SkewedClock(self.world.clock, ahead_seconds=ahead, boot_seconds=boot, rate=rate)
+        return MachineClock(self.world.clock, ahead_seconds=ahead, boot_seconds=boot, rate=rate)
+
+    def stop(self, who: ShardProcess | ReplicaProcess, seconds: float) -> None:
+        """Stop the machine that `who` runs on for a while."""
+        if who.process.state is not ProcessState.RUNNING or not isinstance(who.clock, MachineClock):
+            return
+        self.world.note(f"the machine of {who.identity} stands still for {seconds:.1f} s, and its clock with it")
+        self.world.trouble(who.identity)
+        self._stopped[who.identity] = who, self.world.now
+        who.process.pause()
+        self.world.later(seconds, lambda: self._wake(who.identity))
+
+    def resume(self, who: Any) -> None:
+        """Let a process that was merely paused go on, unless its machine stands still."""
+        if who.identity not in self._stopped:
+            who.process.resume()
+
+    def wake_all(self) -> None:
+        """Let every machine go on."""
+        for process in list(self._stopped):
+            self._wake(process)
+
+    def _wake(self, process: str) -> None:
+        if process not in self._stopped:
+            return
+        who, since = self._stopped.pop(process)
+        if who.process.state is not ProcessState.PAUSED:
+            return
+        assert isinstance(who.clock, MachineClock)
+        self.world.note(f"the machine of {process} goes on")
+        who.clock.stood_still(self.world.now - since)
+        self._unaware.add(process)
+        ends: list[Callable[[], None]] = []
+
+        def noticed() -> None:
+            ends[0]()
+            self.world.note(f"{process} notices that its machine stood still")
+            self.world.mark("stop of a machine noticed")
+            self._unaware.discard(process)
+            late = ON_THE_WAY_SECONDS if who.link.trouble is CALM else self.world.timings.lease
+            self._aware_from[process] = self.world.now + late
+
+        ends.append(who.clock.lapses.subscribe(noticed))
+        who.process.resume()
+
+    def is_unaware(self, process: str) -> bool:
+        """Whether what arrives of a process now may have been sent before it noticed that its machine stood still."""
+        return process in self._unaware or self.world.now < self._aware_from.get(process, 0.0)
+
+
+class Comparison:
+    """One client's comparison of its clock with the API server's, as shardsdk.kube.sessions makes it."""
+
+    def __init__(self, clock: Clock, lapses: Lapses) -> None:
+        self._clock = clock
+        self._lapses = lapses
+        self._server_clock = ServerClock()
+
+    def watch(self, execute: Callable[[], Any]) -> tuple[Callable[[], Any], Callable[[], None]]:
+        """A request that notes when it is executed, and what to do once it is answered."""
+        sent = self._clock.monotonic() + self._lapses.seconds
+        dates: list[int] = []
+
+        def dated() -> Any:
+            dates.append(floor(asyncio.get_running_loop().time()))
+            return execute()
+
+        def compare() -> None:
+            answered = self._clock.monotonic() + self._lapses.seconds
+            missed = self._server_clock.heard("connection", sent, answered, dates[0]) if dates else 0.0
+            if missed > 0:
+                self._lapses.note(missed)
+
+        return dated, compare
+
+
+def comparison_of(clock: Clock) -> Comparison | None:
+    """What a client compares; `None`: its machine is never stopped, so it need not."""
+    return Comparison(clock, clock.lapses) if isinstance(clock, MachineClock) else None
