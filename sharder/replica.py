@@ -21,7 +21,6 @@ from typing import Final
 from sharder.controllers.detection import Detection
 from sharder.controllers.holds import CommitProof, Gate
 from sharder.controllers.informers import Kind
-from sharder.controllers.leases import LeaseController
 from sharder.controllers.liveness import Liveness
 from sharder.controllers.namespaces import Namespaces
 from sharder.controllers.placement import PlacementController
@@ -44,12 +43,13 @@ from shardsdk.kube.clock import Clock
 from shardsdk.kube.fencing import Unconfirmed
 from shardsdk.protocol.labels import SHARDER_SERVICE_ACCOUNT, SYSTEM_NAMESPACE
 from shardsdk.runtime.election import ElectionTimings, LeaderElector
-from shardsdk.runtime.queue import RateLimit, WorkQueue
 
 log = logging.getLogger(__name__)
 
 #: What a leader that stops gives the writes under way, and after them the leases that it gives back.
 FINISH_SECONDS: Final = 1.0
+#: Leases worked on side by side, of all rings.
+TAKEOVERS_AT_ONCE: Final = 8
 
 Run = Callable[[], Coroutine[None, None, None]]
 
@@ -175,19 +175,17 @@ class Replica:
         # What only the lead allows is conditional on what was seen, or repeated by the next leader: no harm if late.
         # What is moved under the lease of a shard also has that fence, and is confirmed; so is what moves as a group.
         gate = Gate(leader)
-        leases, controllers = self._build(Unconfirmed(gate), gate)
+        placement, controllers = self._build(Unconfirmed(gate), gate)
         leading = asyncio.ensure_future(_run_all(controllers))
         try:
             await asyncio.wait((leading,))
             leading.result()
         finally:
-            await self._stop_leading(leading, gate, leases)
+            await self._stop_leading(leading, gate, placement)
             self._rings = None
             self._detection.forget()
-            for entry in self.registry.entries():
-                self.registry.set_ready(entry.name, None)
 
-    async def _stop_leading(self, leading: asyncio.Future[None], gate: Gate, leases: LeaseController) -> None:
+    async def _stop_leading(self, leading: asyncio.Future[None], gate: Gate, placement: PlacementController) -> None:
         """End the controllers; if nobody else leads yet, in order, so that nobody has to wait for what they held."""
         gate.shut = True
         settled = False
@@ -203,9 +201,9 @@ class Replica:
             if settled:
                 gate.shut = False
                 async with asyncio.timeout(FINISH_SECONDS):
-                    await leases.give_all_back()
+                    await placement.give_all_back()
 
-    def _build(self, leader: Fence, confirmed: Fence) -> tuple[LeaseController, tuple[Run, ...]]:
+    def _build(self, leader: Fence, confirmed: Fence) -> tuple[PlacementController, tuple[Run, ...]]:
         settings, clock, rng = self._settings, self._clock, self._rng
         namespaces = Namespaces(
             self._api, clock=clock, rng=rng,
@@ -218,36 +216,29 @@ class Replica:
             drain_alarm_seconds=settings.drain_alarm_seconds,
         )  # fmt: skip
 
-        def surroundings() -> Surroundings:
-            return Surroundings(
-                api=self._api, leader=leader, confirmed=confirmed, holds=leases, namespaces=namespaces,
-                counters=_Counters(self._metrics), clock=clock, rng=rng, concurrent_moves=settings.concurrent_moves,
-                sync_period_seconds=settings.sync_period_seconds or float("inf"),
-                settle_after_seconds=settings.settle_after_seconds,
-            )  # fmt: skip
+        around = Surroundings(
+            api=self._api, leader=leader, confirmed=confirmed, namespaces=namespaces,
+            counters=_Counters(self._metrics), clock=clock, rng=rng, concurrent_moves=settings.concurrent_moves,
+            sync_period_seconds=settings.sync_period_seconds or float("inf"),
+            settle_after_seconds=settings.settle_after_seconds,
+            proof=self._proof, limits=settings.takeover, takeovers_at_once=asyncio.Semaphore(TAKEOVERS_AT_ONCE),
+        )  # fmt: skip
 
         def summarized(ring: str, summary: Summary) -> None:
-            self._show(ring, summary, leases)
+            self._show(ring, summary, placement.states(ring))
             rings.on_summary(ring, summary)
 
         placement = PlacementController(
-            self.registry, namespaces, make_surroundings=surroundings,
-            retired_of=rings.retired_of, on_summary=summarized, on_refused=rings.on_refused, clock=clock,
-        )  # fmt: skip
-        leases = LeaseController(
-            self._api, self.registry, leader=leader, proof=self._proof, work=placement, clock=clock,
-            queue=WorkQueue(clock, name="leases", rate_limit=RateLimit(0.05, 5.0, None)),
-            limits=settings.takeover,
-            on_takeover=lambda ring, shard, reason: self._metrics.ring(ring).takeovers.inc(),
+            self.registry, around=around,
+            retired_of=rings.retired_of, on_summary=summarized, on_refused=rings.on_refused,
         )  # fmt: skip
         self._rings = rings
-        return leases, (namespaces.run, rings.run, leases.run, placement.run)
+        return placement, (namespaces.run, rings.run, placement.run)
 
-    def _show(self, ring: str, summary: Summary, leases: LeaseController) -> None:
+    def _show(self, ring: str, summary: Summary, states: Mapping[LeaseKey, State]) -> None:
         if self.registry.entry(ring) is None:
             return
         self._note_settled(ring, summary)
-        states = leases.states(ring)
         if self._shown.get(ring) == (summary, states):
             return  # at rest, which is nearly always
         self._shown[ring] = (summary, states)
@@ -303,6 +294,10 @@ class _Counters:
             case _:
                 of_resource.movements.inc()
                 self._metrics.ring(ring).move_latency.observe(seconds)
+
+    def took_over(self, ring: str) -> None:
+        """The lease of a shard was acquired."""
+        self._metrics.ring(ring).takeovers.inc()
 
     def resynced(self, ring: str, objects: int, misplaced: int, seconds: float) -> None:
         """A resync has gone through everything."""

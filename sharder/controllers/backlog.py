@@ -57,6 +57,7 @@ class Backlog:
         self._members = members
         self._api = api
         self._clock = clock
+        self.labels = scope.labels
         self._handlers: list[Handler] = []
         self.queue: WorkQueue[ItemKey] = WorkQueue(
             clock, name=f"placement/{scope.name}", rate_limit=RateLimit(*RETRY_SECONDS, per_second=None)
@@ -233,9 +234,9 @@ class Backlog:
         else:
             self._has_news = True
             self.enqueue(key)
-        for handler in self._handlers:
+        for handler in tuple(self._handlers):
             handler.on_event(key, kind, obj, gone=gone)
 
     def _on_synced(self) -> None:
-        for handler in self._handlers:
+        for handler in tuple(self._handlers):
             handler.on_synced()

@@ -25,12 +25,14 @@ def custody_of(
     judged: tuple[LeaseFacts, Standing] | None,
     record: Record,
     work_left: bool | None,
+    ready: frozenset[str],
     proven_since: Callable[[float], float],
     clock: Clock,
 ) -> Custody:
     """The facts about the lease `seen` of `shard` (`None`: there is no lease of that name).
 
-    `proven_since(duration)`: since when time counts against a lease of that duration.
+    `ready`: which of the ring's shards are.  `proven_since(duration)`: since when time counts
+    against a lease of that duration.
     """
     membership = entry.membership
     facts, standing = judged if judged is not None else (None, None)
@@ -42,7 +44,7 @@ def custody_of(
         presumed_until=presumed_until(entry, shard, seen, record, proven_since, clock),
         hold_until=record.hold.until if record.held else None,
         hold_seconds=usable_seconds(record.hold_length),
-        ready_elsewhere=bool(membership.ready - {shard}),
+        ready_elsewhere=bool(ready - {shard}),
         available_elsewhere=bool(membership.available - {shard}),
         work_left=work_left,
         last_move_at=record.last_move_at,

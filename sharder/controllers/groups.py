@@ -26,11 +26,11 @@ from sharder.controllers.children import Group, read_children
 from sharder.controllers.coalescing import Coalesced
 from sharder.controllers.families import Families
 from sharder.controllers.labelwriter import LabelWriter
+from sharder.controllers.leases import TakeoverController
 from sharder.controllers.past import Past
 from sharder.controllers.scope import Members, RingScope
 from sharder.controllers.seen import ItemKey, Placed, SeenMeta, SeenObject, seen
 from sharder.controllers.slots import Crowded
-from sharder.controllers.surroundings import Holds
 from sharder.controllers.transit import Transit
 from sharder.core.decisions import Target, desire_main
 from sharder.core.keys import resource_key
@@ -73,7 +73,7 @@ class GroupMover:
         scope: RingScope,
         members: Members,
         api: Api,
-        holds: Holds,
+        takeover: TakeoverController,
         *,
         backlog: Backlog,
         families: Families,
@@ -85,7 +85,7 @@ class GroupMover:
         self._scope = scope
         self._members = members
         self._api = api
-        self._holds = holds
+        self._takeover = takeover
         self._backlog = backlog
         self._families = families
         self._transit = transit
@@ -278,7 +278,7 @@ class GroupMover:
         # It begins after the drain of each of them was answered: had a shard come back
         # before one of those, its lease would no longer be ours to renew.
         for shard in {group.shard for group in batch if group.shard is not None}:
-            renewed = await self._holds.renew(self._scope.name, shard)
+            renewed = await self._takeover.renew(shard)
             for group in batch:
                 group.let_go = renewed if group.shard == shard else group.let_go
 
@@ -344,7 +344,7 @@ class GroupMover:
                 return True
             if not writer.may_take_from(shard):
                 assert shard is not None
-                self._holds.look_at(self._scope.name, shard)
+                self._takeover.enqueue(shard)
                 return False
             try:
                 await self._write_child(child, current, target)

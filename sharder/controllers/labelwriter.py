@@ -11,11 +11,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sharder.controllers.leases import TakeoverController
 from sharder.controllers.refusals import Refusals
 from sharder.controllers.scope import Members
 from sharder.controllers.seen import ItemKey, Placed, SeenMeta, SeenObject
 from sharder.controllers.slots import MAX_WRITES, WRITE_SECONDS, Slots
-from sharder.controllers.surroundings import Counters, Holds
+from sharder.controllers.surroundings import Counters
 from sharder.controllers.waitingsince import WaitingSince
 from sharder.core import patches
 from sharder.core.decisions import Decision
@@ -32,12 +33,12 @@ class Authority:
 
     `leader` is the lead, for those that do no harm when they are late: they are conditional on
     what was seen, and the next leader repeats them.  `confirmed` is the lead for all others; see
-    `LabelWriter.assign`.  `holds` are those on the leases of shards that are gone.
+    `LabelWriter.assign`.  `takeover` gives the fences for objects of shards that are gone.
     """
 
     leader: Fence
     confirmed: Fence
-    holds: Holds
+    takeover: TakeoverController
 
 
 class LabelWriter:
@@ -131,7 +132,7 @@ class LabelWriter:
             fences = (authority.leader, authority.confirmed) if confirmed else (authority.leader,)
             return (await self._patch(placed, meta, patch, fences)).metadata
         answer = await self._patch(placed, meta, patch, (authority.leader, self._hold_of(meta)))
-        authority.holds.moved(self._ring, shard)
+        authority.takeover.moved(shard)
         return answer.metadata
 
     async def _patch(
@@ -165,7 +166,7 @@ class LabelWriter:
         return shard is None or shard in self._members.membership.available
 
     def _hold(self, shard: str | None) -> Fence | None:
-        return self._authority.holds.hold(self._ring, shard) if shard is not None else None
+        return self._authority.takeover.fence_for(shard) if shard is not None else None
 
     def _hold_of(self, meta: SeenMeta) -> Fence:
         shard = meta.label(self._labels.shard)

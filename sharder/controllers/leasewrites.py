@@ -10,7 +10,7 @@ import asyncio
 import functools
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -82,6 +82,54 @@ class Record:
         """Our write replaced `version`."""
         self.replaced.append(version)
         self.wrote_at = now
+
+
+class Records:
+    """What this leader did about each lease of one ring; by (namespace, shard)."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._each: dict[tuple[str, str], Record] = {}
+
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        return iter(tuple(self._each))
+
+    def __len__(self) -> int:
+        return len(self._each)
+
+    def get(self, key: tuple[str, str]) -> Record | None:
+        """What was done about a lease; `None`: nothing is remembered."""
+        return self._each.get(key)
+
+    def of(self, key: tuple[str, str]) -> Record:
+        """The same, to be remembered from now on."""
+        record = self._each.get(key)
+        if record is None:
+            record = self._each[key] = Record(ShardHold(f"lease of shard {key[1]}", self._clock))
+        return record
+
+    def forget(self, key: tuple[str, str]) -> None:
+        """The lease is gone: nothing more may be written under a hold on it."""
+        record = self._each.pop(key, None)
+        if record is not None:
+            record.drop()
+
+    def forget_all(self) -> None:
+        """The ring is gone."""
+        for key in self:
+            self.forget(key)
+
+    def lags(self, key: tuple[str, str], lease: Lease | None, recent: float) -> bool:
+        """Whether the cache, which shows `lease`, does not show a write of ours since `recent` yet."""
+        if lease is not None:
+            record = self.of(key)
+            return record.wrote_at >= recent and lease.metadata.resource_version in record.replaced
+        # Created a moment ago, in whatever namespace, and not in the cache yet?
+        return any(
+            record.held and record.wrote_at >= recent
+            for (namespace, shard), record in self._each.items()
+            if shard == key[1] and key[0] in ("", namespace)
+        )
 
 
 class LeaseWriter:
@@ -171,6 +219,29 @@ class LeaseWriter:
             return False
         record.progress_at = self._clock.monotonic()
         return True
+
+    async def create_all(
+        self, records: Records, ring: str, namespaces: Iterable[str], shard: str, seconds: float
+    ) -> bool:
+        """Create a lease in our name wherever the shard might start; False: it was faster, or can start nowhere."""
+        created: list[Record] = []
+        for namespace in namespaces:
+            record = records.of((namespace, shard))
+            async with record.lock:
+                if await self.create(record, ring, namespace, shard, seconds):
+                    created.append(record)
+            if record.refused is not None:
+                for each in created:  # what we made elsewhere is no hold on what the shard has
+                    each.drop()
+                return False
+        return bool(created)
+
+    async def give_all_back(self, leases: Iterable[tuple[Record, Lease]]) -> None:
+        """Give back those that are held, side by side."""
+        giving = (self.give_back(record, lease) for record, lease in leases if record.held)
+        for answer in await asyncio.gather(*giving, return_exceptions=True):
+            if isinstance(answer, Exception):
+                log.info("lease not given back, it runs out by itself", extra={"error": str(answer)})
 
     async def give_back(self, record: Record, lease: Lease) -> None:
         """Empty the holder, once nothing that was sent under the hold can be executed any more."""

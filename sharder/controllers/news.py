@@ -1,7 +1,7 @@
 """What one ring's informers tell, and whom it concerns besides the backlog.
 
-Does: keep count of what is in transit, and let the leases' side and the resync
-know when shards begin or cease to have objects.  Refuses: to decide, and to wait.
+Does: keep count of what is in transit, and let the resync know when objects begin
+and cease to move.  Refuses: to decide, and to wait.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from sharder.controllers.informers import Kind
 from sharder.controllers.resync import Resync
 from sharder.controllers.scope import Members, RingScope
 from sharder.controllers.seen import ItemKey, SeenMeta, SeenObject
-from sharder.controllers.surroundings import Holds
 from sharder.controllers.transit import Transit
 from sharder.core.ringspec import Role
 
@@ -27,14 +26,12 @@ class News:
         *,
         transit: Transit,
         resync: Resync,
-        holds: Holds,
     ) -> None:
         self._scope = scope
         self._members = members
         self._informers = backlog.informers
         self._transit = transit
         self._resync = resync
-        self._holds = holds
 
     def on_event(self, key: ItemKey, kind: Kind, obj: SeenObject, *, gone: bool) -> None:
         """An object came into an informer, changed there or left it."""
@@ -44,15 +41,12 @@ class News:
             case Kind.DRAINING:
                 self._drains(key, obj.metadata)
             case Kind.UNASSIGNED | Kind.STRANDED if gone:
-                self._placed(key, kind, obj.metadata)
+                self._placed(key, kind)
             case Kind.UNASSIGNED | Kind.STRANDED:
-                self._to_place(key, kind, obj.metadata)
+                self._to_place(key, kind)
 
     def on_synced(self) -> None:
-        """An informer is complete: the leases' side waits to hear which shards have objects, and which have none."""
-        self._holds.refresh(self._scope.name)
-        for shard in self._informers.stranded_shards():
-            self._holds.look_at(self._scope.name, shard)
+        """An informer is complete."""
         self._resync.emptied()
         for number in self._scope.placed:
             informers = [self._informers.get(number, kind) for kind in (Kind.DRAINING, Kind.UNASSIGNED)]
@@ -65,21 +59,15 @@ class News:
             for obj in informer.values():
                 self._drains(ItemKey(number, obj.metadata.namespace, obj.metadata.name), obj.metadata)
 
-    def _to_place(self, key: ItemKey, kind: Kind, meta: SeenMeta) -> None:
+    def _to_place(self, key: ItemKey, kind: Kind) -> None:
         if kind is Kind.STRANDED:
             self._resync.moving()
-            shard = meta.label(self._scope.labels.shard)
-            if shard is not None and self._holds.hold(self._scope.name, shard) is None:
-                self._holds.look_at(self._scope.name, shard)
         elif self._scope.placed[key.resource].subject.role is Role.MAIN:
             self._transit.let_go(key, seen=True)
 
-    def _placed(self, key: ItemKey, kind: Kind, meta: SeenMeta) -> None:
-        shard, informer = meta.label(self._scope.labels.shard), self._informers.get(key.resource, kind)
+    def _placed(self, key: ItemKey, kind: Kind) -> None:
         if kind is Kind.UNASSIGNED:
             self._transit.leave(key)
-        elif shard is not None and not informer:
-            self._holds.look_at(self._scope.name, shard)
         if not self._informers.count(kind):
             self._resync.emptied()
 

@@ -8,18 +8,17 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
-from sharder.controllers.namespaces import Namespaces
 from sharder.controllers.refusals import Refused
-from sharder.controllers.registry import Registry
+from sharder.controllers.registry import LeaseKey, Registry
 from sharder.controllers.ringcontroller import RingController
 from sharder.controllers.ringsummary import Summary
 from sharder.controllers.seen import Placed, SeenMeta
 from sharder.controllers.surroundings import Surroundings
 from sharder.core.ringspec import ResolvedMain, Role, Subject
-from shardsdk.kube.clock import Clock
+from sharder.core.shards import State
 from shardsdk.protocol.objects import Resource
 
 log = logging.getLogger(__name__)
@@ -42,18 +41,16 @@ class PlacementController:
     def __init__(
         self,
         registry: Registry,
-        namespaces: Namespaces,
         *,
-        make_surroundings: Callable[[], Surroundings],
+        around: Surroundings,
         retired_of: Callable[[str], tuple[Placed, ...] | None],
         on_summary: Callable[[str, Summary], None],
         on_refused: Callable[[str, Refused], None] = lambda ring, refused: None,
-        clock: Clock,
     ) -> None:
-        self._clock = clock
+        self._clock = around.clock
         self._registry = registry
-        self._namespaces = namespaces
-        self._make_surroundings = make_surroundings
+        self._around = around
+        self._namespaces = around.namespaces
         self._retired_of = retired_of
         self._on_summary = on_summary
         self._on_refused = on_refused
@@ -61,38 +58,30 @@ class PlacementController:
         self._tasks: asyncio.TaskGroup | None = None
         self._restarted_at = float("-inf")
 
-    # -- the leases' side asks ---------------------------------------------
-
-    def work_left(self, ring: str, shard: str) -> bool | None:
-        """Whether objects are seen that carry the shard's label; `None` while not known."""
+    def states(self, ring: str) -> Mapping[LeaseKey, State]:
+        """The state of each of a ring's leases, by (namespace, name)."""
         controller = self._rings.get(ring)
-        empty = controller.is_empty_of(shard) if controller is not None else None
-        return None if empty is None else not empty
+        return controller.takeover.states() if controller is not None else {}
 
-    async def confirm_empty(self, ring: str, shard: str) -> bool:
-        """A consistent read: does no object carry the shard's label any more?"""
-        controller = self._rings.get(ring)
-        return controller is not None and await controller.confirm_empty_of(shard)
-
-    def hold_acquired(self, ring: str, shard: str) -> None:
-        """The shard's objects may be moved from now on."""
-        if (controller := self._rings.get(ring)) is not None:
-            controller.hold_acquired(shard)
+    async def give_all_back(self) -> None:
+        """Give back every lease that is held, once no controller runs any more."""
+        await asyncio.gather(*(controller.takeover.give_all_back() for controller in self._rings.values()))
 
     # -- running -----------------------------------------------------------
 
     async def run(self) -> None:
         """Place until cancelled."""
         unsubscribe = self._registry.subscribe(self._on_change)
+        unfollow = self._registry.follow_leases(self._on_lease)
         no_longer = self._registry.when_behind(self._restart_watches)
         try:
-            await self._namespaces.reflector.synced.wait()
             async with asyncio.TaskGroup() as self._tasks:
                 for entry in self._registry.entries():
                     self._begin(entry.name)
                 await self._look()
         finally:
             no_longer()
+            unfollow()
             unsubscribe()
 
     def _begin(self, name: str) -> None:
@@ -100,7 +89,7 @@ class PlacementController:
         if self._tasks is None or name in self._rings or self._registry.entry(name) is None:
             return
         controller = self._rings[name] = RingController(
-            name, self._make_surroundings(), self._registry,
+            name, self._around, self._registry,
             retired_of=functools.partial(self._retired_of, name),
             on_summary=functools.partial(self._on_summary, name),
         )  # fmt: skip
@@ -122,6 +111,10 @@ class PlacementController:
         self._begin(ring)
         if (controller := self._rings.get(ring)) is not None:
             controller.on_change(what)
+
+    def _on_lease(self, ring: str, lease: LeaseKey) -> None:
+        if (controller := self._rings.get(ring)) is not None:
+            controller.takeover.on_lease(lease)
 
     def on_namespace(self, name: str, before: SeenMeta | None, after: SeenMeta | None) -> None:
         """A namespace came, changed its labels or went."""

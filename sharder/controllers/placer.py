@@ -16,6 +16,7 @@ from sharder.controllers.families import Families
 from sharder.controllers.groups import GroupMover
 from sharder.controllers.informers import Kind
 from sharder.controllers.labelwriter import Authority, LabelWriter
+from sharder.controllers.leases import TakeoverController
 from sharder.controllers.news import News
 from sharder.controllers.past import Past
 from sharder.controllers.resync import Resync
@@ -41,8 +42,8 @@ class Ground:
 class Placement:
     """Placement of one ring; `run` it until the ring changes or leadership ends."""
 
-    def __init__(self, around: Surroundings, ground: Ground) -> None:
-        api, clock, holds = around.api, around.clock, around.holds
+    def __init__(self, around: Surroundings, ground: Ground, takeover: TakeoverController) -> None:
+        api, clock = around.api, around.clock
         self.scope = scope = ground.scope
         self._members = members = ground.members
         self.backlog = backlog = ground.backlog
@@ -55,11 +56,11 @@ class Placement:
         )  # fmt: skip
         families.when_complete.append(transit.admit)
         self.writer = writer = LabelWriter(
-            api, scope.name, scope.labels, members, Authority(around.leader, around.confirmed, holds),
+            api, scope.name, scope.labels, members, Authority(around.leader, around.confirmed, takeover),
             concurrent_writes=around.concurrent_moves, waiting=backlog.waiting, counters=around.counters, clock=clock,
         )  # fmt: skip
         self._groups = groups = GroupMover(
-            scope, members, api, holds,
+            scope, members, api, takeover,
             backlog=backlog, families=families, transit=transit, writer=writer, expectations=ground.expectations,
             clock=clock,
         )  # fmt: skip
@@ -73,7 +74,7 @@ class Placement:
             resync=resync,
         )  # fmt: skip
         self._sweep = Sweep(backlog, families, transit, resync, clock)
-        self._news = News(scope, members, backlog, transit=transit, resync=resync, holds=holds)
+        self._news = News(scope, members, backlog, transit=transit, resync=resync)
         self._workers = around.concurrent_moves
         #: Shards whose leases were acquired and whose objects have not been enqueued since.
         self._acquired: set[str] = set()
@@ -83,7 +84,7 @@ class Placement:
         """Place by the newest membership from now on."""
         self._changed.set()
 
-    def hold_acquired(self, shard: str) -> None:
+    def take_from(self, shard: str) -> None:
         """Objects may be taken away from `shard` from now on: its fence is open before they are enqueued."""
         self._acquired.add(shard)
         self._changed.set()

@@ -92,7 +92,6 @@ class RingEntry:
     unanswered: tuple[tuple[GroupResource, str], ...] = ()
     leases: dict[LeaseKey, SeenLease] = field(default_factory=dict)
     vanished: dict[LeaseKey, VanishedLease] = field(default_factory=dict)
-    ready: frozenset[str] | None = None
     silent: frozenset[str] = frozenset()
     membership: Membership = field(default_factory=Membership)
 
@@ -193,13 +192,6 @@ class Registry:
     def doubt_leases(self, why: str) -> None:
         """A write has met a lease that is not as the cache has it: list all leases anew."""
         self._confirmation.doubt_leases(why)
-
-    def set_ready(self, ring: str, ready: frozenset[str] | None) -> None:
-        """Tell which of a ring's shards are ready (`None`: count every available one)."""
-        entry = self._entries.get(ring)
-        if entry is not None and entry.ready != ready:
-            entry.ready = ready
-            self._rebuild(entry)
 
     def set_silent(self, ring: str, silent: frozenset[str]) -> None:
         """Tell which of a ring's shards have missed renewals; to be told again as time goes by."""
@@ -351,14 +343,15 @@ class Registry:
     def _rebuild(self, entry: RingEntry) -> None:
         old = entry.membership
         leases = [seen.lease for seen in entry.leases.values()]
-        ready = {lease.metadata.name for lease in leases} if entry.ready is None else entry.ready
         now = self._clock.monotonic()
         unsteady = frozenset(
             seen.lease.metadata.name
             for seen in entry.leases.values()
             if seen.history.crashed_at and is_unsteady(facts_of(seen.lease, seen.seen_at), seen.history, now)
         )
-        new = memberships.build(leases, ready, previous=old, silent=entry.silent, unsteady=unsteady)
+        new = memberships.build(
+            leases, {lease.metadata.name for lease in leases}, previous=old, silent=entry.silent, unsteady=unsteady
+        )
         if new != old:
             entry.membership = new
             self._tell(entry.name, Change.MEMBERSHIP)

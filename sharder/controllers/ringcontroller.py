@@ -12,12 +12,14 @@ The order of things matters, and all of it is in `_follow`:
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, Final
 
 from sharder.controllers.backlog import Backlog
+from sharder.controllers.leases import TakeoverController
 from sharder.controllers.namespaces import excluded_by_name
 from sharder.controllers.past import Past
 from sharder.controllers.placer import Ground, Placement
@@ -66,6 +68,13 @@ class RingController:
         self._registry = registry
         self._retired_of = retired_of
         self._on_summary = on_summary
+        self.takeover = TakeoverController(
+            name, around.api, registry, leader=around.leader, proof=around.proof, clock=around.clock,
+            limits=around.limits, at_once=around.takeovers_at_once,
+            on_takeover=functools.partial(around.counters.took_over, name),
+        )  # fmt: skip
+        self.takeover.when_ready.append(self._set_membership)
+        self.takeover.when_acquired.append(self._take_from)
         self._ground: Ground | None = None
         self._keeping: asyncio.Task[None] | None = None
         self._placed: Wanted | None = None
@@ -75,21 +84,6 @@ class RingController:
         self._wake = asyncio.Event()
         self._wake.set()
 
-    # -- what the leases' side asks ------------------------------------------
-
-    def is_empty_of(self, shard: str) -> bool | None:
-        """Whether no object is seen that carries the label of `shard`; `None` while not known."""
-        return self._ground.backlog.is_empty_of(shard) if self._ground is not None else None
-
-    async def confirm_empty_of(self, shard: str) -> bool:
-        """A consistent read: does no object carry the shard's label any more?"""
-        return self._ground is not None and await self._ground.backlog.confirm_empty_of(shard)
-
-    def hold_acquired(self, shard: str) -> None:
-        """The shard's objects may be moved from now on; one that begins later looks at all of them anyway."""
-        if self._placement is not None:
-            self._placement.hold_acquired(shard)
-
     # -- what happens to the ring --------------------------------------------
 
     def refresh(self) -> None:
@@ -98,10 +92,11 @@ class RingController:
 
     def on_change(self, what: int) -> None:
         """The registry tells of the ring."""
+        if what & (Change.RING | Change.MEMBERSHIP):
+            self.takeover.enqueue_all()
+            self._set_membership()
         if what & Change.RING:
             self.refresh()
-        elif what & Change.MEMBERSHIP:
-            self._set_membership()
 
     def on_namespace(self, name: str, before: SeenMeta | None, after: SeenMeta | None) -> None:
         """A namespace came, changed its labels or went."""
@@ -116,11 +111,15 @@ class RingController:
         if self._placement is not None:
             self._placement.restart_watches()
 
+    def _take_from(self, shard: str) -> None:
+        # A placement that begins later looks at everything anyway.
+        if self._placement is not None:
+            self._placement.take_from(shard)
+
     def _set_membership(self) -> None:
-        entry = self._registry.entry(self.name)
-        if entry is None or self._ground is None:
+        if self._ground is None:
             return
-        self._ground.members.newest = entry.membership
+        self._ground.members.newest = self.takeover.membership
         if self._placement is not None:
             self._placement.membership_changed()
 
@@ -138,15 +137,21 @@ class RingController:
     async def run(self) -> None:
         """Follow the ring until it is gone."""
         FLOW.set(self.name)
+        taking_over = asyncio.create_task(self.takeover.run())
+        taking_over.add_done_callback(lambda _: self._wake.set())
         try:
+            await self._around.namespaces.reflector.synced.wait()
             while self._registry.entry(self.name) is not None:
                 await self._wake.wait()
                 self._wake.clear()
+                if taking_over.done():
+                    taking_over.result()
                 try:
                     await self._follow()
                 except Exception:
                     log.exception("ring not placed", extra={"ring": self.name})
         finally:
+            await _end(taking_over)
             await self._end_placement()
             await self._forget()
 
@@ -189,6 +194,7 @@ class RingController:
                 clock=around.clock, rng=around.rng, sync_period_seconds=around.sync_period_seconds,
             )  # fmt: skip
             self._keeping = asyncio.create_task(self._guard(backlog.run()))
+            self.takeover.set_backlog(backlog)
             known: dict[int, Past] = {}
         else:
             members, backlog, known = before.members, before.backlog, dict(before.expectations)
@@ -196,7 +202,7 @@ class RingController:
         expectations = {number: known.get(number) or Past() for number in scope.placed}
         self._ground = Ground(scope, members, backlog, expectations)
         self._set_membership()
-        self._placed, self._placement = wanted, Placement(around, self._ground)
+        self._placed, self._placement = wanted, Placement(around, self._ground, self.takeover)
         self._placing = asyncio.create_task(self._guard(self._placement.run()))
 
     async def _guard(self, running: Coroutine[Any, Any, None]) -> None:
@@ -207,6 +213,7 @@ class RingController:
             log.exception("placement of a ring failed, begins anew", extra={"ring": self.name})
             # Nothing that is held still counts: what has failed may have been what kept it.
             self._ground = self._placement = None
+            self.takeover.set_backlog(None)
             self._failed = True
             self._wake.set()
 
@@ -219,6 +226,7 @@ class RingController:
 
     async def _forget(self) -> None:
         self._ground = None
+        self.takeover.set_backlog(None)
         task, self._keeping = self._keeping, None
         await _end(task)
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from sharder.controllers.holds import CommitProof
-from sharder.controllers.registry import LeaseKey, Registry, RingEntry, SeenLease
+from sharder.controllers.registry import LeaseKey, RingEntry, SeenLease
 from sharder.core.shards import LeaseFacts, Standing, State
 from shardsdk.kube.clock import Clock
 
@@ -28,34 +28,38 @@ Judge = Callable[[SeenLease], tuple[LeaseFacts, Standing]]
 class _Known:
     """What the leases of `entry` came to; it counts before `until`, for leases that say what they said.
 
-    `basis`: what proof of time it rests on.  `told`: the ready shards as the registry has got them from here.
+    `basis`: what proof of time it rests on.
     """
 
     entry: RingEntry
     basis: Any
     states: dict[LeaseKey, State]
     until: float
-    told: frozenset[str] | None = None
+    ready: frozenset[str]
 
 
 class Standings:
-    """The states of the leases of every ring; tells the registry which shards are ready."""
+    """The states of the leases of one ring."""
 
-    def __init__(self, registry: Registry, proof: CommitProof, clock: Clock, judge: Judge) -> None:
-        self._registry = registry
+    def __init__(self, proof: CommitProof, clock: Clock, judge: Judge) -> None:
         self._proof = proof
         self._clock = clock
         self._judge = judge
-        self._known: dict[str, _Known] = {}
+        self._known: _Known | None = None
 
-    def of(self, ring: str) -> Mapping[LeaseKey, State]:
+    @property
+    def states(self) -> Mapping[LeaseKey, State]:
         """The state of each of the ring's leases when they were last looked at."""
-        known = self._known.get(ring)
-        return known.states if known is not None else _NONE
+        return self._known.states if self._known is not None else _NONE
 
-    def forget(self, ring: str) -> None:
+    @property
+    def ready(self) -> frozenset[str] | None:
+        """The shards that are ready; `None` while nobody has looked."""
+        return self._known.ready if self._known is not None else None
+
+    def forget(self) -> None:
         """The ring is gone."""
-        self._known.pop(ring, None)
+        self._known = None
 
     def look_at_all(self, entry: RingEntry) -> None:
         """Judge every lease of the ring."""
@@ -66,10 +70,8 @@ class Standings:
             states[key] = standing.state
             if standing.look_again_at is not None:
                 until = min(until, standing.look_again_at)
-        known = self._known[entry.name] = _Known(entry, basis, states, until)
         ready = frozenset(name for (_, name), state in states.items() if state is State.READY)
-        self._registry.set_ready(entry.name, ready)
-        known.told = entry.ready
+        self._known = _Known(entry, basis, states, until, ready)
 
     def look(self, entry: RingEntry) -> None:
         """Judge what time or proof may have changed; of every lease that changed itself, `look_at` was told."""
@@ -90,11 +92,10 @@ class Standings:
 
     def _counts(self, entry: RingEntry) -> _Known | None:
         """What is known of the ring, if it still counts."""
-        known = self._known.get(entry.name)
+        known = self._known
         if (
             known is None
             or known.entry is not entry
-            or known.told is not entry.ready
             or known.basis is None
             or self._clock.monotonic() >= known.until
             or known.basis != self._proof.basis()

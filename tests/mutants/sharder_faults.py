@@ -122,7 +122,7 @@ SHARDER_FAULTS: Final[dict[str, Fault]] = {
     "MOVE_WITHOUT_RENEWAL": Fault(
         "a lease is renewed between the drain of its owners and the read of their children",
         "sharder.controllers.groups",
-        "renewed = await self._holds.renew(self._scope.name, shard)",
+        "renewed = await self._takeover.renew(shard)",
         "renewed = True",
         GROUPS,
     ),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any
 
 from hypothesis import given
@@ -17,20 +16,8 @@ from shardsdk.protocol.leases import Lease, LeaseSpec
 from shardsdk.protocol.objects import ObjectMeta
 from shardsdk.testing.virtual import VirtualClock
 
-RING = "ring"
 RETRY_SECONDS = 2.0
 SHARDS = ("one", "two", "three")
-
-
-@dataclass
-class Ready:
-    """Stands in for the registry: what it is told of shards that are ready."""
-
-    entry: RingEntry = field(default_factory=lambda: RingEntry(RING))
-
-    def set_ready(self, ring: str, ready: frozenset[str]) -> None:
-        if self.entry.ready != ready:
-            self.entry.ready = ready
 
 
 class World:
@@ -39,10 +26,8 @@ class World:
     def __init__(self) -> None:
         self.clock = VirtualClock(100.0)
         self.proof = CommitProof(self.clock, RETRY_SECONDS)
-        self.registry = Ready()
-        self.entry = self.registry.entry
-        registry: Any = self.registry
-        self.standings = Standings(registry, self.proof, self.clock, self.judge)
+        self.entry = RingEntry("ring")
+        self.standings = Standings(self.proof, self.clock, self.judge)
         self.judged = 0
 
     def judge(self, seen: SeenLease) -> tuple[LeaseFacts, Standing]:
@@ -67,8 +52,8 @@ class World:
     def check(self) -> None:
         self.standings.look(self.entry)
         fresh = {key: self.judge(seen)[1].state for key, seen in self.entry.leases.items()}
-        assert self.standings.of(RING) == fresh
-        assert self.entry.ready == frozenset(name for (_, name), state in fresh.items() if state is State.READY)
+        assert self.standings.states == fresh
+        assert self.standings.ready == frozenset(name for (_, name), state in fresh.items() if state is State.READY)
 
 
 shards = st.sampled_from(SHARDS)
@@ -79,7 +64,6 @@ steps = st.one_of(
     st.tuples(st.just("write"), shards, st.just(""), st.sampled_from((1, 3, 6, 15, 60))),
     st.tuples(st.just("write"), shards, st.sampled_from((*SHARDS, SHARDER_HOLDER)), st.sampled_from((3, 6, 15, 60))),
     st.tuples(st.just("delete"), shards),
-    st.tuples(st.just("forget_ready")),
 )
 
 
@@ -90,8 +74,6 @@ def test_states_are_those_of_judging_every_lease_each_time(story: list[tuple[Any
         match what:
             case "pass":
                 world.clock.jump(arguments[0])
-            case "forget_ready":
-                world.entry.ready = None
             case _:
                 getattr(world, what)(*arguments)
         world.check()

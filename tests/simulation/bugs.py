@@ -17,7 +17,7 @@ from sharder.controllers import leases
 from sharder.controllers.children import Group
 from sharder.controllers.groups import GroupMover
 from sharder.controllers.holds import CommitProof, ShardHold, join
-from sharder.controllers.leases import LeaseController
+from sharder.controllers.leases import TakeoverController
 from sharder.controllers.scope import RingScope
 from sharder.core import proof
 from sharder.core.shards import LeaseFacts, Proof, Standing, classify
@@ -82,11 +82,11 @@ def _classify(facts: LeaseFacts, *others: Any) -> Standing:
     return classify(replace(facts, fenced=True), *others)
 
 
-def _hold(controller: LeaseController, ring: str, shard: str) -> Any:
+def _hold(controller: TakeoverController, shard: str) -> Any:
     return join(shard, (ShardHold(shard, controller._clock, float("inf")),))
 
 
-async def _renew(controller: LeaseController, ring: str, shard: str) -> bool:
+async def _renew(controller: TakeoverController, shard: str) -> bool:
     return True
 
 
@@ -108,10 +108,9 @@ async def _owner_first(mover: GroupMover, group: Group, right: Callable[..., Any
 _LATE: dict[str, dict[tuple[Any, str, str], Any]] = {}
 
 
-def _announce(controller: LeaseController, key: Any, record: Any, right: Any = LeaseController._announce) -> None:
-    ring, namespace, shard = key
-    entry = controller._registry.entry(ring)
-    seen = entry.leases.get((namespace, shard)) if entry is not None else None
+def _announce(controller: TakeoverController, key: Any, record: Any, right: Any = TakeoverController._announce) -> None:
+    entry = controller._entry()
+    seen = entry.leases.get(key) if entry is not None else None
     if seen is not None and seen.lease.holder == SHARDER_HOLDER and not record.held:
         record.held, record.hold_length = True, float(seen.lease.spec.lease_duration_seconds or 15)
         record.hold.until = controller._clock.monotonic() + record.hold_length
@@ -132,10 +131,10 @@ _WRONG: dict[Bug, tuple[tuple[Any, str, Any], ...]] = {
     Bug.TAKE_OVER_UNPROVEN: ((CommitProof, "of", _of),),
     Bug.OUTAGES_BY_ONE_MEASURE: ((proof, "tolerated_gap", _tolerated_gap),),
     Bug.TAKE_OVER_UNFENCED_EARLY: ((leases, "classify", _classify),),
-    Bug.MOVE_WITHOUT_HOLD: ((LeaseController, "hold", _hold), (LeaseController, "renew", _renew)),
+    Bug.MOVE_WITHOUT_HOLD: ((TakeoverController, "fence_for", _hold), (TakeoverController, "renew", _renew)),
     Bug.CHILDREN_LAST: ((GroupMover, "_move_children", _put_off), (GroupMover, "_move", _owner_first)),
     Bug.CHILDREN_LEAVE_FIRST: ((RingScope, "owners_leave", False),),
-    Bug.TRUST_FOUND_HOLD: ((LeaseController, "_announce", _announce),),
+    Bug.TRUST_FOUND_HOLD: ((TakeoverController, "_announce", _announce),),
     Bug.WARM_CACHES: ((Manager, "_hold", _hold_warm),),
     Bug.NO_FENCE: ((Guard, "remaining", _remaining),),
     Bug.NO_BARRIER: ((Barrier, "passes", _passes),),

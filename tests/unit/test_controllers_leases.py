@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from random import Random
@@ -12,8 +12,9 @@ from typing import Any, Final
 
 import pytest
 
+from sharder.controllers import subscribers
 from sharder.controllers.holds import CommitProof, ShardHold
-from sharder.controllers.leases import CustodyKey, LeaseController
+from sharder.controllers.leases import TakeoverController
 from sharder.controllers.leasewrites import LeaseWriter, Record
 from sharder.controllers.registry import Registry
 from sharder.core import takeover
@@ -21,7 +22,6 @@ from shardsdk.errors import FenceClosed, Forbidden
 from shardsdk.protocol.labels import FENCED_ANNOTATION, SHARDER_HOLDER
 from shardsdk.protocol.leases import Lease
 from shardsdk.protocol.objects import CLUSTERRINGS, LEASES, NAMESPACES, Resource
-from shardsdk.runtime.queue import RateLimit, WorkQueue
 from shardsdk.testing.memory import Change
 from shardsdk.testing.memoryapi import MemoryApi
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
@@ -46,28 +46,28 @@ ALONE: Final = {"group": OWNERS.group, "resource": OWNERS.plural}
 
 @dataclass
 class FakeWork:
-    """Stands in for placement: `left` are the shards that objects are labelled with."""
+    """Stands in for the backlog: `left` are the shards that objects are labelled with."""
 
     left: set[str] = field(default_factory=set)
     reads: list[str] = field(default_factory=list)
     acquired: list[str] = field(default_factory=list)
 
-    def work_left(self, ring: str, shard: str) -> bool | None:
-        return shard in self.left
+    def is_empty_of(self, shard: str) -> bool | None:
+        return shard not in self.left
 
-    async def confirm_empty(self, ring: str, shard: str) -> bool:
+    async def confirm_empty_of(self, shard: str) -> bool:
         self.reads.append(shard)
         return shard not in self.left
 
-    def hold_acquired(self, ring: str, shard: str) -> None:
-        self.acquired.append(shard)
+    def subscribe(self, handler: Any) -> Callable[[], None]:
+        return lambda: None
 
 
 @dataclass
 class Controlled:
-    """A lease controller alone, under a leadership that never ends."""
+    """The takeover of one ring's leases alone, under a leadership that never ends."""
 
-    controller: LeaseController
+    controller: TakeoverController
     work: FakeWork
     proof: CommitProof
     registry: Registry
@@ -78,10 +78,10 @@ async def controlling(stage: Stage, work: FakeWork) -> AsyncIterator[Controlled]
     clock = stage.clock
     registry = Registry(stage.api, clock=clock, rng=Random(7))
     proof = CommitProof(clock, 2.0)
-    controller = LeaseController(
-        stage.api, registry, leader=FakeFence(1e9), proof=proof, work=work, clock=clock,
-        queue=WorkQueue[CustodyKey](clock, rate_limit=RateLimit(0.05, 5.0, None)),
-    )  # fmt: skip
+    controller = TakeoverController(RING, stage.api, registry, leader=FakeFence(1e9), proof=proof, clock=clock)
+    backlog: Any = work
+    controller.set_backlog(backlog)
+    controller.when_acquired.append(work.acquired.append)
 
     async def prove() -> None:
         while True:
@@ -92,6 +92,8 @@ async def controlling(stage: Stage, work: FakeWork) -> AsyncIterator[Controlled]
     try:
         await registry.leases.synced.wait()
         await registry.rings.synced.wait()
+        registry.subscribe(lambda ring, what: controller.enqueue_all() if what != subscribers.Change.LEASES else None)
+        registry.follow_leases(lambda ring, lease: controller.on_lease(lease))
         tasks.append(asyncio.create_task(controller.run()))
         yield Controlled(controller, work, proof, registry)
         assert not any(task.done() for task in tasks)
@@ -169,7 +171,7 @@ async def test_what_is_known_of_shards_that_are_long_gone_is_forgotten(clock: Vi
             name = f"shard-{number}"
             stage.create(LEASES, lease(clock, name), SHARDS)
             await stage.pass_time(0.2)
-            controlled.controller.look_at(RING, f"never-seen-{number}")
+            controlled.controller.enqueue(f"never-seen-{number}")
             stage.server.delete(LEASES, name, SHARDS)
             await stage.pass_time(0.2)
         await stage.pass_time(1)
@@ -238,7 +240,7 @@ async def test_a_lease_that_cannot_be_given_back_yet_is_not_read_for_all_the_tim
     stage.start("two")
 
     class Lagging(FakeWork):
-        async def confirm_empty(self, ring: str, shard: str) -> bool:
+        async def confirm_empty_of(self, shard: str) -> bool:
             self.reads.append(shard)
             return False
 
@@ -351,7 +353,7 @@ def test_a_lease_that_this_leader_never_saw_counts_as_held_for_the_rings_longest
         stage.start("two", duration=longest)
         work = FakeWork(left={"one"})
         async with controlling(stage, work) as controlled:
-            controlled.controller.look_at(RING, "one")
+            controlled.controller.enqueue("one")
             await stage.pass_time(longest - 1)
             assert stage.holder("one") is None
             await stage.until(lambda: work.acquired == ["one"], seconds=5)
