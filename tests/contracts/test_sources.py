@@ -7,15 +7,20 @@ from collections.abc import Iterator
 from pathlib import Path
 
 MOST_LINES = 400
+#: What would be one thought in two halves: the signatures of all verbs of the API, each with what it promises.
+WHOLE = {"shardsdk/kube/api.py"}
 MOST_FUNCTION_LINES = 70
+#: Verbs over any transport, and metadata with fewer fields.
+INHERITED = {"Api", "SlimMeta"}
 FOLDERS = ("shardsdk", "sharder", "localcluster", "examples", "bench", "docsite", "tests")
 SOURCES = sorted(path for folder in FOLDERS for path in Path(folder).rglob("*.py"))
 VAGUE = {"util", "utils", "common", "helper", "helpers", "misc"}
 
 
 def test_files_are_short() -> None:
-    lengths = {path: path.read_text().count("\n") for path in SOURCES}
-    assert not {str(path): lines for path, lines in lengths.items() if lines > MOST_LINES}
+    lengths = {str(path): path.read_text().count("\n") for path in SOURCES}
+    long = {path for path, lines in lengths.items() if lines > MOST_LINES}
+    assert long == WHOLE
 
 
 def test_functions_are_short() -> None:
@@ -68,7 +73,10 @@ def guesses(tree: ast.Module) -> Iterator[int]:
 
 
 def test_only_errors_inherit() -> None:
-    """Of our own classes; protocols, enums and structs are no inheritance of behaviour."""
+    """Of our own classes; protocols, enums and structs are no inheritance of behaviour.
+
+    Nor are the API's verbs, which each client has over a transport of its own (decision 0027).
+    """
     ours: dict[str, Path] = {}
     classes: list[tuple[Path, ast.ClassDef]] = []
     for path in (source for source in SOURCES if source.parts[0] in ("shardsdk", "sharder")):
@@ -82,6 +90,7 @@ def test_only_errors_inherit() -> None:
         for base in node.bases
         if isinstance(base, ast.Name)
         and base.id in ours
+        and base.id not in INHERITED
         and not is_error(base.id, classes)
         and not is_protocol(base.id, classes)
     ]
