@@ -70,6 +70,12 @@ def released(lease: Lease) -> bool:
     return lease.spec.lease_duration_seconds == RELEASED_DURATION_SECONDS
 
 
+def is_older(lease: Lease, version: str) -> bool:
+    """Whether `lease` is of an earlier version than `version`, which was there before: the store was set back."""
+    found = lease.metadata.resource_version
+    return found.isdecimal() and version.isdecimal() and int(found) < int(version)
+
+
 def duration_seconds(lease: Lease) -> int:
     """How long a held lease lasts after each renewal."""
     duration = lease.spec.lease_duration_seconds or 0

@@ -35,6 +35,7 @@ from shardsdk.core.claim import (
     Relation,
     describe_holder,
     duration_seconds,
+    is_older,
     released,
     render_create,
     render_grace,
@@ -70,6 +71,7 @@ class Keeper:
         "_seen",
         "_timings",
         "_unanswered",
+        "_version",
         "_why",
         "_written",
         "deadlines",
@@ -90,6 +92,8 @@ class Keeper:
         #: What another's lease said, and until when its hold may last by our clock.
         self._seen: tuple[LeaseSpec, str | None] | None = None
         self._others_until = -math.inf
+        #: The version that our last confirmed write made.
+        self._version = ""
         #: renewTimes that may be in the Lease because we sent them.
         self._written: frozenset[str] = frozenset()
         #: Whether a write was sent that may have been executed, or may still be, and nobody knows.
@@ -209,6 +213,8 @@ class Keeper:
             self.failed(at, "the renewal changed nothing: this machine's wall clock stands still")
             return
         self._known, self._fresh, self._unanswered = lease, True, False
+        self._look_for_restore(lease)
+        self._version = lease.metadata.resource_version
         self._refusals = 0
         self._why = self._last_failure = ""
         self.check(at)
@@ -297,6 +303,7 @@ class Keeper:
         """A lease that is gone or empty is put back within our hold, which all who may take it respect."""
         if lease is None:
             return
+        self._look_for_restore(lease)
         match self._claim.relation(lease):
             case Relation.OTHER:
                 self._lose(LossKind.TAKEN, f"{self._claim} is held by {describe_holder(lease)}")
@@ -307,9 +314,16 @@ class Keeper:
                         f"{self._claim} is renewed by another process that is {describe_holder(lease)} too",
                     )
             case Relation.FREE:
-                pass
+                # By hand it is emptied otherwise; a clock that stood still has let our hold outlast the lease.
+                if released(lease):
+                    self._lose(LossKind.TAKEN, f"{self._claim} was given back by somebody who had taken it")
             case unknown:
                 assert_never(unknown)
+
+    def _look_for_restore(self, lease: Lease) -> None:
+        """Versions go back only with the whole store: whatever else we know of it may be wrong, too."""
+        if self.phase is Phase.HOLDING and is_older(lease, self._version):
+            self._lose(LossKind.TAKEN, f"{self._claim} is older than our last renewal: etcd came back from a backup")
 
     def _confirm(self, at: Moment) -> None:
         """Hold from the moment that the write was sent; an answer that took too long is none."""

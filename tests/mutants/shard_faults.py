@@ -51,6 +51,21 @@ SHARD_FAULTS: Final[dict[str, Fault]] = {
         "if False:",
         KEEPER,
     ),
+    "GIVEN_BACK_COUNTS_AS_KEPT": Fault(
+        "a holder steps down when its lease was taken and given back meanwhile",
+        "shardsdk.core.keeper",
+        "                if released(lease):\n                    self._lose(",
+        "                if False:\n                    self._lose(",
+        KEEPER,
+    ),
+    "RESTORES_GO_UNNOTICED": Fault(
+        "a holder whose lease is older than its last renewal forgets what it knew",
+        "shardsdk.core.keeper",
+        "if self.phase is Phase.HOLDING and is_older(lease, self._version):",
+        "if False:",
+        (),
+        {"restore_etcd": 6.0},
+    ),
     "UNCONDITIONAL_RENEWAL": Fault(
         "every lease write is conditional on the version that was seen",
         "shardsdk.core.claim",

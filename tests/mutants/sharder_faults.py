@@ -62,6 +62,14 @@ SHARDER_FAULTS: Final[dict[str, Fault]] = {
         LEASES,
         {"delete_lease": 30.0, "crash_leader": 20.0, "touch_work": 20.0},
     ),
+    "CACHES_ARE_RIGHT": Fault(
+        "a cache of leases that lists show to be behind is made anew",
+        "sharder.controllers.confirming",
+        "        if behind:\n",
+        "        if False:\n",
+        (),
+        {"restore_etcd": 6.0},
+    ),
     "TAKE_WITH_NOBODY_READY": Fault(
         "a lease is acquired only while another shard can take the objects",
         "sharder.core.takeover",

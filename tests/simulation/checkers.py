@@ -52,6 +52,8 @@ class Checkers:
     _acquired: dict[str, float] = field(default_factory=dict)
     _strays: dict[str, tuple[str, int]] = field(default_factory=dict)
     _torn_leases: dict[str, float] = field(default_factory=dict)
+    #: Until when holds may last that the store has forgotten, since it was set back.
+    _unsure_until: float = 0.0
 
     def violate(self, rule: str, message: str) -> None:
         """Note that `rule` is broken."""
@@ -78,7 +80,40 @@ class Checkers:
         return held.holder if held is not None else None
 
     def is_tainted(self, uid: str | None) -> bool:
-        return uid is not None and self._tainted.get(uid, 0.0) > self.world.now
+        if uid is None:
+            return False
+        return self._tainted.get(uid, 0.0) > self.world.now or self._unsure_until > self.world.now
+
+    # -- a store that is set back ---------------------------------------------
+
+    def unsure_until(self, moment: float) -> None:
+        """Holds of before last until then; nobody can tell whose what is."""
+        self._unsure_until = moment
+
+    def set_back_lease(self, commit: Commit) -> None:
+        """A lease is what this write has made of it, again: whoever takes it over counts from now on."""
+        version = commit.latest
+        held = Held(*_terms(version), self.world.now, commit.author.name)
+        self.world.note(f"the lease of {commit.key.name} is {held.holder or 'nobody'}'s, as {held.author} wrote it")
+        self._held[commit.key.name] = held
+
+    def forget_lease(self, shard: str) -> None:
+        """There is no lease of this shard any more, and nobody has deleted it."""
+        self._held.pop(shard, None)
+
+    def set_back(self, before: Version | None, after: Version, ring: RingLabels, since: float) -> None:
+        """The labels of an object are again what they were at the moment `since`."""
+        uid, shard = after.uid, after.label(ring.shard) or ""
+        self._taken.pop((shard, uid), None)
+        if before is not None and before.label(ring.shard) not in (None, shard):
+            self._taken[before.label(ring.shard) or "", uid] = self.world.now
+        if self._tainted.get(uid, 0.0) > since:
+            self.taint(uid)  # what a user tore is torn again
+
+    def set_back_strays(self) -> None:
+        """Children that came back with an old label may be there again, wherever their owners are."""
+        for piece, (owner, _) in list(self._strays.items()):
+            self.strayed(piece, owner)
 
     # -- reconciles ----------------------------------------------------------
 
@@ -233,6 +268,8 @@ class Checkers:
         author = commit.author.name
         if self._torn_leases.get(shard, 0.0) > self.world.now or self.world.machines.is_unaware(author):
             return
+        if self._unsure_until > self.world.now:
+            return
         if held is None or held.holder != SHARDER_HOLDER:
             self.violate("moves under the lease", f"{author} moves {what}; the lease says {held}")
         elif held.author != author:
@@ -242,12 +279,18 @@ class Checkers:
 
     # -- leases ----------------------------------------------------------------
 
+    def is_shards(self, commit: Commit) -> bool:
+        """Whether a lease is a shard's, and not one of its name that the sharder made where the shard is not."""
+        own = Key(namespace_of_shard(commit.key.name), commit.key.name)
+        if commit.latest.label(LEASE_RING_LABEL) is None:
+            return False
+        return commit.key == own or not self.world.storage.get(LEASES, own)
+
     def _on_lease(self, commit: Commit) -> None:
         version = commit.after
         shard = commit.key.name
-        own = Key(namespace_of_shard(shard), shard)
-        if commit.latest.label(LEASE_RING_LABEL) is None or (commit.key != own and self.world.storage.get(LEASES, own)):
-            return  # nobody's, or one of the same name that the sharder made where the shard is not
+        if not self.is_shards(commit):
+            return
         if version is None:
             held = self._held.pop(shard, None)
             if commit.author.name == "user" and held is not None:
@@ -255,9 +298,7 @@ class Checkers:
             return
         if commit.before is not None and commit.before.doc.get("spec") == version.doc.get("spec"):
             return
-        spec: dict[str, Any] = version.doc.get("spec") or {}
-        holder = spec.get("holderIdentity") or ""
-        annotations = version.doc["metadata"].get("annotations") or {}
+        holder, duration, fenced = _terms(version)
         held = self._held.get(shard)
         if holder == SHARDER_HOLDER and held is not None and held.holder != SHARDER_HOLDER:
             self.world.stats.takeovers += 1
@@ -268,11 +309,9 @@ class Checkers:
             self._acquired[commit.author.name] = self.world.now
         if held is None or held.holder != holder:
             self.world.note(f"{commit.author.name} makes {holder or 'nobody'!r} the holder of {shard}")
-        duration = float(spec.get("leaseDurationSeconds") or 15)
         if commit.author.name == "user" and not holder and held is not None:
             self._tear(shard, held)
             return
-        fenced = FENCED_ANNOTATION in annotations and annotations[FENCED_ANNOTATION] == spec.get("renewTime")
         self._held[shard] = Held(holder, duration, fenced, self.world.now, commit.author.name)
 
     def _tear(self, shard: str, held: Held) -> None:
@@ -307,3 +346,11 @@ class Checkers:
                 longest = max(longest, ended - seconds - since)
                 since = ended
         return max(longest, self.world.now - since)
+
+
+def _terms(lease: Version) -> tuple[str, float, bool]:
+    """Holder, duration in seconds and whether it is fenced, as a lease says it."""
+    spec: dict[str, Any] = lease.doc.get("spec") or {}
+    annotations = lease.doc["metadata"].get("annotations") or {}
+    fenced = FENCED_ANNOTATION in annotations and annotations[FENCED_ANNOTATION] == spec.get("renewTime")
+    return spec.get("holderIdentity") or "", float(spec.get("leaseDurationSeconds") or 15), fenced

@@ -37,15 +37,25 @@ class Collector:
         elif commit.resource in self._children and commit.before is None and not self._owner_lives(commit.latest):
             self._collect_later(commit.resource, commit.latest)
 
+    def look_again(self) -> None:
+        """The store was set back: what is to be collected of what it holds now."""
+        for resource in self._children:
+            for child in self._server.storage.objects(resource):
+                if not self._owner_lives(child):
+                    self._collect_later(resource, child)
+
     def _owner_lives(self, child: Version) -> bool:
         uid = owner_uid(child)
         return uid is None or any(owner.uid == uid for owner in self._server.storage.objects(self._owners))
 
     def _collect_later(self, resource: Resource, child: Version) -> None:
         delay = self._rng.uniform(*DELAY_SECONDS)
-        asyncio.get_running_loop().call_later(delay, self._collect, resource, child, context=Context())
+        era = self._server.storage.era
+        asyncio.get_running_loop().call_later(delay, self._collect, resource, child, era, context=Context())
 
-    def _collect(self, resource: Resource, child: Version) -> None:
+    def _collect(self, resource: Resource, child: Version, era: int) -> None:
+        if self._server.storage.era != era:
+            return
         if self._server.service is not Service.UP:
             self._collect_later(resource, child)
             return

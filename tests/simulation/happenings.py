@@ -205,6 +205,9 @@ class Happenings:
         seconds = rng.uniform(0.2, 3.0) * self.world.timings.lease
         self.world.outage(service, seconds)
 
+    def restore_etcd(self, rng: Random) -> None:
+        self.world.restores.begin(rng)
+
     def trouble_shard(self, rng: Random) -> None:
         self._trouble(self._shard(rng), rng)
 

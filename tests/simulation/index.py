@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from tests.simulation.collecting import owner_uid
 from tests.simulation.storage import Commit, Version
 from tests.simulation.vocabulary import PIECES, PLAINS, WORKS
@@ -22,6 +24,13 @@ class Index:
     def children(self, owner: str) -> dict[str, Version]:
         """The children of the object with this uid, by their own."""
         return self._children.get(owner, _NONE)
+
+    def rebuild(self, commits: Iterable[Commit]) -> None:
+        """Begin anew with the objects that these have made."""
+        for each in (self.mains, self.pieces, self._owner_of, self._children):
+            each.clear()
+        for commit in commits:
+            self.on_commit(commit)
 
     def on_commit(self, commit: Commit) -> None:
         """Keep up with one write."""

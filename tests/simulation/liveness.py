@@ -104,6 +104,13 @@ class Liveness:
         self.world.ownership.something_changed()
         self._at_home.clear()
 
+    def set_back(self) -> None:
+        """The store was set back: everything counts from now on."""
+        self._bad_since.clear()
+        self._written = True
+        self.disturb()
+        self._follow_leases()
+
     def _follow_leases(self) -> None:
         for name in RINGS:
             leases = list(self._leases(name))

@@ -23,7 +23,7 @@ from sharder.webhook.app import OUTCOMES
 from shardsdk.core.guard import Verdict
 from shardsdk.runtime import identity
 from tests.simulation.scenarios import Scenario
-from tests.simulation.schedule import WEIGHTS, Broken
+from tests.simulation.schedule import RARE, WEIGHTS, Broken
 from tests.simulation.vocabulary import Marks
 
 #: Branches of moving groups; each is a method of `GroupMover` and what it gave.
@@ -49,10 +49,12 @@ DECLARED: Final = (
     *(f"admission {each}" for each in dict.fromkeys(OUTCOMES)),
     *(f"guard {each.name}" for each in Verdict),
     *(f"group {each}" for each in _GROUPS),
-    *(f"action {each}" for each in WEIGHTS),
+    *(f"action {each}" for each in (*WEIGHTS, *RARE)),
     *(f"scenario {each.name}" for each in Scenario),
     "heal",
     "stop of a machine noticed",
+    "etcd restored",
+    "etcd restored, versions raised",
     *(f"broken {each.name}" for each in Broken),
 )
 

@@ -61,6 +61,10 @@ class Ownership:
         if isinstance(doing, Doing):
             self._check_write(commit, doing)
 
+    def set_back(self, uid: str) -> None:
+        """The store was set back, and with it the label of an object to another shard's, or to none."""
+        self._changes[uid] = self._changes.get(uid, 0) + 1
+
     def something_changed(self) -> None:
         """The ring, its namespaces or its shards are others now: objects may move."""
         self._moves.clear()

@@ -50,6 +50,11 @@ class Poison:
         """Whether anything is poisoned now."""
         return bool(self._families or self._failing or self.world.hung)
 
+    @property
+    def pending(self) -> bool:
+        """Whether anything is as it is only until somebody mends it."""
+        return bool(self._mends)
+
     def excuses(self, version: Version) -> bool:
         """Whether an object waits for what is poisoned, itself or one of its family."""
         hung = self.world.hung.rpartition("_")[0]

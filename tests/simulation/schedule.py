@@ -76,6 +76,9 @@ WEIGHTS: Final = {
     "stop_leaders_machine": 1,
 }
 
+#: What happens once in so many of the runs in which the API server may be troubled; drawn apart from the others.
+RARE: Final = {"restore_etcd": 0.12}
+
 #: What hinders every ring at once, and does not happen in runs that leave a ring alone.
 TROUBLES_OF_ALL: Final = (
     "crash_leader", "pause_leader", "stop_leader", "crash_leader_in_takeover", "pause_leader_in_takeover", "outage",
@@ -171,6 +174,8 @@ def draw_plan(seed: int, focus: Mapping[str, float] | None = None, scenario: Sce
         actions.append(Action(moment, what, rng.getrandbits(32)))
         # Things happen in bursts, with time to settle in between.
         moment += rng.expovariate(1 / pace) if rng.random() < 0.9 else rng.uniform(1, 4) * timings.lease
+    if focus is None and not quiet:
+        actions = sorted([*actions, *_draw_rare(seed, begins, length)], key=lambda action: action.at)
     return Plan(
         seed=seed,
         timings=timings,
@@ -196,6 +201,14 @@ def draw_plan(seed: int, focus: Mapping[str, float] | None = None, scenario: Sce
 def _draw_broken(seed: int) -> Broken | None:
     rng = Random(f"broken/{seed}")
     return rng.choice(list(Broken)) if rng.random() < BROKEN_SHARE else None
+
+
+def _draw_rare(seed: int, begins: float, ends: float) -> list[Action]:
+    rng = Random(f"rare/{seed}")
+    return [
+        Action(rng.uniform(begins, ends), what, rng.getrandbits(32)) for what, share in RARE.items()
+        if rng.random() < share
+    ]  # fmt: skip
 
 
 def _draw_quiet(seed: int) -> frozenset[str]:

@@ -147,7 +147,7 @@ class SimServer:
         since: str | None, ends_in: float | None,
     ) -> Watch:  # fmt: skip
         """Open a watch from a version, or (`None`) with everything that exists.  Raises: Gone."""
-        watch = Watch(resource, namespace, selector, link, ends_in)
+        watch = Watch(resource, namespace, selector, link, ends_in, int(since or 0))
         if since is not None:
             if int(since) < self.storage.compacted:
                 raise Gone(f"watch {resource.plural}: version {since} is gone", status=410, reason="Expired")
@@ -191,10 +191,12 @@ class SimServer:
         return self._write_admitted(change, deadline)
 
     async def _write_admitted(self, change: Change, deadline: float) -> Version:
+        era = self.storage.era
         for _ in range(WRITE_ATTEMPTS):
             before = self.storage.get(change.resource, change.key) if change.key.name else None
             doc = await self.admission.admit(change.resource, before, change.make(before), change.author)
-            if asyncio.get_running_loop().time() > deadline or self.service is not Service.UP:
+            late = asyncio.get_running_loop().time() > deadline
+            if late or self.service is not Service.UP or self.storage.era != era:
                 raise ServerError("the request took too long", status=504, reason="Timeout")
             try:
                 return self._store(change, before, doc)
@@ -278,12 +280,12 @@ class _Sent:
                 # As when etcd has taken a proposal and its answer takes too long.
                 self._fail(ServerError("etcdserver: request timed out", status=500, reason="InternalError"))
                 delay = self.link.rng.uniform(0.0, min(AFTER_ERROR_SECONDS, self.deadline - loop.time()))
-                loop.call_later(delay, self._run, context=Context())
+                loop.call_later(delay, self._run, self.server.storage.era, context=Context())
             case Service.UP:
-                self._run()
+                self._run(self.server.storage.era)
 
-    def _run(self) -> None:
-        if self.server.service is not Service.UP:
+    def _run(self, era: int) -> None:
+        if self.server.service is not Service.UP or self.server.storage.era != era:
             return
         try:
             result = self.execute()

@@ -119,6 +119,8 @@ class Storage:
         self.number = 1
         #: Watches that want to go on from before this version are told that it is gone.
         self.compacted = 0
+        #: How often it was set back; what an earlier one was asked is not executed any more.
+        self.era = 0
         self.on_commit: list[Callable[[Commit], None]] = []
         self._timestamp = timestamp
         #: By the plural of their resource.
@@ -145,6 +147,28 @@ class Storage:
         """What happened to `resource` after version `number`."""
         history = self._history.get(resource.plural, [])
         return history[bisect.bisect_right(history, number, key=lambda commit: commit.number) :]
+
+    # -- backups -----------------------------------------------------------
+
+    def set_back(self, number: int, *, raised_by: int = 0) -> list[Commit]:
+        """Be what it was at version `number`, as after a restore of etcd; the last commit of each object that is there.
+
+        Nobody is told.  Versions are given out a second time, unless they go on `raised_by` so many above, and
+        whoever wants to go on from before is told that it is gone (etcdutl's --bump-revision and --mark-compacted).
+        """
+        latest: dict[tuple[str, Key], Commit] = {}
+        for plural, history in self._history.items():
+            del history[bisect.bisect_right(history, number, key=lambda commit: commit.number) :]
+            for commit in history:
+                latest[plural, commit.key] = commit
+        there = {each: commit for each, commit in latest.items() if commit.after is not None}
+        self._objects = {}
+        for (plural, key), commit in there.items():
+            self._objects.setdefault(plural, {})[key] = commit.latest
+        self.number = number + raised_by
+        self.compacted = self.number if raised_by else min(self.compacted, number)
+        self.era += 1
+        return sorted(there.values(), key=lambda commit: commit.number)
 
     # -- writing -----------------------------------------------------------
 

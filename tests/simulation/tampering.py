@@ -190,8 +190,8 @@ class Tampering:
         work = self._users.pick(WORKS, rng)
         others = [each.name for each in world.working_shards(FAMILY.ring)]
         others = sorted({name for name in others if work is not None and name != work.label(FAMILY.shard)})
-        if work is None or not others or world.poison.excuses(work):
-            return
+        if work is None or not others or world.poison.excuses(work) or not world.in_scope(FAMILY, work.key.namespace):
+            return  # outside the ring's namespaces the resync finds it, which may take its whole period
         self._made += 1
         key, label = f"{STRAY}{self._made}", rng.choice(others)
         reference = {

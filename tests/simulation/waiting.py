@@ -9,7 +9,7 @@ ring's troubles, users and objects that cannot be written do not excuse it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Final
@@ -107,6 +107,18 @@ class Waits:
             or before.doc["metadata"]["generation"] != after.doc["metadata"]["generation"]
         ):
             self._awaits[after.uid] = self.world.now
+
+    def set_back(self, changed: Mapping[str, Version], vanished: Iterable[str], seconds: float) -> None:
+        """The store was set back: what there is now counts once nobody has to find that out any more."""
+        self._since.clear()
+        self.hinder(None, seconds)
+        for uid in vanished:
+            self._awaits.pop(uid, None)
+        for uid, version in changed.items():
+            ring = RING_OF_KIND[version.doc["kind"]]
+            self._awaits.pop(uid, None)
+            if version.label(ring.shard) is not None and version.label(ring.drain) is None:
+                self._awaits[uid] = self.world.now
 
     def _given_back(self, shard: str) -> None:
         """With objects left nothing had moved for too long, and the sharder leaves its shard time to come back."""

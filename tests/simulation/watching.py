@@ -36,10 +36,19 @@ class Watch:
     """One connection over `link`; what is sent while that is cut never arrives."""
 
     def __init__(
-        self, resource: Resource, namespace: str | None, selector: Selector, link: Link, ends_in: float | None
+        self,
+        resource: Resource,
+        namespace: str | None,
+        selector: Selector,
+        link: Link,
+        ends_in: float | None,
+        since: int = 0,
     ) -> None:
         self.resource = resource
         self.link = link
+        #: What is no later is never sent, also if it is yet to come: the store was set back to before this version.
+        #: Source: k8s.io/apiserver storage/cacher, cacheWatcher.process.
+        self._since = since
         self._selection = selection_of(namespace, selector)
         self._loop = asyncio.get_running_loop()
         self._arrives_at = 0.0
@@ -63,7 +72,7 @@ class Watch:
             self.send(Line(WatchKind.DELETED, _left(commit), commit.number))
 
     def send(self, line: Line) -> None:
-        if self._over or self.link.cut:
+        if self._over or self.link.cut or line.number < self._since + (line.version is not None):
             return
         # Timers of one moment fire in any order, so no two lines share one.
         self._arrives_at = max(self._arrives_at + 1e-6, self._loop.time() + self.link.line_delay())

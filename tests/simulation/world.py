@@ -31,6 +31,7 @@ from tests.simulation.network import Link
 from tests.simulation.ownership import Ownership
 from tests.simulation.poison import Poison
 from tests.simulation.replicas import ReplicaProcess
+from tests.simulation.restoring import Restores
 from tests.simulation.scenarios import play
 from tests.simulation.schedule import Plan
 from tests.simulation.server import Service, SimServer
@@ -89,7 +90,9 @@ class World:
         self.machines = Machines(self)
         for each in (self.index, self.waits, self.liveness, self.ownership, self.checkers):
             self.storage.on_commit.append(each.on_commit)
-        Collector(self.server, WORKS, (PIECES,), Random(f"{plan.seed}/collector"))
+        collector = Collector(self.server, WORKS, (PIECES,), Random(f"{plan.seed}/collector"))
+        self.restores = Restores(self, collector)
+        self.storage.on_commit.append(self.restores.on_commit)
         self.replicas: list[ReplicaProcess] = []
         self.shards: list[AnyShard] = []
         self.foreign_names: set[str] = set()
@@ -208,6 +211,7 @@ class World:
             return
         self.note("API server: answers again")
         self.outages.append((self.now - self._away_since, self.now))
+        self.restores.finish()
         self.server.become(Service.UP)
         self.calm_from(self.now)
 
@@ -359,7 +363,7 @@ class World:
 
     async def _settle(self) -> None:
         began = self.now
-        deadline = began + self.liveness.bound
+        deadline = max(began, self.calm_since) + self.liveness.bound
         wrong = ["nothing looked at yet"]
         while wrong and self.now < deadline and not self.checkers.violations:
             await self.clock.sleep(1.0)

@@ -111,6 +111,33 @@ class TestHolding:
         assert driver.lease.holder == "shard-a"
         assert driver.lease.ring == "example"
 
+    def test_a_lease_that_somebody_took_and_gave_back_meanwhile_is_lost(self) -> None:
+        """By the clock of a machine that stood still, the hold lasts; the objects have gone to others."""
+        driver = Driver().acquire().due()
+        driver.meddle({"spec": {"holderIdentity": SHARDER_HOLDER, "leaseTransitions": 1}})
+        driver.meddle({"spec": {"holderIdentity": "", "leaseDurationSeconds": 1}})
+        assert [type(driver.step()) for _ in range(3)] == [Write, Read, Stop]
+        assert driver.keeper.loss is not None
+        assert driver.keeper.loss.kind is LossKind.TAKEN
+        assert "given back" in driver.keeper.loss.message
+
+    @pytest.mark.parametrize("had", ["nothing", "the last holder's release", "a lease emptied by hand"])
+    def test_it_steps_down_when_etcd_was_set_back_to_before_it_had_the_lease(self, had: str) -> None:
+        driver = Driver()
+        driver.store.version = 1000
+        driver.acquire().due()
+        driver.store.delete("default", "shard-a")
+        driver.store.version = 500
+        if had == "the last holder's release":
+            driver.store = lease_of(holderIdentity="", leaseDurationSeconds=1)
+        elif had != "nothing":
+            driver.store = lease_of(holderIdentity="", leaseDurationSeconds=15)
+        while not isinstance(driver.step(), Stop):
+            pass
+        assert driver.keeper.loss is not None
+        assert driver.keeper.loss.kind is LossKind.TAKEN
+        assert "backup" in driver.keeper.loss.message or had == "the last holder's release"
+
     def test_at_the_deadline_it_is_lost_and_says_why(self) -> None:
         driver = Driver().acquire()
         began = driver.now
