@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 
 from shardsdk.kube.api import SILENCE_SECONDS
 from shardsdk.kube.store import Key
-from shardsdk.kube.transport import REQUEST_SECONDS
+from shardsdk.kube.sessions import REQUEST_SECONDS
 from shardsdk.protocol.objects import CLUSTERRINGS, LEASES
 from tests.simulation.foreign import ForeignShard
 from tests.simulation.server import Service

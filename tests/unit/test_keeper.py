@@ -124,14 +124,14 @@ class TestHolding:
     @pytest.mark.parametrize("had", ["nothing", "the last holder's release", "a lease emptied by hand"])
     def test_it_steps_down_when_etcd_was_set_back_to_before_it_had_the_lease(self, had: str) -> None:
         driver = Driver()
-        driver.store.version = 1000
+        driver.server.version = 1000
         driver.acquire().due()
-        driver.store.delete("default", "shard-a")
-        driver.store.version = 500
+        driver.delete()
+        driver.server.version = 500
         if had == "the last holder's release":
-            driver.store = lease_of(holderIdentity="", leaseDurationSeconds=1)
+            driver.server = lease_of(holderIdentity="", leaseDurationSeconds=1)
         elif had != "nothing":
-            driver.store = lease_of(holderIdentity="", leaseDurationSeconds=15)
+            driver.server = lease_of(holderIdentity="", leaseDurationSeconds=15)
         while not isinstance(driver.step(), Stop):
             pass
         assert driver.keeper.loss is not None
