@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from random import Random
@@ -21,15 +21,13 @@ from typing import Final
 from sharder.controllers.detection import Detection
 from sharder.controllers.holds import CommitProof, Gate
 from sharder.controllers.informers import Kind
+from sharder.controllers.leader import Leader
 from sharder.controllers.liveness import Liveness
-from sharder.controllers.namespaces import Namespaces
-from sharder.controllers.placement import PlacementController
 from sharder.controllers.registry import LeaseKey, Registry
-from sharder.controllers.rings import DRAIN_ALARM_SECONDS, Recorder, RingController, WebhookSettings
 from sharder.controllers.ringsummary import Summary
 from sharder.controllers.seen import Placed
 from sharder.controllers.subscribers import Change
-from sharder.controllers.surroundings import Surroundings
+from sharder.controllers.surroundings import DRAIN_ALARM_SECONDS, Pace, Recorder, WebhookSettings
 from sharder.controllers.witness import Witness
 from sharder.core.decisions import Decision
 from sharder.core.selectors import LabelSelector
@@ -50,8 +48,8 @@ log = logging.getLogger(__name__)
 FINISH_SECONDS: Final = 1.0
 #: Leases worked on side by side, of all rings.
 TAKEOVERS_AT_ONCE: Final = 8
-
-Run = Callable[[], Coroutine[None, None, None]]
+#: Rings whose webhook configuration and status are worked on side by side.
+RINGS_AT_ONCE: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +99,7 @@ class Replica:
         self._webhook = webhook
         self._clock = clock
         self._rng = rng
-        self._rings: RingController | None = None
+        self._leader: Leader | None = None
         self._candidacy: asyncio.Task[None] | None = None
         self._resigned = False
         self.registry = Registry(
@@ -122,8 +120,8 @@ class Replica:
 
     def webhook_changed(self) -> None:
         """What webhook configurations are made from has changed: the CA that they trust, the sharder's account."""
-        if self._rings is not None:
-            self._rings.refresh_all()
+        if self._leader is not None:
+            self._leader.webhook_changed()
 
     async def run(self) -> None:
         """Keep caches and stand for election until cancelled; then hand the leadership over."""
@@ -175,17 +173,17 @@ class Replica:
         # What only the lead allows is conditional on what was seen, or repeated by the next leader: no harm if late.
         # What is moved under the lease of a shard also has that fence, and is confirmed; so is what moves as a group.
         gate = Gate(leader)
-        placement, controllers = self._build(Unconfirmed(gate), gate)
-        leading = asyncio.ensure_future(_run_all(controllers))
+        self._leader = leads = self._build(Unconfirmed(gate), gate)
+        leading = asyncio.ensure_future(leads.run())
         try:
             await asyncio.wait((leading,))
             leading.result()
         finally:
-            await self._stop_leading(leading, gate, placement)
-            self._rings = None
+            await self._stop_leading(leading, gate, leads)
+            self._leader = None
             self._detection.forget()
 
-    async def _stop_leading(self, leading: asyncio.Future[None], gate: Gate, placement: PlacementController) -> None:
+    async def _stop_leading(self, leading: asyncio.Future[None], gate: Gate, leads: Leader) -> None:
         """End the controllers; if nobody else leads yet, in order, so that nobody has to wait for what they held."""
         gate.shut = True
         settled = False
@@ -201,39 +199,23 @@ class Replica:
             if settled:
                 gate.shut = False
                 async with asyncio.timeout(FINISH_SECONDS):
-                    await placement.give_all_back()
+                    await leads.give_all_back()
 
-    def _build(self, leader: Fence, confirmed: Fence) -> tuple[PlacementController, tuple[Run, ...]]:
-        settings, clock, rng = self._settings, self._clock, self._rng
-        namespaces = Namespaces(
-            self._api, clock=clock, rng=rng,
-            on_change=lambda name, before, after: placement.on_namespace(name, before, after),
-        )  # fmt: skip
-        rings = RingController(
-            self._api, self.registry, leader=leader, webhook=self._webhook, recorder=self._recorder,
-            clock=clock, rng=rng, on_retired=lambda ring: placement.refresh(ring),
-            on_conditions=self._metrics.ring_conditions,
-            drain_alarm_seconds=settings.drain_alarm_seconds,
-        )  # fmt: skip
-
-        around = Surroundings(
-            api=self._api, leader=leader, confirmed=confirmed, namespaces=namespaces,
-            counters=_Counters(self._metrics), clock=clock, rng=rng, concurrent_moves=settings.concurrent_moves,
+    def _build(self, leader: Fence, confirmed: Fence) -> Leader:
+        settings = self._settings
+        pace = Pace(
+            concurrent_moves=settings.concurrent_moves,
             sync_period_seconds=settings.sync_period_seconds or float("inf"),
             settle_after_seconds=settings.settle_after_seconds,
-            proof=self._proof, limits=settings.takeover, takeovers_at_once=asyncio.Semaphore(TAKEOVERS_AT_ONCE),
+            drain_alarm_seconds=settings.drain_alarm_seconds,
+            takeovers=asyncio.Semaphore(TAKEOVERS_AT_ONCE),
+            rings=asyncio.Semaphore(RINGS_AT_ONCE),
+        )
+        return Leader(
+            self._api, self.registry, leader=leader, confirmed=confirmed, proof=self._proof, limits=settings.takeover,
+            webhook=self._webhook, recorder=self._recorder, counters=_Counters(self._metrics), pace=pace,
+            clock=self._clock, rng=self._rng, on_summary=self._show,
         )  # fmt: skip
-
-        def summarized(ring: str, summary: Summary) -> None:
-            self._show(ring, summary, placement.states(ring))
-            rings.on_summary(ring, summary)
-
-        placement = PlacementController(
-            self.registry, around=around,
-            retired_of=rings.retired_of, on_summary=summarized, on_refused=rings.on_refused,
-        )  # fmt: skip
-        self._rings = rings
-        return placement, (namespaces.run, rings.run, placement.run)
 
     def _show(self, ring: str, summary: Summary, states: Mapping[LeaseKey, State]) -> None:
         if self.registry.entry(ring) is None:
@@ -269,13 +251,6 @@ class Replica:
             self._metrics.webhook_expected(ring, OUTCOMES)
 
 
-async def _run_all(controllers: tuple[Run, ...]) -> None:
-    """Run them side by side until cancelled, or until one of them fails."""
-    async with asyncio.TaskGroup() as tasks:
-        for run in controllers:
-            tasks.create_task(run())
-
-
 class _Counters:
     """Placement's counts, as metrics."""
 
@@ -294,6 +269,10 @@ class _Counters:
             case _:
                 of_resource.movements.inc()
                 self._metrics.ring(ring).move_latency.observe(seconds)
+
+    def conditions(self, ring: str, conditions: Mapping[str, bool | None]) -> None:
+        """Which conditions hold."""
+        self._metrics.ring_conditions(ring, conditions)
 
     def took_over(self, ring: str) -> None:
         """The lease of a shard was acquired."""

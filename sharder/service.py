@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from sharder.config import BindAddress, SharderConfig
-from sharder.controllers.rings import WebhookSettings
+from sharder.controllers.surroundings import WebhookSettings
 from sharder.memory import give_back_memory
 from sharder.replica import Replica, ReplicaSettings
 from sharder.telemetry import Telemetry, measure_loop_lag

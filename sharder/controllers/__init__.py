@@ -10,9 +10,9 @@ about a second (tests/integration/test_placement.py).
 Does not guarantee: that a shard without the fence stops writing in time; such
 shards get what leader election gives.
 
-Reading order: registry (caches and views), leases (who may be taken from), then one
-ring: placer (what there is, and how it is run), informers and backlog (what has to be
-placed), worker (one object), groups (one family), labelwriter (the only code that
-writes labels), resync; then rings (permissions, webhook, status) and placement (all
-rings of a leader).
+Reading order: registry (caches and views, on every replica), leader (all rings),
+ringcontroller (one ring: the page to read first), and what a ring has: leases (who may
+be taken from), informers and backlog (what has to be placed), placer (what placement is
+made of), worker (one object), groups (one family), labelwriter (the only code that
+writes labels), resync; rings (permissions, webhook, status).
 """

@@ -43,13 +43,13 @@ class Placement:
     """Placement of one ring; `run` it until the ring changes or leadership ends."""
 
     def __init__(self, around: Surroundings, ground: Ground, takeover: TakeoverController) -> None:
-        api, clock = around.api, around.clock
+        api, clock, pace = around.api, around.clock, around.pace
         self.scope = scope = ground.scope
         self._members = members = ground.members
         self.backlog = backlog = ground.backlog
         self._families = families = Families(scope, members, api, clock=clock, rng=around.rng)
         self._transit = transit = Transit(
-            around.concurrent_moves, clock, backlog.enqueue_admitted,
+            pace.concurrent_moves, clock, backlog.enqueue_admitted,
             ready=lambda number: not scope.placed[number].grouped or families.ready,
             paced=lambda number: scope.placed[number].grouped,
             resources=sum(each.subject.role is Role.MAIN for each in scope.placed.values()),
@@ -57,7 +57,7 @@ class Placement:
         families.when_complete.append(transit.admit)
         self.writer = writer = LabelWriter(
             api, scope.name, scope.labels, members, Authority(around.leader, around.confirmed, takeover),
-            concurrent_writes=around.concurrent_moves, waiting=backlog.waiting, counters=around.counters, clock=clock,
+            concurrent_writes=pace.concurrent_moves, waiting=backlog.waiting, counters=around.counters, clock=clock,
         )  # fmt: skip
         self._groups = groups = GroupMover(
             scope, members, api, takeover,
@@ -66,7 +66,7 @@ class Placement:
         )  # fmt: skip
         self.resync = resync = Resync(
             scope, members, api, backlog=backlog, transit=transit, counters=around.counters, clock=clock,
-            sync_period_seconds=around.sync_period_seconds, settle_after_seconds=around.settle_after_seconds,
+            sync_period_seconds=pace.sync_period_seconds, settle_after_seconds=pace.settle_after_seconds,
             when_settled=(backlog.compact, groups.compact),
         )  # fmt: skip
         self._reconciler = Reconciler(
@@ -75,7 +75,7 @@ class Placement:
         )  # fmt: skip
         self._sweep = Sweep(backlog, families, transit, resync, clock)
         self._news = News(scope, members, backlog, transit=transit, resync=resync)
-        self._workers = around.concurrent_moves
+        self._workers = pace.concurrent_moves
         #: Shards whose leases were acquired and whose objects have not been enqueued since.
         self._acquired: set[str] = set()
         self._changed = asyncio.Event()

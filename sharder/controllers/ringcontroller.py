@@ -4,7 +4,7 @@ What a ring is made of lives as long as it does: its backlog, with informers, dr
 ages and expectations, whatever is edited.  Placement is made anew with each edit.
 
 The order of things matters, and all of it is in `_follow`:
-- What the ring lists is written into its status before any object gets a label (`retired_of`).
+- What the ring lists is written into its status before any object gets a label (`RingReporter.retired`).
 - A new placement begins only when the old one has ended and nothing that it has sent can be
   executed any more; else the two could move parts of one family to different shards.
 """
@@ -23,8 +23,8 @@ from sharder.controllers.leases import TakeoverController
 from sharder.controllers.namespaces import excluded_by_name
 from sharder.controllers.past import Past
 from sharder.controllers.placer import Ground, Placement
-from sharder.controllers.refusals import Refused
 from sharder.controllers.registry import Registry
+from sharder.controllers.rings import RingReporter
 from sharder.controllers.ringsummary import Summary, summarize
 from sharder.controllers.scope import Members, RingScope
 from sharder.controllers.seen import Placed, SeenMeta
@@ -48,29 +48,17 @@ class Wanted:
 
 
 class RingController:
-    """One ring; `run` it until the ring is gone or leadership ends.
+    """One ring; `run` it until the ring is gone, and what was made for it, or leadership ends."""
 
-    `retired_of()` names resources that the ring listed once and whose objects may
-    still be labelled; `None` while what the ring lists now has not been written down.
-    """
-
-    def __init__(
-        self,
-        name: str,
-        around: Surroundings,
-        registry: Registry,
-        *,
-        retired_of: Callable[[], tuple[Placed, ...] | None],
-        on_summary: Callable[[Summary], None],
-    ) -> None:
+    def __init__(self, name: str, around: Surroundings, registry: Registry) -> None:
         self.name = name
         self._around = around
         self._registry = registry
-        self._retired_of = retired_of
-        self._on_summary = on_summary
+        self.reporter = RingReporter(name, around, registry)
+        self.reporter.when_recorded.append(self._refresh)
         self.takeover = TakeoverController(
             name, around.api, registry, leader=around.leader, proof=around.proof, clock=around.clock,
-            limits=around.limits, at_once=around.takeovers_at_once,
+            limits=around.limits, at_once=around.pace.takeovers,
             on_takeover=functools.partial(around.counters.took_over, name),
         )  # fmt: skip
         self.takeover.when_ready.append(self._set_membership)
@@ -86,17 +74,18 @@ class RingController:
 
     # -- what happens to the ring --------------------------------------------
 
-    def refresh(self) -> None:
+    def _refresh(self) -> None:
         """The ring, or what it has retired, may have changed."""
         self._wake.set()
 
     def on_change(self, what: int) -> None:
         """The registry tells of the ring."""
+        self.reporter.on_change(what)
         if what & (Change.RING | Change.MEMBERSHIP):
             self.takeover.enqueue_all()
             self._set_membership()
         if what & Change.RING:
-            self.refresh()
+            self._refresh()
 
     def on_namespace(self, name: str, before: SeenMeta | None, after: SeenMeta | None) -> None:
         """A namespace came, changed its labels or went."""
@@ -125,33 +114,40 @@ class RingController:
 
     # -- for people ----------------------------------------------------------
 
-    def look(self, now: float) -> Refused | None:
-        """Sum up what the ring waits for; returns news of refused patches, if it is time for any."""
+    def look(self, now: float) -> Summary:
+        """Sum up what the ring waits for, and tell its people what they should know of that."""
         if self._placement is None:
-            return None
-        self._on_summary(summarize(self._placement, now))
-        return self._placement.writer.refusals.take(now)
+            return Summary()
+        summary = summarize(self._placement, now)
+        self.reporter.on_summary(summary)
+        if (refused := self._placement.writer.refusals.take(now)) is not None:
+            self.reporter.on_refused(refused)
+        return summary
 
     # -- running -------------------------------------------------------------
 
     async def run(self) -> None:
         """Follow the ring until it is gone."""
+        tasks = [asyncio.create_task(part.run()) for part in (self.takeover, self.reporter)]
+        # What is placed waits for turns among its own; a lease or a status does not wait behind ten thousand objects.
         FLOW.set(self.name)
-        taking_over = asyncio.create_task(self.takeover.run())
-        taking_over.add_done_callback(lambda _: self._wake.set())
+        for task in tasks:
+            task.add_done_callback(lambda _: self._wake.set())
         try:
             await self._around.namespaces.reflector.synced.wait()
-            while self._registry.entry(self.name) is not None:
+            while self._registry.entry(self.name) is not None or not self.reporter.cleaned:
                 await self._wake.wait()
                 self._wake.clear()
-                if taking_over.done():
-                    taking_over.result()
+                for task in tasks:
+                    if task.done():
+                        task.result()
                 try:
                     await self._follow()
                 except Exception:
                     log.exception("ring not placed", extra={"ring": self.name})
         finally:
-            await _end(taking_over)
+            for task in tasks:
+                await _end(task)
             await self._end_placement()
             await self._forget()
 
@@ -177,7 +173,7 @@ class RingController:
         entry = self._registry.entry(self.name)
         if entry is None or entry.resolved is None:
             return None
-        retired = self._retired_of()
+        retired = self.reporter.retired
         if retired is not None:
             return Wanted(entry.resolved, retired)
         same = self._placed is not None and self._placed.ring.spec.uid == entry.resolved.spec.uid
@@ -191,9 +187,9 @@ class RingController:
             members = Members()
             backlog = Backlog(
                 scope, members, around.api,
-                clock=around.clock, rng=around.rng, sync_period_seconds=around.sync_period_seconds,
+                clock=around.clock, rng=around.rng, sync_period_seconds=around.pace.sync_period_seconds,
             )  # fmt: skip
-            self._keeping = asyncio.create_task(self._guard(backlog.run()))
+            self._keeping = asyncio.create_task(self._guard(backlog.run))
             self.takeover.set_backlog(backlog)
             known: dict[int, Past] = {}
         else:
@@ -203,12 +199,12 @@ class RingController:
         self._ground = Ground(scope, members, backlog, expectations)
         self._set_membership()
         self._placed, self._placement = wanted, Placement(around, self._ground, self.takeover)
-        self._placing = asyncio.create_task(self._guard(self._placement.run()))
+        self._placing = asyncio.create_task(self._guard(self._placement.run))
 
-    async def _guard(self, running: Coroutine[Any, Any, None]) -> None:
-        """Have everything of the ring begun anew when this fails."""
+    async def _guard(self, run: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Run something, and have everything of the ring begun anew when it fails."""
         try:
-            await running
+            await run()
         except Exception:
             log.exception("placement of a ring failed, begins anew", extra={"ring": self.name})
             # Nothing that is held still counts: what has failed may have been what kept it.
@@ -219,7 +215,7 @@ class RingController:
 
     async def _end_placement(self) -> None:
         if self._placement is not None or self._placed is not None:
-            self._on_summary(Summary())
+            self.reporter.on_summary(Summary())
         self._placed = self._placement = None
         task, self._placing = self._placing, None
         await _end(task)

@@ -1,4 +1,4 @@
-"""Leader's part: what a ring needs around it, and what its people see.
+"""Leader's part: what one ring needs around it, and what its people see.
 
 Does: check permissions, keep the ring's webhook configuration as it should be,
 remember which resources hold labels of the ring (so that one taken off the list
@@ -9,25 +9,20 @@ Refuses: to place or to judge; it shows what the others found.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from random import Random
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
-from sharder.controllers.crowd import Crowd
 from sharder.controllers.informers import Kind
-from sharder.controllers.othersharders import OtherSharders, ring_of_other
-from sharder.controllers.placement import retire
 from sharder.controllers.refusals import Refused
 from sharder.controllers.registry import Registry, RingEntry
 from sharder.controllers.ringstatus import health_of, only_settling, was, worth_a_look
 from sharder.controllers.ringsummary import Summary
 from sharder.controllers.seen import Placed
 from sharder.controllers.subscribers import Change
+from sharder.controllers.surroundings import Surroundings
 from sharder.controllers.working import work_off
-from sharder.core.ringspec import ResolvedRing, Role, placed_resources
+from sharder.core.ringspec import ResolvedMain, ResolvedRing, Role, Subject, placed_resources
 from sharder.core.status import (
     ConditionType,
     MissingRule,
@@ -35,13 +30,11 @@ from sharder.core.status import (
     conditions_of,
     render_status,
 )
-from sharder.core.webhookconfig import WEBHOOK_CONFIGURATIONS, WEBHOOK_TIMEOUT_SECONDS, render_webhook, webhook_name
+from sharder.core.webhookconfig import WEBHOOK_CONFIGURATIONS, render_webhook, webhook_name
 from shardsdk.errors import FenceClosed, Forbidden, NotFound, Retry, ShardingError
-from shardsdk.kube.api import Api, Fence, PatchKind
-from shardsdk.kube.clock import Clock
-from shardsdk.kube.reflector import Delta, EventKind, Reflector
-from shardsdk.protocol.labels import LEASE_RING_LABEL
-from shardsdk.protocol.objects import CLUSTERRINGS, GroupResource, PartialObject
+from shardsdk.kube.api import PatchKind
+from shardsdk.kube.reflector import Delta, EventKind
+from shardsdk.protocol.objects import CLUSTERRINGS, GroupResource, PartialObject, Resource
 from shardsdk.runtime.events import EventType, Regarding
 from shardsdk.runtime.queue import Priority, RateLimit, WorkQueue
 
@@ -52,176 +45,106 @@ VERBS: Final = ("list", "watch", "patch")
 #: How long granted permissions are believed, and missing ones before they are asked for again.
 GRANTED_SECONDS: Final = 60.0
 DENIED_SECONDS: Final = 3.0
-#: A drain that waits longer than this shows as a condition and an Event.
-DRAIN_ALARM_SECONDS: Final = 60.0
 #: How long somebody else's change of a webhook configuration stays.
 REPAIR_SECONDS: Final = 0.5
 #: Between two writes of a status that differ in numbers only: while much moves, they always do.
 STATUS_SECONDS: Final = 3.0
-#: Rings worked on side by side.
-WORKERS: Final = 2
 FIELD_MANAGER: Final = "sharder"
 #: Reason of the Event about objects whose labels cannot be changed.
 REFUSED: Final = "PlacementRefused"
 
 
-class Recorder(Protocol):
-    """Writes Events."""
+class RingReporter:
+    """One ring's surroundings and status, under one leadership."""
 
-    def event(self, regarding: Regarding, event_type: EventType, reason: str, message: str) -> None:
-        """Have an Event written; never fails, never waits."""
-
-
-@dataclass(frozen=True, slots=True)
-class WebhookSettings:
-    """How the API server reaches the webhook, and when.
-
-    `ca_bundle()` is None where it is not ours to inject. `account()` is the user
-    name under which the sharder writes, empty while it is not known.
-    """
-
-    client_config: Mapping[str, Any]
-    annotations: Mapping[str, str]
-    ca_bundle: Callable[[], bytes | None]
-    account: Callable[[], str] = lambda: ""
-    timeout_seconds: int = WEBHOOK_TIMEOUT_SECONDS
-
-
-@dataclass(slots=True)
-class _Known:
-    """What this leader has found out about one ring."""
-
-    denied: tuple[MissingRule, ...] = ()
-    asked_at: float | None = None
-    asked_for: tuple[GroupResource, ...] | None = None
-    summary: Summary = field(default_factory=Summary)
-    applied: dict[str, Any] | None = None
-    applied_version: str = ""
-    shown_at: float = float("-inf")
-    retired: tuple[Placed, ...] = ()
-    noted: ResolvedRing | None = None
-    failure: str | None = None
-
-
-class RingController:
-    """Rings' surroundings and status, under one leadership.
-
-    `webhook` None: no webhook configurations; those that are there are removed.
-    `on_retired(ring)`: what `retired_of` answers has changed. `on_conditions(ring,
-    conditions)`: which hold, as written to the ring's status (`None`: unknown).
-    """
-
-    def __init__(
-        self,
-        api: Api,
-        registry: Registry,
-        *,
-        leader: Fence,
-        webhook: WebhookSettings | None,
-        recorder: Recorder,
-        clock: Clock,
-        rng: Random,
-        on_retired: Callable[[str], None],
-        on_conditions: Callable[[str, Mapping[str, bool | None]], None] = lambda ring, conditions: None,
-        drain_alarm_seconds: float = DRAIN_ALARM_SECONDS,
-    ) -> None:
-        self._api = api
+    def __init__(self, ring: str, around: Surroundings, registry: Registry) -> None:
+        self._ring = ring
+        self._around = around
+        self._api = around.api
         self._registry = registry
-        self._leader = leader
-        self._webhook = webhook
-        self._recorder = recorder
-        self._clock = clock
-        self._on_retired = on_retired
-        self._on_conditions = on_conditions
-        self._drain_alarm_seconds = drain_alarm_seconds
-        self._known: dict[str, _Known] = {}
-        self._crowd = Crowd(registry)
-        self._queue: WorkQueue[str] = WorkQueue(clock, name="rings", rate_limit=RateLimit(0.1, 30.0, None))
-        self.configurations: Reflector[PartialObject] = Reflector(
-            api, WEBHOOK_CONFIGURATIONS,
-            handler=self._on_configuration, name="webhook configurations", clock=clock, rng=rng,
-        )  # fmt: skip
-        self._others = OtherSharders(api, self.configurations.store, leader=leader, clock=clock)
+        self._clock = around.clock
+        self._configurations = around.configurations
+        self._queue: WorkQueue[str] = WorkQueue(
+            around.clock, name=f"rings/{ring}", rate_limit=RateLimit(0.1, 30.0, None)
+        )
+        #: Told when `retired` is another than before.
+        self.when_recorded: list[Callable[[], None]] = []
+        #: The ring is gone, and so is what was made for it.
+        self.cleaned = False
+        self._denied: tuple[MissingRule, ...] = ()
+        self._asked_at: float | None = None
+        self._asked_for: tuple[GroupResource, ...] | None = None
+        self._summary = Summary()
+        self._applied: dict[str, Any] | None = None
+        self._applied_version = ""
+        self._shown_at = float("-inf")
+        self._retired: tuple[Placed, ...] = ()
+        self._recorded: ResolvedRing | None = None
+        self._failure: str | None = None
 
     # -- what others ask ---------------------------------------------------
 
-    def retired_of(self, ring: str) -> tuple[Placed, ...] | None:
+    @property
+    def retired(self) -> tuple[Placed, ...] | None:
         """Resources taken off the ring's list whose objects may be labelled still.
 
         `None`: not known yet, or what the ring lists now is not written down yet.
         """
-        known, entry = self._known.get(ring), self._registry.entry(ring)
-        return known.retired if known is not None and entry is not None and known.noted == entry.resolved else None
+        entry = self._registry.entry(self._ring)
+        return self._retired if entry is not None and self._recorded == entry.resolved else None
 
-    def on_summary(self, ring: str, summary: Summary) -> None:
+    def on_summary(self, summary: Summary) -> None:
         """Take over what placement found."""
-        known = self._known.get(ring)
-        if known is None:
-            return
-        if worth_a_look(known.summary, self._drain_alarm_seconds) != worth_a_look(summary, self._drain_alarm_seconds):
-            self._queue.add(ring)
-        known.summary = summary
+        before, alarm = self._summary, self._around.pace.drain_alarm_seconds
+        if worth_a_look(before, alarm) != worth_a_look(summary, alarm):
+            self.enqueue()
+        self._summary = summary
         if any(isinstance(error, NotFound) for _, _, error in summary.failures):
             # A type that was served once is so no longer, or in another version.
-            self._registry.resolve_again(ring)
+            self._registry.resolve_again(self._ring)
 
-    def on_refused(self, ring: str, refused: Refused) -> None:
+    def on_refused(self, refused: Refused) -> None:
         """Tell people of objects whose labels the API server lets nobody change."""
-        entry = self._registry.entry(ring)
-        if entry is None or entry.obj is None or self._may_not_patch(ring, refused.resource):
-            return
+        entry = self._registry.entry(self._ring)
+        if entry is None or entry.obj is None or MissingRule("patch", refused.resource) in self._denied:
+            return  # the ring's conditions tell of a permission that is missing
         message = refused.render()
         where = {"resource": str(refused.resource), "namespace": refused.namespace, "object": refused.name}
-        log.warning("object cannot be placed", extra={"ring": ring, **where, "why": message})
-        self._recorder.event(Regarding.of(CLUSTERRINGS, entry.obj.metadata), EventType.WARNING, REFUSED, message)
-
-    def _may_not_patch(self, ring: str, resource: GroupResource) -> bool:
-        """Whether a missing permission explains it; the ring's conditions tell of that."""
-        known = self._known.get(ring)
-        return known is not None and MissingRule("patch", resource) in known.denied
-
-    def refresh_all(self) -> None:
-        """Look at every ring again: what their webhook configurations are made from has changed."""
-        for entry in self._registry.entries():
-            self._queue.add(entry.name)
+        log.warning("object cannot be placed", extra={"ring": self._ring, **where, "why": message})
+        self._event(entry, EventType.WARNING, REFUSED, message)
 
     # -- running -----------------------------------------------------------
 
+    def enqueue(self) -> None:
+        """Look at the ring again."""
+        self._queue.add(self._ring)
+
     async def run(self) -> None:
         """Work until cancelled."""
-        unsubscribe = self._registry.subscribe(self._on_change)
         try:
-            async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self.configurations.run())
-                self.refresh_all()
-                for _ in range(WORKERS):
-                    tasks.create_task(work_off(self._queue, self._reconcile, self._failed))
+            self.enqueue()
+            await work_off(self._queue, self._reconcile_next, self._failed)
         finally:
-            unsubscribe()
             await self._queue.shut_down()
 
-    def _on_change(self, ring: str, what: int) -> None:
+    def on_change(self, what: int) -> None:
+        """The registry tells of the ring."""
         if what & (Change.RING | Change.MEMBERSHIP):
-            self._queue.add(ring)
+            self.enqueue()
         elif what & Change.LEASES:
             # Renewals come all the time; what they change shows as MEMBERSHIP.
-            entry = self._registry.entry(ring)
+            entry = self._registry.entry(self._ring)
             if entry is not None and entry.obj is not None and entry.obj.status_dict.get("shards") != len(entry.leases):
-                self._queue.add(ring)
+                self.enqueue()
 
-    def _on_configuration(self, delta: Delta[PartialObject]) -> None:
-        other = ring_of_other(delta.object)
-        if other is not None:
-            self._queue.add(other)
-        ring = delta.object.metadata.label(LEASE_RING_LABEL)
-        if ring and delta.object.metadata.name == webhook_name(ring):
-            known = self._known.get(ring)
-            if known is None:
-                self._queue.add(ring)
-            elif delta.kind is EventKind.DELETED or delta.object.metadata.resource_version != known.applied_version:
-                known.applied = None
-                # Not at once: somebody who changes it back each time would keep both of us busy.
-                self._queue.add_after(ring, REPAIR_SECONDS)
+    def on_configuration(self, delta: Delta[PartialObject]) -> None:
+        """The ring's webhook configuration, or another sharder's for it, has changed."""
+        if delta.object.metadata.name != webhook_name(self._ring):
+            self.enqueue()
+        elif delta.kind is EventKind.DELETED or delta.object.metadata.resource_version != self._applied_version:
+            self._applied = None
+            # Not at once: somebody who changes it back each time would keep both of us busy.
+            self._queue.add_after(self._ring, REPAIR_SECONDS)
 
     def _failed(self, ring: str, error: Exception) -> None:
         if not isinstance(error, ShardingError):
@@ -234,58 +157,71 @@ class RingController:
         else:
             self._queue.add_after(ring, DENIED_SECONDS, Priority.BULK)
 
-    async def _reconcile(self, ring: str) -> None:
-        entry = self._registry.entry(ring)
+    async def _reconcile_next(self, ring: str) -> None:
+        async with self._around.pace.rings:
+            await self._reconcile()
+
+    async def _reconcile(self) -> None:
+        entry = self._registry.entry(self._ring)
+        self.cleaned = False
         if entry is None:
             # Garbage collection would do, but it may take half a minute to know of a new CRD's objects.
-            await self._remove_webhook(ring, self._known.pop(ring, _Known()))
-            self._on_retired(ring)
+            await self._remove_webhook()
+            self._recorded, self.cleaned = None, True
+            self._tell_recorded()
             return
-        known = self._known.setdefault(ring, _Known())
         resolved = entry.resolved
-        known.failure = None
+        self._failure = None
         if resolved is not None and not entry.invalid:
             try:
-                await self._note_placed(entry, known, resolved)
-                if not entry.unanswered or self.configurations.store.get("", webhook_name(ring)) is None:
+                await self._record_placed(entry, resolved)
+                if not entry.unanswered or self._configurations.find(webhook_name(self._ring)) is None:
                     # One that is there may name more than can be looked up at present.
-                    await self._apply_webhook(known, resolved)
-                known.failure = self._crowd.judge(ring)
-                rival = await self._others.remove(resolved.spec)
+                    await self._apply_webhook(resolved)
+                self._failure = self._around.crowd.judge(self._ring)
+                rival = await self._configurations.others.remove(resolved.spec)
                 if rival is not None:
-                    known.failure, seconds = rival
-                    self._queue.add_after(ring, seconds)
-                await self._check_permissions(ring, known, resolved)
+                    self._failure, seconds = rival
+                    self._queue.add_after(self._ring, seconds)
+                await self._check_permissions(resolved)
             except FenceClosed:
                 raise
             except ShardingError as error:
-                known.failure = str(error)
-                await self._show(entry, known)
+                self._failure = str(error)
+                await self._show(entry)
                 raise
         elif entry.invalid is not None:
-            await self._remove_webhook(ring, known)
-        await self._show(entry, known)
+            await self._remove_webhook()
+        await self._show(entry)
+
+    def _tell_recorded(self) -> None:
+        for tell in self.when_recorded:
+            tell()
+
+    def _event(self, entry: RingEntry, kind: EventType, reason: str, message: str) -> None:
+        assert entry.obj is not None
+        self._around.recorder.event(Regarding.of(CLUSTERRINGS, entry.obj.metadata), kind, reason, message)
 
     # -- permissions -------------------------------------------------------
 
-    async def _check_permissions(self, ring: str, known: _Known, resolved: ResolvedRing) -> None:
+    async def _check_permissions(self, resolved: ResolvedRing) -> None:
         now = self._clock.monotonic()
-        refused = any(isinstance(error, Forbidden) for _, _, error in known.summary.failures)
-        keep = DENIED_SECONDS if known.denied or refused else GRANTED_SECONDS
-        subjects = (*resolved.subjects(), *(each.subject for each in known.retired))
+        refused = any(isinstance(error, Forbidden) for _, _, error in self._summary.failures)
+        keep = DENIED_SECONDS if self._denied or refused else GRANTED_SECONDS
+        subjects = (*resolved.subjects(), *(each.subject for each in self._retired))
         asked_for = tuple(each.resource.group_resource for each in subjects)
-        if known.asked_at is None or known.asked_for != asked_for or now - known.asked_at >= keep:
+        if self._asked_at is None or self._asked_for != asked_for or now - self._asked_at >= keep:
             rules = [MissingRule(verb, resource) for resource in asked_for for verb in VERBS]
             denied = [rule for rule in rules if not await self._api.allowed(rule.verb, rule.resource)]
-            if known.denied and not denied:
-                log.info("permissions granted", extra={"ring": ring})
-            known.denied, known.asked_at, known.asked_for = tuple(denied), now, asked_for
+            if self._denied and not denied:
+                log.info("permissions granted", extra={"ring": self._ring})
+            self._denied, self._asked_at, self._asked_for = tuple(denied), now, asked_for
             keep = DENIED_SECONDS if denied else GRANTED_SECONDS
-        self._queue.add_after(ring, max(0.05, known.asked_at + keep - now), Priority.BULK)
+        self._queue.add_after(self._ring, max(0.05, self._asked_at + keep - now), Priority.BULK)
 
     # -- resources that come and go ----------------------------------------
 
-    async def _note_placed(self, entry: RingEntry, known: _Known, resolved: ResolvedRing) -> None:
+    async def _record_placed(self, entry: RingEntry, resolved: ResolvedRing) -> None:
         """Write down every resource that may carry the ring's labels, before any object gets one."""
         assert entry.obj is not None
         before = dict(placed_resources(entry.obj.status_dict))
@@ -295,7 +231,7 @@ class RingController:
         gone = {
             name: controlled
             for name, controlled in before.items()
-            if name not in listed and name not in unserved and name not in known.summary.retired_clean
+            if name not in listed and name not in unserved and name not in self._summary.retired_clean
         }
         wanted = {**{name: kept for name, kept in before.items() if name in unserved}, **gone, **listed}
         if wanted != before:
@@ -303,7 +239,7 @@ class RingController:
                 {"group": name.group, "resource": name.resource, "controlled": controlled}
                 for name, controlled in sorted(wanted.items())
             ]
-            await self._patch_status(entry.name, {"placedResources": rendered})
+            await self._patch_status({"placedResources": rendered})
         retired = []
         for name, controlled in sorted(gone.items()):
             try:
@@ -312,72 +248,72 @@ class RingController:
                 # What is no longer listed must not keep the rest from being placed.
                 extra = {"ring": entry.name, "resource": str(name), "error": str(error)}
                 log.warning("resource that was taken off the ring not looked up, will retry", extra=extra)
-                self._queue.add_after(entry.name, GRANTED_SECONDS, Priority.BULK)
+                self._queue.add_after(self._ring, GRANTED_SECONDS, Priority.BULK)
                 continue
             if resource is not None:
                 retired.append(retire(resource, controlled=controlled))
-        if known.retired != tuple(retired) or known.noted != resolved:
-            known.retired, known.noted = tuple(retired), resolved
-            self._on_retired(entry.name)
+        if self._retired != tuple(retired) or self._recorded != resolved:
+            self._retired, self._recorded = tuple(retired), resolved
+            self._tell_recorded()
 
     # -- webhook configuration ---------------------------------------------
 
-    async def _apply_webhook(self, known: _Known, resolved: ResolvedRing) -> None:
-        if self._webhook is None:
-            await self._remove_webhook(resolved.spec.name, known)
+    async def _apply_webhook(self, resolved: ResolvedRing) -> None:
+        webhook = self._around.webhook
+        if webhook is None:
+            await self._remove_webhook()
             return
         wanted = render_webhook(
             resolved,
-            client_config=self._webhook.client_config,
-            ca_bundle=self._webhook.ca_bundle(),
-            annotations=self._webhook.annotations,
-            account=self._webhook.account(),
-            timeout_seconds=self._webhook.timeout_seconds,
+            client_config=webhook.client_config,
+            ca_bundle=webhook.ca_bundle(),
+            annotations=webhook.annotations,
+            account=webhook.account(),
+            timeout_seconds=webhook.timeout_seconds,
         )
-        if wanted == known.applied:
+        if wanted == self._applied:
             return
         made = await self._api.patch(
             WEBHOOK_CONFIGURATIONS, wanted["metadata"]["name"], None, wanted, kind=PatchKind.APPLY,
-            field_manager=FIELD_MANAGER, force=True, fences=(self._leader,),
+            field_manager=FIELD_MANAGER, force=True, fences=(self._around.leader,),
         )  # fmt: skip
-        known.applied, known.applied_version = wanted, made.metadata.resource_version
+        self._applied, self._applied_version = wanted, made.metadata.resource_version
         log.info("webhook configuration applied", extra={"ring": resolved.spec.name})
 
-    async def _remove_webhook(self, ring: str, known: _Known) -> None:
-        known.applied = None
-        seen = self.configurations.store.get("", webhook_name(ring))
+    async def _remove_webhook(self) -> None:
+        self._applied = None
+        seen = self._configurations.find(webhook_name(self._ring))
         if seen is None:
             return
         meta = seen.metadata
         try:
-            await self._api.delete(WEBHOOK_CONFIGURATIONS, meta.name, uid=meta.uid, fences=(self._leader,))
-            log.info("webhook configuration removed", extra={"ring": ring})
+            await self._api.delete(WEBHOOK_CONFIGURATIONS, meta.name, uid=meta.uid, fences=(self._around.leader,))
+            log.info("webhook configuration removed", extra={"ring": self._ring})
         except NotFound:
             pass
 
     # -- status ------------------------------------------------------------
 
-    async def _show(self, entry: RingEntry, known: _Known) -> None:
+    async def _show(self, entry: RingEntry) -> None:
         if entry.obj is None or (entry.resolved is None and entry.invalid is None):
             return
         before = entry.obj.status_dict
-        health = health_of(entry, known.summary, known.failure, known.denied, self._drain_alarm_seconds)
-        self._on_conditions(entry.name, {each.type.value: each.status for each in conditions_of(health)})
+        health = health_of(entry, self._summary, self._failure, self._denied, self._around.pace.drain_alarm_seconds)
+        self._around.counters.conditions(self._ring, {each.type.value: each.status for each in conditions_of(health)})
         status = render_status(health, before, self._clock.now())
-        summary = known.summary
+        summary = self._summary
         status["unassigned"] = summary.count(Kind.UNASSIGNED)
         status["stranded"] = summary.count(Kind.STRANDED)
         status["draining"] = summary.count(Kind.DRAINING)
         if all(before.get(name) == value for name, value in status.items()):
             return
         changed = [each for each in changed_conditions(before, status) if not only_settling(before, each)]
-        early = known.shown_at + STATUS_SECONDS - self._clock.monotonic()
+        early = self._shown_at + STATUS_SECONDS - self._clock.monotonic()
         if early > 0 and not changed and before.get("observedGeneration") == status["observedGeneration"]:
-            self._queue.add_after(entry.name, early, Priority.BULK)
+            self._queue.add_after(self._ring, early, Priority.BULK)
             return
-        await self._patch_status(entry.name, status)
-        known.shown_at = self._clock.monotonic()
-        regarding = Regarding.of(CLUSTERRINGS, entry.obj.metadata)
+        await self._patch_status(status)
+        self._shown_at = self._clock.monotonic()
         for condition in changed:
             good = condition["status"] == "True"
             if condition["status"] == "Unknown" or condition["type"] == ConditionType.SETTLED:
@@ -385,9 +321,15 @@ class RingController:
             if good and not was(before, condition["type"], "False"):
                 continue
             kind = EventType.NORMAL if good else EventType.WARNING
-            self._recorder.event(regarding, kind, condition["reason"], condition["message"])
+            self._event(entry, kind, condition["reason"], condition["message"])
 
-    async def _patch_status(self, ring: str, status: Mapping[str, Any]) -> None:
+    async def _patch_status(self, status: Mapping[str, Any]) -> None:
         await self._api.patch(
-            CLUSTERRINGS, ring, None, {"status": status}, subresource="status", fences=(self._leader,)
+            CLUSTERRINGS, self._ring, None, {"status": status}, subresource="status", fences=(self._around.leader,)
         )
+
+
+def retire(resource: Resource, *, controlled: bool) -> Placed:
+    """A resource that the ring lists no longer, as placement sees it."""
+    main = ResolvedMain(resource)
+    return Placed(Subject(Role.CONTROLLED if controlled else Role.MAIN, resource, main), retired=True)

@@ -33,7 +33,7 @@ import yaml
 
 from localcluster import AdminClient, ControlPlane
 from localcluster.ports import reserve_port
-from sharder.controllers.rings import WebhookSettings
+from sharder.controllers.surroundings import WebhookSettings
 from sharder.core.takeover import Limits
 from sharder.replica import Replica, ReplicaSettings
 from sharder.telemetry import Telemetry

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from prometheus_client import CollectorRegistry
 
-from sharder.controllers.rings import WebhookSettings
+from sharder.controllers.surroundings import WebhookSettings
 from sharder.core.takeover import Limits
 from sharder.core.webhookconfig import WEBHOOK_TIMEOUT_SECONDS
 from sharder.replica import Replica, ReplicaSettings

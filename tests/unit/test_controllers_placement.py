@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sharder.controllers.placement import PlacementController
+from sharder.controllers.leader import Leader
 from sharder.controllers.placer import Placement
 from sharder.controllers.sweeping import Sweep
 from shardsdk.errors import StreamInterrupted
@@ -154,16 +154,16 @@ async def test_a_resource_is_written_down_before_any_of_its_objects_gets_a_label
 
 
 def test_controllers_that_fail_leave_caches_and_webhook_alone_and_lead_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    run, failures = PlacementController.run, [1]
+    run, failures = Leader.run, [1]
 
-    async def fail_once(placement: PlacementController) -> None:
+    async def fail_once(leader: Leader) -> None:
         if failures:
             failures.clear()
             await asyncio.sleep(5)
             raise KeyError("nobody expected this")
-        await run(placement)
+        await run(leader)
 
-    monkeypatch.setattr(PlacementController, "run", fail_once)
+    monkeypatch.setattr(Leader, "run", fail_once)
 
     @in_virtual_time
     async def scenario(clock: VirtualClock) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sharder.controllers.rings import WebhookSettings
+from sharder.controllers.surroundings import WebhookSettings
 from sharder.core.webhookconfig import WEBHOOK_CONFIGURATIONS, go_webhook_name
 from shardsdk.errors import Forbidden, ServerError
 from shardsdk.kube.sessions import CONNECTIONS, Lane

@@ -16,7 +16,7 @@ from typing import Any, Final
 import msgspec
 from prometheus_client import CollectorRegistry
 
-from sharder.controllers.rings import WebhookSettings
+from sharder.controllers.surroundings import WebhookSettings
 from sharder.core.hashring import HashRing
 from sharder.core.keys import resource_key
 from sharder.replica import Replica, ReplicaSettings
