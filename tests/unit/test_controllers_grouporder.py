@@ -32,6 +32,27 @@ async def test_an_owner_that_somebody_labelled_meanwhile_is_not_taken_from_the_s
 
 
 @in_virtual_time
+async def test_children_that_followed_their_owner_to_where_somebody_put_it_stay_there(clock: VirtualClock) -> None:
+    """Whoever works on the owner has them; to go on with the group would take them away again."""
+    stage, api = staged(clock, "one", "two")
+    [name] = names_on("one", "one", "two")
+
+    def label() -> None:
+        for resource, each in ((OWNERS, name), (CHILDREN, f"{name}-0")):
+            stage.server.patch(resource, each, "default", {"metadata": {"labels": {LABELS.shard: "two"}}})
+
+    async with leading(stage):
+        await stage.until(lambda: stage.condition("Settled") == "True")
+        api.before[name] = label
+        changes = changes_of(stage, f"{name}-0")
+        create_family(stage, name, shard=None, children=(None,))
+        await stage.until(lambda: stage.label(OWNERS, name) == "two")
+        await stage.pass_time(5)
+        assert changes[:2] == [(None, "one"), ("one", "two")]
+        assert ("two", "one") not in changes
+
+
+@in_virtual_time
 async def test_a_shard_that_is_back_before_its_owner_drains_keeps_it(clock: VirtualClock) -> None:
     """The watch does not show its lease yet, so the hold on that counts still; only the renewal can tell."""
     stage, api = staged(clock, "one", "two")
