@@ -66,6 +66,10 @@ def lead(terms: Terms, identity: str, rng: random.Random) -> Callable[[Hold], Aw
     return body
 
 
+async def nothing_open() -> None:
+    """A lead that writes nothing has no writes to wait for: a renewal without an answer is the lease's own affair."""
+
+
 async def candidate(world: Candidates, terms: Terms, identity: str, api: MemoryApi, rng: random.Random) -> None:
     def renewed(sent: float, answered: float) -> None:
         terms.renewed[identity] = sent
@@ -78,6 +82,7 @@ async def candidate(world: Candidates, terms: Terms, identity: str, api: MemoryA
             timings=terms.timings,
             on_renewed=renewed,
             on_deadline=lambda: terms.overdue(identity),
+            settled=nothing_open,
         )
         with suppress(LeaseLost):
             await elector.run(lead(terms, identity, rng))

@@ -20,8 +20,8 @@ from random import Random
 from typing import TYPE_CHECKING, Final
 
 from shardsdk.kube.api import SILENCE_SECONDS
-from shardsdk.kube.store import Key
 from shardsdk.kube.sessions import REQUEST_SECONDS
+from shardsdk.kube.store import Key
 from shardsdk.protocol.objects import CLUSTERRINGS, LEASES
 from tests.simulation.foreign import ForeignShard
 from tests.simulation.server import Service
