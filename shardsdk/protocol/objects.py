@@ -62,6 +62,18 @@ class ObjectMeta(SlimMeta, frozen=True, rename="camel"):
     annotations: dict[str, str] | None = None
     finalizers: list[str] | None = None
 
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: object, handler: object) -> dict[str, object]:
+        """Have pydantic make one of an object's `metadata`, so that its models can have the field."""
+        return {"type": "function-plain", "function": {"type": "no-info", "function": cls._of}}
+
+    @classmethod
+    def _of(cls, value: object) -> ObjectMeta:
+        try:
+            return value if isinstance(value, ObjectMeta) else msgspec.convert(value, cls)
+        except msgspec.ValidationError as error:
+            raise ValueError(str(error)) from error
+
 
 class SlimObject(msgspec.Struct, frozen=True):
     """An object of which nothing but that is kept."""
