@@ -75,7 +75,7 @@ def guesses(tree: ast.Module) -> Iterator[int]:
 def test_only_errors_inherit() -> None:
     """Of our own classes; protocols, enums and structs are no inheritance of behaviour.
 
-    Nor are the API's verbs, which each client has over a transport of its own (decision 0027).
+    Nor are the API's verbs, which each client has over a transport of its own (decision 0025).
     """
     ours: dict[str, Path] = {}
     classes: list[tuple[Path, ast.ClassDef]] = []

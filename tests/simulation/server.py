@@ -68,6 +68,8 @@ class SimServer:
     def __init__(self, storage: Storage, rng: Random, admission: Admission) -> None:
         self.storage = storage
         self.service = Service.UP
+        #: Whether clients have connections for all that they send.
+        self.connected = False
         self.rng = rng
         self.admission = admission
         self.served: dict[tuple[str, str], Resource] = {}

@@ -215,7 +215,7 @@ class SimApi(Api):
         loop = asyncio.get_running_loop()
         try:
             with Limit(limit):
-                if self.link.rng.random() < _CONNECT_SHARE:
+                if self.link.rng.random() < _CONNECT_SHARE and not self._server.connected:
                     await self._clock.sleep(self.link.rng.random())
                 granted = floor(guard.ask() * 1000) / 1000
                 if not guard.admit():
