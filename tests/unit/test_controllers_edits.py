@@ -11,7 +11,7 @@ from shardsdk.protocol.objects import CLUSTERRINGS, Resource
 from shardsdk.testing.memoryapi import MemoryApi
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
 from tests.unit.controllers.families import create_family
-from tests.unit.controllers.refusing import changes_of, staged
+from tests.unit.controllers.refusing import begin_to_move, name_that_a_third_shard_gets, staged
 from tests.unit.controllers.stage import (
     CHILDREN,
     LABELS,
@@ -130,14 +130,9 @@ async def test_a_drain_is_as_old_as_it_is(clock: VirtualClock) -> None:
 @in_virtual_time
 async def test_a_group_goes_where_it_began_to_go(clock: VirtualClock) -> None:
     stage, api = staged(clock, "one", "two")
-    with_three = set(names_on("three", "one", "two", "three", count=100))
-    name = next(each for each in names_on("one", "one", "two", count=100) if each in with_three)
+    name = name_that_a_third_shard_gets()
     async with leading(stage):
-        await stage.until(lambda: stage.condition("Settled") == "True")
-        api.refused.add(f"{name}-1")
-        child, owner = changes_of(stage, f"{name}-0"), changes_of(stage, name)
-        create_family(stage, name, shard=None, children=(None, None))
-        await stage.until(lambda: stage.label(CHILDREN, f"{name}-0") == "one")
+        child, owner = await begin_to_move(stage, api, name)
         edit(stage, namespaceSelector={"matchLabels": {}})
         stage.start("three")
         await stage.pass_time(5)

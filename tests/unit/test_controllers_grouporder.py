@@ -5,7 +5,7 @@ from __future__ import annotations
 from shardsdk.protocol.labels import SHARDER_HOLDER
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
 from tests.unit.controllers.families import create_family
-from tests.unit.controllers.refusing import changes_of, staged
+from tests.unit.controllers.refusing import begin_to_move, changes_of, name_that_a_third_shard_gets, staged
 from tests.unit.controllers.stage import CHILDREN, LABELS, OWNERS, leading, names_on
 
 
@@ -78,14 +78,9 @@ async def test_a_shard_that_is_back_before_its_owner_drains_keeps_it(clock: Virt
 @in_virtual_time
 async def test_a_group_goes_where_it_began_to_go_although_another_shard_came(clock: VirtualClock) -> None:
     stage, api = staged(clock, "one", "two")
-    with_three = set(names_on("three", "one", "two", "three", count=100))
-    name = next(each for each in names_on("one", "one", "two", count=100) if each in with_three)
+    name = name_that_a_third_shard_gets()
     async with leading(stage):
-        await stage.until(lambda: stage.condition("Settled") == "True")
-        api.refused.add(f"{name}-1")
-        child, owner = changes_of(stage, f"{name}-0"), changes_of(stage, name)
-        create_family(stage, name, shard=None, children=(None, None))
-        await stage.until(lambda: stage.label(CHILDREN, f"{name}-0") == "one")
+        child, owner = await begin_to_move(stage, api, name)
         stage.start("three")
         await stage.pass_time(5)
         api.refused.clear()

@@ -10,7 +10,10 @@ from shardsdk.protocol.objects import CLUSTERRINGS
 from shardsdk.testing.memory import Change
 from shardsdk.testing.memoryapi import MemoryApi
 from shardsdk.testing.virtual import VirtualClock
-from tests.unit.controllers.stage import LABELS, Stage, make_stage, ring
+from tests.unit.controllers.families import create_family
+from tests.unit.controllers.stage import CHILDREN, LABELS, Stage, make_stage, names_on, ring
+
+Changes = list[tuple[str | None, str | None]]
 
 
 class Interrupted(MemoryApi):
@@ -38,9 +41,9 @@ def staged(clock: VirtualClock, *shards: str) -> tuple[Stage, Interrupted]:
     return stage, stage.api
 
 
-def changes_of(stage: Stage, name: str) -> list[tuple[str | None, str | None]]:
+def changes_of(stage: Stage, name: str) -> Changes:
     """The shards that an object, owner or child, was on and is on; filled as they change."""
-    found: list[tuple[str | None, str | None]] = []
+    found: Changes = []
 
     def look(change: Change) -> None:
         if change.old is None or change.new is None or change.new["metadata"]["name"] != name:
@@ -51,3 +54,22 @@ def changes_of(stage: Stage, name: str) -> list[tuple[str | None, str | None]]:
 
     stage.server.listeners.append(look)
     return found
+
+
+def name_that_a_third_shard_gets() -> str:
+    """Of an owner that belongs to shard one, and to shard three once that is there beside one and two."""
+    with_three = set(names_on("three", "one", "two", "three", count=100))
+    return next(each for each in names_on("one", "one", "two", count=100) if each in with_three)
+
+
+async def begin_to_move(stage: Stage, api: Interrupted, name: str) -> tuple[Changes, Changes]:
+    """Have a family that nobody has stop half way to shard one, where its second child is refused.
+
+    Returns the changes of its first child, which is there, and of the owner.
+    """
+    await stage.until(lambda: stage.condition("Settled") == "True")
+    api.refused.add(f"{name}-1")
+    child, owner = changes_of(stage, f"{name}-0"), changes_of(stage, name)
+    create_family(stage, name, shard=None, children=(None, None))
+    await stage.until(lambda: stage.label(CHILDREN, f"{name}-0") == "one")
+    return child, owner
