@@ -159,14 +159,23 @@ class Waits:
             self.hinder(None, REQUEST_SECONDS)
         waiting: dict[Waiting, float] = {}
         for name, ring in RINGS.items():
-            shards = {shard.name: shard for shard in world.shards if shard.ring is ring}
-            if any(_troubled(shard) for shard in shards.values()):
+            processes = [shard for shard in world.shards if shard.ring is ring]
+            if any(_troubled(process) for process in processes):
                 self.hinder(name, REQUEST_SECONDS)
+            shards = self._by_name(processes)
             working = frozenset(shard.name for shard in world.working_shards(name))
             for key in self._look(ring, shards, working):
                 since = waiting[key] = self._since.get(key, world.now)
                 self._judge(key, since, name)
         self._since = waiting
+
+    def _by_name(self, processes: Iterable[AnyShard]) -> dict[str, AnyShard]:
+        """The process of each shard; of several the one that holds the lease, since the others do no work."""
+        shards: dict[str, AnyShard] = {}
+        for process in processes:
+            if process.name not in shards or self.world.checkers.is_holder(process.name, process.identity):
+                shards[process.name] = process
+        return shards
 
     def _judge(self, key: Waiting, since: float, ring: str) -> None:
         what, where, wait = key
