@@ -5,7 +5,7 @@ Safety only; `liveness` looks after what must happen in the end.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from shardsdk.kube.store import Key
@@ -49,6 +49,8 @@ class Checkers:
     _running: dict[tuple[str, str], int] = field(default_factory=dict)
     _tainted: dict[str, float] = field(default_factory=dict)
     _held: dict[str, Held] = field(default_factory=dict)
+    #: What each version of a lease says that says something new, for when the store is set back to it.
+    _said: dict[Version, Held] = field(default_factory=dict)
     #: When an object was last taken from a shard that has not got it back, and when a process acquired its lease.
     _taken: dict[tuple[str, str], float] = field(default_factory=dict)
     _acquired: dict[str, float] = field(default_factory=dict)
@@ -93,11 +95,18 @@ class Checkers:
         self._unsure_until = moment
 
     def set_back_lease(self, commit: Commit) -> None:
-        """A lease is what this write has made of it, again: whoever takes it over counts from now on."""
-        version = commit.latest
-        held = Held(*_terms(version), self.world.now, commit.author.name)
-        self.world.note(f"the lease of {commit.key.name} is {held.holder or 'nobody'}'s, as {held.author} wrote it")
-        self._held[commit.key.name] = held
+        """A lease is what this write has made of it, again.
+
+        The sharder's hold counts from now on.  A shard's counts from its last renewal: the one that is there again,
+        or a later one that is lost, since nobody's hold becomes longer by a restore.  A leader that has seen that
+        renewal, and nothing since, may have waited for it to run out before the restore, too.
+        """
+        shard, found, lost = commit.key.name, self._said[commit.latest], self._held.get(commit.key.name)
+        self.world.note(f"the lease of {shard} is {found.holder or 'nobody'}'s, as {found.author} wrote it")
+        at = self.world.now
+        if found.holder == shard:
+            at = max(found.at, lost.at) if lost is not None and lost.holder == shard else found.at
+        self._held[shard] = replace(found, at=at)
 
     def forget_lease(self, shard: str) -> None:
         """There is no lease of this shard any more, and nobody has deleted it."""
@@ -138,8 +147,12 @@ class Checkers:
 
     def holds(self, doing: Doing) -> bool:
         """Whether the lease of the shard is held by just this process, as the API server knows it."""
-        held = self._held.get(doing.shard)
-        return held is not None and held.holder == doing.shard and held.author == doing.process
+        return self.is_holder(doing.shard, doing.process)
+
+    def is_holder(self, shard: str, process: str) -> bool:
+        """Whether it is this process that holds the lease of its shard, as the API server knows it."""
+        held = self._held.get(shard)
+        return held is not None and held.holder == shard and held.author == process
 
     def is_excused(self, doing: Doing) -> bool:
         """A shard that is promised nothing now: without fence it was paused or cut off, or its machine stood still."""
@@ -289,19 +302,17 @@ class Checkers:
         return commit.key == own or not self.world.storage.get(LEASES, own)
 
     def _on_lease(self, commit: Commit) -> None:
-        version = commit.after
-        shard = commit.key.name
+        shard, said = commit.key.name, self._read_lease(commit)
         if not self.is_shards(commit):
             return
-        if version is None:
+        if commit.after is None:
             held = self._held.pop(shard, None)
             if commit.author.name == "user" and held is not None:
                 self._tear(shard, held)
             return
-        if commit.before is not None and commit.before.doc.get("spec") == version.doc.get("spec"):
+        if said is None:
             return
-        holder, duration, fenced = _terms(version)
-        held = self._held.get(shard)
+        holder, held = said.holder, self._held.get(shard)
         if holder == SHARDER_HOLDER and held is not None and held.holder != SHARDER_HOLDER:
             self.world.stats.takeovers += 1
             self.world.note(f"{commit.author.name} takes the lease of {shard} over")
@@ -314,7 +325,15 @@ class Checkers:
         if commit.author.name == "user" and not holder and held is not None:
             self._tear(shard, held)
             return
-        self._held[shard] = Held(holder, duration, fenced, self.world.now, commit.author.name)
+        self._held[shard] = said
+
+    def _read_lease(self, commit: Commit) -> Held | None:
+        """What a lease says now, also if it is set back to this one day; `None`: what it said before."""
+        before, after = commit.before, commit.after
+        if after is None or (before is not None and before.doc.get("spec") == after.doc.get("spec")):
+            return None
+        said = self._said[after] = Held(*_terms(after), self.world.now, commit.author.name)
+        return said
 
     def _tear(self, shard: str, held: Held) -> None:
         """A user deleted or emptied a lease: it counts as held until it would have run out."""

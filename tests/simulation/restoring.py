@@ -102,7 +102,7 @@ class Restores:
             world.later(1.0, partial(world.start_replica, replica.name))
 
     def _set_leases_back(self, before: dict[Key, Version], commits: Sequence[Commit]) -> None:
-        """What changed counts as written now; a lease that is the same counts on."""
+        """What changed is said again, as it was written last; a lease that is the same counts on."""
         checkers = self._world.checkers
         written = {commit.key: commit for commit in self._world.storage.since(LEASES, 0) if _says_something(commit)}
         there = set()
@@ -110,7 +110,7 @@ class Restores:
             if checkers.is_shards(commit):
                 there.add(commit.key.name)
                 if before.get(commit.key) is not commit.after:
-                    checkers.set_back_lease(commit._replace(author=written[commit.key].author))
+                    checkers.set_back_lease(written[commit.key])
         for key in before:
             if key.name not in there:
                 checkers.forget_lease(key.name)

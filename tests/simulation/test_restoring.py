@@ -7,10 +7,13 @@ import pytest
 from shardsdk.errors import Gone
 from shardsdk.kube.selectors import Selector
 from shardsdk.kube.store import Key
+from shardsdk.protocol.labels import FENCED_ANNOTATION, LEASE_RING_LABEL, SHARDER_HOLDER
+from shardsdk.protocol.leases import render_micro_time
+from shardsdk.protocol.objects import CLUSTERRINGS, LEASES
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
 from tests.simulation.schedule import draw_plan
-from tests.simulation.storage import Author, Storage
-from tests.simulation.vocabulary import PLAINS
+from tests.simulation.storage import Author, Storage, Version
+from tests.simulation.vocabulary import FAMILY, PLAINS, namespace_of_shard, ring_object
 from tests.simulation.world import World
 
 USER = Author("user")
@@ -54,6 +57,41 @@ async def test_a_watch_of_the_future_is_told_nothing_until_then_and_one_of_the_p
     storage.set_back(backup, raised_by=1000)
     with pytest.raises(Gone):
         server.open_watch(link, PLAINS, None, Selector(), str(storage.number - 1), None)
+
+
+@pytest.mark.parametrize(("lost", "taken_at", "in_time"), [
+    (False, 10.5, True),  # as its leader may have waited for it before the restore, which is at 10 s
+    (True, 10.5, False),  # what was renewed at 8 s lasts until 14 s, whatever the store knows of it
+    (True, 13.5, False),
+    (True, 14.5, True),
+])  # fmt: skip
+@in_virtual_time
+async def test_a_hold_lasts_until_it_has_run_out_after_the_last_renewal_and_no_longer_also_if_a_restore_has_lost_that(
+    clock: VirtualClock, *, lost: bool, taken_at: float, in_time: bool
+) -> None:
+    world = World(draw_plan(1), clock)
+    world.storage.create(CLUSTERRINGS, ring_object(FAMILY.ring, select_namespaces=False), USER)
+    backup = _hold_lease(world, "fam-0", "fam-0_1").number
+    await clock.sleep(8.0)
+    if lost:
+        _hold_lease(world, "fam-0", "fam-0_2")
+    await clock.sleep(2.0)
+    world.restores._put_back(backup, 0, 0.0, clock.monotonic())
+    await clock.sleep(taken_at - 10.0)
+    _hold_lease(world, SHARDER_HOLDER, "sharder-0_1")
+    assert [each.rule for each in world.checkers.violations] == ([] if in_time else ["takes over in time"])
+
+
+def _hold_lease(world: World, holder: str, author: str) -> Version:
+    """Have somebody hold the lease of shard `fam-0`, with a fence, for 6 s."""
+    now, key = render_micro_time(world.clock.now()), Key(namespace_of_shard("fam-0"), "fam-0")
+    metadata = {"namespace": key.namespace, "name": key.name, "labels": {LEASE_RING_LABEL: FAMILY.ring},
+                "annotations": {FENCED_ANNOTATION: now}}  # fmt: skip
+    doc = {"metadata": metadata, "spec": {"holderIdentity": holder, "leaseDurationSeconds": 6, "renewTime": now}}
+    before = world.storage.get(LEASES, key)
+    if before is None:
+        return world.storage.create(LEASES, doc, Author(author))
+    return world.storage.replace(LEASES, before, doc, Author(author))
 
 
 def test_some_of_the_default_seeds_restore_etcd() -> None:
