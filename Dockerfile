@@ -30,7 +30,7 @@ RUN cp -R shardsdk sharder /opt/sharder/lib/python3*/site-packages/ \
  && chmod 0755 /opt/sharder/bin/sharder \
  && /opt/sharder/bin/python3 -m compileall -q --invalidation-mode unchecked-hash /opt/sharder/lib \
  && /opt/sharder/bin/sharder version \
- && /opt/sharder/bin/python3 -c 'import sharder.install, sharder.service, shardsdk.kube.kubeconfig, shardsdk.runtime'
+ && /opt/sharder/bin/python3 -c 'import sharder.install, sharder.service, shardsdk.kube.kubeconfig, shardsdk.lease.election'
 
 FROM ${BASE} AS runtime
 COPY --from=build /opt/sharder /opt/sharder

@@ -18,11 +18,11 @@ import msgspec
 
 from bench.load import CONFIGMAPS, Usage, measure
 from localcluster import ControlPlane
+from shardsdk.cache.cache import Cache
 from shardsdk.kube.access import load_access
 from shardsdk.kube.client import Client
 from shardsdk.kube.clock import SystemClock
 from shardsdk.protocol.objects import NAMESPACES, ObjectMeta, PartialObject
-from shardsdk.runtime.cache import Cache
 
 NAMESPACE: Final = "bench"
 #: Payload of each ConfigMap.

@@ -16,7 +16,7 @@ from bench.shards import Shard
 from localcluster import ControlPlane
 from localcluster.installation import Installation, SharderTimings
 from sharder.cli import main
-from sharder.controllers import rings
+from sharder.rings import reporter as rings
 from shardsdk.kube.access import load_access
 from shardsdk.kube.client import Client
 from shardsdk.kube.selectors import Selector, exists

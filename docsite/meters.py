@@ -22,8 +22,8 @@ from sharder.core.status import ConditionType
 from sharder.telemetry import Telemetry
 from shardsdk.kube.clock import SystemClock
 from shardsdk.protocol.objects import GroupResource
-from shardsdk.runtime.metrics import Metrics
-from shardsdk.runtime.queue import WorkQueue
+from shardsdk.queueing.metrics import Metrics
+from shardsdk.queueing.queue import WorkQueue
 
 #: What label values stand for.
 LABELS: Final[Mapping[str, str]] = {

@@ -13,7 +13,7 @@ import hashlib
 
 from msgspec import Struct
 
-from shardsdk import Context, Controller, LeaseTimings, Manager, ObjectMeta, Resource
+from shardsdk import Context, LeaseTimings, Manager, ObjectMeta, Resource, controller_for
 
 SECRETS = Resource("", "v1", "secrets", "Secret")
 CONFIGMAPS = Resource("", "v1", "configmaps", "ConfigMap")
@@ -69,7 +69,7 @@ def main() -> None:
         health_address=options.health,
         metrics_address=options.metrics,
     )
-    manager.add(Controller.for_(SECRETS, Data).owns(CONFIGMAPS, Data).reconcile(reconcile).options(concurrency=8))
+    manager.add(controller_for(SECRETS, Data).owns(CONFIGMAPS, Data).reconcile(reconcile).options(concurrency=8))
     manager.run()
 
 

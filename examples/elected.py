@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import argparse
 
-from shardsdk import Context, Controller, Election, LeaseTimings, Manager, PartialObject, Resource
+from shardsdk import Context, Election, LeaseTimings, Manager, PartialObject, Resource, controller_for
 from shardsdk.errors import AlreadyExists
 
 SECRETS = Resource("", "v1", "secrets", "Secret")
@@ -61,9 +61,9 @@ def main() -> None:
         health_address="0",
         metrics_address="0",
     )
-    sharded = Controller.for_(SECRETS).owns(CONFIGMAPS).reconcile(keep).options(name="keep")
+    sharded = controller_for(SECRETS).owns(CONFIGMAPS).reconcile(keep).options(name="keep")
     manager.add(sharded if options.ring else sharded.on_leader())
-    manager.add(Controller.for_(SECRETS).on_leader().reconcile(count).options(name="count"))
+    manager.add(controller_for(SECRETS).on_leader().reconcile(count).options(name="count"))
     manager.run()
 
 

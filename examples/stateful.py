@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import argparse
 
-from shardsdk import Context, Controller, LeaseTimings, Manager, PartialObject, Resource
+from shardsdk import Context, LeaseTimings, Manager, PartialObject, Resource, controller_for
 
 SECRETS = Resource("", "v1", "secrets", "Secret")
 CONFIGMAPS = Resource("", "v1", "configmaps", "ConfigMap")
@@ -50,7 +50,7 @@ def main() -> None:
         health_address=options.health,
         metrics_address=options.metrics,
     )
-    manager.add(Controller.for_(SECRETS).owns(CONFIGMAPS).reconcile(reconcile)).run()
+    manager.add(controller_for(SECRETS).owns(CONFIGMAPS).reconcile(reconcile)).run()
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from types import FrameType
 from typing import Any, Final, NoReturn
 
 from shardsdk.kube.cut import hush_cut_connections
-from shardsdk.runtime.memory import spare_memory
+from shardsdk.process.memory import spare_memory
 
 log = logging.getLogger(__name__)
 

@@ -18,29 +18,30 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Final
 
-from sharder.controllers.detection import Detection
-from sharder.controllers.holds import CommitProof, Gate
-from sharder.controllers.informers import Kind
-from sharder.controllers.leader import Leader
-from sharder.controllers.liveness import Liveness
-from sharder.controllers.registry import LeaseKey, Registry
-from sharder.controllers.ringsummary import Summary
-from sharder.controllers.seen import Placed
-from sharder.controllers.subscribers import Change
-from sharder.controllers.surroundings import DRAIN_ALARM_SECONDS, Pace, Recorder, WebhookSettings
-from sharder.controllers.witness import Witness
+from sharder.backlog.informers import Kind
+from sharder.backlog.objects import Placed
+from sharder.cache.rings import LeaseKey, Registry
+from sharder.cache.subscribers import Change
 from sharder.core.decisions import Decision
 from sharder.core.selectors import LabelSelector
 from sharder.core.shards import State
 from sharder.core.takeover import Limits
+from sharder.placement.leadership import Leadership, Pace
+from sharder.rings.deps import DRAIN_ALARM_SECONDS, Recorder, RingSettings, WebhookSettings
+from sharder.rings.leader import Leader
+from sharder.rings.summary import Summary
+from sharder.takeover.alarm import Detection
+from sharder.takeover.fences import CommitProof, Gate
+from sharder.takeover.silence import Liveness
+from sharder.takeover.witness import Witness
 from sharder.telemetry import Metrics
 from sharder.webhook.app import OUTCOMES
 from shardsdk.errors import LeaseLost, ShardingError
 from shardsdk.kube.api import Api, Fence
 from shardsdk.kube.clock import Clock
 from shardsdk.kube.fencing import Unconfirmed
+from shardsdk.lease.election import ElectionTimings, LeaderElector
 from shardsdk.protocol.labels import SHARDER_SERVICE_ACCOUNT, SYSTEM_NAMESPACE
-from shardsdk.runtime.election import ElectionTimings, LeaderElector
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +50,7 @@ FINISH_SECONDS: Final = 1.0
 #: Leases worked on side by side, of all rings.
 TAKEOVERS_AT_ONCE: Final = 8
 #: Rings whose webhook configuration and status are worked on side by side.
-RINGS_AT_ONCE: Final = 2
+REPORTS_AT_ONCE: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,15 +208,15 @@ class Replica:
             concurrent_moves=settings.concurrent_moves,
             sync_period_seconds=settings.sync_period_seconds or float("inf"),
             settle_after_seconds=settings.settle_after_seconds,
-            drain_alarm_seconds=settings.drain_alarm_seconds,
-            takeovers=asyncio.Semaphore(TAKEOVERS_AT_ONCE),
-            rings=asyncio.Semaphore(RINGS_AT_ONCE),
         )
-        return Leader(
-            self._api, self.registry, leader=leader, confirmed=confirmed, proof=self._proof, limits=settings.takeover,
-            webhook=self._webhook, recorder=self._recorder, counters=_Counters(self._metrics), pace=pace,
-            clock=self._clock, rng=self._rng, on_summary=self._show,
+        of_rings = RingSettings(
+            settings.takeover, pace, self._webhook, settings.drain_alarm_seconds,
+            takeovers=asyncio.Semaphore(TAKEOVERS_AT_ONCE), reports=asyncio.Semaphore(REPORTS_AT_ONCE),
         )  # fmt: skip
+        leadership = Leadership(self._api, leader, confirmed, _Counters(self._metrics), self._clock, self._rng)
+        return Leader(
+            leadership, self.registry, of_rings, proof=self._proof, recorder=self._recorder, on_summary=self._show
+        )
 
     def _show(self, ring: str, summary: Summary, states: Mapping[LeaseKey, State]) -> None:
         if self.registry.entry(ring) is None:

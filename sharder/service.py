@@ -22,27 +22,27 @@ from urllib.parse import urlsplit
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from sharder.config import BindAddress, SharderConfig
-from sharder.controllers.surroundings import WebhookSettings
 from sharder.memory import give_back_memory
 from sharder.replica import Replica, ReplicaSettings
+from sharder.rings.deps import WebhookSettings
 from sharder.telemetry import Telemetry, measure_loop_lag
 from sharder.webhook.account import OwnAccount
-from sharder.webhook.apart import ask_apart
 from sharder.webhook.app import Limits, build_app
+from sharder.webhook.certificate_spec import ServingNames
+from sharder.webhook.certificate_watcher import Directory, find_default_directory
 from sharder.webhook.certificates import CertificateSource
-from sharder.webhook.directory import Directory, find_default_directory
 from sharder.webhook.secretstore import SelfManaged
 from sharder.webhook.server import BindAddress as WebhookAddress
 from sharder.webhook.server import WebhookServer
 from sharder.webhook.tls import TlsSwitch
-from sharder.webhook.wanted import ServingNames
+from sharder.webhook.x509_process import ask_apart
+from shardsdk.events.recorder import EventRecorder
 from shardsdk.kube.access import Access
 from shardsdk.kube.api import Api
 from shardsdk.kube.client import Client
 from shardsdk.kube.clock import Clock, SystemClock
-from shardsdk.runtime.election import ElectionTimings
-from shardsdk.runtime.events import EventRecorder
-from shardsdk.runtime.health import Address, Checks, Endpoints, serve
+from shardsdk.lease.election import ElectionTimings
+from shardsdk.process.health import Address, Checks, Endpoints, serve
 from shardsdk.version import VERSION
 
 log = logging.getLogger(__name__)

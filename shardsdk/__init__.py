@@ -1,13 +1,13 @@
 """Controllers for Kubernetes in Python whose work is spread over several active replicas.
 
-    from shardsdk import Context, Controller, Manager, PartialObject, Resource
+    from shardsdk import Context, Manager, PartialObject, Resource, controller_for
 
     SECRETS = Resource("", "v1", "secrets", "Secret")
 
     async def reconcile(context: Context[PartialObject]) -> None:
         print(context.request)
 
-    Manager(ring="example").add(Controller.for_(SECRETS).reconcile(reconcile)).run()
+    Manager(ring="example").add(controller_for(SECRETS).reconcile(reconcile)).run()
 
 What is named here is public and stays; what is not may change.  docs/sdk shows
 every name in use, in code that the tests run.  Names are loaded when they are
@@ -23,8 +23,9 @@ from shardsdk import errors
 from shardsdk.version import VERSION
 
 if TYPE_CHECKING:
-    from shardsdk.core.guard import Verdict
-    from shardsdk.core.timings import LeaseTimings
+    from shardsdk.cache.cache import Cache
+    from shardsdk.cache.identity import ShardIdentity
+    from shardsdk.cache.objects import Request
     from shardsdk.errors import (
         AlreadyOwned,
         ApiError,
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
         TerminalError,
         TooManyWrites,
     )
+    from shardsdk.events.recorder import EventRecorder, EventType
     from shardsdk.kube import selectors
     from shardsdk.kube.access import Access, load_access
     from shardsdk.kube.api import Api, Fence, PatchKind
@@ -44,30 +46,28 @@ if TYPE_CHECKING:
     from shardsdk.kube.clock import SystemClock
     from shardsdk.kube.reflector import Delta, EventKind
     from shardsdk.kube.selectors import Selector
+    from shardsdk.lease.election import LeaderElector
+    from shardsdk.lease.leadership import Election
+    from shardsdk.lease.shardlease import LeaseState, ShardLease
+    from shardsdk.lease.timings import LeaseTimings
+    from shardsdk.objects.adoption import Claimed, adopt, claim, release
+    from shardsdk.objects.apply import server_side_apply
+    from shardsdk.objects.batches import slow_start_batch
+    from shardsdk.objects.conditions import Condition, ConditionStatus, find_condition, set_conditions
+    from shardsdk.objects.finalizers import add_finalizer, finalizing, remove_finalizer
+    from shardsdk.objects.references import set_controller_reference
+    from shardsdk.process.manager import Manager
+    from shardsdk.process.process import ExitCode
     from shardsdk.protocol.objects import ObjectMeta, OwnerReference, PartialObject, Resource
-    from shardsdk.runtime import predicates
-    from shardsdk.runtime.adoption import Claimed, adopt, claim, release
-    from shardsdk.runtime.applying import server_side_apply
-    from shardsdk.runtime.batches import slow_start_batch
-    from shardsdk.runtime.cache import Cache
-    from shardsdk.runtime.conditions import Condition, ConditionStatus, find_condition, set_conditions
-    from shardsdk.runtime.context import Context
-    from shardsdk.runtime.controller import Controller, Done, Requeue, RequeueAfter
-    from shardsdk.runtime.election import LeaderElector
-    from shardsdk.runtime.events import EventRecorder, EventType
-    from shardsdk.runtime.finalizers import add_finalizer, finalizing, remove_finalizer
-    from shardsdk.runtime.identity import ShardIdentity
-    from shardsdk.runtime.leading import Election
-    from shardsdk.runtime.manager import Manager
-    from shardsdk.runtime.metrics import Metrics
-    from shardsdk.runtime.objects import Request
-    from shardsdk.runtime.process import ExitCode
-    from shardsdk.runtime.queue import Priority, RateLimit, WorkQueue
-    from shardsdk.runtime.references import set_controller_reference
-    from shardsdk.runtime.sharded import ShardedReconciler, ShardedResource
-    from shardsdk.runtime.shardlease import LeaseState, ShardLease
-    from shardsdk.runtime.sources import Every, RequestSource, Trigger
-    from shardsdk.runtime.spec import ControllerSpec, Scope
+    from shardsdk.protocol.verdict import Verdict
+    from shardsdk.queueing import predicates
+    from shardsdk.queueing.controller import Controller, Done, Requeue, RequeueAfter
+    from shardsdk.queueing.metrics import Metrics
+    from shardsdk.queueing.queue import Priority, RateLimit, WorkQueue
+    from shardsdk.queueing.sources import Every, RequestSource, Trigger
+    from shardsdk.reconcile.context import Context
+    from shardsdk.reconcile.sharded import ShardedReconciler, ShardedResource
+    from shardsdk.reconcile.spec import ControllerSpec, Scope, controller_for
 
 __version__: Final = VERSION
 
@@ -131,6 +131,7 @@ __all__ = [
     "add_finalizer",
     "adopt",
     "claim",
+    "controller_for",
     "errors",
     "finalizing",
     "find_condition",
@@ -147,8 +148,8 @@ __all__ = [
 
 #: Where each lazy name is defined; tests hold this against `__all__`.
 _HOMES: Final = {
-    "shardsdk.core.guard": ("Verdict",),
-    "shardsdk.core.timings": ("LeaseTimings",),
+    "shardsdk.protocol.verdict": ("Verdict",),
+    "shardsdk.lease.timings": ("LeaseTimings",),
     "shardsdk.errors": (
         *("AlreadyOwned", "ApiError", "ConfigurationError", "Conflict", "FenceClosed", "LeaseLost", "NotFound"),
         *("ShardingError", "TerminalError", "TooManyWrites"),
@@ -160,31 +161,31 @@ _HOMES: Final = {
     "shardsdk.kube.reflector": ("Delta", "EventKind"),
     "shardsdk.kube.selectors": ("Selector",),
     "shardsdk.protocol.objects": ("ObjectMeta", "OwnerReference", "PartialObject", "Resource"),
-    "shardsdk.runtime.adoption": ("Claimed", "adopt", "claim", "release"),
-    "shardsdk.runtime.applying": ("server_side_apply",),
-    "shardsdk.runtime.batches": ("slow_start_batch",),
-    "shardsdk.runtime.cache": ("Cache",),
-    "shardsdk.runtime.conditions": ("Condition", "ConditionStatus", "find_condition", "set_conditions"),
-    "shardsdk.runtime.context": ("Context",),
-    "shardsdk.runtime.controller": ("Controller", "Done", "Requeue", "RequeueAfter"),
-    "shardsdk.runtime.election": ("LeaderElector",),
-    "shardsdk.runtime.events": ("EventRecorder", "EventType"),
-    "shardsdk.runtime.finalizers": ("add_finalizer", "finalizing", "remove_finalizer"),
-    "shardsdk.runtime.identity": ("ShardIdentity",),
-    "shardsdk.runtime.leading": ("Election",),
-    "shardsdk.runtime.manager": ("Manager",),
-    "shardsdk.runtime.metrics": ("Metrics",),
-    "shardsdk.runtime.objects": ("Request",),
-    "shardsdk.runtime.process": ("ExitCode",),
-    "shardsdk.runtime.queue": ("Priority", "RateLimit", "WorkQueue"),
-    "shardsdk.runtime.references": ("set_controller_reference",),
-    "shardsdk.runtime.sharded": ("ShardedReconciler", "ShardedResource"),
-    "shardsdk.runtime.shardlease": ("LeaseState", "ShardLease"),
-    "shardsdk.runtime.sources": ("Every", "RequestSource", "Trigger"),
-    "shardsdk.runtime.spec": ("ControllerSpec", "Scope"),
+    "shardsdk.objects.adoption": ("Claimed", "adopt", "claim", "release"),
+    "shardsdk.objects.apply": ("server_side_apply",),
+    "shardsdk.objects.batches": ("slow_start_batch",),
+    "shardsdk.cache.cache": ("Cache",),
+    "shardsdk.objects.conditions": ("Condition", "ConditionStatus", "find_condition", "set_conditions"),
+    "shardsdk.reconcile.context": ("Context",),
+    "shardsdk.queueing.controller": ("Controller", "Done", "Requeue", "RequeueAfter"),
+    "shardsdk.lease.election": ("LeaderElector",),
+    "shardsdk.events.recorder": ("EventRecorder", "EventType"),
+    "shardsdk.objects.finalizers": ("add_finalizer", "finalizing", "remove_finalizer"),
+    "shardsdk.cache.identity": ("ShardIdentity",),
+    "shardsdk.lease.leadership": ("Election",),
+    "shardsdk.process.manager": ("Manager",),
+    "shardsdk.queueing.metrics": ("Metrics",),
+    "shardsdk.cache.objects": ("Request",),
+    "shardsdk.process.process": ("ExitCode",),
+    "shardsdk.queueing.queue": ("Priority", "RateLimit", "WorkQueue"),
+    "shardsdk.objects.references": ("set_controller_reference",),
+    "shardsdk.reconcile.sharded": ("ShardedReconciler", "ShardedResource"),
+    "shardsdk.lease.shardlease": ("LeaseState", "ShardLease"),
+    "shardsdk.queueing.sources": ("Every", "RequestSource", "Trigger"),
+    "shardsdk.reconcile.spec": ("ControllerSpec", "Scope", "controller_for"),
 }
 #: Public modules besides `errors`.
-_MODULES: Final = {"predicates": "shardsdk.runtime.predicates", "selectors": "shardsdk.kube.selectors"}
+_MODULES: Final = {"predicates": "shardsdk.queueing.predicates", "selectors": "shardsdk.kube.selectors"}
 _HOME_OF: Final = {name: home for home, names in _HOMES.items() for name in names}
 
 

@@ -147,7 +147,7 @@ def fields_of(record: logging.LogRecord) -> dict[str, Any]:
 
 
 class TextFormatter(logging.Formatter):
-    """`2026-01-31T12:00:00.000Z INFO    shardsdk.runtime.manager: message field=value`."""
+    """`2026-01-31T12:00:00.000Z INFO    shardsdk.process.manager: message field=value`."""
 
     def format(self, record: logging.LogRecord) -> str:
         """The record as one line, followed by the stack of an unexpected error."""

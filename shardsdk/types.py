@@ -8,7 +8,8 @@ shardsdk`; most programs never name one.
 
 from __future__ import annotations
 
-from shardsdk.core.timings import Deadlines
+from shardsdk.cache.identity import Identity
+from shardsdk.events.recorder import EventLimits, Regarding
 from shardsdk.kube.api import (
     Body,
     Operation,
@@ -25,23 +26,22 @@ from shardsdk.kube.credentials import Credentials
 from shardsdk.kube.lapses import Lapses
 from shardsdk.kube.mirror import OnUnfit
 from shardsdk.kube.store import Index
+from shardsdk.lease.election import Lead, Recorder
+from shardsdk.lease.shardlease import Connect
+from shardsdk.lease.timings import Deadlines
+from shardsdk.process.health import Check
+from shardsdk.process.world import World
 from shardsdk.protocol.labels import RingLabels, parse_ring_name
 from shardsdk.protocol.leases import Lease, LeaseSpec
 from shardsdk.protocol.objects import GroupResource
-from shardsdk.runtime.caches import CacheSettings
-from shardsdk.runtime.controller import Outcome
-from shardsdk.runtime.election import Lead, Recorder
-from shardsdk.runtime.events import EventLimits, Regarding
-from shardsdk.runtime.health import Check
-from shardsdk.runtime.identity import Identity
-from shardsdk.runtime.inflight import InFlight
-from shardsdk.runtime.mainresource import MainResource
-from shardsdk.runtime.metrics import ControllerMetrics, ShardMetrics
-from shardsdk.runtime.queue import QueueObserver
-from shardsdk.runtime.shardlease import Connect
-from shardsdk.runtime.sources import Feed, Mapping, Watched
-from shardsdk.runtime.spec import Reconcile, Source, Task, TaskSpec, WatchSpec
-from shardsdk.runtime.world import World
+from shardsdk.queueing.controller import Outcome
+from shardsdk.queueing.metrics import ControllerMetrics, ShardMetrics
+from shardsdk.queueing.queue import QueueObserver
+from shardsdk.queueing.sources import Feed, Mapping, Watched
+from shardsdk.reconcile.caches import CacheSettings
+from shardsdk.reconcile.inflight import InFlight
+from shardsdk.reconcile.mainresource import MainResource
+from shardsdk.reconcile.spec import Reconcile, Source, Task, TaskSpec, WatchSpec
 
 __all__ = [
     "Body",

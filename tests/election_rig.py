@@ -8,10 +8,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
+from shardsdk.events.recorder import EventType, Regarding
+from shardsdk.lease.election import LeaderElector
+from shardsdk.lease.hold import Hold
 from shardsdk.protocol.leases import Lease
-from shardsdk.runtime.election import LeaderElector
-from shardsdk.runtime.events import EventType, Regarding
-from shardsdk.runtime.hold import Hold
 from shardsdk.testing.memory import MemoryServer
 from shardsdk.testing.memoryapi import MemoryApi
 from shardsdk.testing.virtual import VirtualClock

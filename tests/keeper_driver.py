@@ -7,11 +7,11 @@ from typing import Any
 
 import msgspec
 
-from shardsdk.core.claim import Claim
-from shardsdk.core.keeper import Keeper
-from shardsdk.core.steps import Moment, Phase, Read, Wait, Write
-from shardsdk.core.timings import LeaseTimings
 from shardsdk.errors import AlreadyExists, Conflict, NotFound
+from shardsdk.lease.claim import Claim
+from shardsdk.lease.keeper import Keeper
+from shardsdk.lease.steps import Moment, Phase, Read, Wait, Write
+from shardsdk.lease.timings import LeaseTimings
 from shardsdk.protocol.labels import INSTANCE_ANNOTATION, LEASE_RING_LABEL
 from shardsdk.protocol.leases import Lease, render_instance
 from shardsdk.protocol.objects import LEASES

@@ -10,12 +10,12 @@ from typing import Any
 
 import msgspec
 
-from shardsdk.core.timings import LeaseTimings
 from shardsdk.errors import LeaseLost
 from shardsdk.kube.api import Api
+from shardsdk.lease.shardlease import ShardLease
+from shardsdk.lease.timings import LeaseTimings
 from shardsdk.protocol.leases import Lease
 from shardsdk.protocol.objects import LEASES
-from shardsdk.runtime.shardlease import ShardLease
 from shardsdk.testing.memory import MemoryServer
 from shardsdk.testing.memoryapi import MemoryApi
 from shardsdk.testing.virtual import VirtualClock

@@ -9,17 +9,17 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
+from shardsdk.cache.cache import Cache
+from shardsdk.cache.identity import ShardIdentity
 from shardsdk.kube.api import PARTIAL
 from shardsdk.protocol.labels import DRAIN_VALUE, parse_ring_name
 from shardsdk.protocol.objects import PartialObject, Resource
-from shardsdk.runtime.cache import Cache
-from shardsdk.runtime.context import Context
-from shardsdk.runtime.controller import Outcome
-from shardsdk.runtime.identity import ShardIdentity
-from shardsdk.runtime.metrics import Metrics
-from shardsdk.runtime.predicates import Predicate, always
-from shardsdk.runtime.queue import RateLimit
-from shardsdk.runtime.sharded import ShardedReconciler, ShardedResource
+from shardsdk.queueing.controller import Outcome
+from shardsdk.queueing.metrics import Metrics
+from shardsdk.queueing.predicates import Predicate, always
+from shardsdk.queueing.queue import RateLimit
+from shardsdk.reconcile.context import Context
+from shardsdk.reconcile.sharded import ShardedReconciler, ShardedResource
 from shardsdk.testing.memory import EVERYTHING, Change, MemoryServer
 from shardsdk.testing.memoryapi import MemoryApi
 from shardsdk.testing.virtual import VirtualClock

@@ -10,12 +10,12 @@ from random import Random
 from typing import Any
 
 from shardsdk.kube.api import Api, Fence
+from shardsdk.lease.leadership import Election
+from shardsdk.lease.shardlease import ShardLease
+from shardsdk.process.manager import Manager, World
+from shardsdk.process.process import ExitCode
 from shardsdk.protocol.objects import LEASES, PartialObject, Resource
-from shardsdk.runtime.context import Context
-from shardsdk.runtime.leading import Election
-from shardsdk.runtime.manager import Manager, World
-from shardsdk.runtime.process import ExitCode
-from shardsdk.runtime.shardlease import ShardLease
+from shardsdk.reconcile.context import Context
 from shardsdk.testing.memory import MemoryServer
 from shardsdk.testing.memoryapi import Fault, MemoryApi
 from shardsdk.testing.virtual import VirtualClock

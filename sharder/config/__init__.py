@@ -1,7 +1,7 @@
 """The sharder's configuration: what may be said, how it is read, what is wrong with it.
 
 Guarantees: a file written for the Go sharder v0.8 is accepted, and what has no
-effect here is told (tests/unit/test_config_file.py).  Every problem in a file
+effect here is told (tests/unit/sharder/config/test_file.py).  Every problem in a file
 is reported at once, each with its path and a remedy; an unknown field is a
 problem.  A `SharderConfig` is frozen.
 

@@ -34,7 +34,7 @@ def is_near(streams: int, limit: int) -> bool:
     return streams >= NEAR * limit
 
 
-def render_crowd(streams: int, limit: int) -> str | None:
+def render_watch_count(streams: int, limit: int) -> str | None:
     """What to say of too many; `None`: there is room for all."""
     if streams <= limit:
         return None

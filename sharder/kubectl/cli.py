@@ -26,7 +26,7 @@ from sharder.arguments import (
     ring_source,
     service_account_option,
 )
-from sharder.kubectl.outcome import INTERRUPTED, ExitCode, leaves
+from sharder.kubectl.outcomes import INTERRUPTED, ExitCode, leaves
 from shardsdk.errors import ConfigurationError, ShardingError
 from shardsdk.protocol.labels import SHARDER_SERVICE_ACCOUNT, SYSTEM_NAMESPACE
 from shardsdk.version import VERSION
@@ -138,10 +138,10 @@ def status(ring: str | None, watch: bool, interval: float) -> int:
 
     async def work(session: Session) -> int:
         if watch:
-            from sharder.kubectl.watching import watch_status
+            from sharder.kubectl.status.watch import watch_status
 
             return await watch_status(session, ring, interval)
-        from sharder.kubectl.status import show_status
+        from sharder.kubectl.status.command import show_status
 
         return await show_status(session, ring)
 
@@ -162,7 +162,7 @@ def explain(resource: str, name: str | None, lease: Pair | None) -> int:
     """`kubectl sharding explain`."""
 
     async def work(session: Session) -> int:
-        from sharder.kubectl.explain import show_explanation
+        from sharder.kubectl.explain.command import show_explanation
 
         return await show_explanation(session, resource, name, lease or (SYSTEM_NAMESPACE, SHARDER_SERVICE_ACCOUNT))
 
@@ -190,8 +190,8 @@ def check(ring: str | None, quiet: bool, probe: bool, service_account: Pair, lea
     """`kubectl sharding check`."""
 
     async def work(session: Session) -> int:
-        from sharder.kubectl.check import run_check
-        from sharder.kubectl.leading import Sharder
+        from sharder.kubectl.check.command import run_check
+        from sharder.kubectl.leader import Sharder
 
         sharder = Sharder(service_account, lease or (service_account[0], SHARDER_SERVICE_ACCOUNT))
         return await run_check(session, ring, sharder, probe=probe, quiet=quiet)
@@ -227,7 +227,7 @@ def cleanup(ring: str, apply: bool, resource: tuple[str, ...], force: bool) -> i
     """`kubectl sharding cleanup`."""
 
     async def work(session: Session) -> int:
-        from sharder.kubectl.cleanup import Wish, clean_up
+        from sharder.kubectl.cleanup.command import Wish, clean_up
 
         return await clean_up(session, Wish(ring, resource, apply, force))
 
@@ -248,13 +248,13 @@ def rbac(context: click.Context, ring: str | None, filename: str | None, service
     """`kubectl sharding rbac`."""
 
     async def work(session: Session) -> int:
-        from sharder.kubectl.roles import print_roles_of_ring
+        from sharder.kubectl.rbac import print_roles_of_ring
 
         return await print_roles_of_ring(session, str(ring), service_account)
 
     if filename is None:
         return _within(work)
-    from sharder.kubectl.roles import print_roles_of_file
+    from sharder.kubectl.rbac import print_roles_of_file
 
     output, path = context.obj.get("output"), filename
     return _guarded(lambda: print_roles_of_file(path, service_account, output, sys.stdout))

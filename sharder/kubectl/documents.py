@@ -10,13 +10,13 @@ from typing import Any
 
 import msgspec
 
-from sharder.kubectl.census import Trouble
-from sharder.kubectl.explaining import Explanation
-from sharder.kubectl.findings import Finding, Level
-from sharder.kubectl.outcome import Unread
-from sharder.kubectl.overview import Balance, Overview, ResourceCount, balance_of
-from sharder.kubectl.standings import Standing
-from sharder.kubectl.sweeping import Swept
+from sharder.kubectl.check.findings import Finding, Level
+from sharder.kubectl.cleanup.sweep import Swept
+from sharder.kubectl.counting import Trouble
+from sharder.kubectl.explain.explanation import Explanation
+from sharder.kubectl.outcomes import Unread
+from sharder.kubectl.shards import Standing
+from sharder.kubectl.status.overview import Balance, Overview, ResourceCount, balance_of
 from shardsdk.protocol.objects import ObjectMeta, Resource
 
 

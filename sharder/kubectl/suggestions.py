@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from sharder.kubectl.catalog import read_catalog
-from sharder.kubectl.reading import read_ring
+from sharder.kubectl.cluster import read_ring
 from shardsdk.errors import ConfigurationError
 from shardsdk.kube.access import load_access
 from shardsdk.kube.api import Api

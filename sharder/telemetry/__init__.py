@@ -2,7 +2,7 @@
 
 Guarantees: the metrics that
 dashboards of the ecosystem read keep their names and labels
-(tests/unit/test_metrics.py).  No metric takes a label value from outside
+(tests/unit/sharder/telemetry/test_metrics.py).  No metric takes a label value from outside
 unchecked, and a deleted ring leaves no series behind.
 
 Does not guarantee: that the figures of two replicas add up.  Gauges about

@@ -19,9 +19,9 @@ from datetime import datetime
 from typing import Final
 
 from sharder.certificates import Certificate
-from sharder.webhook import authority
-from sharder.webhook.authority import BACKDATE, Issued
-from sharder.webhook.wanted import Lifetimes, ServingNames
+from sharder.webhook import x509 as authority
+from sharder.webhook.certificate_spec import Lifetimes, ServingNames
+from sharder.webhook.x509 import BACKDATE, Issued
 from shardsdk.errors import ConfigurationError
 
 BUNDLE_KEY: Final = "ca.crt"

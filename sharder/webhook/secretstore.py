@@ -16,10 +16,10 @@ from typing import Any, Final
 
 import msgspec
 
-from sharder.webhook.apart import Ask, ask_here
+from sharder.webhook.certificate_spec import Lifetimes, ServingNames
 from sharder.webhook.certificates import Published, make_pair
-from sharder.webhook.questions import Judgement, JudgeSecret, Refused
-from sharder.webhook.wanted import Lifetimes, ServingNames
+from sharder.webhook.x509_messages import Judgement, JudgeSecret, Refused
+from sharder.webhook.x509_process import Ask, ask_here
 from shardsdk.errors import ApiError, ConfigurationError, NotFound, Retry, ShardingError
 from shardsdk.kube.api import Api
 from shardsdk.kube.clock import Clock

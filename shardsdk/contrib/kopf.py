@@ -5,7 +5,7 @@
 
     KopfShard("my-ring", main=[SECRETS]).run(namespaces=["default"])
 
-Guarantees (tests/integration/test_kopf.py, tests/unit/test_kopf_gate.py):
+Guarantees (tests/integration/test_kopf.py, tests/unit/shardsdk/contrib/test_kopf_gate.py):
 
 - kopf watches only this shard's objects: the API server filters by label.
 - A drain is acknowledged when no handler, daemon or timer of that object runs
@@ -38,20 +38,20 @@ from kopf._cogs.structs.references import Resource as KopfResource
 from kopf._core.reactor import processing
 from kopf._core.reactor.inventory import ResourceMemories
 
+from shardsdk.cache.identity import ShardIdentity
 from shardsdk.contrib.kopf_gate import Gate
 from shardsdk.contrib.kopf_relay import Relay
-from shardsdk.core.timings import LeaseTimings
 from shardsdk.errors import ConfigurationError, ShardingError
 from shardsdk.kube.access import load_access
 from shardsdk.kube.api import Fence
 from shardsdk.kube.client import Client
 from shardsdk.kube.clock import SystemClock
+from shardsdk.lease.shardlease import ShardLease
+from shardsdk.lease.timings import LeaseTimings
 from shardsdk.logs import logger_of
+from shardsdk.process.process import ExitCode, die, exit_code_for, stop_on_signal
+from shardsdk.process.ringcheck import RingCheck
 from shardsdk.protocol.objects import GroupResource, Resource
-from shardsdk.runtime.identity import ShardIdentity
-from shardsdk.runtime.process import ExitCode, die, exit_code_for, stop_on_signal
-from shardsdk.runtime.ringcheck import RingCheck
-from shardsdk.runtime.shardlease import ShardLease
 
 __all__ = [
     "KopfShard",

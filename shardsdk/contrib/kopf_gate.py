@@ -22,15 +22,15 @@ from typing import Any, Final, Protocol
 import kopf
 from kopf._core.engines.daemons import Daemon, stop_daemons
 
-from shardsdk.core.guard import Verdict, acknowledgement, judge
+from shardsdk.cache.identity import ShardIdentity
+from shardsdk.cache.objects import Request
 from shardsdk.errors import Conflict, FenceClosed, NotFound, ShardingError
 from shardsdk.kube.api import Api, Fence
 from shardsdk.kube.clock import Clock, SystemClock
 from shardsdk.logs import logger_of
 from shardsdk.protocol.objects import GroupResource, Resource
-from shardsdk.runtime.identity import ShardIdentity
-from shardsdk.runtime.inflight import InFlight
-from shardsdk.runtime.objects import Request
+from shardsdk.protocol.verdict import Verdict, acknowledgement, judge
+from shardsdk.reconcile.inflight import InFlight
 
 log: Final = logger_of(__name__)
 

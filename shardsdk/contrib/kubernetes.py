@@ -5,7 +5,7 @@
         lease.settle_first(writes.settled)
         await asyncio.to_thread(work, api_client)
 
-Guarantees (tests/integration/test_examples.py, tests/unit/test_contrib_kubernetes.py):
+Guarantees (tests/integration/test_examples.py, tests/unit/shardsdk/contrib/test_kubernetes.py):
 the fence is asked about every write once its connection is there, just before
 its bytes go, also when urllib3 or the client tries again; the API server is told
 to give it up before the hold ends, and its clock runs before the fence is asked

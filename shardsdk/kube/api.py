@@ -5,7 +5,7 @@
     Transport   send, read_pages, read_stream, read_events, exchange, discover, writes_settled
       ├─ Client       HTTP (shardsdk.kube.client)
       ├─ MemoryApi    an API server in memory (shardsdk.testing.memoryapi)
-      └─ OwnApi       another transport, with labels, versions and expectations (shardsdk.runtime.ownapi)
+      └─ OwnApi       another transport, with labels, versions and expectations (shardsdk.reconcile.ownapi)
 
 Whoever types against `Api` runs on all of them.  A new verb is one method here,
 as long as it is an operation on an object; a fence, a fault or a limit is a

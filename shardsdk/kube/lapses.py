@@ -8,7 +8,7 @@ every answer does.
 too (a hold) takes off what was found missing since.  `ServerClock` finds it, by
 comparing the answers of one client; it does no I/O and reads no clock.
 
-Guarantees (tests/unit/test_kube_lapses.py, as properties):
+Guarantees (tests/unit/shardsdk/kube/test_lapses.py, as properties):
 
 - A stop of more than `NOTICED_SECONDS` is noticed at the first answer to a request
   that was sent after it over a connection that was used within the `MEMORY_SECONDS` before.

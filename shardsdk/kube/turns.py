@@ -4,7 +4,7 @@ aiohttp's pool gives a connection that is free to whoever asks next, not to
 whoever has waited longest; with more writers than connections some wait until
 their time is over.  So nobody asks the pool before it is their turn.
 
-Guarantees (tests/unit/test_kube_turns.py):
+Guarantees (tests/unit/shardsdk/kube/test_turns.py):
 
 - Within a flow, first come, first served; a turn that is given back goes to
   whoever waits, never to whoever asks just then.

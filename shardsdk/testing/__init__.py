@@ -1,21 +1,21 @@
 """For tests of controllers: drive one with objects, let time pass without waiting, or start a real API server.
 
->>> from shardsdk import Context, Controller, PartialObject, Resource
+>>> from shardsdk import Context, controller_for, PartialObject, Resource
 >>> SECRETS = Resource("", "v1", "secrets", "Secret")
 >>> async def reconcile(context: Context[PartialObject]) -> None:
 ...     patch = {"metadata": {"annotations": {"seen": "yes"}}}
 ...     await context.api.patch(SECRETS, context.request.name, context.request.namespace, patch)
->>> rig = drive(Controller.for_(SECRETS).reconcile(reconcile), [(SECRETS, {"metadata": {"name": "a"}})])
+>>> rig = drive(controller_for(SECRETS).reconcile(reconcile), [(SECRETS, {"metadata": {"name": "a"}})])
 >>> rig.get(SECRETS, "a")["metadata"]["annotations"]
 {'seen': 'yes'}
 
-- `drive` and `Rig`: a whole shard on an API server in memory (tests/unit/test_rig.py).
+- `drive` and `Rig`: a whole shard on an API server in memory (test_rig.py).
 - `ControlPlane`: a real etcd and kube-apiserver (tests/integration/test_testing_controlplane.py);
   `shardsdk.testing.fixtures` has it for pytest.
-- `run_virtual`, `in_virtual_time`, `VirtualClock`, `SkewedClock`: time (tests/unit/test_virtual.py).
-- `MemoryServer`, `MemoryApi`, `Fault`: an API server in memory, and its faults (tests/unit/test_memory.py).
-- `Process`: pause, resume and kill between any two steps (tests/unit/test_virtual.py).
-- `lease_body`, `make_lease`, `LeaseStage`: leases in each of their stages (tests/unit/test_lease_factory.py).
+- `run_virtual`, `in_virtual_time`, `VirtualClock`, `SkewedClock`: time (test_virtual.py).
+- `MemoryServer`, `MemoryApi`, `Fault`: an API server in memory, and its faults (test_memory.py).
+- `Process`: pause, resume and kill between any two steps (test_virtual.py).
+- `lease_body`, `make_lease`, `LeaseStage`: leases in each of their stages (test_lease_factory.py).
 
 Guarantees: code that runs here is the code that runs in production; only the
 event loop, the clock and the API server are others.

@@ -18,7 +18,7 @@ longer story is a function that is told the rig:
 
 A manager can be driven instead, with what it caches (`Manager.cache`).
 
-Guarantees (tests/unit/test_rig.py): async reconciles run in virtual time, so
+Guarantees (tests/unit/shardsdk/testing/test_rig.py): async reconciles run in virtual time, so
 that hours pass at once and each run takes the same steps; what a reconcile
 raises comes out of `drive`.  Plain functions run in threads and real time.
 
@@ -35,23 +35,23 @@ from dataclasses import replace
 from random import Random
 from typing import Any, Final
 
-from shardsdk.core.timings import LeaseTimings
+from shardsdk.cache.objects import controller_reference, metadata_of
 from shardsdk.errors import Retry, ShardingError
+from shardsdk.events.recorder import EVENTS
 from shardsdk.kube.api import Api, Fence
 from shardsdk.kube.clock import Clock, SystemClock
 from shardsdk.kube.selectors import Selector
+from shardsdk.lease.leadership import Election
+from shardsdk.lease.shardlease import ShardLease
+from shardsdk.lease.timings import LeaseTimings
+from shardsdk.process.manager import Manager
+from shardsdk.process.process import ExitCode
+from shardsdk.process.world import World
 from shardsdk.protocol.labels import DRAIN_VALUE, RingLabels, parse_ring_name
 from shardsdk.protocol.objects import LEASES, GroupResource, Resource
-from shardsdk.runtime.controller import Outcome
-from shardsdk.runtime.events import EVENTS
-from shardsdk.runtime.leading import Election
-from shardsdk.runtime.manager import Manager
-from shardsdk.runtime.objects import controller_reference, metadata_of
-from shardsdk.runtime.process import ExitCode
-from shardsdk.runtime.shardlease import ShardLease
-from shardsdk.runtime.spec import ControllerSpec, Scope
-from shardsdk.runtime.threads import is_async
-from shardsdk.runtime.world import World
+from shardsdk.queueing.controller import Outcome
+from shardsdk.reconcile.spec import ControllerSpec, Scope
+from shardsdk.reconcile.threads import is_async
 from shardsdk.testing.memory import EVERYTHING, Change, MemoryServer, Object
 from shardsdk.testing.memoryapi import MemoryApi
 from shardsdk.testing.virtual import run_virtual

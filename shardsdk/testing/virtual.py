@@ -11,7 +11,7 @@
 >>> run_virtual(nap)
 3600.0
 
-Guarantees, each named by a test in tests/unit/test_virtual.py:
+Guarantees, each named by a test in tests/unit/shardsdk/testing/test_virtual.py:
 
 - `asyncio.sleep`, `asyncio.timeout` and `call_later` obey virtual time and cost no real time.
 - Two runs of one scenario take the same steps in the same order, as long as the

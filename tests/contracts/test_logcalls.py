@@ -26,7 +26,7 @@ SUBJECTS = (
     (re.compile(r"\b(ring|webhook configuration|resync|crash detection|permissions|groups)\b"), ("ring",)),
 )
 #: All that is logged there is about a ring.
-RING_ONLY = "sharder/controllers/"
+RING_ONLY = ("sharder/cache/", "sharder/backlog/", "sharder/takeover/", "sharder/placement/", "sharder/rings/")
 
 #: Lines whose words sound like more than they are about, or that are about what has no name yet.
 ALLOWED = {
@@ -52,15 +52,15 @@ ABOUT_THE_PROCESS = (
     "sharder/service.py",
     "sharder/install.py",
     "sharder/webhook/account.py",
-    "sharder/webhook/directory.py",
+    "sharder/webhook/certificate_watcher.py",
     "sharder/webhook/secretstore.py",
     "shardsdk/kube/certificates.py",
     "shardsdk/kube/credentials.py",
     "shardsdk/kube/cut.py",
     "shardsdk/kube/fencing.py",
     "shardsdk/kube/reflector.py",
-    "shardsdk/runtime/health.py",
-    "shardsdk/runtime/process.py",
+    "shardsdk/process/health.py",
+    "shardsdk/process/process.py",
 )
 
 

@@ -19,7 +19,7 @@ PUBLIC = (
     "shardsdk.errors",
     "shardsdk.kube.selectors",
     "shardsdk.logs",
-    "shardsdk.runtime.predicates",
+    "shardsdk.queueing.predicates",
     "shardsdk.testing",
     "shardsdk.types",
 )

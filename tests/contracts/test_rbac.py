@@ -13,9 +13,9 @@ import pytest
 import pytest_asyncio
 
 from localcluster import AdminClient, ControlPlane, LocalClusterError
-from sharder.controllers.rings import VERBS
-from sharder.kubectl.clusterchecks import SHARDER_RULES
+from sharder.kubectl.check.cluster import SHARDER_RULES
 from sharder.rbac import RING_VERBS, ring_role
+from sharder.rings.reporter import VERBS
 from shardsdk.protocol.objects import GroupResource
 from tests.permissions import Permission, audit_flags, compare, expand_rules, read_calls, read_files, read_permissions
 
@@ -26,37 +26,37 @@ SYSTEM = "sharding-system"
 #: Identity, resource, namespace ("" is any), name ("" is any) -> verb -> who uses it.
 USES: dict[tuple[str, str, str, str], dict[str, str]] = {
     (SHARDER, "leases.coordination.k8s.io", "", ""): {
-        "get": "shardsdk/runtime/election.py",
-        "list": "sharder/controllers/registry.py",
-        "watch": "sharder/controllers/registry.py",
-        "create": "sharder/controllers/leases.py",
-        "patch": "sharder/controllers/leases.py",
-        "delete": "sharder/controllers/leases.py",
+        "get": "shardsdk/lease/election.py",
+        "list": "sharder/cache/rings.py",
+        "watch": "sharder/cache/rings.py",
+        "create": "sharder/takeover/controller.py",
+        "patch": "sharder/takeover/controller.py",
+        "delete": "sharder/takeover/controller.py",
     },
     (SHARDER, "clusterrings.sharding.timebertt.dev", "", ""): {
-        "list": "sharder/controllers/registry.py",
-        "watch": "sharder/controllers/registry.py",
+        "list": "sharder/cache/rings.py",
+        "watch": "sharder/cache/rings.py",
     },
     (SHARDER, "clusterrings.sharding.timebertt.dev/status", "", ""): {
-        "patch": "sharder/controllers/rings.py",
+        "patch": "sharder/rings/reporter.py",
     },
     (SHARDER, "mutatingwebhookconfigurations.admissionregistration.k8s.io", "", ""): {
-        "list": "sharder/controllers/rings.py",
-        "watch": "sharder/controllers/rings.py",
-        "create": "sharder/controllers/rings.py",
-        "patch": "sharder/controllers/rings.py",
-        "delete": "sharder/controllers/rings.py",
+        "list": "sharder/rings/reporter.py",
+        "watch": "sharder/rings/reporter.py",
+        "create": "sharder/rings/reporter.py",
+        "patch": "sharder/rings/reporter.py",
+        "delete": "sharder/rings/reporter.py",
     },
     (SHARDER, "namespaces", "", ""): {
-        "list": "sharder/controllers/namespaces.py",
-        "watch": "sharder/controllers/namespaces.py",
+        "list": "sharder/cache/namespaces.py",
+        "watch": "sharder/cache/namespaces.py",
     },
     (SHARDER, "events", "", ""): {
-        "create": "shardsdk/runtime/events.py",
-        "patch": "shardsdk/runtime/events.py",
+        "create": "shardsdk/events/recorder.py",
+        "patch": "shardsdk/events/recorder.py",
     },
     (SHARDER, "selfsubjectaccessreviews.authorization.k8s.io", "", ""): {
-        "create": "sharder/controllers/rings.py",
+        "create": "sharder/rings/reporter.py",
     },
     (SHARDER, "selfsubjectreviews.authentication.k8s.io", "", ""): {
         "create": "sharder/webhook/account.py",
@@ -69,27 +69,27 @@ USES: dict[tuple[str, str, str, str], dict[str, str]] = {
         "patch": "sharder/webhook/secretstore.py",
     },
     (SHARD, "leases.coordination.k8s.io", "default", ""): {
-        "get": "shardsdk/runtime/shardlease.py",
-        "create": "shardsdk/runtime/shardlease.py",
-        "patch": "shardsdk/runtime/shardlease.py",
+        "get": "shardsdk/lease/shardlease.py",
+        "create": "shardsdk/lease/shardlease.py",
+        "patch": "shardsdk/lease/shardlease.py",
     },
     (SHARD, "events", "default", ""): {
-        "create": "shardsdk/runtime/events.py",
-        "patch": "shardsdk/runtime/events.py",
+        "create": "shardsdk/events/recorder.py",
+        "patch": "shardsdk/events/recorder.py",
     },
     (SHARD, "secrets", "", ""): {
-        "list": "shardsdk/runtime/cache.py",
-        "watch": "shardsdk/runtime/cache.py",
-        "patch": "shardsdk/runtime/drains.py",
+        "list": "shardsdk/cache/cache.py",
+        "watch": "shardsdk/cache/cache.py",
+        "patch": "shardsdk/reconcile/drains.py",
     },
     (SHARD, "configmaps", "", ""): {
-        "list": "shardsdk/runtime/cache.py",
-        "watch": "shardsdk/runtime/cache.py",
+        "list": "shardsdk/cache/cache.py",
+        "watch": "shardsdk/cache/cache.py",
         "create": "examples/checksum.py",
         "patch": "examples/checksum.py",
     },
     (SHARD, "clusterrings.sharding.timebertt.dev", "", "checksum"): {
-        "get": "shardsdk/runtime/ringcheck.py",
+        "get": "shardsdk/process/ringcheck.py",
     },
 }
 
@@ -144,9 +144,9 @@ def test_ring_file_is_what_the_code_renders() -> None:
 def test_ring_role_has_the_verbs_that_its_conditions_ask_for() -> None:
     [role, _] = ring_role("any", [GroupResource("apps", "deployments")])
     uses = {
-        "list": "sharder/controllers/resync.py",
-        "watch": "sharder/controllers/informers.py",
-        "patch": "sharder/controllers/labelwriter.py",
+        "list": "sharder/placement/resync.py",
+        "watch": "sharder/backlog/informers.py",
+        "patch": "sharder/placement/label_writer.py",
     }
 
     assert expand_rules(role["rules"]) == {Permission("deployments.apps", verb) for verb in uses}
@@ -232,18 +232,18 @@ def test_plugin_asks_for_exactly_what_the_sharder_is_granted(granted: dict[str, 
 
 
 VIEWER_USES = {
-    Permission("clusterrings.sharding.timebertt.dev", "get"): "reading.py",
-    Permission("clusterrings.sharding.timebertt.dev", "list"): "reading.py",
-    Permission("clusterrings.sharding.timebertt.dev", "watch"): "watching.py",
-    Permission("leases.coordination.k8s.io", "get"): "explain.py",
-    Permission("leases.coordination.k8s.io", "watch"): "watching.py",
-    Permission("leases.coordination.k8s.io", "list"): "reading.py",
-    Permission("namespaces", "list"): "reading.py",
-    Permission("mutatingwebhookconfigurations.admissionregistration.k8s.io", "get"): "reading.py",
-    Permission("mutatingwebhookconfigurations.admissionregistration.k8s.io", "list"): "evidence.py",
-    Permission("services", "get"): "evidence.py",
-    Permission("endpointslices.discovery.k8s.io", "list"): "evidence.py",
-    Permission("subjectaccessreviews.authorization.k8s.io", "create"): "evidence.py",
+    Permission("clusterrings.sharding.timebertt.dev", "get"): "cluster.py",
+    Permission("clusterrings.sharding.timebertt.dev", "list"): "cluster.py",
+    Permission("clusterrings.sharding.timebertt.dev", "watch"): "status/watch.py",
+    Permission("leases.coordination.k8s.io", "get"): "explain/command.py",
+    Permission("leases.coordination.k8s.io", "watch"): "status/watch.py",
+    Permission("leases.coordination.k8s.io", "list"): "cluster.py",
+    Permission("namespaces", "list"): "cluster.py",
+    Permission("mutatingwebhookconfigurations.admissionregistration.k8s.io", "get"): "cluster.py",
+    Permission("mutatingwebhookconfigurations.admissionregistration.k8s.io", "list"): "check/evidence.py",
+    Permission("services", "get"): "check/evidence.py",
+    Permission("endpointslices.discovery.k8s.io", "list"): "check/evidence.py",
+    Permission("subjectaccessreviews.authorization.k8s.io", "create"): "check/evidence.py",
 }
 
 

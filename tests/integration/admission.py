@@ -22,11 +22,11 @@ from sharder.core.ringspec import parse_ring, resolve
 from sharder.core.views import RingView
 from sharder.core.webhookconfig import render_webhook, webhook_name
 from sharder.webhook.app import Limits, build_app
+from sharder.webhook.certificate_spec import Lifetimes, ServingNames
 from sharder.webhook.certificates import Published
 from sharder.webhook.secretstore import SelfManaged
 from sharder.webhook.server import BindAddress, WebhookServer
 from sharder.webhook.tls import TlsSwitch
-from sharder.webhook.wanted import Lifetimes, ServingNames
 from shardsdk.kube.access import load_access
 from shardsdk.kube.client import Client
 from shardsdk.kube.clock import Clock, SystemClock

@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from shardsdk import Context, Controller, LeaseTimings, Manager, PartialObject, Resource
+from shardsdk import Context, LeaseTimings, Manager, PartialObject, Resource, controller_for
 
 SECRETS = Resource("", "v1", "secrets", "Secret")
 CONFIGMAPS = Resource("", "v1", "configmaps", "ConfigMap")
@@ -96,7 +96,7 @@ def main() -> None:
         metrics_address=options.address,
     )
     function: Callable[[Ctx], Awaitable[None]] = behave(options.gate)[options.behaviour]
-    manager.add(Controller.for_(SECRETS).owns(CONFIGMAPS).reconcile(function).options(concurrency=4))
+    manager.add(controller_for(SECRETS).owns(CONFIGMAPS).reconcile(function).options(concurrency=4))
     manager.run()
 
 

@@ -33,21 +33,21 @@ import yaml
 
 from localcluster import AdminClient, ControlPlane
 from localcluster.ports import reserve_port
-from sharder.controllers.surroundings import WebhookSettings
 from sharder.core.takeover import Limits
 from sharder.replica import Replica, ReplicaSettings
+from sharder.rings.deps import WebhookSettings
 from sharder.telemetry import Telemetry
 from sharder.webhook.account import OwnAccount
 from sharder.webhook.app import build_app
+from sharder.webhook.certificate_spec import ServingNames
 from sharder.webhook.secretstore import SelfManaged
 from sharder.webhook.server import BindAddress, WebhookServer
 from sharder.webhook.tls import TlsSwitch
-from sharder.webhook.wanted import ServingNames
+from shardsdk.events.recorder import EventRecorder
 from shardsdk.kube.access import load_access
 from shardsdk.kube.client import Client
 from shardsdk.kube.clock import Clock, SystemClock
-from shardsdk.runtime.election import ElectionTimings
-from shardsdk.runtime.events import EventRecorder
+from shardsdk.lease.election import ElectionTimings
 from tests.integration.rights import SYSTEM as SYSTEM
 from tests.integration.rights import Rights
 from tests.integration.scripted import Object, Script, ScriptedShard

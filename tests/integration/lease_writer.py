@@ -13,11 +13,11 @@ import asyncio
 import logging
 import signal
 
-from shardsdk.core.timings import LeaseTimings
 from shardsdk.errors import LeaseLost, ShardingError
 from shardsdk.kube.access import load_access
+from shardsdk.lease.shardlease import ShardLease
+from shardsdk.lease.timings import LeaseTimings
 from shardsdk.protocol.objects import Resource
-from shardsdk.runtime.shardlease import ShardLease
 
 CONFIGMAPS = Resource("", "v1", "configmaps", "ConfigMap")
 TIMINGS = LeaseTimings(lease_duration=2, renew_deadline=1.4, retry_period=0.2)

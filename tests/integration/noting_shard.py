@@ -23,9 +23,9 @@ from typing import Any
 
 from msgspec import Struct
 
-from shardsdk import Context, Controller, LeaseTimings, Manager, ObjectMeta, Resource
+from shardsdk import Context, LeaseTimings, Manager, ObjectMeta, Resource, controller_for
 from shardsdk.kube.clock import SystemClock
-from shardsdk.runtime.predicates import always, never
+from shardsdk.queueing.predicates import always, never
 
 SECRETS = Resource("", "v1", "secrets", "Secret")
 CONFIGMAPS = Resource("", "v1", "configmaps", "ConfigMap")
@@ -110,7 +110,7 @@ def main() -> None:
         metrics_address="0",
     )
     predicate = never if options.behaviour == "deaf" else always
-    controller = Controller.for_(SECRETS, Data, when=predicate).owns(CONFIGMAPS, Data)
+    controller = controller_for(SECRETS, Data, when=predicate).owns(CONFIGMAPS, Data)
     function = behave(options.chronicle, options.name)[options.behaviour]
     manager.add(controller.reconcile(function).options(concurrency=8)).run()
 

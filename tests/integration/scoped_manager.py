@@ -23,7 +23,6 @@ from aiohttp import web
 from shardsdk import (
     Api,
     Context,
-    Controller,
     Election,
     LeaseTimings,
     Manager,
@@ -32,11 +31,12 @@ from shardsdk import (
     Resource,
     Scope,
     Trigger,
+    controller_for,
 )
 from shardsdk.kube.reflector import EventKind
-from shardsdk.runtime.health import Check
-from shardsdk.runtime.predicates import of_kind
-from shardsdk.runtime.spec import Task
+from shardsdk.process.health import Check
+from shardsdk.queueing.predicates import of_kind
+from shardsdk.reconcile.spec import Task
 
 SECRETS = Resource("", "v1", "secrets", "Secret")
 CONFIGMAPS = Resource("", "v1", "configmaps", "ConfigMap")
@@ -119,10 +119,10 @@ def main() -> None:
         metrics_address=options.address,
     )
     trigger = Trigger()
-    elected = Controller.for_(SECRETS, when=of_kind(EventKind.ADDED, EventKind.GENERIC))
+    elected = controller_for(SECRETS, when=of_kind(EventKind.ADDED, EventKind.GENERIC))
     manager.add(elected.source(trigger).on_leader().options(name="note").reconcile(noting(options.name)))
     if options.mode == "mixed":
-        manager.add(Controller.for_(SECRETS).owns(CONFIGMAPS).reconcile(make))
+        manager.add(controller_for(SECRETS).owns(CONFIGMAPS).reconcile(make))
     if options.push_port:
         task = serve_pushes(trigger, options.namespace, options.push_port)
         manager.run_task(task, scope=Scope.EVERYWHERE)

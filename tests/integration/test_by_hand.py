@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from localcluster import AdminError
-from sharder.controllers import registry
+from sharder.cache import rings as registry
 from tests.integration.harness import Sharder, Stage
 from tests.integration.world import TIMEOUT_SECONDS, Ring
 

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest_asyncio
 
 from localcluster import AdminClient, ControlPlane
+from shardsdk.events.recorder import EventRecorder, EventType, Regarding
 from shardsdk.kube.access import load_access
 from shardsdk.kube.client import Client
 from shardsdk.kube.clock import SystemClock
 from shardsdk.protocol.objects import CLUSTERRINGS
-from shardsdk.runtime.events import EventRecorder, EventType, Regarding
 
 RINGS = "sharding.timebertt.dev/v1alpha1/clusterrings"
 RING = {"apiVersion": "sharding.timebertt.dev/v1alpha1", "kind": "ClusterRing"}

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from shardsdk.runtime.process import ExitCode
+from shardsdk.process.process import ExitCode
 from tests.integration.harness import Stage
 from tests.integration.programs import TAKEN, Program, Programs, programs_on
 from tests.integration.world import Ring

@@ -15,8 +15,8 @@ import yaml
 
 from localcluster import ControlPlane
 from localcluster.installation import Installation, Sharder
+from shardsdk.lease.election import ElectionTimings
 from shardsdk.protocol.labels import SHARDER_HOLDER
-from shardsdk.runtime.election import ElectionTimings
 from tests.integration.chronicle import LEASES
 from tests.integration.harness import SYSTEM, Stage, set_stage
 from tests.integration.processes import TIMINGS, eventually

@@ -23,9 +23,9 @@ import pytest
 import pytest_asyncio
 
 from localcluster import ControlPlane
-from shardsdk.core.timings import LeaseTimings
+from shardsdk.lease.timings import LeaseTimings
+from shardsdk.process.process import ExitCode
 from shardsdk.protocol.labels import LEASE_RING_LABEL
-from shardsdk.runtime.process import ExitCode
 from tests.integration.shard_stage import CONFIGMAPS, LEASES, RING, ROOT, SECRETS, Stage
 from tests.integration.test_shard_runtime import shard_of
 

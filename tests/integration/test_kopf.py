@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from shardsdk.runtime.process import ExitCode
+from shardsdk.process.process import ExitCode
 from tests.integration.harness import Stage
 from tests.integration.programs import TAKEN, Program, Programs, overlaps, programs_on, read_spans, until
 from tests.integration.world import Ring

@@ -8,7 +8,7 @@ from typing import Final
 
 import pytest
 
-from sharder.controllers import registry
+from sharder.cache import rings as registry
 from sharder.core import shards
 from sharder.core.takeover import Limits
 from shardsdk.protocol.labels import parse_ring_name

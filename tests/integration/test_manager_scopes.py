@@ -15,7 +15,7 @@ import pytest_asyncio
 
 from localcluster import AdminClient, ControlPlane
 from localcluster.ports import reserve_port
-from shardsdk.runtime.process import ExitCode
+from shardsdk.process.process import ExitCode
 from tests.integration.scoped_manager import BACKLOG, DISK, ELECTION, NOTED, TIMES
 from tests.integration.shard_stage import (
     CONFIGMAPS,

@@ -18,7 +18,7 @@ import pytest_asyncio
 
 from localcluster import AdminError, ControlPlane
 from localcluster.installation import ROOT, Installation
-from shardsdk.runtime.election import ElectionTimings
+from shardsdk.lease.election import ElectionTimings
 from tests.integration.chronicle import LEASES
 from tests.integration.harness import Sharder, Stage, set_stage
 from tests.integration.processes import TIMINGS as PROCESS_TIMINGS

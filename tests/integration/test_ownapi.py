@@ -1,4 +1,7 @@
-"""What a real API server answers to the writes of a reconcile: tests/unit/test_ownapi.py plays it in memory."""
+"""What a real API server answers to the writes of a reconcile.
+
+tests/unit/shardsdk/reconcile/test_ownapi.py plays it in memory.
+"""
 
 from __future__ import annotations
 
@@ -9,15 +12,15 @@ import pytest
 import pytest_asyncio
 
 from localcluster import AdminClient, ControlPlane
+from shardsdk.cache.identity import ShardIdentity
+from shardsdk.cache.objects import Request, controller_reference
 from shardsdk.errors import Conflict
 from shardsdk.kube.access import load_access
 from shardsdk.kube.api import Api, PatchKind
 from shardsdk.kube.client import Client
 from shardsdk.protocol.labels import parse_ring_name
 from shardsdk.protocol.objects import GroupResource, PartialObject, Resource
-from shardsdk.runtime.identity import ShardIdentity
-from shardsdk.runtime.objects import Request, controller_reference
-from shardsdk.runtime.ownapi import OwnApi
+from shardsdk.reconcile.ownapi import OwnApi
 
 SECRETS = Resource("", "v1", "secrets", "Secret")
 CONFIGMAPS = Resource("", "v1", "configmaps", "ConfigMap")

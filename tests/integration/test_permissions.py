@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from sharder.controllers import registry, rings
+from sharder.cache import rings as registry
+from sharder.rings import reporter as rings
 from shardsdk.kube import discovery
 from tests.integration.harness import Stage
 from tests.integration.world import Family, Ring

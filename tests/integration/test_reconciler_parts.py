@@ -17,13 +17,13 @@ from localcluster import AdminClient, ControlPlane
 from shardsdk import (
     Condition,
     Context,
-    Controller,
     Manager,
     ObjectMeta,
     PartialObject,
     Resource,
     Selector,
     claim,
+    controller_for,
     finalizing,
     server_side_apply,
     set_conditions,
@@ -96,7 +96,7 @@ class Stage:
             RING.ring, shard=name, namespace=self.namespace, watch_namespace=self.namespace,
             kubeconfig=str(self.plane.admin_kubeconfig), health_address="0", metrics_address="0",
         )  # fmt: skip
-        manager.add(Controller.for_(main, model).owns(CONFIGMAPS).reconcile(reconcile).options(name="buckets"))
+        manager.add(controller_for(main, model).owns(CONFIGMAPS).reconcile(reconcile).options(name="buckets"))
         running = asyncio.create_task(manager.run_async())
         try:
             yield

@@ -12,7 +12,7 @@ from typing import Final
 import pytest
 
 from shardsdk.kube.clock import SystemClock
-from shardsdk.runtime.process import ExitCode
+from shardsdk.process.process import ExitCode
 from tests.integration.chronicle import Chronicle
 from tests.integration.harness import Stage
 from tests.integration.programs import Program, Programs, overlaps, programs_on, read_spans

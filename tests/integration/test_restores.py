@@ -12,7 +12,7 @@ from pathlib import Path
 from random import Random
 
 from localcluster import AdminClient, AdminError, ControlPlane
-from sharder.controllers.registry import Registry
+from sharder.cache.rings import Registry
 from shardsdk.kube.access import load_access
 from shardsdk.kube.client import Client
 from shardsdk.kube.clock import SystemClock

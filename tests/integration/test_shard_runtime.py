@@ -13,8 +13,8 @@ import pytest_asyncio
 
 from examples.checksum import Data, checksum
 from localcluster import AdminClient, ControlPlane
+from shardsdk.process.process import ExitCode
 from shardsdk.protocol.objects import ObjectMeta
-from shardsdk.runtime.process import ExitCode
 from tests.integration.busy_shard import STARTED
 from tests.integration.shard_stage import CONFIGMAPS, LEASES, RING, ROOT, SECRETS, Object, Stage, set_shard_stage
 

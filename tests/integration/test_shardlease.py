@@ -17,17 +17,17 @@ import pytest
 import pytest_asyncio
 
 from localcluster import AdminClient, ControlPlane
-from shardsdk.core.timings import LeaseTimings
 from shardsdk.errors import FenceClosed, LeaseLost
+from shardsdk.events.recorder import EventRecorder
 from shardsdk.kube.access import Access, load_access
 from shardsdk.kube.client import Client
 from shardsdk.kube.clock import SystemClock
+from shardsdk.lease.election import LeaderElector
+from shardsdk.lease.hold import Hold
+from shardsdk.lease.shardlease import ShardLease
+from shardsdk.lease.timings import LeaseTimings
 from shardsdk.protocol.labels import FENCED_ANNOTATION, INSTANCE_ANNOTATION, LEASE_RING_LABEL, SHARDER_HOLDER
 from shardsdk.protocol.leases import parse_micro_time
-from shardsdk.runtime.election import LeaderElector
-from shardsdk.runtime.events import EventRecorder
-from shardsdk.runtime.hold import Hold
-from shardsdk.runtime.shardlease import ShardLease
 from tests.integration.lease_writer import CONFIGMAPS, LEASE_LOST, TIMINGS
 
 ROOT = Path(__file__).parents[2]
@@ -373,7 +373,7 @@ async def test_candidates_lead_one_after_the_other_and_say_so(stage: Stage, cont
 async def test_missing_rights_are_named_and_waited_for(
     stage: Stage, control_plane: ControlPlane, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level("INFO", logger="shardsdk.runtime")
+    caplog.set_level("INFO", logger="shardsdk.lease")
     nobody = control_plane.kubeconfig("nobody", [])
     lease = ShardLease(await load_access(str(nobody)), RING, SHARD, stage.namespace, timings=TIMINGS)
     waiting = asyncio.create_task(lease.__aenter__())

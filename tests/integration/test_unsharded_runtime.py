@@ -16,7 +16,6 @@ from kubernetes.aio.client.models import V1ConfigMap
 from localcluster import AdminClient, ControlPlane
 from shardsdk import (
     Context,
-    Controller,
     Every,
     LeaseTimings,
     Manager,
@@ -25,12 +24,13 @@ from shardsdk import (
     Request,
     Resource,
     Selector,
+    controller_for,
     slow_start_batch,
 )
 from shardsdk.errors import Forbidden
+from shardsdk.process.process import ExitCode
+from shardsdk.process.world import load_world
 from shardsdk.protocol.labels import DRAIN_VALUE, parse_ring_name
-from shardsdk.runtime.process import ExitCode
-from shardsdk.runtime.world import load_world
 
 CONFIGMAPS = Resource("", "v1", "configmaps", "ConfigMap")
 SECRETS = Resource("", "v1", "secrets", "Secret")
@@ -110,7 +110,7 @@ async def test_several_namespaces_field_selectors_and_indexes(
         selector=Selector(fields=f"metadata.name!=left-out,metadata.name!={EVERYWHERE}"),
         indexes={"team": lambda thing: [thing.data.get("team", "")]},
     )
-    manager.add(Controller.for_(CONFIGMAPS, Data).reconcile(look))
+    manager.add(controller_for(CONFIGMAPS, Data).reconcile(look))
     async with running(manager, control_plane):
         everything = sorted([(namespace, "a"), (other_namespace, "a")])
         await seen.until(lambda told: {request for request, _ in told} == {Request(*each) for each in everything})
@@ -135,7 +135,7 @@ async def test_typed_models_of_the_kubernetes_package_are_cached_and_handed_out_
             kept = context.cache(CONFIGMAPS).get(context.request)
             seen.tell(kept and kept.data)
 
-    manager = Manager(watch_namespace=namespace).add(Controller.for_(CONFIGMAPS, model).reconcile(look))
+    manager = Manager(watch_namespace=namespace).add(controller_for(CONFIGMAPS, model).reconcile(look))
     async with running(manager, control_plane):
         await seen.until(lambda told: len(told) >= 2)
         assert seen.told == [({"k": "v"}, None, "typed"), {"k": "v"}]
@@ -154,7 +154,7 @@ async def test_a_mapped_watch_and_a_timer_wake_the_main_object(
         return [Request(namespace, name) for name in thing.data.values()] if thing.metadata.name == "refers" else []
 
     manager = Manager(watch_namespace=namespace)
-    manager.add(Controller.for_(SECRETS).watches(CONFIGMAPS, users, Data).reconcile(look))
+    manager.add(controller_for(SECRETS).watches(CONFIGMAPS, users, Data).reconcile(look))
     async with running(manager, control_plane):
         await seen.until(lambda told: told == ["main"])
         await config_map(admin, namespace, "refers", to="main", nowhere="not-there")
@@ -162,7 +162,7 @@ async def test_a_mapped_watch_and_a_timer_wake_the_main_object(
         await admin.patch("v1/configmaps", "refers", {"data": {"to": None}}, namespace)
         await seen.until(lambda told: told == ["main"] * 3)
     ticking = Manager(watch_namespace=namespace)
-    ticking.add(Controller.for_(SECRETS).source(Every(0.2)).reconcile(look))
+    ticking.add(controller_for(SECRETS).source(Every(0.2)).reconcile(look))
     async with running(ticking, control_plane):
         await seen.until(lambda told: len(told) >= 6)
 
@@ -191,7 +191,7 @@ async def test_children_are_made_in_growing_batches_until_a_quota_stops_them(
             seen.tell(str(error))
 
     manager = Manager(watch_namespace=namespace)
-    manager.add(Controller.for_(SECRETS).owns(CONFIGMAPS).reconcile(make))
+    manager.add(controller_for(SECRETS).owns(CONFIGMAPS).reconcile(make))
     async with running(manager, control_plane):
         await seen.until(lambda told: len(told) == 1)
     assert "exceeded quota" in seen.told[0]
@@ -221,7 +221,7 @@ async def test_a_shard_of_cluster_scoped_objects(
     manager = Manager(
         ring.ring, shard="one", namespace=namespace, watch_namespace=namespace, timings=LeaseTimings(5, 3, 0.5)
     )
-    manager.add(Controller.for_(CLUSTERROLES).owns(CONFIGMAPS).reconcile(make))
+    manager.add(controller_for(CLUSTERROLES).owns(CONFIGMAPS).reconcile(make))
     try:
         async with running(manager, control_plane):
             name = f"{namespace}-mine"

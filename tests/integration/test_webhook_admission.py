@@ -12,12 +12,12 @@ import pytest_asyncio
 from localcluster import AdminClient, ControlPlane
 from sharder.core.views import RingView
 from sharder.webhook.app import Limits
-from sharder.webhook.authority import parse_certificates
+from sharder.webhook.certificate_spec import Lifetimes
 from sharder.webhook.secretstore import SECRET_NAME, SelfManaged
-from sharder.webhook.wanted import Lifetimes
+from sharder.webhook.x509 import parse_certificates
 from shardsdk.kube.clock import SystemClock
 from tests.integration.admission import MANIFESTS, SHARDS, WEBHOOKS, Admission, membership, webhook_in_force
-from tests.unit.webhook.manual_clock import ManualClock
+from tests.unit.sharder.webhook.manual_clock import ManualClock
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

@@ -7,60 +7,64 @@ from typing import Final
 from tests.mutants.fault import Fault
 
 #: Tests that look for a fault, by what they are about.
-KEEPER: Final = ("tests/unit/test_keeper.py", "tests/properties/test_keeper.py", "tests/unit/test_keeper_acquires.py")
-LEASE: Final = ("tests/unit/test_shardlease.py", "tests/unit/test_shardlease_leaving.py")
-FENCING: Final = ("tests/unit/test_kube_fencing.py", "tests/unit/test_kube_confirmations.py")
-BARRIER: Final = ("tests/unit/test_barrier.py",)
-DRAINS: Final = ("tests/unit/test_drains.py",)
-OWN: Final = ("tests/unit/test_ownapi.py",)
+KEEPER: Final = (
+    "tests/unit/shardsdk/lease/test_keeper.py",
+    "tests/properties/test_keeper.py",
+    "tests/unit/shardsdk/lease/test_keeper_acquires.py",
+)
+LEASE: Final = ("tests/unit/shardsdk/lease/test_shardlease.py", "tests/unit/shardsdk/lease/test_shardlease_leaving.py")
+FENCING: Final = ("tests/unit/shardsdk/kube/test_fencing.py", "tests/unit/shardsdk/kube/test_confirmations.py")
+BARRIER: Final = ("tests/unit/shardsdk/reconcile/test_barrier.py",)
+DRAINS: Final = ("tests/unit/shardsdk/reconcile/test_drains.py",)
+OWN: Final = ("tests/unit/shardsdk/reconcile/test_ownapi.py",)
 
 SHARD_FAULTS: Final[dict[str, Fault]] = {
     # -- the shard and its lease ---------------------------------------------
     "HOLD_FROM_THE_ANSWER": Fault(
         "a hold counts from before its write was sent",
-        "shardsdk.core.keeper",
+        "shardsdk.lease.keeper",
         "deadlines = self._timings.after(self._asked_at)",
         "deadlines = self._timings.after(at.monotonic)",
         KEEPER,
     ),
     "DEAF_TO_THE_DEADLINE": Fault(
         "a shard that cannot renew steps down before its lease can be taken",
-        "shardsdk.core.keeper",
+        "shardsdk.lease.keeper",
         "if self.phase is Phase.HOLDING and at.monotonic >= self._deadlines.step_down_at:",
         "if False:",
         KEEPER,
     ),
     "TWINS_SHARE_A_LEASE": Fault(
         "a holder that sees another instance steps down",
-        "shardsdk.core.claim",
+        "shardsdk.lease.claim",
         "if self.instance is None or lease.instance == self.instance:",
         "if True:",
         KEEPER,
     ),
     "TRUST_ANY_RENEWAL": Fault(
         "a renewal that this process did not write is another's",
-        "shardsdk.core.keeper",
+        "shardsdk.lease.keeper",
         "                if lease.spec.renew_time not in self._written:\n                    self._lose(",
         "                if False:\n                    self._lose(",
         KEEPER,
     ),
     "DO_NOT_WAIT_FOR_ANOTHER": Fault(
         "a shard waits while another holds its lease, unexpired",
-        "shardsdk.core.keeper",
+        "shardsdk.lease.keeper",
         "if taken and at.monotonic < self._others_until:",
         "if False:",
         KEEPER,
     ),
     "GIVEN_BACK_COUNTS_AS_KEPT": Fault(
         "a holder steps down when its lease was taken and given back meanwhile",
-        "shardsdk.core.keeper",
+        "shardsdk.lease.keeper",
         "                if released(lease):\n                    self._lose(",
         "                if False:\n                    self._lose(",
         KEEPER,
     ),
     "RESTORES_GO_UNNOTICED": Fault(
         "a holder whose lease is older than its last renewal forgets what it knew",
-        "shardsdk.core.keeper",
+        "shardsdk.lease.keeper",
         "if self.phase is Phase.HOLDING and is_older(lease, self._version):",
         "if False:",
         (),
@@ -68,14 +72,14 @@ SHARD_FAULTS: Final[dict[str, Fault]] = {
     ),
     "UNCONDITIONAL_RENEWAL": Fault(
         "every lease write is conditional on the version that was seen",
-        "shardsdk.core.claim",
+        "shardsdk.lease.claim",
         'return {"resourceVersion": lease.metadata.resource_version}',
         "return {}",
         KEEPER,
     ),
     "EMPTIED_IS_FREE": Fault(
         "a lease emptied other than by a release counts as held until it would have run out",
-        "shardsdk.core.claim",
+        "shardsdk.lease.claim",
         "return lease.spec.lease_duration_seconds == RELEASED_DURATION_SECONDS",
         "return True",
         KEEPER,
@@ -85,11 +89,11 @@ SHARD_FAULTS: Final[dict[str, Fault]] = {
         "shardsdk.protocol.leases",
         "MARGIN_SHARE: Final = 0.1",
         "MARGIN_SHARE: Final = 0.0",
-        ("tests/unit/test_timings.py", *KEEPER, *FENCING),
+        ("tests/unit/shardsdk/lease/test_timings.py", *KEEPER, *FENCING),
     ),
     "RELEASE_BEFORE_SETTLED": Fault(
         "a shard releases its lease only when its own writes are answered or dead",
-        "shardsdk.runtime.shardlease",
+        "shardsdk.lease.shardlease",
         "settled = await self._settle()",
         "settled = True",
         LEASE,
@@ -99,7 +103,7 @@ SHARD_FAULTS: Final[dict[str, Fault]] = {
         "shardsdk.protocol.leases",
         "return promised_at is not None and promised_at == self.spec.renew_time",
         "return promised_at is not None",
-        ("tests/contracts/test_leases.py", "tests/unit/test_core_shards.py"),
+        ("tests/contracts/test_leases.py", "tests/unit/sharder/core/test_shards.py"),
     ),
     # -- writes ----------------------------------------------------------------
     "ASK_THE_FENCE_ONCE": Fault(
@@ -126,84 +130,84 @@ SHARD_FAULTS: Final[dict[str, Fault]] = {
     # -- the shard and its objects -------------------------------------------
     "RECONCILE_WHILE_DRAINING": Fault(
         "a shard reconciles an object only while no drain label is on it",
-        "shardsdk.core.guard",
+        "shardsdk.protocol.verdict",
         "return Verdict.ACKNOWLEDGE if ring.drain in labels else Verdict.RECONCILE",
         "return Verdict.RECONCILE",
-        ("tests/unit/test_guard.py",),
+        ("tests/unit/shardsdk/protocol/test_verdict.py",),
     ),
     "RECONCILE_WHAT_IS_ANOTHERS": Fault(
         "a shard reconciles only what names it",
-        "shardsdk.core.guard",
+        "shardsdk.protocol.verdict",
         "if not labels or not shard or labels.get(ring.shard) != shard:",
         "if not labels or not shard or ring.shard not in labels:",
-        ("tests/unit/test_guard.py",),
+        ("tests/unit/shardsdk/protocol/test_verdict.py",),
     ),
     "KEEP_WHAT_WAS_GIVEN_AWAY": Fault(
         "an object that left a shard's selection is forgotten there",
         "shardsdk.kube.mirror",
         "gone = event.kind is WatchKind.DELETED or (",
         "gone = False or (",
-        ("tests/unit/test_kube_reflector.py", "tests/properties/test_reflector.py"),
+        ("tests/unit/shardsdk/kube/test_reflector.py", "tests/properties/test_reflector.py"),
     ),
     "ACKNOWLEDGE_UNSETTLED": Fault(
         "a drain is acknowledged only when the shard's own writes are answered or dead",
-        "shardsdk.runtime.drains",
+        "shardsdk.reconcile.drains",
         "            await self._api.writes_settled()",
         "            pass",
         DRAINS,
     ),
     "ACKNOWLEDGE_ANY_VERSION": Fault(
         "an acknowledgement carries the version that was seen",
-        "shardsdk.core.guard",
+        "shardsdk.protocol.verdict",
         '"resourceVersion": resource_version, ',
         "",
         DRAINS,
     ),
     "ACKNOWLEDGE_A_NEWER_OBJECT": Fault(
         "an object that changed while writes were settling is settled anew",
-        "shardsdk.runtime.drains",
+        "shardsdk.reconcile.drains",
         "if metadata is None or metadata.resource_version != known.resource_version:",
         "if metadata is None:",
         DRAINS,
     ),
     "BARRIER_REMEMBERS": Fault(
         "an owner that left and comes back waits for its children again",
-        "shardsdk.runtime.barrier",
+        "shardsdk.reconcile.barrier",
         '        """`owner` is gone from this shard."""\n        self._passed.pop(owner, None)\n',
         '        """`owner` is gone from this shard."""\n',
         BARRIER,
     ),
     "BARRIER_LISTS_ONLY": Fault(
         "an owner passes once the cache shows what the list showed",
-        "shardsdk.runtime.barrier",
+        "shardsdk.reconcile.barrier",
         "if not cache.has_seen(found.child, found.version):",
         "if False:",
         BARRIER,
     ),
     "BARRIER_WITHOUT_SETTLING": Fault(
         "after a write in doubt the list begins when that can no longer be executed",
-        "shardsdk.runtime.barrier",
+        "shardsdk.reconcile.barrier",
         "                    await self._settle()",
         "                    pass",
         BARRIER,
     ),
     "NO_EXPECTATIONS": Fault(
         "an object is not reconciled again before the cache shows what was written",
-        "shardsdk.runtime.expectations",
+        "shardsdk.reconcile.expectations",
         "        if not mine:\n            return False\n        now",
         "        if True:\n            return False\n        now",
-        ("tests/unit/test_expectations.py",),
+        ("tests/unit/shardsdk/reconcile/test_expectations.py",),
     ),
     "CHILDREN_WITHOUT_LABEL": Fault(
         "a shard labels the children that it creates",
-        "shardsdk.runtime.ownapi",
+        "shardsdk.reconcile.ownapi",
         "        if not self._identity.labels:\n",
         "        if True:\n",
         OWN,
     ),
     "MAIN_WRITTEN_BLINDLY": Fault(
         "writes on main objects carry their version",
-        "shardsdk.runtime.ownapi",
+        "shardsdk.reconcile.ownapi",
         '"resourceVersion": metadata.get("resourceVersion") or self._version}',
         '"resourceVersion": metadata.get("resourceVersion")}',
         OWN,

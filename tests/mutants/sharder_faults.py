@@ -7,29 +7,29 @@ from typing import Final
 from tests.mutants.fault import Fault
 
 #: Tests that look for a fault, by what they are about.
-TAKEOVER: Final = ("tests/unit/test_core_takeover.py", "tests/properties/test_takeover.py")
+TAKEOVER: Final = ("tests/unit/sharder/core/test_takeover.py", "tests/properties/test_takeover.py")
 LEASES: Final = (
-    "tests/unit/test_controllers_leases.py",
-    "tests/unit/test_controllers_failover.py",
-    "tests/unit/test_controllers_registry.py",
+    "tests/unit/sharder/takeover/test_controller.py",
+    "tests/unit/sharder/takeover/test_failover.py",
+    "tests/unit/sharder/cache/test_rings.py",
     "tests/properties/test_takeover.py",
 )
 GROUPS: Final = (
-    "tests/unit/test_controllers_grouporder.py",
-    "tests/unit/test_controllers_groups.py",
-    "tests/unit/test_controllers_placement.py",
+    "tests/unit/sharder/placement/test_family_order.py",
+    "tests/unit/sharder/placement/test_handover.py",
+    "tests/unit/sharder/placement/test_placement.py",
 )
-DECISIONS: Final = ("tests/unit/test_core_decisions.py",)
-ADMISSION: Final = ("tests/unit/test_core_admission.py", "tests/properties/test_admission.py")
+DECISIONS: Final = ("tests/unit/sharder/core/test_decisions.py",)
+ADMISSION: Final = ("tests/unit/sharder/core/test_admission.py", "tests/properties/test_admission.py")
 
 SHARDER_FAULTS: Final[dict[str, Fault]] = {
     # -- states of shards ------------------------------------------------------
     "OUTAGES_COUNT": Fault(
         "time counts against leases only while commits are proven",
-        "sharder.core.proof",
+        "sharder.core.proven_time",
         "since = max((gap.ended_at for gap in known.gaps if gap.seconds > tolerated), default=known.began_at)",
         "since = known.began_at",
-        ("tests/properties/test_proof.py", "tests/unit/test_core_shards.py", *LEASES),
+        ("tests/properties/test_proof.py", "tests/unit/sharder/core/test_shards.py", *LEASES),
     ),
     "TWO_OF_ONE_NAME": Fault(
         "nothing moves on a name that two leases claim",
@@ -43,12 +43,12 @@ SHARDER_FAULTS: Final[dict[str, Fault]] = {
         "shardsdk.protocol.leases",
         'return self.holder != "" and self.holder == self.metadata.name',
         'return self.holder != ""',
-        ("tests/unit/test_core_membership.py", "tests/unit/test_core_shards.py"),
+        ("tests/unit/sharder/core/test_membership.py", "tests/unit/sharder/core/test_shards.py"),
     ),
     # -- taking leases over ----------------------------------------------------
     "DELETED_IS_FREE": Fault(
         "a lease that was deleted counts as held until it would have run out",
-        "sharder.controllers.custodies",
+        "sharder.takeover.facts",
         "return max(ends, default=None)",
         "return 0.0 if ends else None",
         (),
@@ -56,7 +56,7 @@ SHARDER_FAULTS: Final[dict[str, Fault]] = {
     ),
     "UNKNOWN_IS_FREE": Fault(
         "a leader that never saw a missing lease waits the ring's longest duration",
-        "sharder.controllers.custodies",
+        "sharder.takeover.facts",
         "return _ends(record.missing_since, entry.longest_duration, proven_since)",
         "return 0.0",
         LEASES,
@@ -64,7 +64,7 @@ SHARDER_FAULTS: Final[dict[str, Fault]] = {
     ),
     "CACHES_ARE_RIGHT": Fault(
         "a cache of leases that lists show to be behind is made anew",
-        "sharder.controllers.confirming",
+        "sharder.cache.freshness",
         "        if behind:\n",
         "        if False:\n",
         (),
@@ -86,35 +86,35 @@ SHARDER_FAULTS: Final[dict[str, Fault]] = {
     ),
     "SHARDERS_HOLD_FROM_THE_ANSWER": Fault(
         "the sharder's hold counts from before its write was sent",
-        "sharder.controllers.leasewrites",
+        "sharder.takeover.lease_client",
         "record.hold.until, record.hold.missed = sent_at + usable_seconds(record.hold_length), missed",
         "record.hold.until, record.hold.missed = self._clock.monotonic() + 2 * record.hold_length, missed",
         LEASES,
     ),
     "ACQUIRE_ANY_VERSION": Fault(
         "a lease is acquired in the version that was seen",
-        "sharder.controllers.leasewrites",
+        "sharder.takeover.lease_client",
         '                "resourceVersion": lease.metadata.resource_version,\n                # What',
         "                # What",
         LEASES,
     ),
     "GIVE_BACK_UNSETTLED": Fault(
         "a lease is given back when nothing that was sent under it can be executed any more",
-        "sharder.controllers.leasewrites",
+        "sharder.takeover.lease_client",
         "                await self._api.writes_settled()",
         "                pass",
         LEASES,
     ),
     "GIVE_BACK_EARLY": Fault(
         "nothing more is sent under a hold that is about to be given back",
-        "sharder.controllers.leasewrites",
+        "sharder.takeover.lease_client",
         "        record.drop()\n        try:\n            async with",
         "        try:\n            async with",
         LEASES,
     ),
     "GIVE_BACK_UNREAD": Fault(
         "a lease is given back when a consistent read shows no object with its label",
-        "sharder.controllers.leases",
+        "sharder.takeover.controller",
         "if others and emptied and not await self._confirm_empty(key):",
         "if False:",
         LEASES,
@@ -129,63 +129,63 @@ SHARDER_FAULTS: Final[dict[str, Fault]] = {
     # -- moving families -------------------------------------------------------
     "MOVE_WITHOUT_RENEWAL": Fault(
         "a lease is renewed between the drain of its owners and the read of their children",
-        "sharder.controllers.groups",
+        "sharder.placement.handover",
         "renewed = await self._takeover.renew(shard)",
         "renewed = True",
         GROUPS,
     ),
     "NARROW_READ": Fault(
         "children are read wherever they may be",
-        "sharder.controllers.children",
+        "sharder.placement.children",
         "return Selector(labels=not_in(labels.shard, {target})) if target is not None else Selector()",
         'return Selector(labels=labels.shard) if target is not None else Selector(labels="!" + labels.shard)',
         GROUPS,
     ),
     "ANOTHER_TARGET": Fault(
         "a group keeps its target, or starts over from the children",
-        "sharder.controllers.groups",
+        "sharder.placement.handover",
         "if kept is not None and kept in membership.available:",
         "if False:",
         GROUPS,
     ),
     "LAGGING_WATCH": Fault(
         "no group is begun by what is older than the leader's own write",
-        "sharder.controllers.past",
+        "sharder.placement.expectations",
         "        if now - written_at < MAX_LAG_SECONDS:\n            return True",
         "        if now - written_at < MAX_LAG_SECONDS:\n            return False",
-        ("tests/unit/test_controllers_past.py", *GROUPS),
+        ("tests/unit/sharder/placement/test_expectations.py", *GROUPS),
     ),
     "NO_DOUBTS": Fault(
         "an owner whose write is in doubt is read again before anything of it moves",
-        "sharder.controllers.past",
+        "sharder.placement.expectations",
         "return uid in self._doubtful",
         "return False",
-        ("tests/unit/test_controllers_past.py", *GROUPS),
+        ("tests/unit/sharder/placement/test_expectations.py", *GROUPS),
     ),
     "CHANGED_OWNER": Fault(
         "a group whose owner's labels have changed is decided anew",
-        "sharder.controllers.groups",
+        "sharder.placement.handover",
         "return all(group.meta.label(key) == before.label(key) for key in (shard, drain))",
         "return True",
         GROUPS,
     ),
     "STILL_DRAINING": Fault(
         "the owner's last patch takes the drain label off",
-        "sharder.controllers.groups",
+        "sharder.placement.handover",
         "group.key, group.placed, group.meta, target, clear_drain=True, in_group=True",
         "group.key, group.placed, group.meta, target, clear_drain=False, in_group=True",
         GROUPS,
     ),
     "TAKE_WITHOUT_HOLD": Fault(
         "what a shard has that is gone is taken under the hold on its lease",
-        "sharder.controllers.labelwriter",
+        "sharder.placement.label_writer",
         "answer = await self._patch(placed, meta, patch, (authority.leader, self._hold_of(meta)))",
         "answer = await self._patch(placed, meta, patch, (authority.leader,))",
         (*LEASES, *GROUPS),
     ),
     "UNCONFIRMED_MOVES": Fault(
         "a family moves under the lead as it has just been confirmed",
-        "sharder.controllers.labelwriter",
+        "sharder.placement.label_writer",
         "fences = (authority.leader, authority.confirmed) if confirmed else (authority.leader,)",
         "fences = (authority.leader,)",
         (*LEASES, *GROUPS),
@@ -224,14 +224,14 @@ SHARDER_FAULTS: Final[dict[str, Fault]] = {
         "sharder.core.patches",
         'return {"metadata": {"resourceVersion": resource_version, "labels": dict(changed)}}',
         'return {"metadata": {"labels": dict(changed)}}',
-        ("tests/unit/test_core_patches.py",),
+        ("tests/unit/sharder/core/test_patches.py",),
     ),
     "FROZEN_KEYS": Fault(
         "the format of keys is frozen",
         "sharder.core.keys",
         'return f"{group}/{kind}/{namespace}/{name}"',
         'return f"{group}/{kind}/{name}/{namespace}"',
-        ("tests/unit/test_core_keys.py",),
+        ("tests/unit/sharder/core/test_keys.py",),
     ),
     # -- the webhook --------------------------------------------------------------
     "DENY": Fault(
@@ -281,15 +281,15 @@ SHARDER_FAULTS: Final[dict[str, Fault]] = {
         "sharder.core.webhookconfig",
         '"failurePolicy": "Ignore"',
         '"failurePolicy": "Fail"',
-        ("tests/unit/test_core_webhookconfig.py",),
+        ("tests/unit/sharder/core/test_webhookconfig.py",),
     ),
     # -- shards ---------------------------------------------------------------------
     "OWNER_PASSES_TWICE": Fault(
         "an owner that is given back to a shard waits for its children again",
-        "shardsdk.runtime.reconciler",
+        "shardsdk.reconcile.reconciler",
         "            self._barrier.left(request)\n            return\n        priority",
         "            return\n        priority",
-        ("tests/unit/test_barrier.py", "tests/unit/test_drains.py"),
+        ("tests/unit/shardsdk/reconcile/test_barrier.py", "tests/unit/shardsdk/reconcile/test_drains.py"),
         {"add_shard": 20.0, "drain_by_hand": 20.0},
     ),
 }

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from shardsdk.core.timings import LeaseTimings
 from shardsdk.errors import LeaseLost
-from shardsdk.runtime.hold import Hold
-from shardsdk.runtime.tenure import TICK_SECONDS
+from shardsdk.lease.hold import Hold
+from shardsdk.lease.tenure import TICK_SECONDS
+from shardsdk.lease.timings import LeaseTimings
 from shardsdk.testing.memoryapi import Fault, MemoryApi
 from shardsdk.testing.processes import Process, ProcessState
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time

@@ -23,11 +23,11 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardsdk.core.claim import Claim, duration_seconds
-from shardsdk.core.keeper import Keeper
-from shardsdk.core.steps import Left, LossKind, Moment, Phase, Read, Stop, Wait, Write
-from shardsdk.core.timings import LeaseTimings
 from shardsdk.errors import ApiError, Retry
+from shardsdk.lease.claim import Claim, duration_seconds
+from shardsdk.lease.keeper import Keeper
+from shardsdk.lease.steps import Left, LossKind, Moment, Phase, Read, Stop, Wait, Write
+from shardsdk.lease.timings import LeaseTimings
 from shardsdk.protocol.labels import SHARDER_HOLDER
 from shardsdk.protocol.leases import Lease, render_micro_time
 from shardsdk.protocol.objects import LEASES

@@ -10,12 +10,12 @@ from random import Random
 
 import pytest
 
-from shardsdk.core.timings import LeaseTimings
+from shardsdk.lease.leadership import Election
+from shardsdk.lease.timings import LeaseTimings
+from shardsdk.process.manager import Manager
+from shardsdk.process.process import ExitCode
 from shardsdk.protocol.objects import PartialObject
-from shardsdk.runtime.controller import Controller
-from shardsdk.runtime.leading import Election
-from shardsdk.runtime.manager import Manager
-from shardsdk.runtime.process import ExitCode
+from shardsdk.reconcile.spec import controller_for
 from shardsdk.testing.memory import Change, MemoryServer
 from shardsdk.testing.memoryapi import Fault
 from shardsdk.testing.processes import Process, ProcessState
@@ -85,7 +85,7 @@ class World:
         process = Process(f"replica-{number}")
         manager = Manager(election=Election("one", "default", timings=TIMINGS), grace_seconds=2)
         manager.add(
-            Controller.for_(SECRETS).owns(CONFIGMAPS).options(concurrency=3).reconcile(self._reconcile(number, rng))
+            controller_for(SECRETS).owns(CONFIGMAPS).options(concurrency=3).reconcile(self._reconcile(number, rng))
         )
         running = Running(process, replica, process.start(manager.run_async(replica.world())))
         replica.delay = lambda: rng.uniform(0, running.slow)

@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from sharder.core.proof import (
+from sharder.core.proven_time import (
     MAX_GAPS,
     SLOW_AFTER,
     Reading,

@@ -8,7 +8,7 @@ from typing import Any
 
 from hypothesis import given, settings, strategies
 
-from shardsdk.runtime.queue import BULK_SHARE, Priority, RateLimit, WorkQueue
+from shardsdk.queueing.queue import BULK_SHARE, Priority, RateLimit, WorkQueue
 from shardsdk.testing.virtual import VirtualClock, run_virtual
 
 NAMES = "abcdef"

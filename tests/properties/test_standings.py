@@ -7,10 +7,10 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sharder.controllers.holds import CommitProof
-from sharder.controllers.registry import RingEntry, SeenLease
-from sharder.controllers.standings import Standings
+from sharder.cache.rings import RingEntry, SeenLease
 from sharder.core.shards import LeaseFacts, Standing, State, classify, facts_of
+from sharder.takeover.fences import CommitProof
+from sharder.takeover.states import Standings
 from shardsdk.protocol.labels import SHARDER_HOLDER
 from shardsdk.protocol.leases import Lease, LeaseSpec
 from shardsdk.protocol.objects import ObjectMeta

@@ -13,23 +13,23 @@ from enum import Enum
 from typing import Any
 from unittest.mock import patch
 
-from sharder.controllers import leases
-from sharder.controllers.children import Group
-from sharder.controllers.groups import GroupMover
-from sharder.controllers.holds import CommitProof, ShardHold, join
-from sharder.controllers.leases import TakeoverController
-from sharder.controllers.scope import RingScope
-from sharder.core import proof
+from sharder.backlog.scope import RingScope
+from sharder.core import proven_time as proof
 from sharder.core.shards import LeaseFacts, Proof, Standing, classify
+from sharder.placement.children import Group
+from sharder.placement.handover import GroupMover
+from sharder.takeover import controller as leases
+from sharder.takeover.controller import TakeoverController
+from sharder.takeover.fences import CommitProof, ShardHold, join
 from shardsdk.kube.fencing import Guard
+from shardsdk.lease.shardlease import ShardLease
+from shardsdk.process import manager
+from shardsdk.process.manager import Manager
+from shardsdk.process.process import ExitCode
 from shardsdk.protocol.labels import SHARDER_HOLDER
-from shardsdk.runtime import manager
-from shardsdk.runtime.barrier import Barrier
-from shardsdk.runtime.inflight import InFlight
-from shardsdk.runtime.manager import Manager
-from shardsdk.runtime.process import ExitCode
-from shardsdk.runtime.shardlease import ShardLease
-from shardsdk.runtime.spec import Work
+from shardsdk.reconcile.barrier import Barrier
+from shardsdk.reconcile.inflight import InFlight
+from shardsdk.reconcile.spec import Work
 from tests.simulation.scenarios import Scenario
 
 

@@ -12,7 +12,6 @@ from contextlib import suppress
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from shardsdk.core.guard import Verdict, judge
 from shardsdk.errors import AlreadyExists, Conflict, NotFound, ShardingError
 from shardsdk.kube.reflector import Delta, EventKind, Reflector
 from shardsdk.kube.selectors import Selector, equals
@@ -20,7 +19,8 @@ from shardsdk.kube.store import Key
 from shardsdk.protocol.labels import LEASE_RING_LABEL, RingLabels
 from shardsdk.protocol.leases import render_micro_time
 from shardsdk.protocol.objects import LEASES
-from shardsdk.runtime.queue import WorkQueue
+from shardsdk.protocol.verdict import Verdict, judge
+from shardsdk.queueing.queue import WorkQueue
 from shardsdk.testing.processes import Process, ProcessState
 from shardsdk.testing.virtual import SkewedClock
 from tests.simulation.simapi import SimApi

@@ -13,15 +13,16 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, Final
 from unittest.mock import patch
 
-from sharder.controllers import leases, worker
-from sharder.controllers.groups import GroupMover
 from sharder.core import admission
 from sharder.core.decisions import Decision, Reason
 from sharder.core.shards import State
 from sharder.core.takeover import Act
+from sharder.placement import reconciler as worker
+from sharder.placement.handover import GroupMover
+from sharder.takeover import controller as leases
 from sharder.webhook.app import OUTCOMES
-from shardsdk.core.guard import Verdict
-from shardsdk.runtime import identity
+from shardsdk.cache import identity
+from shardsdk.protocol.verdict import Verdict
 from tests.simulation.scenarios import Scenario
 from tests.simulation.schedule import RARE, WEIGHTS, Broken
 from tests.simulation.vocabulary import Marks

@@ -9,13 +9,13 @@ from urllib.parse import urlsplit
 
 from prometheus_client import CollectorRegistry
 
-from sharder.controllers.surroundings import WebhookSettings
 from sharder.core.takeover import Limits
 from sharder.core.webhookconfig import WEBHOOK_TIMEOUT_SECONDS
 from sharder.replica import Replica, ReplicaSettings
+from sharder.rings.deps import WebhookSettings
 from sharder.telemetry.metrics import Metrics
 from sharder.webhook.app import build_app
-from shardsdk.runtime.election import ElectionTimings
+from shardsdk.lease.election import ElectionTimings
 from shardsdk.testing.processes import Process, ProcessState
 from tests.simulation.admission import SHARDER
 from tests.simulation.simapi import SimApi

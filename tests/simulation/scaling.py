@@ -8,8 +8,12 @@ from random import Random
 from typing import Any, Final
 from unittest.mock import patch
 
-from sharder.controllers import families, groups, past, registry, resync, sweeping
-from shardsdk.runtime import cache
+from sharder.cache import rings as registry
+from sharder.placement import expectations as past
+from sharder.placement import families, resync
+from sharder.placement import handover as groups
+from sharder.placement import requeues as sweeping
+from shardsdk.cache import cache
 
 #: How many of the runs have any of them scaled.
 SHARE: Final = 0.3

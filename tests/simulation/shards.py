@@ -8,18 +8,18 @@ from contextlib import suppress
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from shardsdk.core.timings import LeaseTimings
 from shardsdk.errors import NotFound
 from shardsdk.kube.selectors import Selector, equals
+from shardsdk.lease.shardlease import ShardLease
+from shardsdk.lease.timings import LeaseTimings
+from shardsdk.objects.adoption import adopt
+from shardsdk.objects.finalizers import finalizing
+from shardsdk.process import manager
+from shardsdk.process.manager import Manager
+from shardsdk.process.process import ExitCode
 from shardsdk.protocol.labels import RingLabels
-from shardsdk.runtime import manager
-from shardsdk.runtime.adoption import adopt
-from shardsdk.runtime.context import Context
-from shardsdk.runtime.controller import Controller
-from shardsdk.runtime.finalizers import finalizing
-from shardsdk.runtime.manager import Manager
-from shardsdk.runtime.process import ExitCode
-from shardsdk.runtime.shardlease import ShardLease
+from shardsdk.reconcile.context import Context
+from shardsdk.reconcile.spec import controller_for
 from shardsdk.testing.processes import Process, ProcessState
 from tests.simulation.simapi import SimApi
 from tests.simulation.vocabulary import (
@@ -69,7 +69,7 @@ class ShardProcess:
             grace_seconds=rng.uniform(0.2, 2.0) * timings.lease,
             health_address="0", metrics_address="0",
         )  # fmt: skip
-        spec = Controller.for_(MAIN_OF[ring.ring], Work)
+        spec = controller_for(MAIN_OF[ring.ring], Work)
         if ring is FAMILY:
             spec = spec.owns(PIECES, Piece)
             self._manager.cache(PIECES, indexes={"key": _keys_of})

@@ -30,8 +30,8 @@ from typing import assert_type
 
 import msgspec
 
-from shardsdk import Cache, Condition, Context, Controller, Manager, ObjectMeta, PartialObject, RequeueAfter, Resource
-from shardsdk import LeaseTimings, ShardLease, claim, find_condition, set_conditions
+from shardsdk import Cache, Condition, Context, Manager, ObjectMeta, PartialObject, RequeueAfter, Resource
+from shardsdk import controller_for, LeaseTimings, ShardLease, claim, find_condition, set_conditions
 from shardsdk.testing import Rig, drive
 
 SECRETS = Resource("", "v1", "secrets", "Secret")
@@ -55,16 +55,16 @@ def plain(context: Context[PartialObject]) -> None:
 
 
 timings = LeaseTimings()
-first = Controller.for_(SECRETS, Data).reconcile(typed)
-second = Controller.for_(SECRETS).options(name="second").reconcile(plain)
+first = controller_for(SECRETS, Data).reconcile(typed)
+second = controller_for(SECRETS).options(name="second").reconcile(plain)
 assert_type(drive([first, second]), Rig)
 Manager("example").add(first).add(second)
 """
 
 #: What must not pass: (code, the words of the error).
 MISTAKES = {
-    "wrong-object": ("Controller.for_(SECRETS).reconcile(typed)", "arg-type"),
-    "wrong-option": ("Controller.for_(SECRETS).options(concurrency='4')", "arg-type"),
+    "wrong-object": ("controller_for(SECRETS).reconcile(typed)", "arg-type"),
+    "wrong-option": ("controller_for(SECRETS).options(concurrency='4')", "arg-type"),
     "no-such-name": ("from shardsdk import Worker", "attr-defined"),
 }
 

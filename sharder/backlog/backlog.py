@@ -1,0 +1,243 @@
+"""What has to be placed, of one ring: what informers show, what a resync found, and since when.
+
+Does: enqueue objects, each once however often it is told of, hand them out with
+what was last seen of them, and say which shards that are not available have
+objects still.
+
+Refuses: to decide, to write, and to know who works on what it hands out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from random import Random
+from typing import Any, Final, Protocol
+
+from sharder.backlog.informers import FilteredInformer, Informers, Kind
+from sharder.backlog.objects import ItemKey, newest_first
+from sharder.backlog.scope import Members, RingScope
+from sharder.backlog.waiting import WaitingSince
+from shardsdk.kube.api import Api
+from shardsdk.kube.clock import Clock
+from shardsdk.kube.reflector import Delta, EventKind
+from shardsdk.kube.selectors import Selector, equals
+from shardsdk.protocol.objects import SlimObject
+from shardsdk.queueing.queue import Priority, RateLimit, WorkQueue
+
+#: How long an object waits after a failure, at first and at most.
+RETRY_SECONDS: Final = (0.05, 10.0)
+#: Objects enqueued before other tasks get a turn.
+TURN_OBJECTS: Final = 500
+
+
+class Handler(Protocol):
+    """Whoever is told what the informers show, after the backlog has taken it in."""
+
+    def on_event(self, key: ItemKey, kind: Kind, obj: SlimObject, *, gone: bool) -> None:
+        """An object came into an informer or changed there; `gone`: it left it."""
+
+    def on_synced(self) -> None:
+        """An informer is complete."""
+
+
+class Backlog:
+    """The objects of one ring that have to be placed."""
+
+    def __init__(
+        self,
+        scope: RingScope,
+        members: Members,
+        api: Api,
+        *,
+        clock: Clock,
+        rng: Random,
+        sync_period_seconds: float,
+    ) -> None:
+        self._scope = scope
+        self._members = members
+        self._api = api
+        self._clock = clock
+        self.labels = scope.labels
+        self._handlers: list[Handler] = []
+        self.queue: WorkQueue[ItemKey] = WorkQueue(
+            clock, name=f"placement/{scope.name}", rate_limit=RateLimit(*RETRY_SECONDS, per_second=None)
+        )
+        self.informers = Informers(
+            scope, members, api, clock=clock, rng=rng, sync_period_seconds=sync_period_seconds,
+            on_event=self._on_event, on_synced=self._on_synced,
+        )  # fmt: skip
+        self.waiting = WaitingSince(clock)
+        #: Since when objects drain, those that have been draining longest first.
+        self.drains_since: dict[ItemKey, float] = {}
+        #: What no informer need hold: found by a resync, or given a place to drain.
+        self._found: dict[ItemKey, SlimObject] = {}
+        #: Let go by their shards, and shown by no informer since.
+        self._to_read: set[ItemKey] = set()
+        self._deferred: dict[ItemKey, None] = {}
+        self._has_news = False
+
+    async def run(self) -> None:
+        """Keep the informers until cancelled."""
+        try:
+            await self.informers.run()
+        finally:
+            await self.queue.shut_down()
+
+    def set_scope(self, scope: RingScope) -> None:
+        """The ring has been edited: keep what concerns the resources that stay, and forget all about the others."""
+        self._scope = scope
+        self.informers.set_scope(scope)
+        self.waiting.keep(lambda key: key.resource in scope.placed)
+        known: dict[ItemKey, Any]
+        for known in (self.drains_since, self._found, self._deferred):
+            for key in [key for key in known if key.resource not in scope.placed]:
+                del known[key]
+        self._to_read = {key for key in self._to_read if key.resource in scope.placed}
+
+    def subscribe(self, handler: Handler) -> Callable[[], None]:
+        """Tell `handler` what the informers show, beginning with what they show already; returns the undo."""
+        self._handlers.append(handler)
+        for kind in Kind:
+            for number, informer in self.informers.of(kind):
+                for obj in informer.values():
+                    handler.on_event(ItemKey(number, obj.metadata.namespace, obj.metadata.name), kind, obj, gone=False)
+        handler.on_synced()
+        return lambda: self._handlers.remove(handler)
+
+    # -- enqueuing -----------------------------------------------------------
+
+    def enqueue(self, key: ItemKey, priority: Priority = Priority.FRESH) -> None:
+        """Have an object looked at that an informer holds."""
+        self.waiting.begin(key)
+        self.queue.add(key, priority)
+
+    def enqueue_found(self, key: ItemKey, obj: SlimObject, priority: Priority = Priority.BULK) -> None:
+        """Have an object looked at that no informer need hold."""
+        self._found[key] = obj
+        self.enqueue(key, priority)
+
+    def enqueue_admitted(self, key: ItemKey, obj: SlimObject) -> None:
+        """Have an object looked at again that may be drained now."""
+        self.enqueue_found(key, obj, Priority.FRESH)
+
+    def enqueue_to_read(self, key: ItemKey) -> None:
+        """Have an object read and looked at that its shard has let go."""
+        self._to_read.add(key)
+        self.queue.add(key)
+
+    async def enqueue_all(self, *kinds: Kind) -> None:
+        """Have everything looked at again that the informers of these kinds hold."""
+        for kind in kinds:
+            await self._enqueue(kind, FilteredInformer.values, Priority.BULK)
+
+    async def enqueue_shard(self, shard: str) -> None:
+        """Have everything looked at that `shard` has, which is gone."""
+        await self._enqueue(Kind.STRANDED, lambda informer: newest_first(informer.of_shard(shard)))
+
+    async def _enqueue(
+        self,
+        kind: Kind,
+        objects: Callable[[FilteredInformer], Iterable[SlimObject]],
+        priority: Priority = Priority.FRESH,
+    ) -> None:
+        for number, informer in list(self.informers.of(kind)):
+            for count, obj in enumerate(objects(informer), start=1):
+                self.enqueue(ItemKey(number, obj.metadata.namespace, obj.metadata.name), priority)
+                if count % TURN_OBJECTS == 0:
+                    await asyncio.sleep(0)
+
+    def requeue_after(self, key: ItemKey, seconds: float) -> None:
+        """Have an object looked at again that could not be placed, later than the last time."""
+        self.queue.add_rate_limited(key, Priority.BULK, at_least_seconds=seconds)
+
+    def defer(self, key: ItemKey) -> None:
+        """Have an object looked at again, some time, that no event brings back."""
+        self._deferred[key] = None
+
+    # -- taking --------------------------------------------------------------
+
+    def take(self, key: ItemKey) -> tuple[SlimObject | None, bool]:
+        """The object as it was last seen (`None`: not at all), and whether it has to be read, whatever was seen."""
+        found, to_read = self._found.pop(key, None), key in self._to_read
+        self._to_read.discard(key)
+        return self.informers.find(key) or found, to_read
+
+    def enqueue_deferred(self, most: int) -> None:
+        """Have some of those looked at that were deferred."""
+        for key in list(self._deferred)[:most]:
+            del self._deferred[key]
+            self.queue.add(key, Priority.BULK)
+
+    async def enqueue_again(self) -> None:
+        """Have everything looked at that the informers hold and that waits to be placed; also what was deferred."""
+        self._deferred.clear()
+        await self.enqueue_all(Kind.UNASSIGNED, Kind.STRANDED)
+        # An informer that begins anew tells of nothing that left it.
+        if len(self.waiting) > len(self.informers):
+            self.waiting.keep(lambda key: self.informers.find(key) is not None)
+
+    def take_news(self) -> bool:
+        """Whether something came that has to be placed since this was asked last."""
+        news, self._has_news = self._has_news, False
+        return news
+
+    def leave(self, namespace: str) -> list[ItemKey]:
+        """Hold nothing unassigned of a namespace any more, which has left the ring's scope; returns what was held."""
+        left = list(self.informers.leave(namespace))
+        for key in left:
+            self.waiting.end(key)
+        return left
+
+    def compact(self) -> None:
+        """Let go of the room that a mass move has taken: a dict keeps what it had at its largest."""
+        self.waiting.compact()
+        self._found, self._to_read = dict(self._found), set(self._to_read)
+        self.drains_since = dict(self.drains_since)
+
+    # -- what is left --------------------------------------------------------
+
+    @property
+    def found(self) -> int:
+        """How many objects wait that no informer need hold."""
+        return len(self._found)
+
+    def is_empty_of(self, shard: str) -> bool | None:
+        """Whether no object is seen that carries the label of `shard`, which is not available; `None`: not known."""
+        stranded = [informer for _, informer in self.informers.of(Kind.STRANDED)]
+        if any(shard in informer.shards() for informer in stranded):
+            return False
+        gone = shard not in self._members.membership.available and self._members.adopted
+        return True if gone and all(informer.synced for informer in stranded) else None
+
+    async def confirm_empty_of(self, shard: str) -> bool:
+        """A consistent read of every resource: does no object of ours carry the label of `shard`?"""
+        selector = Selector(labels=equals(self._scope.labels.shard, shard))
+        for placed in self._scope.placed.values():
+            pages = self._api.pages(placed.subject.resource, selector=selector, model=SlimObject, metadata_only=True)
+            async for page in pages:
+                # A child that was orphaned keeps its label, and is nobody's business any more.
+                if any(placed.retired or self._scope.key_of(placed, obj.metadata) is not None for obj in page):
+                    return False
+        return True
+
+    # -- events --------------------------------------------------------------
+
+    def _on_event(self, number: int, kind: Kind, delta: Delta[SlimObject]) -> None:
+        obj, gone = delta.object, delta.kind is EventKind.DELETED
+        key = ItemKey(number, obj.metadata.namespace, obj.metadata.name)
+        if kind is Kind.DRAINING and gone:
+            self.drains_since.pop(key, None)
+        elif kind is Kind.DRAINING:
+            self.drains_since.setdefault(key, self._clock.monotonic())
+        elif gone:
+            self.waiting.end(key)
+        else:
+            self._has_news = True
+            self.enqueue(key)
+        for handler in tuple(self._handlers):
+            handler.on_event(key, kind, obj, gone=gone)
+
+    def _on_synced(self) -> None:
+        for handler in tuple(self._handlers):
+            handler.on_synced()

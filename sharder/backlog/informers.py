@@ -1,0 +1,336 @@
+"""The leader's three informers per resource: stranded, draining, unassigned.
+
+Does: hold just the objects that have to move, filtered by the API server; at
+rest all three are empty.  Refuses: to watch objects at large.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from random import Random
+from typing import Final
+
+from sharder.backlog.objects import ItemKey, Placed
+from sharder.backlog.scope import Members, RingScope
+from sharder.cache.namespaces import excluded_by_name
+from sharder.core.membership import Membership
+from sharder.core.ringspec import Role
+from sharder.core.selectors import LabelSelector
+from shardsdk.errors import ShardingError
+from shardsdk.kube.api import Api
+from shardsdk.kube.clock import Clock
+from shardsdk.kube.reflector import Delta, Reflector
+from shardsdk.kube.selectors import Selector, absent, differs, exists, join, not_in
+from shardsdk.kube.store import Key
+from shardsdk.protocol.labels import RingLabels
+from shardsdk.protocol.objects import Resource, SlimObject
+
+Wanted = Callable[[SlimObject], bool]
+
+_BY_SHARD = "shard"
+#: How often a list is made at least where watching is not permitted, though the sync period is longer, or off.
+MAX_RELIST_SECONDS: Final = 300.0
+
+
+class Kind(StrEnum):
+    """Which objects an informer shows."""
+
+    UNASSIGNED = "unassigned"
+    STRANDED = "stranded"
+    DRAINING = "draining"
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where the informers of one resource list and watch."""
+
+    api: Api
+    resource: Resource
+    labels: RingLabels
+    clock: Clock
+    rng: Random
+    sync_period_seconds: float
+
+    def watch(
+        self, selector: Selector, wanted: Wanted, handler: Callable[[Delta[SlimObject]], None], name: str
+    ) -> Reflector[SlimObject]:
+        """What keeps an informer current."""
+        return Reflector(
+            self.api, self.resource, selector=selector, model=SlimObject, metadata_only=True,
+            keep=wanted, handler=handler, name=name, clock=self.clock, rng=self.rng,
+            indexes={_BY_SHARD: self.shards_of}, relist_seconds=min(self.sync_period_seconds, MAX_RELIST_SECONDS),
+        )  # fmt: skip
+
+    def shards_of(self, obj: SlimObject) -> tuple[str, ...]:
+        """The shard that an object is labelled with, if it is."""
+        shard = obj.metadata.label(self.labels.shard)
+        return (shard,) if shard is not None else ()
+
+
+@dataclass(frozen=True, slots=True)
+class Selected:
+    """What an informer shows: what the API server selects, and of that what is in `scope` (`None`: all of it)."""
+
+    selector: Selector
+    scope: LabelSelector | None = None
+
+
+class FilteredInformer:
+    """Lists and watches one resource; renewed as a whole when what it selects changes.
+
+    `on_event(delta)` is told of every event, `on_synced()` of each first complete
+    list.  Without the right to watch it is listed on the sync period.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        wanted: Wanted,
+        *,
+        name: str,
+        on_event: Callable[[Delta[SlimObject]], None],
+        on_synced: Callable[[], None],
+    ) -> None:
+        #: What it was begun with; `None`: it does not run.
+        self.selected: Selected | None = None
+        self._source = source
+        self._wanted = wanted
+        self._name = name
+        self._on_event = on_event
+        self._on_synced = on_synced
+        self._reflector: Reflector[SlimObject] | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def synced(self) -> bool:
+        """Whether what it selects has been listed completely; a stopped one never is."""
+        return self._reflector is not None and self._reflector.synced.is_set()
+
+    @property
+    def failure(self) -> ShardingError | None:
+        """Why it cannot be watched at present."""
+        return self._reflector.failure if self._reflector is not None else None
+
+    def get(self, namespace: str, name: str) -> SlimObject | None:
+        """The object as last seen, if it holds it."""
+        return self._reflector.store.get(namespace, name) if self._reflector is not None else None
+
+    def values(self) -> Iterator[SlimObject]:
+        """The objects that it holds."""
+        return iter(list(self._reflector.store) if self._reflector is not None else ())
+
+    def shards(self) -> set[str]:
+        """The shards that the objects are labelled with."""
+        return set(self._reflector.store.index_values(_BY_SHARD)) if self._reflector is not None else set()
+
+    def of_shard(self, shard: str) -> list[SlimObject]:
+        """The objects labelled with `shard`."""
+        return self._reflector.store.by_index(_BY_SHARD, shard) if self._reflector is not None else []
+
+    def leave(self, namespace: str) -> list[SlimObject]:
+        """Hold the objects of a namespace no longer, which has left the scope; they are told of as they change."""
+        left = [obj for obj in self.values() if obj.metadata.namespace == namespace]
+        for obj in left:
+            if self._reflector is not None:
+                self._reflector.store.drop(Key(namespace, obj.metadata.name))
+        return left
+
+    def __len__(self) -> int:
+        return len(self._reflector.store) if self._reflector is not None else 0
+
+    def renew(self, tasks: asyncio.TaskGroup, selected: Selected) -> None:
+        """Begin anew; its initial events are exactly what is selected now."""
+        self.stop()
+        self.selected = selected
+        self._reflector = self._source.watch(selected.selector, self._wanted, self._on_event, self._name)
+        self._task = tasks.create_task(self._watch(self._reflector))
+
+    def restart(self) -> None:
+        """List and watch anew; what it holds stays until the list shows that it is gone."""
+        if self._reflector is not None:
+            self._reflector.restart()
+
+    def stop(self) -> None:
+        """Watch nothing and hold nothing."""
+        if self._task is not None:
+            self._task.cancel()
+        self.selected = self._reflector = self._task = None
+
+    async def _watch(self, reflector: Reflector[SlimObject]) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(reflector.run())
+            await reflector.synced.wait()
+            self._on_synced()
+
+
+OnEvent = Callable[[int, Kind, Delta[SlimObject]], None]
+
+
+class Informers:
+    """The informers of one ring's resources, by number and kind.
+
+    `on_event(number, kind, delta)` is told of every event, `on_synced()` whenever one is complete.
+    """
+
+    def __init__(
+        self,
+        scope: RingScope,
+        members: Members,
+        api: Api,
+        *,
+        clock: Clock,
+        rng: Random,
+        sync_period_seconds: float,
+        on_event: OnEvent,
+        on_synced: Callable[[], None],
+    ) -> None:
+        self._scope = scope
+        self._members = members
+        self._api = api
+        self._clock = clock
+        self._rng = rng
+        self._sync_period_seconds = sync_period_seconds
+        self._on_event = on_event
+        self._on_synced = on_synced
+        self._tasks: asyncio.TaskGroup | None = None
+        self._each: dict[tuple[int, Kind], FilteredInformer] = {}
+        self.set_scope(scope)
+
+    def _kinds(self, number: int) -> Iterator[Kind]:
+        placed = self._scope.placed[number]
+        yield Kind.STRANDED
+        if placed.subject.role is Role.MAIN:
+            yield Kind.DRAINING
+        if not placed.retired and (
+            placed.subject.role is Role.MAIN or self._scope.ring.spec.watch_unassigned_controlled
+        ):
+            yield Kind.UNASSIGNED
+
+    def _make(self, number: int, kind: Kind) -> FilteredInformer:
+        resource = self._scope.placed[number].subject.resource
+        source = Source(
+            self._api, resource, self._scope.labels, self._clock, self._rng, self._sync_period_seconds
+        )  # fmt: skip
+
+        def wanted(obj: SlimObject) -> bool:
+            scope, placed = self._scope, self._scope.placed[number]
+            if kind is Kind.UNASSIGNED:
+                return scope.is_ours(placed, obj.metadata)
+            return placed.retired or scope.key_of(placed, obj.metadata) is not None
+
+        return FilteredInformer(
+            source, wanted, name=f"{self._scope.name}/{resource.plural}/{kind}",
+            on_event=lambda delta: self._on_event(number, kind, delta), on_synced=self._on_synced,
+        )  # fmt: skip
+
+    # -- running -----------------------------------------------------------
+
+    async def run(self) -> None:
+        """List and watch until cancelled."""
+        async with asyncio.TaskGroup() as self._tasks:
+            self.follow()
+            await asyncio.Event().wait()
+
+    def set_scope(self, scope: RingScope) -> None:
+        """Show the resources of `scope` from now on; those that stay are neither listed nor watched anew."""
+        self._scope = scope
+        wanted = [(number, kind) for number in scope.placed for kind in self._kinds(number)]
+        for each in self._each.keys() - set(wanted):
+            self._each.pop(each).stop()
+        for number, kind in wanted:
+            if (number, kind) not in self._each:
+                self._each[number, kind] = self._make(number, kind)
+        self.follow()
+
+    def follow(self) -> None:
+        """Begin, renew and end informers as the ring's shards and resources want it."""
+        for (number, kind), informer in self._each.items() if self._tasks is not None else ():
+            assert self._tasks is not None
+            selected = self._select(number, kind)
+            if selected is None:
+                informer.stop()
+            elif selected != informer.selected:
+                informer.renew(self._tasks, selected)
+
+    def _select(self, number: int, kind: Kind) -> Selected | None:
+        labels, membership, ring = self._scope.labels, self._members.membership, self._scope.ring
+        if kind is Kind.DRAINING:
+            return Selected(select_draining(labels))
+        if not membership.available:
+            # Nothing can be placed, and both others would hold every object there is.
+            return None
+        if kind is Kind.STRANDED:
+            return Selected(select_stranded(labels, membership))
+        namespaced = self._scope.placed[number].subject.resource.namespaced
+        excluded = (excluded_by_name(ring) or ()) if namespaced else ()
+        return Selected(select_unassigned(labels, excluded), ring.namespace_selector)
+
+    def restart(self) -> None:
+        """List and watch anew: an API server may hang, and say nothing of it."""
+        for informer in self._each.values():
+            informer.restart()
+
+    def leave(self, namespace: str) -> Iterator[ItemKey]:
+        """Hold the unassigned objects of a namespace no longer, which has left the scope; yields them."""
+        for (number, kind), informer in self._each.items():
+            for obj in informer.leave(namespace) if kind is Kind.UNASSIGNED else ():
+                yield ItemKey(number, namespace, obj.metadata.name)
+
+    # -- what they hold ----------------------------------------------------
+
+    def get(self, number: int, kind: Kind) -> FilteredInformer | None:
+        """One of them; `None`: that resource has none of this kind."""
+        return self._each.get((number, kind))
+
+    def of(self, kind: Kind) -> Iterator[tuple[int, FilteredInformer]]:
+        """Those of one kind, each with the number of its resource."""
+        return ((number, informer) for (number, each), informer in self._each.items() if each is kind)
+
+    def count(self, kind: Kind) -> int:
+        """How many objects those of `kind` hold."""
+        return sum(len(informer) for _, informer in self.of(kind))
+
+    def __len__(self) -> int:
+        return sum(map(len, self._each.values()))
+
+    def find(self, key: ItemKey) -> SlimObject | None:
+        """The object as they show it; `None`: none of them holds it."""
+        for kind in (Kind.STRANDED, Kind.UNASSIGNED, Kind.DRAINING):
+            informer = self._each.get((key.resource, kind))
+            if informer is not None and (obj := informer.get(key.namespace, key.name)) is not None:
+                return obj
+        return None
+
+    def stranded_shards(self) -> set[str]:
+        """The shards that are not available and have objects."""
+        return {shard for _, informer in self.of(Kind.STRANDED) for shard in informer.shards()}
+
+    def failures(self) -> Iterator[tuple[Placed, Kind, ShardingError]]:
+        """Those that cannot watch at present, and why."""
+        for (number, kind), informer in self._each.items():
+            if informer.failure is not None:
+                yield self._scope.placed[number], kind, informer.failure
+
+
+def select_unassigned(labels: RingLabels, excluded_namespaces: tuple[str, ...]) -> Selector:
+    """Objects without a shard; namespaces that never belong to the ring are cut by the API server."""
+    fields = join(*(differs("metadata.namespace", namespace) for namespace in excluded_namespaces))
+    return Selector(labels=absent(labels.shard), fields=fields)
+
+
+def select_draining(labels: RingLabels) -> Selector:
+    """Objects that their shard is asked to let go; a drain label on what nobody has waits for nobody."""
+    return Selector(labels=join(exists(labels.shard), exists(labels.drain)))
+
+
+def select_stranded(labels: RingLabels, membership: Membership) -> Selector:
+    """Objects labelled with a shard that is not available; the ring must have an available one.
+
+    Names that two leases claim count as available here: their objects stay.
+    """
+    # `notin` alone would match objects without the label too.
+    alive = membership.available | membership.ambiguous
+    return Selector(labels=join(exists(labels.shard), not_in(labels.shard, alive)))

@@ -1,0 +1,87 @@
+"""What is a ring's: its resources, the keys of their objects, its namespaces, its shards.
+
+Refuses: to know any object.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from sharder.backlog.objects import Placed
+from sharder.cache.namespaces import Namespaces
+from sharder.core.keys import controlled_key, resource_key
+from sharder.core.membership import Membership
+from sharder.core.ringspec import ResolvedRing, Role
+from shardsdk.protocol.objects import SlimMeta
+
+
+@dataclass(slots=True)
+class Members:
+    """The ring's shards: `membership` is what objects are placed by, `newest` what is known.
+
+    They differ only until what is newest has been adopted: the informers that depend on it are
+    begun anew first, then objects are enqueued.
+    """
+
+    membership: Membership = field(default_factory=Membership)
+    newest: Membership = field(default_factory=Membership)
+
+    @property
+    def adopted(self) -> bool:
+        """Whether objects are placed by what is known."""
+        return self.membership == self.newest
+
+
+class RingScope:
+    """One ring as it is resolved, with the resources that it lists no longer and whose objects are labelled still.
+
+    `placed` has its resources by number; one that `before` had as well keeps its number.
+    """
+
+    def __init__(
+        self,
+        ring: ResolvedRing,
+        retired: tuple[Placed, ...],
+        namespaces: Namespaces,
+        before: RingScope | None = None,
+    ) -> None:
+        self.ring = ring
+        self.retired = retired
+        self.name = ring.spec.name
+        self.labels = ring.spec.labels
+        self._namespaces = namespaces
+        known: dict[int, Placed] = before.placed if before is not None else {}
+        self.placed: dict[int, Placed] = _number((*map(Placed, ring.subjects()), *retired), known)
+
+    def covers(self, namespace: str, *, unseen: bool = False) -> bool:
+        """Whether objects of `namespace` (empty: cluster-scoped) are in the ring's scope; `unseen`: nobody knows."""
+        return self._namespaces.covers(self.ring, namespace, unseen=unseen)
+
+    def is_ours(self, placed: Placed, meta: SlimMeta) -> bool:
+        """Whether the ring has a key for the object, and its namespace in scope."""
+        return self.covers(meta.namespace) and self.key_of(placed, meta) is not None
+
+    def key_of(self, placed: Placed, meta: SlimMeta) -> str | None:
+        """The ring key of an object; `None`: nothing in the ring controls it."""
+        subject = placed.subject
+        if subject.role is Role.MAIN:
+            return resource_key(subject.resource, meta.namespace, meta.name)
+        return controlled_key(meta.controller, meta.namespace, subject.main.resource)
+
+    @property
+    def owners_leave(self) -> bool:
+        """Whether objects leave, with their resource, that may control others."""
+        return any(each.retired and each.subject.role is Role.MAIN for each in self.placed.values())
+
+
+def _number(resources: tuple[Placed, ...], before: Mapping[int, Placed]) -> dict[int, Placed]:
+    known = {placed.identity: number for number, placed in before.items()}
+    free = max(before, default=-1) + 1
+    numbered: dict[int, Placed] = {}
+    for placed in resources:
+        number = known.get(placed.identity)
+        if number is None:
+            number, free = free, free + 1
+        numbered[number] = placed
+    return numbered

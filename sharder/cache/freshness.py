@@ -1,0 +1,140 @@
+"""Whether the caches of rings and leases show what the API server has.
+
+Does: list both every few seconds, compare, and have a watch begin anew that is
+behind.  A watch proves nothing by being open: an API server may hang, and one
+whose etcd came back from a backup accepts the position that a watch had before
+and tells it nothing of what lies below.
+
+Refuses: to restart a watch for news that are merely on their way.  What a list
+shows otherwise has to be so the next time too, and the cache the same as before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final
+
+from sharder.cache.ringobject import RingObject
+from shardsdk.errors import ShardingError
+from shardsdk.kube.api import PARTIAL, Api
+from shardsdk.kube.clock import Clock
+from shardsdk.kube.reflector import Reflector
+from shardsdk.kube.selectors import Selector, exists
+from shardsdk.kube.store import Key
+from shardsdk.protocol.labels import LEASE_RING_LABEL
+from shardsdk.protocol.leases import Lease
+from shardsdk.protocol.objects import CLUSTERRINGS, LEASES, Resource
+
+log = logging.getLogger(__name__)
+
+#: The leases of all rings' shards.
+SHARD_LEASES: Final = Selector(labels=exists(LEASE_RING_LABEL))
+
+Versions = Mapping[Key, str]
+
+
+def still_behind(before: Versions, cached: Versions, listed: Versions) -> Versions:
+    """What the cache has otherwise than the list (empty: it does not have it), of it what it had so `before` too."""
+    return {key: was for key, was in differing(cached, listed).items() if before.get(key) == was}
+
+
+def differing(cached: Versions, listed: Versions) -> Versions:
+    """What the cache says of everything that the list says otherwise; empty: nothing."""
+    return {key: cached.get(key, "") for key in cached.keys() | listed.keys() if cached.get(key) != listed.get(key)}
+
+
+class Confirmation:
+    """Compares both caches with lists; `run` it as long as they are kept."""
+
+    def __init__(
+        self, api: Api, rings: Reflector[RingObject], leases: Reflector[Lease], *, clock: Clock, every_seconds: float
+    ) -> None:
+        self._api = api
+        self._rings = rings
+        self._leases = leases
+        self._clock = clock
+        self._every_seconds = every_seconds
+        #: When the cache of rings was last found to be right.
+        self.rings_at: float = clock.monotonic()
+        #: What of the leases the last list showed otherwise, as the cache had it.
+        self._differed: Versions = {}
+        self._restarted_at = float("-inf")
+        #: Told when the watch of leases begins anew: whatever else hung on the same API server hangs as well.
+        self.when_behind: list[Callable[[], None]] = []
+
+    async def run(self) -> None:
+        """Compare until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            for look in (self._notice_silence, self._compare_leases, self._compare_rings):
+                tasks.create_task(self._repeat(look))
+
+    async def _repeat(self, look: Callable[[], Awaitable[None]]) -> None:
+        while True:
+            await self._clock.sleep(self._every_seconds)
+            await look()
+
+    def doubt_leases(self, why: str) -> None:
+        """The cache of leases cannot be right: list them anew, unless that was done a moment ago."""
+        if self._list_leases_anew():
+            log.warning("leases are not what their watch shows; listing them anew", extra={"why": why})
+
+    def _list_leases_anew(self) -> bool:
+        now = self._clock.monotonic()
+        if now - self._restarted_at < 2 * self._every_seconds:
+            return False
+        self._restarted_at = now
+        self._differed = {}
+        self._leases.restart()
+        for tell in tuple(self.when_behind):
+            tell()
+        return True
+
+    async def _notice_silence(self) -> None:
+        # Shards renew every few seconds: when none of them is heard, the watch hangs.
+        held = any(lease.held_by_shard for lease in self._leases.store)
+        silent_since = self._clock.monotonic() - 4 * self._every_seconds
+        if held and self._leases.fresh_at < silent_since:
+            self._list_leases_anew()
+
+    async def _compare_leases(self) -> None:
+        listed = await self._list(LEASES, SHARD_LEASES, Lease)
+        if listed is None or not self._leases.synced.is_set():
+            return
+        cached = _versions(self._leases.store)
+        behind = still_behind(self._differed, cached, listed)
+        self._differed = differing(cached, listed)
+        if behind:
+            key = min(behind)
+            self.doubt_leases(f"{len(behind)} are otherwise, as {key.namespace}/{key.name}")
+
+    async def _compare_rings(self) -> None:
+        # A ring watch may be quiet for a minute and still be well, so its silence proves
+        # nothing; a list of the few rings there are tells whether it is behind.
+        started = self._clock.monotonic()
+        listed = await self._list(CLUSTERRINGS, Selector(), PARTIAL)
+        if listed is None:
+            return
+        if _versions(self._rings.store) == listed:
+            self.rings_at = started
+        elif self.rings_at < started - 2 * self._every_seconds:
+            self._rings.restart()
+
+    async def _list(self, resource: Resource, selector: Selector, model: type[Any]) -> Versions | None:
+        """The versions of all that there is, by a consistent list; `None`: there was no answer in time.
+
+        What does not fit the watch's model is left out as it is there.
+        """
+        listed: dict[Key, str] = {}
+        try:
+            async with asyncio.timeout(2 * self._every_seconds):
+                async for page in self._api.pages(resource, selector=selector, model=model):
+                    listed.update(_versions(page))
+        except (ShardingError, TimeoutError):
+            return None
+        return listed
+
+
+def _versions(things: Any) -> dict[Key, str]:
+    return {Key(each.metadata.namespace or "", each.metadata.name): each.metadata.resource_version for each in things}

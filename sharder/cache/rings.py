@@ -1,0 +1,384 @@
+"""What every replica knows of rings and shards: warm caches, and views made from them.
+
+Does: watch ClusterRings and the leases that carry the ring label, parse and
+resolve rings, remember since when each lease says what it says, and hand out
+immutable views to the webhook and the controllers.  A replica that has heard
+nothing for too long says so in its views.
+
+Refuses: to write anything, and to judge who is dead; that is the leader's part.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from random import Random
+from typing import Final
+
+from sharder.cache.freshness import SHARD_LEASES, Confirmation
+from sharder.cache.resources import Resolution, resolve_ring
+from sharder.cache.ringobject import RingObject
+from sharder.cache.subscribers import Change, LeaseFollower, Subscriber, tell
+from sharder.core import membership as memberships
+from sharder.core.liveness import History, follow, is_unsteady
+from sharder.core.membership import Membership
+from sharder.core.ringspec import InvalidRing, ResolvedRing, RingSpec, default_namespaces, parse_ring
+from sharder.core.selectors import LabelSelector
+from sharder.core.shards import facts_of
+from sharder.core.views import RingView
+from shardsdk.errors import ShardingError
+from shardsdk.kube.api import Api
+from shardsdk.kube.clock import Clock
+from shardsdk.kube.reflector import Delta, EventKind, Reflector
+from shardsdk.protocol.labels import SHARDER_HOLDER, SYSTEM_NAMESPACE
+from shardsdk.protocol.leases import Lease
+from shardsdk.protocol.objects import CLUSTERRINGS, LEASES, GroupResource
+from shardsdk.queueing.queue import RateLimit, WorkQueue
+
+log = logging.getLogger(__name__)
+
+#: A lease or ring watch silent for this long makes a replica's views stale.
+STALENESS_SECONDS: Final = 10.0
+#: How often a ring whose resources are not all served is looked up again.
+RESOLVE_AGAIN_SECONDS: Final = 10.0
+#: Rings looked up side by side: an API group that does not answer holds up its own ring only.
+RESOLVERS: Final = 4
+#: A lease of which nothing is known counts as held for this long at least.  Source: wire contract.
+UNSEEN_SECONDS: Final = 15.0
+#: Vanished leases remembered while they may still count as held.
+MAX_VANISHED: Final = 10_000
+
+LeaseKey = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class SeenLease:
+    """A lease, the moment since when it says this, and what it said before.
+
+    `held_from`, `held_seconds`: a lease that its shard neither holds nor released
+    counts as held from then, for that long.  `history`: how it was held before.
+    """
+
+    lease: Lease
+    seen_at: float
+    held_from: float = 0.0
+    held_seconds: float = 0.0
+    history: History = field(default_factory=History)
+
+
+@dataclass(frozen=True, slots=True)
+class VanishedLease:
+    """A lease that was deleted while it was held; it counts as held until it would have run out."""
+
+    namespace: str
+    name: str
+    held_from: float
+    held_seconds: float
+    history: History
+
+
+@dataclass(slots=True)
+class RingEntry:
+    """One ring: its object, what parsing and resolving made of it, and its shards."""
+
+    name: str
+    obj: RingObject | None = None
+    invalid: InvalidRing | None = None
+    spec: RingSpec | None = None
+    resolved: ResolvedRing | None = None
+    unserved: tuple[GroupResource, ...] = ()
+    unanswered: tuple[tuple[GroupResource, str], ...] = ()
+    leases: dict[LeaseKey, SeenLease] = field(default_factory=dict)
+    vanished: dict[LeaseKey, VanishedLease] = field(default_factory=dict)
+    silent: frozenset[str] = frozenset()
+    membership: Membership = field(default_factory=Membership)
+
+    def leases_named(self, shard: str) -> Iterator[SeenLease]:
+        """The leases called `shard`, in whatever namespace."""
+        return (seen for (_, name), seen in self.leases.items() if name == shard)
+
+    @property
+    def longest_duration(self) -> float:
+        """The longest lease duration among the ring's shards, at least 15 s."""
+        return max([UNSEEN_SECONDS, *(facts_of(seen.lease, 0.0).duration_seconds for seen in self.leases.values())])
+
+
+class Registry:
+    """Rings and shards as this replica knows them; `on_lease` is told the version of every lease as it shows."""
+
+    def __init__(
+        self,
+        api: Api,
+        *,
+        clock: Clock,
+        rng: Random,
+        staleness_seconds: float = STALENESS_SECONDS,
+        default_scope: LabelSelector | None = None,
+        on_lease: Callable[[str], None] = lambda version: None,
+    ) -> None:
+        self._api = api
+        self._on_version = on_lease
+        self._default_scope = default_scope or default_namespaces(SYSTEM_NAMESPACE)
+        self._clock = clock
+        self._staleness_seconds = staleness_seconds
+        self._entries: dict[str, RingEntry] = {}
+        self._subscribers: list[Subscriber] = []
+        self._followers: list[LeaseFollower] = []
+        #: Rings of the first list that have not been looked up even once, well or not.
+        self._unresolved: set[str] = set()
+        self._to_resolve: WorkQueue[str] = WorkQueue(
+            clock, name="resolve", rate_limit=RateLimit(RESOLVE_AGAIN_SECONDS, RESOLVE_AGAIN_SECONDS, None)
+        )
+        self.rings: Reflector[RingObject] = Reflector(
+            api, CLUSTERRINGS, model=RingObject, metadata_only=False,
+            handler=self._on_ring, name="rings", clock=clock, rng=rng,
+        )  # fmt: skip
+        self.leases: Reflector[Lease] = Reflector(
+            api, LEASES, selector=SHARD_LEASES, model=Lease, metadata_only=False,
+            handler=self._on_lease, name="leases", clock=clock, rng=rng,
+        )  # fmt: skip
+        self._confirmation = Confirmation(
+            api, self.rings, self.leases, clock=clock, every_seconds=staleness_seconds / 2
+        )
+
+    # -- what others read ------------------------------------------------
+
+    @property
+    def warm(self) -> bool:
+        """Whether both caches are in and every ring of the first list has been looked up once."""
+        return self.rings.synced.is_set() and self.leases.synced.is_set() and not self._unresolved
+
+    @property
+    def stale(self) -> bool:
+        """Whether this replica has heard nothing of leases or rings for too long."""
+        deadline = self._clock.monotonic() - self._staleness_seconds
+        if self._confirmation.rings_at < deadline and self.rings.fresh_at < deadline:
+            return True
+        return self.leases.fresh_at < deadline
+
+    def entry(self, ring: str) -> RingEntry | None:
+        """The ring called `ring`; `None` when there is no such object."""
+        entry = self._entries.get(ring)
+        return entry if entry is not None and entry.obj is not None else None
+
+    def entries(self) -> list[RingEntry]:
+        """All rings that exist."""
+        return [entry for entry in self._entries.values() if entry.obj is not None]
+
+    def view(self, ring: str) -> RingView | None:
+        """An immutable view of one ring; `None` when it is unknown, refused or not resolved."""
+        entry = self._entries.get(ring)
+        if entry is None or entry.obj is None or entry.resolved is None:
+            return None
+        return RingView(resolved=entry.resolved, membership=entry.membership, stale=self.stale)
+
+    def subscribe(self, subscriber: Subscriber) -> Callable[[], None]:
+        """Call `subscriber(ring, mask of Change)` after each change; returns the undo."""
+        self._subscribers.append(subscriber)
+        return lambda: self._subscribers.remove(subscriber)
+
+    def follow_leases(self, follower: LeaseFollower) -> Callable[[], None]:
+        """Call `follower(ring, lease)` for each lease that says something new or is gone; returns the undo."""
+        self._followers.append(follower)
+        return lambda: self._followers.remove(follower)
+
+    def when_behind(self, restart: Callable[[], None]) -> Callable[[], None]:
+        """Have `restart` called whenever the watch of leases was behind and begins anew; returns the undo."""
+        self._confirmation.when_behind.append(restart)
+        return lambda: self._confirmation.when_behind.remove(restart)
+
+    def doubt_leases(self, why: str) -> None:
+        """A write has met a lease that is not as the cache has it: list all leases anew."""
+        self._confirmation.doubt_leases(why)
+
+    def set_silent(self, ring: str, silent: frozenset[str]) -> None:
+        """Tell which of a ring's shards have missed renewals; to be told again as time goes by."""
+        entry = self._entries.get(ring)
+        if entry is not None and (entry.silent != silent or entry.membership.unsteady):
+            entry.silent = silent
+            self._rebuild(entry)
+
+    # -- running ---------------------------------------------------------
+
+    async def run(self) -> None:
+        """Keep the caches until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self.rings.run())
+            tasks.create_task(self.leases.run())
+            tasks.create_task(self._confirmation.run())
+            for _ in range(RESOLVERS):
+                tasks.create_task(self._resolve_rings())
+
+    async def _resolve_rings(self) -> None:
+        while (ring := await self._to_resolve.get()) is not None:
+            try:
+                if await self._resolve(ring):
+                    self._to_resolve.forget(ring)
+                else:
+                    self._to_resolve.add_rate_limited(ring)
+            except ShardingError as error:
+                log.warning("ring not resolved, will retry", extra={"ring": ring, "error": str(error)})
+                self._to_resolve.add_rate_limited(ring)
+            except Exception:
+                log.exception("ring not resolved, will retry", extra={"ring": ring})
+                self._to_resolve.add_rate_limited(ring)
+            finally:
+                self._unresolved.discard(ring)
+                self._to_resolve.done(ring)
+
+    async def _resolve(self, ring: str) -> bool:
+        """Look up a ring's resources; False: some are not served (yet), or nobody can tell."""
+        entry = self._entries.get(ring)
+        if entry is None or entry.spec is None:
+            return True
+        spec = entry.spec
+        found = await resolve_ring(self._api, spec, self._default_scope, entry.resolved)
+        if entry.spec is not spec:
+            return True  # the newer spec is in the queue
+        if found != Resolution(entry.resolved or found.ring, entry.unserved, entry.unanswered) or not entry.resolved:
+            entry.resolved, entry.unserved, entry.unanswered = found.ring, found.unserved, found.unanswered
+            self._tell(ring, Change.RING)
+        for resource, error in found.unanswered:
+            extra = {"ring": ring, "resource": str(resource), "error": error}
+            log.warning("resource of a ring not looked up, will retry", extra=extra)
+        return not found.unserved and not found.unanswered
+
+    def resolve_again(self, ring: str) -> None:
+        """Look up the ring's resources again."""
+        self._to_resolve.add(ring)
+
+    # -- events ----------------------------------------------------------
+
+    def _on_ring(self, delta: Delta[RingObject]) -> None:
+        name = delta.object.metadata.name
+        entry = self._entries.setdefault(name, RingEntry(name))
+        if delta.kind is EventKind.DELETED:
+            entry.obj = entry.spec = entry.resolved = entry.invalid = None
+            entry.unserved = entry.unanswered = ()
+            if not entry.leases:
+                del self._entries[name]
+            self._tell(name, Change.RING)
+            return
+        entry.obj = delta.object
+        try:
+            spec: RingSpec | None = parse_ring(delta.object.as_dict())
+            entry.invalid = None
+        except InvalidRing as error:
+            spec, entry.invalid = None, error
+        if spec is None:
+            entry.spec = entry.resolved = None
+        elif entry.spec is None or spec != entry.spec:
+            entry.spec = spec
+            if not self.rings.synced.is_set():
+                self._unresolved.add(name)
+            self.resolve_again(name)
+        self._tell(name, Change.RING)
+
+    def _on_lease(self, delta: Delta[Lease]) -> None:
+        lease = delta.object
+        self._on_version(lease.metadata.resource_version)
+        old_ring = delta.old.ring if delta.old else None
+        if delta.kind is EventKind.DELETED or (old_ring is not None and old_ring != lease.ring):
+            self._forget_lease(old_ring or lease.ring, delta.old or lease)
+        if delta.kind is EventKind.DELETED or not lease.ring:
+            return
+        entry = self._entries.setdefault(lease.ring, RingEntry(lease.ring))
+        key = (lease.metadata.namespace, lease.metadata.name)
+        before = entry.leases.get(key)
+        entry.leases[key] = self._seen(entry, key, lease)
+        entry.vanished.pop(key, None)
+        # A renewal, and those come all the time, changes nobody's membership.
+        if before is None or before.lease.held_by_shard != lease.held_by_shard:
+            self._rebuild(entry)
+        self._tell_lease(entry.name, key)
+
+    def _seen(self, entry: RingEntry, key: LeaseKey, lease: Lease) -> SeenLease:
+        now = self._clock.monotonic()
+        before, vanished = entry.leases.get(key), entry.vanished.get(key)
+        if before is not None and _says_the_same(before.lease, lease):
+            return replace(before, lease=lease)
+        known = before or vanished
+        history = known.history if known is not None else History()
+        if before is None:
+            history = follow(history, None, now, lease, now)
+        else:
+            history = follow(history, before.lease, before.seen_at, lease, now)
+        return SeenLease(lease, now, *self._held_since(entry, lease, before, vanished), history)
+
+    def _held_since(
+        self, entry: RingEntry, lease: Lease, before: SeenLease | None, vanished: VanishedLease | None
+    ) -> tuple[float, float]:
+        """Since when, and for how long, a lease counts as held that its shard neither holds nor has released."""
+        now, free = self._clock.monotonic(), (0.0, 0.0)
+        if lease.holder in (lease.metadata.name, SHARDER_HOLDER):
+            return free
+        # A release counts only from who may give the lease away: emptying what somebody
+        # took by hand does not end the hold that its shard may still count on.
+        given_by = before.lease.holder if before is not None else lease.metadata.name
+        if facts_of(lease, now).released and vanished is None and given_by in (lease.metadata.name, SHARDER_HOLDER):
+            return free
+        if before is not None:
+            return hold_of(before)
+        if vanished is not None:
+            return vanished.held_from, vanished.held_seconds
+        return free if lease.holder else (now, entry.longest_duration)
+
+    def _forget_lease(self, ring: str | None, lease: Lease) -> None:
+        entry = self._entries.get(ring or "")
+        if entry is None:
+            return
+        key = (lease.metadata.namespace, lease.metadata.name)
+        seen = entry.leases.pop(key, None)
+        if seen is not None:
+            if len(entry.vanished) >= MAX_VANISHED:
+                entry.vanished.pop(next(iter(entry.vanished)))
+            entry.vanished[key] = VanishedLease(*key, *hold_of(seen), seen.history)
+        self._rebuild(entry)
+        self._tell_lease(entry.name, key)
+        if entry.obj is None and not entry.leases:
+            self._entries.pop(entry.name, None)
+
+    def _rebuild(self, entry: RingEntry) -> None:
+        old = entry.membership
+        leases = [seen.lease for seen in entry.leases.values()]
+        now = self._clock.monotonic()
+        unsteady = frozenset(
+            seen.lease.metadata.name
+            for seen in entry.leases.values()
+            if seen.history.crashed_at and is_unsteady(facts_of(seen.lease, seen.seen_at), seen.history, now)
+        )
+        new = memberships.build(
+            leases, {lease.metadata.name for lease in leases}, previous=old, silent=entry.silent, unsteady=unsteady
+        )
+        if new != old:
+            entry.membership = new
+            self._tell(entry.name, Change.MEMBERSHIP)
+
+    def _tell(self, ring: str, what: int) -> None:
+        tell(self._subscribers, ring, what)
+
+    def _tell_lease(self, ring: str, lease: LeaseKey) -> None:
+        self._tell(ring, Change.LEASES)
+        tell(self._followers, ring, lease)
+
+
+def hold_of(seen: SeenLease) -> tuple[float, float]:
+    """Since when, and for how many seconds, a lease counts as held at most (0: it is free)."""
+    facts = facts_of(seen.lease, seen.seen_at)
+    if facts.holder in (facts.name, SHARDER_HOLDER):
+        return seen.seen_at, facts.duration_seconds
+    if facts.holder:
+        return max(seen.held_from, seen.seen_at), max(seen.held_seconds, facts.duration_seconds)
+    return seen.held_from, seen.held_seconds
+
+
+def _says_the_same(one: Lease, other: Lease) -> bool:
+    # Labels (the state that we write ourselves) and unrelated annotations renew nothing.
+    return (
+        one.spec == other.spec
+        and one.instance == other.instance
+        and one.fenced == other.fenced
+        and one.metadata.uid == other.metadata.uid
+    )

@@ -1,0 +1,72 @@
+"""Judges what all rings share: the sharder itself, and what belongs to rings that are not there."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import Final
+
+from sharder.kubectl.check.findings import Finding, good, problem, skipped, unknown, warning
+from sharder.kubectl.leader import Leading, Sharder
+
+#: What every sharder needs, whatever its rings: (group, resource) -> verbs.  Source: rbac/sharder.yaml.
+SHARDER_RULES: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
+    ("coordination.k8s.io", "leases"): ("get", "list", "watch", "create", "patch", "delete"),
+    ("sharding.timebertt.dev", "clusterrings"): ("list", "watch"),
+    ("sharding.timebertt.dev", "clusterrings/status"): ("patch",),
+    ("admissionregistration.k8s.io", "mutatingwebhookconfigurations"): ("list", "watch", "create", "patch", "delete"),
+    ("", "namespaces"): ("list", "watch"),
+    ("", "events"): ("create", "patch"),
+    ("authorization.k8s.io", "selfsubjectaccessreviews"): ("create",),
+    ("authentication.k8s.io", "selfsubjectreviews"): ("create",),
+}
+
+
+def check_sharder(leading: Leading | None, denied: Collection[str] | None, sharder: Sharder) -> Iterator[Finding]:
+    """Does one lead, and may it do what it needs?  `denied` None: that may not be asked."""
+    name = "/".join(sharder.account)
+    if leading is None:
+        yield unknown(
+            "sharder",
+            f"its lease {'/'.join(sharder.lease)} may not be read",
+            "grant yourself get on leases in its namespace",
+        )
+    elif leading.alive:
+        yield good("sharder", leading.words)
+    else:
+        yield problem(
+            "sharder", leading.words,
+            "start the sharder, or look into its log; --lease names the lease of one elsewhere",
+        )  # fmt: skip
+    if denied is None:
+        yield skipped("permissions", f"you may not ask what {name} may")
+    elif not denied:
+        yield good("permissions", f"{name} may do what every sharder needs")
+    elif leading is not None and leading.alive:
+        yield warning(
+            "permissions", f"{name} may not {', '.join(sorted(denied))}; the sharder that leads may be another one",
+            "apply rbac/sharder.yaml, or name its ServiceAccount with --service-account",
+        )  # fmt: skip
+    else:
+        yield problem("permissions", f"{name} may not {', '.join(sorted(denied))}", "apply rbac/sharder.yaml")
+
+
+def check_strangers(
+    rings: Collection[str], leases: Mapping[str, Collection[str]] | None, webhooks: Collection[str] | None
+) -> Iterator[Finding]:
+    """What carries the name of a ring that is not there.
+
+    `leases`: ring name -> shards (NAMESPACE/NAME) whose lease carries it; `webhooks`: ring names of webhook
+    configurations; None: not read.
+    """
+    for ring, shards in sorted((leases or {}).items()):
+        if ring not in rings:
+            yield problem(
+                "shards", f"{', '.join(sorted(shards)[:5])} belong to ring {ring}, which is not there",
+                f"create the ring, or correct the ring's name in the shards' settings; labels that it has left go with"
+                f" `kubectl sharding cleanup {ring}`",
+            )  # fmt: skip
+    for ring in sorted(set(webhooks or ()) - set(rings)):
+        yield problem(
+            "webhook", f"the configuration clusterring-{ring} is of a ring that is not there",
+            f"kubectl delete mutatingwebhookconfiguration clusterring-{ring}",
+        )  # fmt: skip

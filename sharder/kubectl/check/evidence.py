@@ -1,0 +1,230 @@
+"""Reads what `check` judges, as far as the caller may.
+
+Refuses: to change anything.  What the webhook would do is asked by a dry run,
+which the API server does not carry out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from sharder.certificates import Certificate, parse_bundle
+from sharder.core.ringspec import ResolvedRing
+from sharder.core.webhookconfig import WEBHOOK_CONFIGURATIONS
+from sharder.kubectl.check.cluster import SHARDER_RULES
+from sharder.kubectl.check.rings import RingEvidence
+from sharder.kubectl.check.webhooks import Probe, Probed, ServiceEvidence, WebhookEvidence
+from sharder.kubectl.cluster import Reader, Ring
+from sharder.kubectl.leader import Leading, Sharder
+from sharder.rbac import RING_VERBS
+from shardsdk.errors import ApiError, Forbidden, Invalid, NotFound, ShardingError
+from shardsdk.kube.selectors import Selector, absent, equals, exists, join
+from shardsdk.protocol.labels import LEASE_RING_LABEL
+from shardsdk.protocol.objects import LEASES, GroupResource, ObjectMeta, PartialObject, Resource
+
+REVIEWS: Final = Resource("authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview", namespaced=False)
+SERVICES: Final = Resource("", "v1", "services", "Service")
+SLICES: Final = Resource("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice")
+SECRETS: Final = Resource("", "v1", "secrets", "Secret")
+#: Where the sharder keeps certificates of its own making, and under which key.  Source: sharder/webhook/secretstore.py.
+CERTIFICATES_SECRET: Final = "sharder-webhook-certificates"
+CERTIFICATE_KEY: Final = "tls.crt"
+#: Questions about permissions that are asked at the same time.
+QUESTIONS: Final = 16
+
+_PARTIAL: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+_MERGE: Final = "application/merge-patch+json"
+#: How an API server names the policy in what it refuses.
+_POLICY: Final = "ValidatingAdmissionPolicy"
+
+
+class _Secret(msgspec.Struct, frozen=True):
+    metadata: ObjectMeta
+    data: dict[str, bytes] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """Reads for one check."""
+
+    reader: Reader
+    sharder: Sharder
+    leading: Leading | None
+    probe: bool = True
+
+    # -- one ring --------------------------------------------------------------
+
+    async def of_ring(self, ring: Ring) -> RingEvidence:
+        """Everything about a ring but its webhook."""
+        overview = await self.reader.overview(ring)
+        resolved, missing, namespaces, permissions = None, tuple[GroupResource, ...](), None, None
+        if ring.spec is not None:
+            resolved, missing = await self.reader.resolved(ring.spec)
+            namespaces = await self.reader.covered(resolved)
+            names = [subject.resource.group_resource for subject in resolved.subjects()]
+            permissions = await self.permissions((verb, name) for name in names for verb in RING_VERBS)
+        return RingEvidence(
+            ring, overview, resolved, missing, namespaces, permissions, self.leading, self.sharder.account
+        )  # fmt: skip
+
+    async def permissions(
+        self, wanted: Iterable[tuple[str, GroupResource]]
+    ) -> dict[tuple[str, GroupResource], bool] | None:
+        """What the sharder's ServiceAccount may; None: we may not ask."""
+        gate, answers = asyncio.Semaphore(QUESTIONS), dict[tuple[str, GroupResource], bool]()
+
+        async def ask(verb: str, resource: GroupResource) -> None:
+            async with gate:
+                answers[verb, resource] = await self._may(verb, resource)
+
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for verb, resource in wanted:
+                    tasks.create_task(ask(verb, resource))
+        except ExceptionGroup as group:
+            if group.split(Forbidden)[1] is not None:
+                raise
+            return None
+        return answers
+
+    async def _may(self, verb: str, resource: GroupResource) -> bool:
+        namespace, name = self.sharder.account
+        plural, _, subresource = resource.resource.partition("/")
+        attributes = {"verb": verb, "group": resource.group, "resource": plural, "subresource": subresource}
+        groups = ["system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated"]
+        user = f"system:serviceaccount:{namespace}:{name}"
+        body = {
+            "apiVersion": REVIEWS.api_version,
+            "kind": REVIEWS.kind,
+            "spec": {"user": user, "groups": groups, "resourceAttributes": attributes},
+        }
+        answer: dict[str, Any] = await self.reader.api.create(REVIEWS, body, model=dict)
+        return bool((answer.get("status") or {}).get("allowed"))
+
+    # -- its webhook -----------------------------------------------------------
+
+    async def of_webhook(self, resolved: ResolvedRing) -> WebhookEvidence:
+        """Everything about a ring's webhook."""
+        read, configuration, other = True, None, None
+        try:
+            configuration = await self.reader.webhook(resolved.spec.name)
+            other = await self.reader.go_webhook(resolved.spec)
+        except Forbidden:
+            read = False
+        webhooks = (configuration or {}).get("webhooks") or [{}]
+        client = webhooks[0].get("clientConfig") or {}
+        service = await self._service(client["service"]) if client.get("service") else None
+        wanted = configuration is not None or not read
+        probe = await self._probe(resolved) if wanted else Probe(Probed.NOT_TRIED, "there is no webhook")
+        return WebhookEvidence(resolved, read, configuration, service, await self._serving(), probe, other)
+
+    async def _service(self, named: Mapping[str, Any]) -> ServiceEvidence | None:
+        namespace, name, port = str(named.get("namespace")), str(named.get("name")), named.get("port") or 443
+        where, api = f"{namespace}/{name}", self.reader.api
+        try:
+            service: dict[str, Any] = await api.get(SERVICES, name, namespace, model=dict)
+        except NotFound:
+            return ServiceEvidence(where, exists=False)
+        except Forbidden:
+            return None
+        served = any(each.get("port") == port for each in (service.get("spec") or {}).get("ports") or ())
+        selector = Selector(labels=equals("kubernetes.io/service-name", name))
+        ready = 0
+        try:
+            async for page in api.pages(SLICES, namespace, selector=selector, model=dict):
+                ready += sum(_ready(slice_) for slice_ in page)
+        except Forbidden:
+            return ServiceEvidence(where, exists=True, port_served=served)
+        return ServiceEvidence(where, exists=True, port_served=served, ready=ready)
+
+    async def _serving(self) -> tuple[Certificate, ...] | None:
+        """What the sharder's Secret says that it serves with; None: not its own, or not for us to read."""
+        try:
+            secret = await self.reader.api.get(SECRETS, CERTIFICATES_SECRET, self.sharder.lease[0], model=_Secret)
+            return parse_bundle((secret.data or {}).get(CERTIFICATE_KEY, b""))
+        except (ApiError, ValueError):
+            return None
+
+    async def _probe(self, resolved: ResolvedRing) -> Probe:
+        """Take a shard label off in a dry run: a webhook that works puts it back."""
+        if not self.probe:
+            return Probe(Probed.NOT_TRIED, "switched off")
+        labels = resolved.spec.labels
+        selector = Selector(labels=join(exists(labels.shard), absent(labels.drain)))
+        covers = await self.reader.covers(resolved)
+        for main in resolved.mains:
+            meta = await self._any(main.resource, selector)
+            if meta is not None and covers(meta.namespace):
+                return await self._try_on(main.resource, meta, labels.shard)
+        return Probe(Probed.NOT_TRIED, "no object has a shard label to try it on")
+
+    async def _any(self, resource: Resource, selector: Selector) -> ObjectMeta | None:
+        namespace = self.reader.namespace if resource.namespaced else None
+        try:
+            async for page in self.reader.api.pages(resource, namespace, selector=selector, limit=1):
+                for each in page:
+                    return each.metadata
+        except ShardingError:
+            pass
+        return None
+
+    async def _try_on(self, resource: Resource, meta: ObjectMeta, label: str) -> Probe:
+        what = f"{resource.group_resource} {meta.namespace}/{meta.name}" if meta.namespace else meta.name
+        path = resource.path(meta.namespace or None, meta.name)
+        body = msgspec.json.encode({"metadata": {"labels": {label: None}}})
+        headers = {"Content-Type": _MERGE, "Accept": _PARTIAL}
+        try:
+            raw = await self.reader.api.raw("PATCH", path, query=[("dryRun", "All")], body=body, headers=headers)
+            put_back = msgspec.json.decode(raw, type=PartialObject).metadata.label(label) is not None
+        except (Forbidden, Invalid) as error:
+            if _POLICY in str(error):
+                # It judges what the webhook has left: the label was still off.
+                return Probe(Probed.SILENT, what)
+            return Probe(Probed.NOT_TRIED, f"it takes the right to patch {resource.group_resource}")
+        except (ShardingError, msgspec.DecodeError) as error:
+            return Probe(Probed.NOT_TRIED, f"the dry run on {what} failed: {' '.join(str(error).split())}")
+        return Probe(Probed.ANSWERED if put_back else Probed.SILENT, what)
+
+    # -- all rings ---------------------------------------------------------------
+
+    async def denied(self) -> list[str] | None:
+        """What every sharder needs and this one may not; None: we may not ask."""
+        wanted = {
+            (verb, GroupResource(group, resource))
+            for (group, resource), verbs in SHARDER_RULES.items()
+            for verb in verbs
+        }
+        answers = await self.permissions(sorted(wanted))
+        return None if answers is None else [f"{verb} {name}" for (verb, name), may in answers.items() if not may]
+
+    async def shards_of_rings(self) -> dict[str, set[str]] | None:
+        """Shards by the ring that their lease names; None: leases may not be read."""
+        found: dict[str, set[str]] = {}
+        try:
+            async for page in self.reader.api.pages(LEASES, selector=Selector(labels=exists(LEASE_RING_LABEL))):
+                for each in page:
+                    ring = each.metadata.label(LEASE_RING_LABEL) or ""
+                    found.setdefault(ring, set()).add(f"{each.metadata.namespace}/{each.metadata.name}")
+        except Forbidden:
+            return None
+        return found
+
+    async def webhooks_of_rings(self) -> set[str] | None:
+        """Rings that have a webhook configuration; None: those may not be read."""
+        selector = Selector(labels=exists(LEASE_RING_LABEL))
+        try:
+            pages = self.reader.api.pages(WEBHOOK_CONFIGURATIONS, selector=selector)
+            return {each.metadata.label(LEASE_RING_LABEL) or "" async for page in pages for each in page}
+        except Forbidden:
+            return None
+
+
+def _ready(slice_: Mapping[str, Any]) -> int:
+    """Ready endpoints of one EndpointSlice; one that does not say counts as ready, as for kube-proxy."""
+    endpoints = slice_.get("endpoints") or ()
+    return sum((each.get("conditions") or {}).get("ready") is not False for each in endpoints)

@@ -1,0 +1,243 @@
+"""Judges a ring, its shards and its objects.
+
+Does: turn what was read into findings, each with its remedy.  Refuses: to read,
+and to alarm about what is merely in motion: objects that change hands are a
+problem only once that has lasted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from sharder.core.ringspec import ResolvedRing
+from sharder.core.shards import State
+from sharder.kubectl.check.findings import Finding, good, problem, skipped, unknown, warning
+from sharder.kubectl.cluster import Ring
+from sharder.kubectl.counting import Trouble
+from sharder.kubectl.leader import Leading
+from sharder.kubectl.selecting import describe_selector
+from sharder.kubectl.status.overview import Condition, Overview, unleased_shards
+from sharder.kubectl.text import plural, span
+from sharder.rbac import RING_VERBS
+from shardsdk.protocol.objects import GroupResource
+
+#: Objects may be on their way for so long before that is a problem.
+PATIENCE_SECONDS: Final = 60.0
+_NAMED: Final = 5
+
+#: Verb and resource -> whether the sharder may; None: that could not be asked.
+Permissions = Mapping[tuple[str, GroupResource], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class RingEvidence:
+    """What was read of one ring.
+
+    `resolved` None: the spec cannot be used.  `namespaces`: those that the ring
+    covers (None: not read).  `permissions` None: the API server does not tell us.
+    """
+
+    ring: Ring
+    overview: Overview
+    resolved: ResolvedRing | None
+    missing: tuple[GroupResource, ...]
+    namespaces: Sequence[str] | None
+    permissions: Permissions | None
+    leading: Leading | None
+    account: tuple[str, str]
+
+
+def check_ring(evidence: RingEvidence) -> Iterator[Finding]:
+    """Everything but the webhook."""
+    yield from check_spec(evidence)
+    if evidence.resolved is None:
+        return
+    yield from check_namespaces(evidence, evidence.resolved)
+    yield from check_permissions(evidence, evidence.resolved)
+    yield from check_shards(evidence.overview)
+    yield from check_objects(evidence.overview, evidence.leading)
+    yield from check_drains(evidence.overview)
+    yield from check_ready(evidence)
+
+
+def check_spec(evidence: RingEvidence) -> Iterator[Finding]:
+    """Can the ring be used, and has the sharder seen it?"""
+    ring = evidence.ring
+    if ring.invalid is not None:
+        for each in ring.invalid.problems:
+            yield problem("spec", f"{each.path}: {each.message}", each.remedy)
+        return
+    if evidence.missing:
+        names = ", ".join(map(str, evidence.missing))
+        yield problem(
+            "spec", f"the API server does not serve {names}",
+            "install their CustomResourceDefinitions, or correct group and plural in spec.resources",
+        )  # fmt: skip
+    elif evidence.resolved is not None and not evidence.resolved.mains:
+        yield problem("spec", "the ring lists no resources", "list what its shards reconcile in spec.resources")
+    else:
+        yield good("spec", "every resource is served")
+    if not ring.status:
+        yield problem("sharder", "no sharder has seen the ring", "start one, or look into its log")
+    elif not ring.up_to_date:
+        yield problem("sharder", "no sharder has seen the present spec yet", "look into the log of the leading one")
+
+
+def check_namespaces(evidence: RingEvidence, resolved: ResolvedRing) -> Iterator[Finding]:
+    """Does the selector select anything?"""
+    selector = describe_selector(resolved.namespace_selector)
+    if evidence.namespaces is None:
+        yield skipped("namespaces", f"which namespaces {selector or 'everything'} selects could not be read")
+    elif evidence.namespaces:
+        yield good("namespaces", f"{plural(len(evidence.namespaces), 'namespace')} selected")
+    elif all(not main.resource.namespaced for main in resolved.mains):
+        yield good("namespaces", "none selected, and none needed: its resources are cluster-scoped")
+    else:
+        yield problem(
+            "namespaces", f"no namespace is selected by {selector}",
+            "label the namespaces that the ring shall cover, or correct spec.namespaceSelector",
+        )  # fmt: skip
+
+
+def check_permissions(evidence: RingEvidence, resolved: ResolvedRing) -> Iterator[Finding]:
+    """May the sharder place the ring's objects?  By the API server's word, else by the sharder's own."""
+    topic, name = "permissions", "/".join(evidence.account)
+    condition = evidence.overview.condition("PermissionsGranted")
+    said = condition.status if condition is not None and evidence.overview.up_to_date else None
+    remedy = f"kubectl sharding rbac {evidence.ring.name} | kubectl apply -f -"
+    if evidence.permissions is None:
+        yield _permissions_by_condition(condition, said, remedy)
+        return
+    denied = [
+        f"{verb} {subject.resource.group_resource}"
+        for subject in resolved.subjects()
+        for verb in RING_VERBS
+        if not evidence.permissions.get((verb, subject.resource.group_resource), True)
+    ]
+    if not denied:
+        yield good(topic, f"{name} may {', '.join(RING_VERBS)} every resource of the ring")
+    elif said:
+        yield warning(
+            topic, f"{name} may not {_some(denied)}, but the sharder says that it may: it has another identity",
+            "name the one that it runs under with --service-account",
+        )  # fmt: skip
+    else:
+        yield problem(topic, f"{name} may not {_some(denied)}", remedy)
+
+
+def _permissions_by_condition(condition: Condition | None, said: bool | None, remedy: str) -> Finding:
+    if said:
+        return good("permissions", "granted, as the sharder says")
+    if said is False and condition is not None:
+        return problem("permissions", condition.message.partition(";")[0], remedy)
+    return unknown(
+        "permissions", "you may not ask what the sharder may, and it has not said so itself",
+        "grant yourself create on subjectaccessreviews (authorization.k8s.io)",
+    )  # fmt: skip
+
+
+def check_shards(overview: Overview) -> Iterator[Finding]:
+    """Are there shards, with names of their own, and do they renew their leases?"""
+    topic = "shards"
+    if overview.standings is None or overview.membership is None:
+        yield unknown(topic, "the shards' leases could not be read", "grant yourself list on leases in all namespaces")
+        return
+    membership, before = overview.membership, 0
+    for name in sorted(membership.ambiguous):
+        where = ", ".join(each.namespace for each in overview.standings if each.name == name and each.available)
+        before += 1
+        yield problem(
+            topic, f"the name {name} is held in several namespaces ({where}); what it has is not moved",
+            "give every shard of the ring a name of its own, and restart those",
+        )  # fmt: skip
+    for name in sorted(membership.unusable):
+        before += 1
+        yield problem(
+            topic, f"the name {name} cannot be a label value, so the shard gets nothing",
+            "use at most 63 lower-case letters, digits, '-' and '.'",
+        )  # fmt: skip
+    if not membership.available:
+        yield problem(
+            topic, f"none of {plural(len(overview.standings), 'shard')} is available; objects wait",
+            "start a shard of this ring, or look into the log of one that does not hold its lease",
+        )  # fmt: skip
+        return
+    for each in overview.standings:
+        if each.silent or each.state in (State.EXPIRED, State.UNCERTAIN):
+            before += 1
+            yield warning(
+                topic, f"{each.name} last renewed its lease {span(each.renewed_seconds)} ago",
+                "look into its log; once the lease has run out, its objects move",
+            )  # fmt: skip
+    if not before:
+        yield good(topic, f"{len(membership.available)} of {plural(len(overview.standings), 'shard')} available")
+
+
+def check_objects(overview: Overview, leading: Leading | None) -> Iterator[Finding]:
+    """Is every object where it belongs, or on its way?"""
+    topic, settled = "objects", overview.condition("Settled")
+    if overview.membership is not None and not overview.membership.available:
+        return
+    if overview.settled:
+        yield good(topic, f"all {sum(each.total for each in overview.resources)} are where they belong")
+        return
+    troubles = [(trouble, overview.seen(trouble)) for trouble in Trouble if overview.seen(trouble)]
+    if not troubles:
+        gaps = "; ".join(str(gap) for gap in overview.unread) or "not everything could be counted"
+        yield unknown(topic, gaps)
+        return
+    counts = ", ".join(f"{count} {trouble.value}" for trouble, count in troubles)
+    unsettled_for = settled.seconds if settled is not None and settled.status is False else None
+    ghosts = unleased_shards(overview) if overview.standings is not None else ()
+    more = f"; on shards without lease: {_some(ghosts)}" if ghosts else ""
+    remedy = f"kubectl sharding explain {_an_example(overview)}"
+    if leading is not None and not leading.alive:
+        yield problem(topic, f"{counts}{more}, and no sharder leads", "start the sharder, or look into its log")
+    elif unsettled_for is not None and unsettled_for > PATIENCE_SECONDS:
+        yield problem(topic, f"{counts}{more}, for {span(unsettled_for)}", remedy)
+    else:
+        yield warning(topic, f"{counts}{more}: on their way, or about to be", f"if it lasts: {remedy}")
+
+
+def check_drains(overview: Overview) -> Iterator[Finding]:
+    """Does a shard keep what it was asked to let go of?"""
+    condition = overview.condition("DrainsAcknowledged")
+    if condition is None or not overview.up_to_date:
+        return
+    if condition.status is False:
+        message, _, remedy = condition.message.partition("; ")
+        yield problem("drains", message, remedy)
+    elif condition.status:
+        yield good("drains", "shards let go of objects in time")
+
+
+def check_ready(evidence: RingEvidence) -> Iterator[Finding]:
+    """Whatever else the sharder complains about."""
+    condition = evidence.overview.condition("Ready")
+    if condition is None or not evidence.overview.up_to_date:
+        return
+    known = [
+        each.message
+        for name in ("ResourcesServed", "PermissionsGranted")
+        if (each := evidence.overview.condition(name)) is not None and each.status is False
+    ]
+    if condition.status is False and condition.message not in known and condition.message != " | ".join(known):
+        yield problem("ready", condition.message, "look into the log of the leading sharder")
+
+
+def _an_example(overview: Overview) -> str:
+    """An object in trouble, as arguments of `explain`."""
+    for each in overview.resources:
+        for names in each.examples.values():
+            for named in names:
+                namespace, _, name = named.rpartition("/")
+                return f"{each.resource} {name}" + (f" -n {namespace}" if namespace else "")
+    return "RESOURCE NAME"
+
+
+def _some(names: Iterable[str]) -> str:
+    listed = list(names)
+    more = f" and {len(listed) - _NAMED} more" if len(listed) > _NAMED else ""
+    return ", ".join(listed[:_NAMED]) + more

@@ -1,0 +1,171 @@
+"""`kubectl sharding cleanup`: removes the labels that a deleted ring has left on objects.
+
+Refuses: to do it without --yes, and while the ring exists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sharder.kubectl.catalog import read_catalog
+from sharder.kubectl.cleanup.sweep import Sweep, Swept
+from sharder.kubectl.documents import cleanup_document, render_document
+from sharder.kubectl.outcomes import ExitCode, exit_code
+from sharder.kubectl.session import Session
+from sharder.kubectl.shards import read_standing
+from sharder.kubectl.status.command import make_reader
+from sharder.kubectl.text import Painter, Tone, plural
+from shardsdk.errors import ConfigurationError, Forbidden, NotFound
+from shardsdk.kube.api import Api
+from shardsdk.protocol.labels import parse_ring_name
+from shardsdk.protocol.objects import CLUSTERRINGS, Resource
+
+_NEEDED = frozenset({"list", "patch"})
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What was asked for; `resources` empty: everything that can be listed and patched."""
+
+    ring: str
+    resources: Sequence[str] = ()
+    apply: bool = False
+    force: bool = False
+
+
+async def clean_up(session: Session, wish: Wish) -> ExitCode:
+    """Look for labels of a ring that is gone, and (`apply`) take them off.
+
+    Raises: ConfigurationError while the ring is there, RingIsBack when it comes back.
+    """
+    labels = parse_ring_name(wish.ring)
+    if not wish.force:
+        await require_gone(session.api, wish.ring)
+    resources, unread = await choose_resources(session.api, wish.resources)
+    running = await _running(session, wish.ring)
+
+    async def still_gone() -> bool:
+        return wish.force or await is_gone(session.api, wish.ring)
+
+    sweep = Sweep(session.api, labels, wish.apply, session.namespace, still_gone)
+    painter, swept = session.painter, list[Swept]()
+    if session.for_people:
+        for line in _warnings(wish, running, painter):
+            session.say(line)
+    async for each in sweep.run(resources):
+        swept.append(each)
+        if session.for_people:
+            session.say(*render_swept(each, painter))
+    refused = any(each.refused for each in swept)
+    code = exit_code(
+        wrong=refused or any(each.left for each in swept),
+        unknown=bool(unread) or any(each.unread for each in swept),
+    )
+    if session.for_people:
+        session.say(*summarize(wish, swept, unread, painter))
+    else:
+        session.out.write(
+            render_document(cleanup_document(wish.ring, wish.apply, swept, unread, running), session.output)
+        )
+    return code
+
+
+async def is_gone(api: Api, ring: str) -> bool:
+    """Whether there is no such ring.  Raises: Forbidden."""
+    try:
+        await api.get(CLUSTERRINGS, ring)
+    except NotFound:
+        return True
+    return False
+
+
+async def require_gone(api: Api, ring: str) -> None:
+    """Raises: ConfigurationError when the ring is there, or nobody can tell."""
+    try:
+        if await is_gone(api, ring):
+            return
+    except Forbidden as error:
+        raise ConfigurationError(
+            f"whether ring {ring} is gone cannot be seen ({error}); --force goes on without knowing"
+        ) from error
+    raise ConfigurationError(
+        f"ring {ring} is there: its labels say which shard works on what, and an object that loses them may be given to"
+        " a second shard while the first one is still at it. Delete the ring first"
+        f" (kubectl delete clusterring {ring}), or stop its shards and use --force; the sharder labels objects again"
+        " within a second while the ring is there"
+    )
+
+
+async def choose_resources(api: Api, wanted: Sequence[str]) -> tuple[list[Resource], tuple[str, ...]]:
+    """The resources to go through, and groups that did not answer.  Raises: ConfigurationError for an unknown one."""
+    catalog = await read_catalog(api)
+    if not wanted:
+        chosen = [each.resource for each in catalog.served if each.verbs >= _NEEDED]
+        return sorted(chosen, key=lambda each: (each.group, each.plural)), catalog.unread
+    found = []
+    for text in wanted:
+        called = catalog.named(text)
+        if not called:
+            raise ConfigurationError(f"the API server serves no resource called {text!r}; see `kubectl api-resources`")
+        found.append(called[0].resource)
+    return found, ()
+
+
+async def _running(session: Session, ring: str) -> list[str]:
+    """Shards that still hold a lease of the ring."""
+    now = session.clock.now()
+    leases = (await make_reader(session).leases(ring)).leases or []
+    standings = [read_standing(lease, now) for lease in leases]
+    late = [each for each in standings if each.renewed_seconds is None or each.renewed_seconds < each.duration_seconds]
+    return sorted(f"{each.namespace}/{each.name}" for each in late if each.available)
+
+
+def _warnings(wish: Wish, running: list[str], painter: Painter) -> list[str]:
+    lines = []
+    if wish.force:
+        lines.append(painter.paint("! forced: it was not asked whether the ring is gone", Tone.WARN))
+    if running:
+        shards = ", ".join(running[:5]) + (f" and {len(running) - 5} more" if len(running) > 5 else "")
+        text = f"! shards of this ring still run ({shards}); they stop working on what loses its labels"
+        lines.append(painter.paint(text, Tone.WARN))
+    return lines
+
+
+def render_swept(swept: Swept, painter: Painter) -> list[str]:
+    """The lines of one resource; none where nothing was found."""
+    name = str(swept.resource.group_resource)
+    lines = []
+    named = ", ".join(swept.examples) + (", …" if swept.found > len(swept.examples) else "")
+    if swept.left:
+        lines.append(f"  {painter.paint(name, Tone.NAME)}: {swept.left} labelled ({named})")
+    elif swept.found:
+        lines.append(f"  {painter.paint(name, Tone.NAME)}: {swept.removed} of {swept.found} cleaned")
+    for kind, count in swept.refused.items():
+        lines.append(f"    {painter.paint(f'✗ {count} refused', Tone.BAD)}: {swept.messages[kind]}")
+    return lines
+
+
+def summarize(wish: Wish, swept: Sequence[Swept], unread: Sequence[str], painter: Painter) -> list[str]:
+    """What it comes to, and what to do next."""
+    lines = []
+    closed = [str(each.resource.group_resource) for each in swept if each.unread] + list(unread)
+    if closed:
+        shown = ", ".join(closed[:8]) + (f" and {len(closed) - 8} more" if len(closed) > 8 else "")
+        lines.append(
+            f"{painter.paint('? not looked at', Tone.WARN)}: {shown}: you may not list them, or nobody answered"
+        )
+    left, removed = sum(each.left for each in swept), sum(each.removed for each in swept)
+    refused = sum(sum(each.refused.values()) for each in swept)
+    if left:
+        again = "the same with --yes takes the labels off"
+        lines.append(
+            f"{plural(left, 'object')} with labels of ring {wish.ring}. Dry run, nothing was changed: {again}."
+        )
+    elif refused:
+        lines.append(f"{plural(removed, 'object')} cleaned, {painter.paint(f'{refused} refused', Tone.BAD)}.")
+    elif removed:
+        lines.append(painter.paint(f"{plural(removed, 'object')} cleaned.", Tone.GOOD))
+    else:
+        lines.append(f"No object has labels of ring {wish.ring}" + (" where it was looked." if closed else "."))
+    return lines

@@ -1,0 +1,349 @@
+"""Asks the API server what the commands need, as far as the caller may know it.
+
+Does: read rings, leases, namespaces and webhook configurations, and stream the
+metadata of objects past a census.  Refuses: to hold objects, and to give up on
+everything because one thing is forbidden.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from sharder.core.membership import Membership
+from sharder.core.ringspec import (
+    InvalidRing,
+    ResolvedMain,
+    ResolvedRing,
+    RingSpec,
+    Role,
+    Subject,
+    parse_ring,
+    placed_resources,
+    resolve,
+)
+from sharder.core.selectors import LabelSelector, parse_selector
+from sharder.core.webhookconfig import WEBHOOK_CONFIGURATIONS, go_webhook_name, webhook_name
+from sharder.kubectl.counting import Census, Covers, Tally
+from sharder.kubectl.outcomes import Gaps, Unread
+from sharder.kubectl.selecting import by_name_alone, describe_selector
+from sharder.kubectl.shards import Standing, read_membership, read_standing
+from sharder.kubectl.status.overview import Overview, ResourceCount, count_resource, read_conditions, uncounted_resource
+from sharder.manifests import status_of
+from shardsdk.errors import Forbidden, NotFound, ShardingError, StreamInterrupted
+from shardsdk.kube.api import Api
+from shardsdk.kube.clock import Clock
+from shardsdk.kube.selectors import Selector, equals, exists
+from shardsdk.protocol.labels import LEASE_RING_LABEL
+from shardsdk.protocol.leases import Lease
+from shardsdk.protocol.objects import (
+    CLUSTERRINGS,
+    LEASES,
+    NAMESPACES,
+    GroupResource,
+    PartialObject,
+    Resource,
+    SlimObject,
+)
+
+#: Resources counted at the same time; the API server should hardly notice.
+STREAMS: Final = 3
+#: Times that a stream which broke is begun again.
+ATTEMPTS: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Ring:
+    """A ring as read: its object, and the spec or (`invalid`) why it cannot be used.
+
+    `read` False: the object itself may not be read; only its name is known.
+    """
+
+    name: str
+    raw: Mapping[str, Any]
+    spec: RingSpec | None = None
+    invalid: InvalidRing | None = None
+    read: bool = True
+
+    @property
+    def status(self) -> Mapping[str, Any]:
+        """`status`, or an empty one."""
+        return status_of(self.raw)
+
+    @property
+    def up_to_date(self) -> bool:
+        """Whether the sharder has seen the present spec."""
+        generation = (self.raw.get("metadata") or {}).get("generation")
+        return self.status.get("observedGeneration") == generation
+
+
+@dataclass(frozen=True, slots=True)
+class SeenLeases:
+    """A ring's leases, or None; `whole`: all of them, so that it is known which shards there are."""
+
+    leases: list[Lease] | None
+    whole: bool
+
+    def membership(self, now: datetime) -> Membership | None:
+        """The ring's shards at that time; None: not all leases were seen."""
+        leases = self.leases or []
+        return read_membership(leases, tuple(read_standing(lease, now) for lease in leases)) if self.whole else None
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """What was read of a ring `at` some time: its leases, and its objects as counts of each of `resources`."""
+
+    ring: Ring
+    at: datetime
+    seen: SeenLeases
+    membership: Membership | None
+    resources: tuple[Resource, ...]
+    counts: tuple[ResourceCount, ...]
+    problems: tuple[str, ...]
+    scope: str
+    unread: tuple[Unread, ...]
+    namespace: str | None
+
+    def overview(self) -> Overview:
+        """Summed up, with every age as it was when it was read."""
+        leases = self.seen.leases
+        return Overview(
+            name=self.ring.name,
+            read=self.ring.read,
+            conditions=read_conditions(self.ring.status, ages_of(self.ring.status, self.at)),
+            up_to_date=self.ring.up_to_date,
+            problems=self.problems,
+            scope=self.scope,
+            standings=None
+            if leases is None
+            else sort_standings(tuple(read_standing(each, self.at) for each in leases)),
+            membership=self.membership,
+            resources=self.counts,
+            unread=self.unread,
+            namespace=self.namespace,
+        )
+
+
+@dataclass(slots=True)
+class Reader:
+    """Reads for one command; `namespace`: leases and objects of this one only. What is refused goes to `gaps`."""
+
+    api: Api
+    clock: Clock
+    namespace: str | None = None
+    gaps: Gaps = field(default_factory=Gaps)
+    _namespaces: Mapping[str, Mapping[str, str]] | None = None
+    _asked_namespaces: bool = False
+
+    async def rings(self, name: str | None = None) -> list[Ring] | None:
+        """The ring called `name`, or all; None: they cannot be read.  Raises: NotFound for one that is not there."""
+        try:
+            if name is not None:
+                return [read_ring(await self.api.get(CLUSTERRINGS, name, model=dict))]
+            found = [read_ring(raw) async for page in self.api.pages(CLUSTERRINGS, model=dict) for raw in page]
+        except Forbidden as error:
+            self.gaps.note("clusterrings" if name is None else f"clusterring {name}", error)
+            return None
+        return sorted(found, key=lambda ring: ring.name)
+
+    async def leases(self, ring: str) -> SeenLeases:
+        """The leases of a ring's shards."""
+        selector = Selector(labels=equals(LEASE_RING_LABEL, ring))
+        try:
+            return SeenLeases(await self._leases(selector, None), whole=True)
+        except Forbidden as error:
+            self.gaps.note("leases of all namespaces", error)
+        if self.namespace is None:
+            return SeenLeases(None, whole=False)
+        what = f"leases of namespace {self.namespace}"
+        return SeenLeases(await self.gaps.fill(what, self._leases(selector, self.namespace)), whole=False)
+
+    async def _leases(self, selector: Selector, namespace: str | None) -> list[Lease]:
+        pages = self.api.pages(LEASES, namespace, selector=selector, model=Lease)
+        return [lease async for page in pages for lease in page]
+
+    async def webhook(self, ring: str) -> Mapping[str, Any] | None:
+        """The ring's webhook configuration; None: there is none.  Raises: Forbidden."""
+        try:
+            found: dict[str, Any] = await self.api.get(WEBHOOK_CONFIGURATIONS, webhook_name(ring), model=dict)
+        except NotFound:
+            return None
+        return found
+
+    async def go_webhook(self, ring: RingSpec) -> str | None:
+        """Name of the webhook configuration that the Go sharder made for the ring; None: it made none."""
+        try:
+            found = await self.api.get(WEBHOOK_CONFIGURATIONS, go_webhook_name(ring.labels))
+        except NotFound:
+            return None
+        return found.metadata.name
+
+    async def resolved(self, spec: RingSpec) -> tuple[ResolvedRing, tuple[GroupResource, ...]]:
+        """The ring with the resources that are served, and those that are not."""
+        served = {name: await self.api.discover(name.group, name.resource) for name in sorted(set(spec.named))}
+        default = None if spec.namespace_selector is not None else await self._default_namespaces(spec.name)
+        return resolve(spec, served, default)
+
+    async def _default_namespaces(self, ring: str) -> LabelSelector | None:
+        """What this cluster's sharder takes for a ring that does not say, as the ring's webhook shows it."""
+        try:
+            webhooks = (await self.webhook(ring) or {}).get("webhooks") or [{}]
+        except ShardingError:
+            return None
+        selector, problems = parse_selector(webhooks[0].get("namespaceSelector"), "namespaceSelector")
+        return None if problems else selector
+
+    async def covers(self, ring: ResolvedRing) -> Covers:
+        """What says whether a namespace belongs to the ring."""
+        if by_name_alone(ring.namespace_selector):
+            return lambda namespace: ring.in_scope(namespace)
+        namespaces = await self._all_namespaces()
+
+        def covers(namespace: str) -> bool | None:
+            if not namespace:
+                return True
+            labels = namespaces.get(namespace) if namespaces is not None else None
+            return None if labels is None else ring.in_scope(namespace, labels)
+
+        return covers
+
+    async def covered(self, ring: ResolvedRing) -> list[str] | None:
+        """The namespaces that belong to the ring; None: they cannot be read."""
+        namespaces = await self._all_namespaces()
+        if namespaces is None:
+            return None
+        return sorted(name for name, labels in namespaces.items() if ring.in_scope(name, labels))
+
+    async def _all_namespaces(self) -> Mapping[str, Mapping[str, str]] | None:
+        if not self._asked_namespaces:
+            self._asked_namespaces = True
+            self._namespaces = await self.gaps.fill("namespaces", self._read_namespaces())
+        return self._namespaces
+
+    async def _read_namespaces(self) -> Mapping[str, Mapping[str, str]]:
+        pages = self.api.pages(NAMESPACES, model=PartialObject)
+        return {each.metadata.name: each.metadata.labels or {} async for page in pages for each in page}
+
+    # -- objects -------------------------------------------------------------
+
+    async def count(
+        self, ring: Ring, resolved: ResolvedRing, membership: Membership | None
+    ) -> tuple[ResourceCount, ...]:
+        """Count every object of a ring, main resources before those that they control."""
+        census = Census(resolved.spec.labels, membership, await self.covers(resolved))
+        gate, counted = asyncio.Semaphore(STREAMS), dict[GroupResource, ResourceCount]()
+
+        async def count(subject: Subject, *, retired: bool = False) -> bool:
+            async with gate:
+                made = await self._count(census, subject, retired=retired)
+            counted[subject.resource.group_resource] = made
+            return made.counted
+
+        async def count_main(main: ResolvedMain) -> None:
+            known = await count(Subject(Role.MAIN, main.resource, main))
+            for resource in main.controlled:
+                await count(Subject(Role.CONTROLLED, resource, main))
+                if not known:
+                    # Where they belong depends on what could not be read.
+                    name = resource.group_resource
+                    counted[name] = replace(counted[name], misplaced=None)
+
+        async with asyncio.TaskGroup() as tasks:
+            for main in resolved.mains:
+                tasks.create_task(count_main(main))
+            for subject in await self._retired(ring, resolved):
+                tasks.create_task(count(subject, retired=True))
+        order = [subject.resource.group_resource for subject in resolved.subjects()]
+        return tuple(counted[name] for name in [*order, *sorted(counted.keys() - set(order))])
+
+    async def _count(self, census: Census, subject: Subject, *, retired: bool) -> ResourceCount:
+        resource = subject.resource
+        namespace = self.namespace if resource.namespaced else None
+        selector = Selector(labels=exists(census.labels.shard)) if retired else Selector()
+        what = str(resource.group_resource) + (f" in namespace {namespace}" if namespace else "")
+        for attempt in range(1, ATTEMPTS + 1):
+            tally = Tally(subject, retired)
+            try:
+                async for batch in self._stream(resource, namespace, selector):
+                    for each in batch:
+                        census.add(tally, each.metadata)
+            except StreamInterrupted as error:
+                if attempt < ATTEMPTS:
+                    continue
+                self.gaps.note(what, error)
+            except (Forbidden, NotFound) as error:
+                self.gaps.note(what, error)
+            else:
+                return count_resource(tally, judged=census.membership is not None, overfull=census.overfull)
+        return uncounted_resource(resource.group_resource, subject.role)
+
+    def _stream(self, resource: Resource, namespace: str | None, selector: Selector) -> AsyncIterator[list[SlimObject]]:
+        return self.api.stream(resource, namespace, selector=selector, model=SlimObject, metadata_only=True)
+
+    async def _retired(self, ring: Ring, resolved: ResolvedRing) -> list[Subject]:
+        """Resources that the ring lists no longer and whose objects may still carry its labels."""
+        listed = resolved.spec.named
+        retired = []
+        for name, controlled in placed_resources(ring.status):
+            resource = await self.api.discover(name.group, name.resource) if name not in listed else None
+            if resource is not None:
+                role = Role.CONTROLLED if controlled else Role.MAIN
+                retired.append(Subject(role, resource, ResolvedMain(resource)))
+        return retired
+
+    # -- a whole ring --------------------------------------------------------
+
+    async def gather(self, ring: Ring) -> Gathered:
+        """Everything about a ring that `status` shows, as it is now."""
+        now = self.clock.now()
+        seen = await self.leases(ring.name)
+        membership = seen.membership(now)
+        counts: tuple[ResourceCount, ...] = ()
+        problems: tuple[str, ...] = ()
+        scope, resources = "", tuple[Resource, ...]()
+        if ring.invalid is not None:
+            problems = tuple(str(problem) for problem in ring.invalid.problems)
+        if ring.spec is not None:
+            resolved, missing = await self.resolved(ring.spec)
+            problems = tuple(f"the API server does not serve {name}" for name in missing)
+            scope = describe_selector(resolved.namespace_selector)
+            resources = tuple(subject.resource for subject in resolved.subjects())
+            counts = await self.count(ring, resolved, membership)
+        gaps = tuple(self.gaps.found)
+        return Gathered(ring, now, seen, membership, resources, counts, problems, scope, gaps, self.namespace)
+
+    async def overview(self, ring: Ring) -> Overview:
+        """The same, summed up."""
+        return (await self.gather(ring)).overview()
+
+
+def read_ring(raw: Mapping[str, Any]) -> Ring:
+    """A ring from its object; one that cannot be used says why."""
+    name = str((raw.get("metadata") or {}).get("name") or "")
+    try:
+        return Ring(name, raw, spec=parse_ring(raw))
+    except InvalidRing as error:
+        return Ring(name, raw, invalid=error)
+
+
+def ages_of(status: Mapping[str, Any], now: datetime) -> dict[str, float]:
+    """Seconds since each condition last changed."""
+    ages = {}
+    listed = status.get("conditions")
+    for each in listed if isinstance(listed, list) else ():
+        try:
+            moment = datetime.fromisoformat(str(each["lastTransitionTime"]))
+        except (KeyError, TypeError, ValueError):
+            continue
+        aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+        ages[str(each.get("type"))] = max((now - aware).total_seconds(), 0.0)
+    return ages
+
+
+def sort_standings(standings: tuple[Standing, ...]) -> tuple[Standing, ...]:
+    """By name, as people look for them."""
+    return tuple(sorted(standings, key=lambda each: (each.name, each.namespace)))

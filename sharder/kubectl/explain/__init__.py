@@ -1,0 +1,1 @@
+"""`kubectl sharding explain`: why an object is where it is."""

@@ -1,0 +1,186 @@
+"""`kubectl sharding explain`: one object, in every ring that lists its resource.
+
+Refuses: to look at more than the object, its owner, and the rings' leases.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from sharder.core.ringspec import ResolvedRing, Role, Subject
+from sharder.kubectl.catalog import Catalog, read_catalog
+from sharder.kubectl.cluster import Reader, Ring, ages_of
+from sharder.kubectl.documents import explanations_document, render_document
+from sharder.kubectl.explain.explanation import Explanation, Known, Owner, explain
+from sharder.kubectl.explain.text import render_explanation, render_stray
+from sharder.kubectl.leader import Leading, read_leading
+from sharder.kubectl.outcomes import ExitCode, exit_code
+from sharder.kubectl.session import Session
+from sharder.kubectl.shards import read_membership, read_standing
+from sharder.kubectl.status.command import find_rings, make_reader
+from sharder.kubectl.status.overview import read_conditions
+from sharder.kubectl.text import Tone
+from shardsdk.errors import ConfigurationError, Forbidden, NotFound, ShardingError
+from shardsdk.kube.api import Api
+from shardsdk.protocol.labels import LABEL_MAX_LENGTH, SHARD_LABEL_PREFIX
+from shardsdk.protocol.leases import Lease
+from shardsdk.protocol.objects import LEASES, ObjectMeta, PartialObject, Resource
+
+#: What the name part of a shard label begins with; eight digits of a hash and the ring's name follow.
+_SUFFIX_START: Final = "clusterring-"
+_DIGITS: Final = 8
+
+
+async def show_explanation(session: Session, resource: str, name: str | None, lease: tuple[str, str]) -> ExitCode:
+    """Explain an object; `name` None: `resource` is RESOURCE/NAME.
+
+    Raises: ConfigurationError for what is not there.
+    """
+    if name is None:
+        resource, slash, name = resource.partition("/")
+        if not slash or not name:
+            raise ConfigurationError("say which object: `explain RESOURCE NAME`, as in `explain secret my-secret`")
+    reader = make_reader(session)
+    rings = await find_rings(session, reader, None)
+    if rings is None:
+        raise Forbidden(str(reader.gaps.found[0]))
+    found = pick_resource(await read_catalog(session.api), resource, rings)
+    namespace = (session.namespace or session.default_namespace) if found.namespaced else None
+    meta = await read_object(session.api, found, name, namespace)
+    leading = await read_leader(session.api, reader, lease)
+    listing = [ring for ring in rings if lists(ring, found)]
+    made = [await _explain(session, reader, ring, found, meta, leading) for ring in listing]
+    explanations = [each for each in made if each is not None]
+    strays = list(stray_labels(meta, rings))
+    wrong = not explanations or bool(strays) or any(each.in_place is False for each in explanations)
+    code = exit_code(wrong=wrong, unknown=any(each.in_place is None for each in explanations))
+    if not session.for_people:
+        document = explanations_document(found, meta, explanations, strays, reader.gaps.found)
+        session.out.write(render_document(document, session.output))
+        return code
+    where = f"{meta.namespace}/{meta.name}" if meta.namespace else meta.name
+    session.say(session.painter.paint(f"{found.kind} {where}", Tone.STRONG))
+    if not explanations:
+        session.say(f"  no ring lists {found.group_resource}; nothing is sharded without a ring")
+    for explanation in explanations:
+        session.say("", *render_explanation(explanation, session.painter))
+    for label, ring_name in strays:
+        session.say("", *render_stray(label, ring_name, session.painter))
+    for gap in reader.gaps.found:
+        session.say(f"{session.painter.paint('? not read', Tone.WARN)}: {gap}")
+    return code
+
+
+def pick_resource(catalog: Catalog, text: str, rings: list[Ring]) -> Resource:
+    """What `text` means, a resource of a ring above all others.  Raises: ConfigurationError."""
+    called = catalog.named(text)
+    if not called:
+        raise ConfigurationError(
+            f"the API server serves no resource called {text!r}; look at `kubectl api-resources`"
+            + (f" (these groups did not answer: {', '.join(catalog.unread)})" if catalog.unread else "")
+        )
+    ringed = [each for each in called if any(lists(ring, each.resource) for ring in rings)]
+    return (ringed or called)[0].resource
+
+
+def lists(ring: Ring, resource: Resource) -> bool:
+    """Whether a ring names the resource, as main or as controlled."""
+    return ring.spec is not None and resource.group_resource in ring.spec.named
+
+
+async def read_object(api: Api, resource: Resource, name: str, namespace: str | None) -> ObjectMeta:
+    """Metadata of one object, with `get` or `list`.  Raises: ConfigurationError when it is not there, Forbidden."""
+    try:
+        found = await find_object(api, resource, name, namespace)
+    except NotFound:
+        found = None
+    if found is None:
+        where = f" in namespace {namespace}; -n looks into another one" if namespace else ""
+        raise ConfigurationError(f"there is no {resource.kind} {name!r}{where}")
+    return found.metadata
+
+
+async def find_object(api: Api, resource: Resource, name: str, namespace: str | None) -> PartialObject | None:
+    """The same; None: it is not there.  Raises: Forbidden when neither verb is granted."""
+    try:
+        got: PartialObject = await api.get(resource, name, namespace)
+        return got
+    except NotFound:
+        return None
+    except Forbidden as error:
+        try:
+            return await api.find(resource, name, namespace)
+        except Forbidden:
+            raise error from None
+
+
+def stray_labels(meta: ObjectMeta, rings: list[Ring]) -> Iterator[tuple[str, str]]:
+    """Shard labels of rings that are not there, each with the ring's name (cut, if it was long)."""
+    known = {ring.spec.labels.shard for ring in rings if ring.spec is not None}
+    invalid = {ring.name for ring in rings if ring.spec is None}
+    for label in sorted(meta.labels or {}):
+        suffix = label.removeprefix(SHARD_LABEL_PREFIX)
+        if suffix == label or label in known or not suffix.startswith(_SUFFIX_START):
+            continue
+        name = suffix[len(_SUFFIX_START) + _DIGITS + 1 :]
+        if name not in invalid:
+            yield label, name + ("…" if len(suffix) == LABEL_MAX_LENGTH else "")
+
+
+async def read_leader(api: Api, reader: Reader, lease: tuple[str, str]) -> Leading | None:
+    """Whether a sharder leads, by its lease (namespace, name); None: that may not be read."""
+    namespace, name = lease
+    where = f"{namespace}/{name}"
+    try:
+        found = await api.get(LEASES, name, namespace, model=Lease)
+    except NotFound:
+        found = None
+    except Forbidden as error:
+        reader.gaps.note(f"the sharder's lease {where}", error)
+        return None
+    return read_leading(found, where, reader.clock.now())
+
+
+async def _explain(
+    session: Session, reader: Reader, ring: Ring, resource: Resource, meta: ObjectMeta, leading: Leading | None
+) -> Explanation | None:
+    assert ring.spec is not None
+    resolved, _ = await reader.resolved(ring.spec)
+    subject = resolved.find(resource.group_resource)
+    if subject is None:
+        # Its main resource is not served, so the ring does not place it.
+        return None
+    now = reader.clock.now()
+    seen = await reader.leases(ring.name)
+    standings = tuple(read_standing(lease, now) for lease in seen.leases or ())
+    return explain(
+        Known(
+            ring=resolved,
+            subject=subject,
+            meta=meta,
+            owner=await _owner(session.api, reader, resolved, subject, meta),
+            membership=read_membership(seen.leases or (), standings) if seen.whole else None,
+            standings=standings,
+            covered=(await reader.covers(resolved))(meta.namespace),
+            conditions=read_conditions(ring.status, ages_of(ring.status, now)),
+            up_to_date=ring.up_to_date,
+            leading=leading,
+        )
+    )
+
+
+async def _owner(api: Api, reader: Reader, ring: ResolvedRing, subject: Subject, meta: ObjectMeta) -> Owner | None:
+    reference, main = meta.controller, subject.main.resource
+    if subject.role is Role.MAIN or reference is None:
+        return None
+    try:
+        found = await find_object(api, main, reference.name, meta.namespace if main.namespaced else None)
+    except ShardingError as error:
+        reader.gaps.note(f"its owner, {main.kind} {reference.name}", error)
+        return Owner(main.kind, reference.name, None)
+    if found is None or (reference.uid and found.metadata.uid != reference.uid):
+        return Owner(main.kind, reference.name, False)
+    labels = ring.spec.labels
+    draining = found.metadata.label(labels.drain) is not None
+    return Owner(main.kind, reference.name, True, found.metadata.label(labels.shard), draining)

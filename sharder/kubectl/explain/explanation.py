@@ -1,0 +1,264 @@
+"""Why an object is where it is, in one ring.
+
+Does: ask the sharder's own decision about one object, and put facts, reason and
+what is missing into words.  Refuses: to read anything, and to decide otherwise
+than sharder.core does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import assert_never
+
+from sharder.core.decisions import (
+    Decision,
+    Desired,
+    Facts,
+    Outcome,
+    Reason,
+    Target,
+    decide,
+    desire_controlled,
+    desire_main,
+)
+from sharder.core.keys import controlled_key, resource_key
+from sharder.core.membership import Membership
+from sharder.core.ringspec import ResolvedRing, Role, Subject
+from sharder.kubectl.leader import Leading
+from sharder.kubectl.selecting import describe_selector
+from sharder.kubectl.shards import Standing
+from sharder.kubectl.status.overview import Condition
+from sharder.kubectl.text import plural, span
+from shardsdk.protocol.labels import LEASE_RING_LABEL
+from shardsdk.protocol.objects import ObjectMeta
+
+#: Shards that a sentence names before it only counts.
+_NAMED = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """The controller of an object; `exists` None: it could not be read."""
+
+    kind: str
+    name: str
+    exists: bool | None
+    label: str | None = None
+    draining: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """All that is known about one object in one ring.
+
+    `membership` None: the leases could not be read.  `covered` None: the
+    namespace could not.  `leading` None: nothing is known of a leading sharder.
+    """
+
+    ring: ResolvedRing
+    subject: Subject
+    meta: ObjectMeta
+    owner: Owner | None
+    membership: Membership | None
+    standings: tuple[Standing, ...]
+    covered: bool | None
+    conditions: tuple[Condition, ...]
+    up_to_date: bool
+    leading: Leading | None
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """One object in one ring.
+
+    `outcome` None: too little is known.  `in_place`: nothing has to happen.
+    `missing`: what keeps it from being worked on, each with its remedy.
+    """
+
+    ring: str
+    role: Role
+    key: str | None
+    current: str | None
+    draining: bool
+    standing: str
+    desired: str | None
+    outcome: Outcome | None
+    because: tuple[str, ...]
+    then: str
+    missing: tuple[str, ...]
+    in_place: bool | None
+
+
+def explain(known: Known) -> Explanation:
+    """Why, and what next."""
+    labels = known.ring.spec.labels
+    current = known.meta.label(labels.shard)
+    draining = known.meta.label(labels.drain) is not None
+    key, desired = _desired(known)
+    outcome = None
+    if known.membership is not None and known.covered is not None and desired is not None:
+        outcome = decide(Facts(known.subject.role, current, draining, known.covered, desired, known.membership))
+    where = _where(desired) if known.covered is not False else None
+    return Explanation(
+        ring=known.ring.spec.name,
+        role=known.subject.role,
+        key=key,
+        current=current,
+        draining=draining,
+        standing=_standing(known, current),
+        desired=where,
+        outcome=outcome,
+        because=tuple(_because(known, key, desired)),
+        then=_then(known, outcome, current) if outcome is not None else "not known: not everything could be read",
+        missing=tuple(_missing(known, outcome, current)),
+        in_place=None if outcome is None else outcome.decision in (Decision.KEEP, Decision.IGNORE),
+    )
+
+
+def key_of(subject: Subject, meta: ObjectMeta) -> str | None:
+    """The ring key of an object; None: the ring leaves it alone."""
+    resource = subject.resource
+    if subject.role is Role.MAIN:
+        return resource_key(resource, meta.namespace, meta.name)
+    return controlled_key(meta.controller, meta.namespace if resource.namespaced else "", subject.main.resource)
+
+
+def _desired(known: Known) -> tuple[str | None, Desired | None]:
+    key = key_of(known.subject, known.meta)
+    if known.membership is None:
+        return key, None
+    if known.subject.role is Role.MAIN or key is None:
+        return key, desire_main(key, known.membership)
+    owner = known.owner
+    if owner is None or owner.exists is None:
+        return key, None
+    return key, desire_controlled(key, known.membership, owner_exists=owner.exists, owner_label=owner.label)
+
+
+def _where(desired: Desired | None) -> str | None:
+    return desired.name if isinstance(desired, Target) else None
+
+
+# -- why it belongs there ------------------------------------------------------
+
+
+def _because(known: Known, key: str | None, desired: Desired | None) -> Iterator[str]:
+    main, owner = known.subject.main.resource, known.owner
+    if known.covered is False:
+        selector = describe_selector(known.ring.namespace_selector)
+        yield f"namespace {known.meta.namespace} is outside the ring's scope ({selector})"
+    if known.covered is None:
+        yield f"whether namespace {known.meta.namespace} belongs to the ring could not be read"
+    if key is None:
+        reference = known.meta.controller
+        has = f"its controller is {reference.kind} {reference.name}" if reference else "it has no controller reference"
+        yield f"{has}; the ring takes {known.subject.resource.plural} whose controller is a {main.kind}"
+        return
+    if owner is not None and owner.exists:
+        on = f"on shard {owner.label}" if owner.label is not None else "on no shard"
+        yield f"children follow their owner: {owner.kind} {owner.name} is {on}" + (", draining" * owner.draining)
+        return
+    if owner is not None and owner.exists is False:
+        yield f"its owner, {owner.kind} {owner.name}, is not there; so the hash of the owner's key decides"
+    elif owner is not None:
+        yield f"its owner, {owner.kind} {owner.name}, could not be read"
+        return
+    if known.membership is None:
+        yield "the shards' leases could not be read"
+    elif isinstance(desired, Target):
+        shards = sorted(known.membership.available)
+        listed = ", ".join(shards[:_NAMED]) + (f" and {len(shards) - _NAMED} more" if len(shards) > _NAMED else "")
+        yield f"the hash of its key falls to {desired.name}, of {plural(len(shards), 'available shard')}: {listed}"
+
+
+# -- what happens next ---------------------------------------------------------
+
+
+def _then(known: Known, outcome: Outcome, current: str | None) -> str:
+    match outcome.decision:
+        case Decision.ASSIGN:
+            return f"the sharder gives it to {outcome.target}, as a rule within a second"
+        case Decision.KEEP:
+            if outcome.reason is Reason.LEFT_SCOPE:
+                return "no shard works on it, and none shall"
+            if outcome.reason is Reason.NO_SHARD_AVAILABLE:
+                return f"it stays with {current}, though no other shard is there"
+            return "it is where it belongs"
+        case Decision.DRAIN:
+            whither = f"{outcome.target} gets it" if outcome.target else "it is nobody's"
+            return f"the next resync asks {current} to let go of it (drain label); then {whither}"
+        case Decision.AWAIT:
+            return f"{current} has been asked to let go (drain label) and has not answered yet"
+        case Decision.MOVE if known.subject.role is Role.MAIN or current is None:
+            return f"the sharder moves it to {outcome.target} once it holds the lease of {current}"
+        case Decision.MOVE:
+            return f"the sharder moves it to {outcome.target}, where its owner is"
+        case Decision.RELEASE:
+            return "the sharder takes the labels off: it left the ring's scope"
+        case Decision.IGNORE:
+            return "the ring leaves it alone"
+        case Decision.DEFER:
+            return f"it waits: {_DEFERRED[outcome.reason]}"
+        case _:
+            assert_never(outcome.decision)
+
+
+_DEFERRED = {
+    Reason.AMBIGUOUS_SHARD: "two leases claim the name of its shard, so nothing is moved",
+    Reason.OWNER_STILL_ASSIGNED: "its owner is asked to go first",
+    Reason.NO_SHARD_AVAILABLE: "no shard of the ring is available",
+    Reason.OWNER_UNASSIGNED: "its owner has no shard yet; it follows its owner",
+    Reason.OWNER_UNAVAILABLE: "its owner's shard is not available; both move together",
+    Reason.TARGET_UNAVAILABLE: "the shard where it belongs is not available",
+    Reason.TARGET_NOT_READY: "the shard where it belongs does not renew its lease at present, or crashed a moment ago",
+}
+
+
+# -- what is missing -----------------------------------------------------------
+
+
+def _missing(known: Known, outcome: Outcome | None, current: str | None) -> Iterator[str]:
+    if outcome is None or outcome.decision in (Decision.KEEP, Decision.IGNORE):
+        return
+    name = known.ring.spec.name
+    match outcome.reason:
+        case Reason.NO_SHARD_AVAILABLE:
+            yield (
+                f"an available shard: start one (a Lease labelled {LEASE_RING_LABEL}={name}, held by the shard that it"
+                " is named after)"
+            )
+        case Reason.AMBIGUOUS_SHARD:
+            yield f"a name of its own for each shard: {current} is held in more than one namespace"
+        case Reason.OWNER_UNASSIGNED | Reason.OWNER_UNAVAILABLE if known.owner is not None:
+            owner = known.subject.main.resource.group_resource
+            space = f" -n {known.meta.namespace}" if known.subject.main.resource.namespaced else ""
+            yield f"a shard for its owner: `kubectl sharding explain {owner} {known.owner.name}{space}`"
+        case Reason.DRAINING:
+            yield f"the answer of {current}: look into its log, or stop it, and its objects move without it"
+        case _:
+            pass
+    yield from _unable(known)
+
+
+def _unable(known: Known) -> Iterator[str]:
+    """What keeps the sharder from doing its part."""
+    if known.leading is not None and not known.leading.alive:
+        yield f"a sharder: {known.leading.words}; start it, or look into its log"
+    if not known.up_to_date:
+        yield "a sharder that has seen the ring's present spec"
+    for each in known.conditions:
+        if each.status is False and each.type in ("Ready", "PermissionsGranted"):
+            yield f"ring condition {each.type} is false: {each.message}"
+
+
+def _standing(known: Known, current: str | None) -> str:
+    if current is None:
+        return ""
+    found = [each for each in known.standings if each.name == current]
+    if not found:
+        return "no lease of that name" if known.membership is not None else "lease not read"
+    if len(found) > 1:
+        return f"{len(found)} leases of that name, in {', '.join(each.namespace for each in found)}"
+    [one] = found
+    return f"{one.state.value}, renewed {span(one.renewed_seconds)} ago" + (", being emptied" * one.taken_over)

@@ -1,0 +1,1 @@
+"""`kubectl sharding status`: how rings and their shards are."""

@@ -1,0 +1,206 @@
+"""An overview as text, for people.
+
+Refuses: to judge; what is amiss is said by `overview`, here it gets words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from sharder.core.ringspec import Role
+from sharder.core.shards import State
+from sharder.kubectl.counting import Trouble
+from sharder.kubectl.shards import Standing
+from sharder.kubectl.status.overview import (
+    Overview,
+    ResourceCount,
+    balance_of,
+    count_of,
+    loads_of,
+    unleased_shards,
+)
+from sharder.kubectl.text import Cell, Painter, Tone, bar, number, plural, span
+
+_BAR_WIDTH: Final = 12
+_STATE_TONES: Final = {
+    State.READY: Tone.GOOD,
+    State.EXPIRED: Tone.WARN,
+    State.UNCERTAIN: Tone.WARN,
+    State.DEAD: Tone.BAD,
+    State.ORPHANED: Tone.BAD,
+}
+_SIGNS: Final = {True: ("✓", Tone.GOOD), False: ("✗", Tone.BAD), None: ("?", Tone.FAINT)}
+_TROUBLE_WORDS: Final = {
+    Trouble.UNASSIGNED: ("no shard owns them", Tone.WARN),
+    Trouble.STRANDED: ("on a shard that is not available", Tone.BAD),
+    Trouble.DRAINING: ("asked to leave their shard", Tone.WARN),
+    Trouble.MISPLACED: ("on another shard than the one they belong on", Tone.WARN),
+    Trouble.LEAVING: ("labelled, but outside the ring's scope", Tone.WARN),
+}
+
+
+def render_overview(overview: Overview, painter: Painter, *, wide: bool = False) -> list[str]:
+    """The lines of one ring."""
+    lines = [_headline(overview, painter)]
+    if overview.scope:
+        lines.append(painter.paint(f"  namespaces: {overview.scope}", Tone.FAINT))
+    if overview.namespace is not None:
+        lines.append(painter.paint(f"  only objects of namespace {overview.namespace} are counted", Tone.WARN))
+    lines += [painter.paint(f"  ✗ {problem}", Tone.BAD) for problem in overview.problems]
+    rows = [list(row) for row in _shard_rows(overview, wide=wide)]
+    if rows:
+        head = _head(overview, wide=wide)
+        # Bars are for eyes; what goes into a pipe ends with the numbers.
+        shown = len(head) if painter.colours or not overview.resources else len(head) - 1
+        lines += ["", *painter.table(head[:shown], [row[:shown] for row in rows], indent="  ")]
+    footer = [*_troubles(overview, painter), *_conditions(overview, painter, wide=wide), *_gaps(overview, painter)]
+    return [*lines, *([""] if footer else []), *footer]
+
+
+def _headline(overview: Overview, painter: Painter) -> str:
+    parts = [painter.paint(f"Ring {overview.name}", Tone.STRONG), _ready(overview, painter)]
+    if overview.standings is not None:
+        available = sum(standing.available for standing in overview.standings)
+        text = f"{available} of {plural(len(overview.standings), 'shard')} available"
+        parts.append(painter.paint(text, Tone.PLAIN if available else Tone.BAD))
+    match overview.settled:
+        case True:
+            parts.append(painter.paint("settled", Tone.GOOD))
+        case False:
+            parts.append(painter.paint("not settled", Tone.WARN))
+        case None:
+            parts.append(painter.paint("not known whether settled", Tone.WARN))
+    balance = balance_of(overview)
+    if balance is not None and len(overview.standings or ()) > 1:
+        parts.append(f"fullest shard at {balance.fullest_share:.2f} of the mean")
+    return "  ".join(parts)
+
+
+def _ready(overview: Overview, painter: Painter) -> str:
+    if not overview.read:
+        return painter.paint("ring not read", Tone.WARN)
+    if overview.ready:
+        return painter.paint("ready", Tone.GOOD)
+    if overview.ready is False:
+        return painter.paint("not ready", Tone.BAD)
+    if overview.conditions and not overview.up_to_date:
+        return painter.paint("spec not seen by a sharder yet", Tone.WARN)
+    return painter.paint("not seen by a sharder", Tone.BAD)
+
+
+def _head(overview: Overview, *, wide: bool) -> list[str]:
+    head = ["SHARD", "STATE", "RENEWED", "HELD"]
+    if wide:
+        head += ["NAMESPACE", "HOLDER", "DURATION", "FENCED", "TRANSITIONS"]
+    head += [str(each.resource).upper() for each in overview.resources]
+    return [*head, "DRAINING", "SHARE", ""] if overview.resources else head
+
+
+def _shard_rows(overview: Overview, *, wide: bool) -> Iterator[Sequence[Cell]]:
+    standings = overview.standings or ()
+    loads = loads_of(overview.resources, {standing.name for standing in standings})
+    blank = [Cell("")] * (7 if wide else 2)
+    for standing in standings:
+        row = [Cell(standing.name, Tone.NAME), _state(standing), _renewed(standing), _held(standing)]
+        row += _wide_cells(standing) if wide else []
+        yield [*row, *_counts(overview, standing.name), *_share(overview, standing.name, loads)]
+    unknown = Cell("?", Tone.FAINT) if overview.standings is None else Cell("no lease", Tone.BAD)
+    for name in unleased_shards(overview):
+        yield [Cell(name or '""', Tone.NAME), unknown, *blank, *_counts(overview, name), Cell(""), Cell("")]
+    if any(each.unassigned for each in overview.resources):
+        counts = [number(each.unassigned, Tone.WARN) for each in overview.resources]
+        yield [Cell("(nobody)", Tone.WARN), Cell(""), *blank, *counts, Cell(""), Cell(""), Cell("")]
+
+
+def _counts(overview: Overview, name: str) -> list[Cell]:
+    if not overview.resources:
+        return []
+    cells = [number(each.by_shard.get(name, 0) if each.counted else None) for each in overview.resources]
+    return [*cells, number(sum(each.draining.get(name, 0) for each in overview.resources), Tone.WARN)]
+
+
+def _share(overview: Overview, name: str, loads: Mapping[str, int]) -> list[Cell]:
+    """A shard's part of the main objects; the bar compares it with the fullest shard."""
+    if not overview.resources:
+        return []
+    if not sum(loads.values()):
+        return [Cell(""), Cell("")]
+    share, of_fullest = loads[name] / sum(loads.values()), loads[name] / max(loads.values())
+    return [Cell(f"{share:.0%}", right=True), Cell(bar(of_fullest, _BAR_WIDTH), Tone.NAME)]
+
+
+def _state(standing: Standing) -> Cell:
+    text = standing.state.value + ("?" if standing.silent else "")
+    if standing.taken_over:
+        text += ", being emptied"
+    return Cell(text, Tone.WARN if standing.silent else _STATE_TONES[standing.state])
+
+
+def _renewed(standing: Standing) -> Cell:
+    if standing.renewed_seconds is None:
+        return Cell("never", Tone.FAINT)
+    late = standing.available and standing.renewed_seconds > standing.duration_seconds
+    return Cell(f"{span(standing.renewed_seconds)} ago", Tone.WARN if late else Tone.PLAIN)
+
+
+def _held(standing: Standing) -> Cell:
+    """For how long its holder has had it; nobody has a lease that was given back."""
+    return Cell(span(standing.held_seconds)) if standing.holder else Cell("-", Tone.FAINT)
+
+
+def _wide_cells(standing: Standing) -> list[Cell]:
+    transitions = "?" if standing.transitions is None else str(standing.transitions)
+    return [
+        Cell(standing.namespace),
+        Cell(standing.holder or "-", Tone.PLAIN if standing.available else Tone.FAINT),
+        Cell(f"{standing.duration_seconds}s", right=True),
+        Cell("yes" if standing.fenced else "no"),
+        Cell(transitions, right=True),
+    ]
+
+
+def _troubles(overview: Overview, painter: Painter) -> Iterator[str]:
+    for trouble, (words, tone) in _TROUBLE_WORDS.items():
+        parts = [part for each in overview.resources if (part := _trouble_of(each, trouble))]
+        if parts:
+            yield f"  {painter.paint(f'! {trouble.value}', tone)} ({words}): {', '.join(parts)}"
+    for each in overview.resources:
+        if each.unjudged:
+            sign = painter.paint("! unknown", Tone.WARN)
+            yield f"  {sign}: {each.unjudged} {each.resource} without shard, in or out of the ring's scope"
+        uncounted = each.counted and each.misplaced is None and not each.retired
+        if each.role is Role.CONTROLLED and uncounted and overview.membership is not None:
+            yield painter.paint(f"  ? whether {each.resource} are with their owners was not counted", Tone.FAINT)
+    for standing in overview.standings or ():
+        if standing.silent:
+            sign, age = painter.paint("! silent", Tone.WARN), span(standing.renewed_seconds)
+            yield (
+                f"  {sign}: {standing.name} last renewed {age} ago and still counts as ready:"
+                " no sharder judges its lease, or clocks differ"
+            )
+
+
+def _trouble_of(each: ResourceCount, trouble: Trouble) -> str:
+    count = count_of(each, trouble)
+    if not count:
+        return ""
+    named = each.examples.get(trouble, ())
+    more = ", …" if count > len(named) else ""
+    return f"{each.resource} {count}" + (f" ({', '.join(named)}{more})" if named else "")
+
+
+def _conditions(overview: Overview, painter: Painter, *, wide: bool) -> Iterator[str]:
+    for each in overview.conditions:
+        counted_anew = each.type == "Settled" and overview.settled is not None
+        if (each.status is True or counted_anew) and not wide:
+            continue
+        sign, tone = _SIGNS[each.status]
+        since = f" for {span(each.seconds)}" if each.seconds is not None else ""
+        head = painter.paint(f"{sign} {each.type}", tone)
+        yield f"  {head} {painter.paint(f'({each.reason}{since})', Tone.FAINT)}: {each.message}"
+
+
+def _gaps(overview: Overview, painter: Painter) -> Iterator[str]:
+    for gap in overview.unread:
+        yield f"  {painter.paint('? not read', Tone.WARN)}: {gap}"

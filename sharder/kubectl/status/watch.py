@@ -1,0 +1,99 @@
+"""`kubectl sharding status --watch`: read again at intervals, and shown.
+
+Does: redraw a terminal; elsewhere append what has changed.  Refuses: to load the
+API server by being looked at: it reads for a tenth of the time at most, however
+large the cluster and however busy.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Sequence
+from typing import Final
+
+from sharder.kubectl.cluster import Gathered
+from sharder.kubectl.outcomes import ExitCode, leaves
+from sharder.kubectl.session import Session
+from sharder.kubectl.status.command import View, make_frame, read_view
+from sharder.kubectl.text import Tone, plural, rows_of
+from shardsdk.errors import ConfigurationError, ShardingError
+from shardsdk.protocol.leases import Lease
+
+#: Of the time that a refresh took, this many times as long passes until the next one begins.
+REST: Final = 9
+
+_CLEAR, _HOME, _TO_LINE_END, _TO_SCREEN_END = "\x1b[2J", "\x1b[H", "\x1b[K", "\x1b[J"
+
+
+async def watch_status(session: Session, ring: str | None, interval_seconds: float) -> ExitCode:
+    """Show it for ever, at most once in `interval_seconds`; a question that fails is said and asked again."""
+    on_terminal = session.for_people and session.out.isatty()
+    essence: object = None
+    while True:
+        began, before = session.clock.monotonic(), essence
+        try:
+            view = await read_view(session, ring)
+            lines, essence = make_frame(session, view, compact=True).lines, _essence_of(view)
+        except Exception as error:
+            essence = lines = [_passing(error)]
+        pause = max(interval_seconds, REST * (session.clock.monotonic() - began))
+        if on_terminal:
+            _redraw(session, f"every {round(pause, 1):g} s, Ctrl-C ends", lines, first=before is None)
+        elif essence != before:
+            session.say(*([""] if session.for_people and before is not None else []), *lines)
+        await session.clock.sleep(pause)
+
+
+def _essence_of(view: View) -> object:
+    """What is shown, but for what only time changes."""
+    return view.unread, [
+        (each.ring.raw, each.counts, each.problems, each.unread, _shards_of(each), _leases_of(each))
+        for each in view.rings
+    ]
+
+
+def _shards_of(gathered: Gathered) -> list[str] | None:
+    """The shards that objects are counted for."""
+    return None if gathered.membership is None else sorted(gathered.membership.available)
+
+
+def _leases_of(gathered: Gathered) -> list[str]:
+    """Its leases, in order, without the time of their renewal."""
+    return sorted(repr(_lasting(lease)) for lease in gathered.seen.leases or ())
+
+
+def _lasting(lease: Lease) -> object:
+    """What people look at, but for the time of the last renewal."""
+    meta, spec = lease.metadata, lease.spec
+    held = (spec.holder_identity, spec.lease_duration_seconds, spec.acquire_time, spec.lease_transitions)
+    return meta.namespace, meta.name, meta.labels, meta.annotations, meta.deletion_timestamp, held
+
+
+def _passing(error: Exception) -> str:
+    """What to show instead of a frame.  Raises: `error` when asking again cannot help."""
+    causes = list(leaves(error))
+    if not all(isinstance(cause, ShardingError) and not isinstance(cause, ConfigurationError) for cause in causes):
+        raise error
+    return f"not refreshed: {' '.join(str(causes[0]).split())}"
+
+
+def _redraw(session: Session, how: str, lines: list[str], *, first: bool) -> None:
+    """Draw over the last frame without flicker; what does not fit on the screen is left out, and said."""
+    now = session.clock.now().astimezone().strftime("%H:%M:%S")
+    head = session.painter.paint(f"{now}  {how}", Tone.FAINT)
+    shown = fitting(lines, shutil.get_terminal_size())
+    text = "".join(f"{line}{_TO_LINE_END}\n" for line in [head, *shown])
+    session.out.write((_CLEAR if first else "") + _HOME + text + _TO_SCREEN_END)
+    session.out.flush()
+
+
+def fitting(lines: Sequence[str], size: os.terminal_size) -> list[str]:
+    """The lines that a terminal has room for, next to the head; what is left out is said."""
+    room, shown = max(size.lines - 3, 1), list[str]()
+    for line in lines:
+        room -= rows_of(line, size.columns)
+        if room < 0:
+            return [*shown, f"… {plural(len(lines) - len(shown), 'more line')}"]
+        shown.append(line)
+    return shown

@@ -1,0 +1,88 @@
+"""Owners that are about to change hands, and reading their children.
+
+Does: one consistent read per controlled resource for a whole batch of owners,
+narrowed by namespace, and by where they are to go.  Refuses: to narrow by where
+they are believed to be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from sharder.backlog.lists import read_all
+from sharder.backlog.objects import ItemKey, Placed
+from sharder.backlog.scope import RingScope
+from sharder.core.ringspec import ResolvedMain, Role
+from shardsdk.kube.api import Api
+from shardsdk.kube.selectors import Selector, not_in
+from shardsdk.protocol.labels import RingLabels
+from shardsdk.protocol.objects import Resource, SlimMeta
+
+#: Children are read by namespace while a batch spans no more than this many.
+MAX_NAMESPACES: Final = 3
+
+
+@dataclass(slots=True)
+class Group:
+    """An owner on its way; `shard` is the one that is gone (`None`: nobody has the owner).
+
+    `let_go`: nobody works on it from here on, as long as its labels stay.
+    `target`: where it goes, of those `available` then; `children`: those that are not there (`None`: not read yet).
+    """
+
+    key: ItemKey
+    placed: Placed
+    meta: SlimMeta
+    shard: str | None
+    let_go: bool = False
+    target: str | None = None
+    available: frozenset[str] = frozenset()
+    children: list[tuple[Placed, SlimMeta]] | None = None
+
+
+async def read_children(api: Api, scope: RingScope, groups: Sequence[Group], *, busy: bool) -> None:
+    """Set `children` of each group to those that are not where it goes; `busy`: much is written meanwhile."""
+    for owners in {group.placed for group in groups}:
+        by_uid = {group.meta.uid: group for group in groups if group.placed == owners}
+        selector = select_children(scope.labels, (group.target for group in by_uid.values()))
+        namespaces = {group.meta.namespace for group in by_uid.values()}
+        found: dict[str, dict[tuple[Placed, str, str], SlimMeta]] = {uid: {} for uid in by_uid}
+        async for child, meta in _read(api, scope, owners.subject.main, selector, namespaces, busy=busy):
+            reference = meta.controller
+            if reference is not None and reference.uid in found:
+                found[reference.uid][child, meta.namespace, meta.name] = meta
+        for uid, group in by_uid.items():
+            group.children = [(child, meta) for (child, _, _), meta in found[uid].items()]
+
+
+async def _read(
+    api: Api, scope: RingScope, main: ResolvedMain, selector: Selector, namespaces: set[str], *, busy: bool
+) -> AsyncIterator[tuple[Placed, SlimMeta]]:
+    for child in scope.placed.values():
+        subject = child.subject
+        if child.retired or subject.role is not Role.CONTROLLED or subject.main.resource != main.resource:
+            continue
+        for namespace in _narrow(namespaces, subject.resource):
+            async for objects in read_all(api, subject.resource, namespace, selector, busy=busy):
+                for obj in objects:
+                    yield child, obj.metadata
+
+
+def select_children(labels: RingLabels, targets: Iterable[str | None]) -> Selector:
+    """Children that are not where their owners go: on whatever shard, or without one.
+
+    Nothing else is known of where they are: they may have been adopted, restored, or
+    labelled by a webhook's answer that their owner's move overtook.  What another
+    owner's children cost is decoding them.
+    """
+    different = set(targets)
+    target = different.pop() if len(different) == 1 else None
+    return Selector(labels=not_in(labels.shard, {target})) if target is not None else Selector()
+
+
+def _narrow(names: set[str], resource: Resource) -> list[str | None]:
+    if not resource.namespaced or len(names) > MAX_NAMESPACES or "" in names:
+        return [None]
+    return [*sorted(names)]

@@ -1,0 +1,86 @@
+"""What a leader knows of owners that change hands: from what it did itself, never from what it sees.
+
+Does: remember where a group has begun to go, what version its own writes made,
+and which of them had no answer.  Each memory has a maximum; what is forgotten
+counts as never known.
+
+Refuses: to say where the children of an owner are; only a read does.
+"""
+
+from __future__ import annotations
+
+from typing import Final, TypeVar
+
+from shardsdk.cache.objects import is_at_least
+from shardsdk.kube.api import SILENCE_SECONDS
+from shardsdk.protocol.objects import SlimMeta
+
+T = TypeVar("T")
+
+#: Owners remembered at most, of each kind of memory.
+MAX_REMEMBERED: Final = 100_000
+#: A watch that shows what is older than our own write lags; one that is silent for this long is begun anew.
+MAX_LAG_SECONDS: Final = SILENCE_SECONDS + 10.0
+
+
+class Past:
+    """By uid of the owner."""
+
+    def __init__(self) -> None:
+        self._targets: dict[str, str] = {}
+        self._written: dict[str, tuple[str, float]] = {}
+        self._doubtful: dict[str, None] = {}
+
+    def began(self, uid: str, target: str) -> None:
+        """Children begin to go to `target`."""
+        _remember(self._targets, uid, target)
+
+    def target(self, uid: str) -> str | None:
+        """Where the group has begun to go; `None`: it has not begun."""
+        return self._targets.get(uid)
+
+    def ended(self, uid: str) -> None:
+        """The owner is where it belongs, or gone."""
+        self._targets.pop(uid, None)
+
+    def wrote(self, meta: SlimMeta, now: float) -> None:
+        """Our own write gave this version to an owner; `now` is monotonic."""
+        _remember(self._written, meta.uid, (meta.resource_version, now))
+
+    def is_old(self, meta: SlimMeta, now: float) -> bool:
+        """Whether we have written the owner since; a group begun by that would take children from their new shard.
+
+        What stays older for long came back with a backup of etcd, perhaps: it is doubtful, so it is read first.
+        """
+        version, written_at = self._written.get(meta.uid, ("", now))
+        if not version or is_at_least(meta.resource_version, version):
+            return False
+        if now - written_at < MAX_LAG_SECONDS:
+            return True
+        self.doubt(meta.uid)
+        return False
+
+    def prune(self, now: float) -> None:
+        """Forget versions that no watch is behind any more, and let go of the room that the memories took."""
+        self._written = {uid: each for uid, each in self._written.items() if now - each[1] < MAX_LAG_SECONDS}
+        self._targets, self._doubtful = dict(self._targets), dict(self._doubtful)
+
+    def doubt(self, uid: str) -> None:
+        """Our write had no answer: nobody knows whose the owner is."""
+        _remember(self._doubtful, uid, None)
+
+    def is_doubtful(self, uid: str) -> bool:
+        """Whether there is such a doubt."""
+        return uid in self._doubtful
+
+    def clear_doubt(self, uid: str) -> None:
+        """The owner was read after that write could no longer be executed."""
+        self._doubtful.pop(uid, None)
+
+
+def _remember(memory: dict[str, T], uid: str, value: T) -> None:
+    """Note it as the latest, instead of the oldest if there are too many."""
+    memory.pop(uid, None)
+    if len(memory) >= MAX_REMEMBERED:
+        del memory[next(iter(memory))]
+    memory[uid] = value

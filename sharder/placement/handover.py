@@ -1,0 +1,380 @@
+"""Moving an owner together with the objects that it controls.
+
+Does: carry out the order in which a group changes hands.  Of an owner whose
+shard is gone: put the drain label on it, renew the hold on the shard's lease,
+read the children consistently, patch them, and the owner last.  Of an owner
+that nobody has (acknowledged, or never placed): read the children, patch them,
+the owner last.  So whoever reconciles the owner sees its children, and a shard
+that comes back in between finds its objects draining, never half moved.
+
+Refuses: to move an owner whose children it could not move, to trust what was
+read before the owner was let go, and to believe that children are where their
+owner was.  One read of the children serves every group that was waiting when
+it began; apart from that no group waits for another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from sharder.backlog.backlog import Backlog
+from sharder.backlog.objects import ItemKey, Placed, slim
+from sharder.backlog.scope import Members, RingScope
+from sharder.core.decisions import Target, desire_main
+from sharder.core.keys import resource_key
+from sharder.placement.children import Group, read_children
+from sharder.placement.coalescing import Coalesced
+from sharder.placement.expectations import Past
+from sharder.placement.families import Families
+from sharder.placement.label_writer import LabelWriter
+from sharder.placement.slots import Crowded
+from sharder.placement.transit import Transit
+from sharder.takeover.controller import TakeoverController
+from shardsdk.errors import FenceClosed, NotFound, Retry, ShardingError
+from shardsdk.kube.api import Api
+from shardsdk.kube.backoff import double
+from shardsdk.kube.clock import Clock
+from shardsdk.protocol.objects import SlimMeta, SlimObject
+
+log = logging.getLogger(__name__)
+
+#: Owners that one read of the children, or one renewal of a hold, serves at most.
+MAX_BATCH: Final = 1000
+#: Groups under way at once; their writes share the label writer's slots.
+MAX_MOVING: Final = 1000
+#: Conflicts on one child, or on one owner, that are answered by reading it again.
+MAX_CONFLICTS: Final = 5
+#: How long a group waits that could not be moved, at first and at most; doubles.
+RETRY_SECONDS: Final = (0.05, 10.0)
+#: Two moments closer than this are one.
+INSTANT_SECONDS: Final = 1e-3
+#: Groups that could not be moved and are remembered; the oldest may be tried again too soon.
+MAX_HELD_UP: Final = 10_000
+
+
+@dataclass(slots=True)
+class HeldUp:
+    """An owner that could not be moved in this version, and how often in a row; not again before `until`."""
+
+    key: ItemKey
+    version: str
+    times: int
+    until: float
+
+
+class GroupMover:
+    """The groups of one ring."""
+
+    def __init__(
+        self,
+        scope: RingScope,
+        members: Members,
+        api: Api,
+        takeover: TakeoverController,
+        *,
+        backlog: Backlog,
+        families: Families,
+        transit: Transit,
+        writer: LabelWriter,
+        expectations: Mapping[int, Past],
+        clock: Clock,
+    ) -> None:
+        self._scope = scope
+        self._members = members
+        self._api = api
+        self._takeover = takeover
+        self._backlog = backlog
+        self._families = families
+        self._transit = transit
+        self._writer = writer
+        self._expectations = expectations
+        self._clock = clock
+        self._waiting: dict[str, Group] = {}
+        self._moving: set[str] = set()
+        self._held_up: dict[str, HeldUp] = {}
+        self._wake = asyncio.Event()
+        self._places = asyncio.Semaphore(MAX_MOVING)
+        self._renewals = Coalesced(self._renew, most=MAX_BATCH)
+        self._reads = Coalesced(self._read, most=MAX_BATCH)
+
+    def stays(self, key: ItemKey, meta: SlimMeta) -> None:
+        """An owner has a shard and does not drain; whatever was begun with it has ended."""
+        if meta.uid not in self._moving and meta.uid not in self._waiting:
+            self._past(key).ended(meta.uid)
+
+    def submit(self, key: ItemKey, placed: Placed, meta: SlimMeta) -> None:
+        """Have an owner moved that is unassigned or stranded; once at a time."""
+        if meta.uid in self._moving:
+            self._backlog.defer(key)
+            return
+        if self._is_held_up(meta):
+            return
+        if self._past(key).is_old(meta, self._clock.monotonic()):
+            return
+        shard = meta.label(self._scope.labels.shard)
+        if shard is not None and meta.uid not in self._held_up:
+            self._families.want()
+        self._waiting[meta.uid] = Group(key, placed, meta, shard)
+        self._wake.set()
+
+    def _past(self, key: ItemKey) -> Past:
+        return self._expectations[key.resource]
+
+    def compact(self) -> None:
+        """Let go of the room that a mass move has taken."""
+        self._waiting, self._held_up = dict(self._waiting), dict(self._held_up)
+        for past in self._expectations.values():
+            past.prune(self._clock.monotonic())
+
+    def retry(self) -> None:
+        """Shards came, or one more may be taken from: try at once what was held up."""
+        for held_up in self._held_up.values():
+            held_up.until = 0.0
+            self._backlog.enqueue(held_up.key)
+
+    def _is_held_up(self, meta: SlimMeta) -> bool:
+        held_up = self._held_up.get(meta.uid)
+        if held_up is None or held_up.version != meta.resource_version:
+            return False
+        # It is offered again at that very moment, as the queue's clock has it.
+        return self._clock.monotonic() < held_up.until - INSTANT_SECONDS
+
+    def _hold_up(self, group: Group) -> None:
+        """Try again later, the longer the more often it has failed."""
+        before = self._held_up.pop(group.meta.uid, None)
+        times = before.times + 1 if before is not None else 0
+        seconds = double(RETRY_SECONDS[0], times, RETRY_SECONDS[1])
+        until = self._clock.monotonic() + seconds
+        if len(self._held_up) >= MAX_HELD_UP:
+            del self._held_up[next(iter(self._held_up))]
+        self._held_up[group.meta.uid] = HeldUp(group.key, group.meta.resource_version, times, until)
+        self._backlog.requeue_after(group.key, seconds)
+
+    async def run(self) -> None:
+        """Move groups until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            while True:
+                await self._wake.wait()
+                await self._places.acquire()
+                if self._waiting:
+                    uid = next(iter(self._waiting))
+                    self._moving.add(uid)
+                    tasks.create_task(self._carry(uid, self._waiting.pop(uid)))
+                else:
+                    self._wake.clear()
+                    self._places.release()
+
+    async def _carry(self, uid: str, group: Group) -> None:
+        try:
+            moved = await self._try(group)
+        finally:
+            self._moving.discard(uid)
+            self._places.release()
+        if moved:
+            self._held_up.pop(uid, None)
+        else:
+            self._hold_up(group)
+
+    async def _try(self, group: Group) -> bool:
+        """Whether it has moved, in the end; it starts over when an object has changed meanwhile."""
+        try:
+            for _ in range(MAX_CONFLICTS):
+                try:
+                    return await self._take_steps(group)
+                except ShardingError as error:
+                    if error.retry is not Retry.REFRESH or not await self._look_again(group):
+                        raise
+        except (FenceClosed, Crowded):
+            pass
+        except ShardingError as error:
+            log.warning("group not moved, will retry", extra=self._extra(group, error))
+        except Exception as error:
+            log.exception("group not moved, will retry", extra=self._extra(group, error))
+        return False
+
+    async def _take_steps(self, group: Group) -> bool:
+        if self._past(group.key).is_doubtful(group.meta.uid) and not await self._clear_doubt(group):
+            return False
+        # One that starts over after a conflict has been let go: its labels are what they were then.
+        if group.shard is not None and not group.let_go:
+            if not await self._drain(group):
+                return False
+            await self._renewals.join(group)
+            if not group.let_go:
+                return False
+        group.target, group.available = self._target(group), self._members.membership.available
+        if group.target is None:
+            return False
+        children = await self._move_known(group, group.target)
+        if children is None:
+            return False
+        if not children:
+            await self._reads.join(group)
+        return group.children is not None and await self._move(group)
+
+    async def _move_known(self, group: Group, target: str) -> bool | None:
+        """Move the children that the watches show; whether `children` are all others. `None`: some did not move."""
+        families, main, since = self._families, group.placed.subject.main, self._clock.monotonic()
+        known = families.find(main, group.meta, target)
+        if known is None:
+            return False
+        group.children = known
+        if not await self._move_children(group, target):
+            return None
+        complete = await families.is_complete(main, since)
+        late = families.find(main, group.meta, target) if complete else None
+        moved = {(child, meta.namespace, meta.name) for child, meta in known}
+        group.children = late and [each for each in late if (each[0], each[1].namespace, each[1].name) not in moved]
+        return late is not None
+
+    async def _clear_doubt(self, group: Group) -> bool:
+        """Read an owner whose last write had no answer, once that can no longer be executed."""
+        await self._api.writes_settled()
+        same = await self._look_again(group)
+        # What a watch shows that lags is older than this, and begins no group.
+        self._past(group.key).wrote(group.meta, self._clock.monotonic())
+        self._past(group.key).clear_doubt(group.meta.uid)
+        return same
+
+    async def _look_again(self, group: Group) -> bool:
+        """Whether a group that met a conflict may start over at once, with its owner as it is now.
+
+        An owner that is written all the time has changed again by the time that the
+        queue would offer it; one whose labels say something else is decided anew.
+        """
+        shard, drain = self._scope.labels.shard, self._scope.labels.drain
+        before, resource = group.meta, group.placed.subject.resource
+        found = await self._api.find(resource, before.name, before.namespace or None)
+        if found is None or found.metadata.uid != before.uid:
+            return False
+        group.meta, group.children = slim(found).metadata, None
+        return all(group.meta.label(key) == before.label(key) for key in (shard, drain))
+
+    def _extra(self, group: Group, error: Exception) -> dict[str, str]:
+        meta, resource = group.meta, str(group.placed.subject.resource.group_resource)
+        where = {"resource": resource, "namespace": meta.namespace, "object": meta.name}
+        return {"ring": self._scope.name, **where, "error": str(error)}
+
+    # -- letting go ------------------------------------------------------
+
+    def _may_move(self, group: Group) -> bool:
+        """Whether the group's shard is gone still and its lease is held; False: not any more, or it is back."""
+        gone = group.shard not in self._members.membership.available
+        return group.shard is None or (gone and self._writer.may_take_from(group.shard))
+
+    async def _drain(self, group: Group) -> bool:
+        if not self._may_move(group):
+            return False
+        began = group.meta.label(self._scope.labels.drain) is None
+        group.meta = await self._writer.drain_stranded(group.placed, group.meta)
+        if began:
+            self._past(group.key).ended(group.meta.uid)
+        return True
+
+    async def _renew(self, batch: list[Group]) -> None:
+        # It begins after the drain of each of them was answered: had a shard come back
+        # before one of those, its lease would no longer be ours to renew.
+        for shard in {group.shard for group in batch if group.shard is not None}:
+            renewed = await self._takeover.renew(shard)
+            for group in batch:
+                group.let_go = renewed if group.shard == shard else group.let_go
+
+    async def _read(self, batch: list[Group]) -> None:
+        await read_children(self._api, self._scope, batch, busy=len(self._moving) > 1)
+
+    # -- moving ----------------------------------------------------------
+
+    def _target(self, group: Group) -> str | None:
+        """Where the group goes: where it began to go, or else the ring's answer."""
+        membership = self._members.membership
+        kept = self._past(group.key).target(group.meta.uid)
+        if kept is not None and kept in membership.available:
+            return kept
+        main = group.placed.subject.resource
+        desired = desire_main(resource_key(main, group.meta.namespace, group.meta.name), membership)
+        return desired.now(membership) if isinstance(desired, Target) else None
+
+    async def _move_children(self, group: Group, target: str) -> bool:
+        if not self._may_move(group):
+            return False
+        if target != self._target(group) and group.available != self._members.membership.available:
+            return False  # another ring; that a shard is silent, or no longer, makes no difference any more
+        self._past(group.key).began(group.meta.uid, target)
+        for child, meta in group.children or ():
+            if not await self._move_child(group, child, meta, target):
+                return False
+        return target in self._members.membership.available
+
+    async def _move(self, group: Group) -> bool:
+        target = group.target
+        if target is None or not await self._move_children(group, target):
+            return False
+        if not self._may_move(group):
+            return False
+        try:
+            owner = await self._writer.assign(
+                group.key, group.placed, group.meta, target, clear_drain=True, in_group=True
+            )
+        except NotFound:
+            self._ended(group)
+            return True
+        except ShardingError as error:
+            if error.retry is Retry.BACKOFF:
+                self._past(group.key).doubt(group.meta.uid)
+            raise
+        self._ended(group)
+        self._past(group.key).wrote(owner, self._clock.monotonic())
+        return True
+
+    def _ended(self, group: Group) -> None:
+        self._past(group.key).ended(group.meta.uid)
+        self._backlog.waiting.end(group.key)
+        self._transit.leave(group.key)
+
+    async def _move_child(self, group: Group, child: Placed, meta: SlimMeta, target: str) -> bool:
+        writer = self._writer
+        current: SlimMeta | None = meta
+        for _ in range(MAX_CONFLICTS):
+            assert current is not None
+            shard = current.label(self._scope.labels.shard)
+            if shard == target:
+                return True
+            if not writer.may_take_from(shard):
+                assert shard is not None
+                self._takeover.enqueue(shard)
+                return False
+            try:
+                await self._write_child(child, current, target)
+            except NotFound:
+                return True
+            except ShardingError as error:
+                if error.retry is not Retry.REFRESH:
+                    raise
+                current = await self._still_a_child(group, child, current)
+                if current is None:
+                    return True
+                continue
+            return True
+        return False
+
+    async def _write_child(self, child: Placed, meta: SlimMeta, target: str) -> None:
+        proof = self._families.begin(child, meta)
+        try:
+            written = await self._writer.assign(None, child, meta, target, in_group=True)
+        except BaseException:
+            self._families.failed(proof)
+            raise
+        self._families.answered(proof, written.resource_version)
+
+    async def _still_a_child(self, group: Group, child: Placed, meta: SlimMeta) -> SlimMeta | None:
+        resource = child.subject.resource
+        found = await self._api.find(resource, meta.name, meta.namespace or None)
+        if found is None:
+            return None
+        obj: SlimObject = slim(found)
+        reference = obj.metadata.controller
+        return obj.metadata if reference is not None and reference.uid == group.meta.uid else None

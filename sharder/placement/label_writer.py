@@ -1,0 +1,157 @@
+"""The only code that writes labels.
+
+Does: find the fence that a write needs, bound the writes under way, patch the
+labels of one object in the version that was decided by, and note what came of
+it: for the lease of the shard that it was taken from, for the metrics, for people.
+
+Refuses: to decide, to read and to try again.
+"""
+
+from __future__ import annotations
+
+from sharder.backlog.objects import ItemKey, Placed
+from sharder.backlog.scope import Members
+from sharder.backlog.waiting import WaitingSince
+from sharder.core import patches
+from sharder.core.decisions import Decision
+from sharder.core.ringspec import Role
+from sharder.placement.leadership import Leadership
+from sharder.placement.rejections import Refusals
+from sharder.placement.slots import MAX_WRITES, WRITE_SECONDS, Slots
+from sharder.takeover.controller import TakeoverController
+from shardsdk.errors import Conflict, FenceClosed, ShardingError
+from shardsdk.kube.api import Fence
+from shardsdk.protocol.labels import RingLabels
+from shardsdk.protocol.objects import SlimMeta, SlimObject
+
+
+class LabelWriter:
+    """Writes the labels of one ring's objects.
+
+    Every write raises what the API server answers, Conflict also when the membership that it was
+    decided by has changed meanwhile, Crowded where its resource does not answer, and FenceClosed
+    where its object is on a shard whose lease is not held (any more).
+    """
+
+    def __init__(
+        self,
+        ring: str,
+        labels: RingLabels,
+        members: Members,
+        leadership: Leadership,
+        takeover: TakeoverController,
+        *,
+        concurrent_writes: int,
+        waiting: WaitingSince,
+    ) -> None:
+        self.refusals = Refusals(labels)
+        self._lead = leadership
+        self._takeover = takeover
+        self._ring = ring
+        self._labels = labels
+        self._members = members
+        self._slots = Slots(min(concurrent_writes, MAX_WRITES), leadership.clock)
+        self._waiting = waiting
+
+    def crowded(self, placed: Placed) -> bool:
+        """Whether a write to this resource would end with Crowded now."""
+        return self._slots.crowded(placed)
+
+    def may_take_from(self, shard: str | None) -> bool:
+        """Whether objects of `shard` may go to others: it is available, or its lease is held."""
+        return self._is_there(shard) or self._hold(shard) is not None
+
+    async def drain(self, key: ItemKey, placed: Placed, meta: SlimMeta) -> None:
+        """Ask an available shard to let go of the object."""
+        await self._patch(placed, meta, self._draining(meta), (self._lead.fence,))
+        self._note(key, placed, Decision.DRAIN)
+
+    async def drain_stranded(self, placed: Placed, meta: SlimMeta) -> SlimMeta:
+        """Put the drain label on what a shard has that is gone: if it comes back, it works on it no more.
+
+        Also on what carries it already: the answer proves that it still does, in this version.
+        """
+        hold = self._hold_of(meta)
+        return (await self._patch(placed, meta, self._draining(meta), (self._lead.fence, hold))).metadata
+
+    async def assign(
+        self,
+        key: ItemKey | None,
+        placed: Placed,
+        meta: SlimMeta,
+        target: str,
+        *,
+        clear_drain: bool = False,
+        in_group: bool = False,
+    ) -> SlimMeta:
+        """Give the object to `target`; returns it as it is then.
+
+        `key` None: since when it has been waiting is another object's business.  Without a hold, a
+        write goes under the confirmed lead where late it would do harm: to a child that follows its
+        owner from one living shard to another, and to what is moved `in_group`, because the next
+        leader may have moved the rest of the family, and not this object.
+        """
+        shard = meta.label(self._labels.shard)
+        patch = patches.assign(self._labels, target, meta.resource_version, clear_drain=clear_drain)
+        answer = await self._take(placed, meta, patch, confirmed=in_group or shard is not None)
+        self._note(key, placed, Decision.ASSIGN if shard is None else Decision.MOVE)
+        return answer
+
+    async def release(self, key: ItemKey, placed: Placed, meta: SlimMeta) -> None:
+        """Take the ring's labels off the object."""
+        shard, patch = meta.label(self._labels.shard), patches.release(self._labels, meta.resource_version)
+        await self._take(placed, meta, patch, confirmed=shard is not None)
+        self._note(key, placed, Decision.RELEASE)
+
+    async def _take(self, placed: Placed, meta: SlimMeta, patch: patches.Patch, *, confirmed: bool) -> SlimMeta:
+        """Patch what takes an object away from whoever has it."""
+        shard = meta.label(self._labels.shard)
+        lead = self._lead
+        # A main object of a shard that is there is asked back, never taken.
+        if shard is None or (self._is_there(shard) and placed.subject.role is Role.CONTROLLED):
+            fences = (lead.fence, lead.confirmed) if confirmed else (lead.fence,)
+            return (await self._patch(placed, meta, patch, fences)).metadata
+        answer = await self._patch(placed, meta, patch, (lead.fence, self._hold_of(meta)))
+        self._takeover.moved(shard)
+        return answer.metadata
+
+    async def _patch(
+        self, placed: Placed, meta: SlimMeta, patch: patches.Patch, fences: tuple[Fence, ...]
+    ) -> SlimObject:
+        membership = self._members.membership
+        try:
+            async with self._slots.of(placed):
+                if self._members.membership != membership:
+                    raise Conflict("the ring's membership has changed")
+                return await self._lead.api.patch(
+                    placed.subject.resource, meta.name, meta.namespace or None, patch,
+                    model=SlimObject, metadata_only=True, fences=fences,
+                    timeout_seconds=WRITE_SECONDS[placed.subject.role],
+                )  # fmt: skip
+        except ShardingError as error:
+            self.refusals.note(placed, meta, patch, error)
+            raise
+
+    def _note(self, key: ItemKey | None, placed: Placed, decision: Decision) -> None:
+        seconds = 0.0
+        if key is not None:
+            seconds = self._lead.clock.monotonic() - self._waiting.of(key)
+            self._waiting.end(key)
+        self._lead.counters.placed(self._ring, placed, decision, seconds)
+
+    def _draining(self, meta: SlimMeta) -> patches.Patch:
+        return patches.drain(self._labels, meta.resource_version)
+
+    def _is_there(self, shard: str | None) -> bool:
+        return shard is None or shard in self._members.membership.available
+
+    def _hold(self, shard: str | None) -> Fence | None:
+        return self._takeover.fence_for(shard) if shard is not None else None
+
+    def _hold_of(self, meta: SlimMeta) -> Fence:
+        shard = meta.label(self._labels.shard)
+        hold = self._hold(shard)
+        if hold is None:
+            # It is offered again once the lease is ours.
+            raise FenceClosed(f"the lease of shard {shard} is not held")
+        return hold

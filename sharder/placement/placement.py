@@ -1,0 +1,144 @@
+"""Placement of one ring's objects, under one leadership.
+
+Data flows one way: informers and resync -> backlog -> reconciler, or hand-over of
+owners with children -> label writer.  Nobody here holds a reference back to whom
+it works for; what informers show reaches the others as events of the backlog.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from sharder.backlog.backlog import Backlog
+from sharder.backlog.informers import Kind
+from sharder.backlog.scope import Members, RingScope
+from sharder.core.membership import Membership
+from sharder.core.ringspec import Role
+from sharder.placement.expectations import Past
+from sharder.placement.families import Families
+from sharder.placement.handlers import News
+from sharder.placement.handover import GroupMover
+from sharder.placement.label_writer import LabelWriter
+from sharder.placement.leadership import Leadership, Pace
+from sharder.placement.reconciler import Reconciler
+from sharder.placement.requeues import Sweep
+from sharder.placement.resync import Resync
+from sharder.placement.transit import Transit
+from sharder.takeover.controller import TakeoverController
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """What stays of a ring while it is edited; `expectations` are those of its resources, by number."""
+
+    scope: RingScope
+    members: Members
+    backlog: Backlog
+    expectations: Mapping[int, Past]
+
+
+class Placement:
+    """Placement of one ring; `run` it until the ring changes or leadership ends."""
+
+    def __init__(self, leadership: Leadership, pace: Pace, ground: Ground, takeover: TakeoverController) -> None:
+        api, clock = leadership.api, leadership.clock
+        self.scope = scope = ground.scope
+        self._members = members = ground.members
+        self.backlog = backlog = ground.backlog
+        self._families = families = Families(scope, members, api, clock=clock, rng=leadership.rng)
+        self._transit = transit = Transit(
+            pace.concurrent_moves, clock, backlog.enqueue_admitted,
+            ready=lambda number: not scope.placed[number].grouped or families.ready,
+            paced=lambda number: scope.placed[number].grouped,
+            resources=sum(each.subject.role is Role.MAIN for each in scope.placed.values()),
+        )  # fmt: skip
+        families.when_complete.append(transit.admit)
+        self.writer = writer = LabelWriter(
+            scope.name, scope.labels, members, leadership, takeover,
+            concurrent_writes=pace.concurrent_moves, waiting=backlog.waiting,
+        )  # fmt: skip
+        self._groups = groups = GroupMover(
+            scope, members, api, takeover,
+            backlog=backlog, families=families, transit=transit, writer=writer, expectations=ground.expectations,
+            clock=clock,
+        )  # fmt: skip
+        self.resync = resync = Resync(
+            scope, members, api, backlog=backlog, transit=transit, counters=leadership.counters, clock=clock,
+            sync_period_seconds=pace.sync_period_seconds, settle_after_seconds=pace.settle_after_seconds,
+            when_settled=(backlog.compact, groups.compact),
+        )  # fmt: skip
+        self._reconciler = Reconciler(
+            scope, members, api, backlog=backlog, families=families, transit=transit, writer=writer, groups=groups,
+            resync=resync,
+        )  # fmt: skip
+        self._sweep = Sweep(backlog, families, transit, resync, clock)
+        self._news = News(scope, members, backlog, transit=transit, resync=resync)
+        self._workers = pace.concurrent_moves
+        #: Shards whose leases were acquired and whose objects have not been enqueued since.
+        self._acquired: set[str] = set()
+        self._changed = asyncio.Event()
+
+    def membership_changed(self) -> None:
+        """Place by the newest membership from now on."""
+        self._changed.set()
+
+    def take_from(self, shard: str) -> None:
+        """Objects may be taken away from `shard` from now on: its fence is open before they are enqueued."""
+        self._acquired.add(shard)
+        self._changed.set()
+
+    def restart_watches(self) -> None:
+        """Begin every watch anew: an API server may hang, and say nothing of it."""
+        self.backlog.informers.restart()
+        self._families.restart()
+
+    def namespace_changed(self, namespace: str) -> None:
+        """A namespace came into the ring's scope or left it."""
+        if not self.scope.covers(namespace):
+            for key in self.backlog.leave(namespace):
+                self._transit.leave(key)
+        self.resync.namespace_changed(namespace)
+
+    async def run(self) -> None:
+        """Place until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            for _ in range(self._workers):
+                tasks.create_task(self._reconciler.run())
+            for part in (self._groups, self._families, self.resync, self._sweep):
+                tasks.create_task(part.run())
+            await self._follow_changes()
+
+    async def _follow_changes(self) -> None:
+        # All that is known already is news to everything here.
+        self._adopt(Membership())
+        unsubscribe = self.backlog.subscribe(self._news)
+        try:
+            await self._enqueue_all()
+            while True:
+                await self._changed.wait()
+                self._changed.clear()
+                if not self._members.adopted:
+                    # First the membership is adopted, then objects are enqueued: none is decided by the old one.
+                    self._adopt(self._members.membership)
+                    await self._enqueue_all()
+                acquired, self._acquired = self._acquired, set()
+                for shard in sorted(acquired):
+                    await self.backlog.enqueue_shard(shard)
+                    self._groups.retry()
+        finally:
+            unsubscribe()
+
+    async def _enqueue_all(self) -> None:
+        await self.backlog.enqueue_all(Kind.UNASSIGNED, Kind.STRANDED)
+        self._groups.retry()
+
+    def _adopt(self, old: Membership) -> None:
+        """Place by the newest membership, instead of `old`."""
+        self._members.membership = new = self._members.newest
+        self.backlog.informers.follow()
+        self._families.set_membership()
+        self._transit.set_shards(new.available)
+        self._news.look_at_drains()
+        self.resync.follow(old, new)

@@ -1,0 +1,220 @@
+"""One object at a time: take the one decision, write one conditional patch.
+
+Does: look up the owner of a controlled object where the decision needs it, and
+answer a conflict by reading that object again.
+
+Refuses: to move an owner that has children (see groups), and to retry what no
+retry can mend.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from sharder.backlog.backlog import Backlog
+from sharder.backlog.objects import ItemKey, Placed, slim
+from sharder.backlog.scope import Members, RingScope
+from sharder.cache.working import work_off
+from sharder.core.decisions import (
+    Decision,
+    Desired,
+    Facts,
+    NoKey,
+    Outcome,
+    OwnerUnassigned,
+    Target,
+    decide,
+    desire_controlled,
+    desire_main,
+)
+from sharder.core.membership import Membership
+from sharder.core.ringspec import Role
+from sharder.placement.families import Families
+from sharder.placement.handover import GroupMover
+from sharder.placement.label_writer import LabelWriter
+from sharder.placement.resync import Resync
+from sharder.placement.slots import Crowded
+from sharder.placement.transit import Transit
+from shardsdk.errors import NotFound, Retry, ShardingError
+from shardsdk.kube.api import Api
+from shardsdk.protocol.objects import SlimMeta, SlimObject
+from shardsdk.queueing.queue import Priority
+
+log = logging.getLogger(__name__)
+
+#: When an object is looked at again whose resource does not answer.
+CROWDED_SECONDS: Final = 1.0
+#: Conflicts on one object that are answered by reading it again at once; then it waits its turn.
+MAX_CONFLICTS: Final = 5
+
+
+class Reconciler:
+    """Reconciles the objects of one ring's backlog; any number may `run` side by side."""
+
+    def __init__(
+        self,
+        scope: RingScope,
+        members: Members,
+        api: Api,
+        *,
+        backlog: Backlog,
+        families: Families,
+        transit: Transit,
+        writer: LabelWriter,
+        groups: GroupMover,
+        resync: Resync,
+    ) -> None:
+        self._scope = scope
+        self._members = members
+        self._api = api
+        self._backlog = backlog
+        self._families = families
+        self._transit = transit
+        self._writer = writer
+        self._groups = groups
+        self._resync = resync
+
+    async def run(self) -> None:
+        """Work until the queue shuts down."""
+        await work_off(self._backlog.queue, self._reconcile, self._failed)
+
+    def _failed(self, key: ItemKey, error: Exception) -> None:
+        queue = self._backlog.queue
+        where = self._extra(key)
+        if isinstance(error, Crowded):
+            queue.add_after(key, CROWDED_SECONDS, Priority.BULK)
+        elif not isinstance(error, ShardingError):
+            log.error("object not placed, will retry", extra=where, exc_info=error)
+            queue.add_rate_limited(key, Priority.BULK)
+        elif error.retry is not Retry.NEVER:
+            log.warning("object not placed, will retry", extra={**where, "error": str(error)})
+            queue.add_rate_limited(key, Priority.BULK)
+        else:
+            log.warning("object not placed", extra={**where, "error": str(error)})
+            queue.forget(key)
+
+    def _extra(self, key: ItemKey) -> dict[str, str]:
+        resource = str(self._scope.placed[key.resource].subject.resource.group_resource)
+        return {"ring": self._scope.name, "resource": resource, "namespace": key.namespace, "object": key.name}
+
+    async def _reconcile(self, key: ItemKey) -> None:
+        backlog, placed = self._backlog, self._scope.placed.get(key.resource)
+        if placed is None:
+            return  # its resource has left the ring meanwhile
+        if self._writer.crowded(placed):
+            backlog.queue.add_after(key, CROWDED_SECONDS, Priority.BULK)
+            return
+        obj, to_read = backlog.take(key)
+        self._resync.taken()
+        try:
+            if to_read or (obj is None and backlog.queue.requeues(key)):
+                obj = await self._read(placed, key)
+            if await self._settle(key, placed, obj):
+                return
+        finally:
+            self._transit.leave_unless_begun(key)
+        backlog.waiting.end(key)
+        if to_read:
+            self._transit.leave(key)
+
+    async def _read(self, placed: Placed, key: ItemKey) -> SlimObject | None:
+        """The object as a consistent read shows it; `None`: it is gone."""
+        found = await self._api.find(placed.subject.resource, key.name, key.namespace or None)
+        return slim(found) if found is not None else None
+
+    async def _settle(self, key: ItemKey, placed: Placed, obj: SlimObject | None) -> bool:
+        """Carry out the decision about an object, whatever happens to it meanwhile; False: it is gone."""
+        conflicts = 0
+        while obj is not None:
+            try:
+                await self._carry_out(key, placed, obj)
+                return True
+            except NotFound:
+                return False
+            except ShardingError as error:
+                conflicts += 1
+                if error.retry is not Retry.REFRESH or conflicts > MAX_CONFLICTS:
+                    raise
+                obj = await self._read(placed, key)
+        return False
+
+    async def _carry_out(self, key: ItemKey, placed: Placed, obj: SlimObject) -> None:
+        meta = obj.metadata
+        outcome = await self._decide(placed, meta)
+        match outcome.decision:
+            case Decision.IGNORE | Decision.KEEP | Decision.AWAIT:
+                self._backlog.waiting.end(key)
+                if outcome.decision is not Decision.AWAIT:
+                    self._transit.leave(key)
+                if outcome.decision is Decision.KEEP and placed.grouped:
+                    self._groups.stays(key, meta)
+            case Decision.DEFER:
+                if self._backlog.informers.find(key):
+                    self._backlog.defer(key)
+                else:
+                    self._backlog.waiting.end(key)
+            case Decision.DRAIN:
+                if placed.grouped:
+                    self._groups.stays(key, meta)
+                await self._drain(key, placed, obj, leaves=outcome.target is None)
+            case Decision.ASSIGN | Decision.MOVE if placed.grouped:
+                self._groups.submit(key, placed, meta)
+            case Decision.ASSIGN | Decision.MOVE | Decision.RELEASE:
+                await self._relabel(key, placed, meta, outcome)
+
+    async def _drain(self, key: ItemKey, placed: Placed, obj: SlimObject, *, leaves: bool) -> None:
+        meta = obj.metadata
+        shard = meta.label(self._scope.labels.shard)
+        assert shard is not None
+        if placed.grouped and not leaves:
+            self._families.want()
+        # What leaves the ring is nobody's afterwards, however long that takes.
+        if not leaves and not self._transit.enter(key, obj, shard):
+            return
+        await self._writer.drain(key, placed, meta)
+        if not leaves:
+            self._transit.drains(key, shard)
+
+    async def _relabel(self, key: ItemKey, placed: Placed, meta: SlimMeta, outcome: Outcome) -> None:
+        if outcome.target is None:
+            await self._writer.release(key, placed, meta)
+        else:
+            await self._writer.assign(key, placed, meta, outcome.target, clear_drain=self._drains(meta))
+        self._transit.leave(key)
+
+    async def _decide(self, placed: Placed, meta: SlimMeta) -> Outcome:
+        scope, membership = self._scope, self._members.membership
+        shard = meta.label(scope.labels.shard)
+        in_scope = scope.covers(meta.namespace, unseen=shard is not None)
+        if placed.retired and placed.subject.role is Role.CONTROLLED:
+            # Whose child it was is not known any more; owners that leave go first, by acknowledgement.
+            desired: Desired = Target(shard, by_owner=True) if shard and scope.owners_leave else OwnerUnassigned()
+        elif placed.subject.role is Role.MAIN:
+            desired = desire_main(scope.key_of(placed, meta), membership)
+        else:
+            desired = await self._desire_by_owner(placed, meta, membership)
+        return decide(
+            Facts(
+                role=placed.subject.role,
+                shard_label=shard,
+                draining=self._drains(meta),
+                in_scope=in_scope and not placed.retired,
+                desired=desired,
+                membership=membership,
+            )
+        )
+
+    async def _desire_by_owner(self, placed: Placed, meta: SlimMeta, membership: Membership) -> Desired:
+        reference, key = meta.controller, self._scope.key_of(placed, meta)
+        if reference is None or key is None:
+            return NoKey()
+        main = placed.subject.main.resource
+        namespace = meta.namespace if main.namespaced else None
+        owner = await self._api.find(main, reference.name, namespace)
+        exists = owner is not None and owner.metadata.uid == reference.uid
+        label = owner.metadata.label(self._scope.labels.shard) if owner is not None else None
+        return desire_controlled(key, membership, owner_exists=exists, owner_label=label)
+
+    def _drains(self, meta: SlimMeta) -> bool:
+        return meta.label(self._scope.labels.drain) is not None

@@ -1,0 +1,86 @@
+"""Label patches that the API server refuses for good: admission policies, webhooks, validation.
+
+Does: collect them and make one piece of news of them from time to time, with
+what people can do.  Refuses: to retry (the watches bring the object back), and
+to tell of each of ten thousand objects that one policy refuses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sharder.backlog.objects import Placed
+from shardsdk.errors import BadRequest, Forbidden, Invalid, MethodNotAllowed, ShardingError
+from shardsdk.protocol.labels import RingLabels
+from shardsdk.protocol.objects import GroupResource, SlimMeta
+
+#: Answers that the same patch will get again until somebody changes something.
+REFUSING: Final = (Invalid, Forbidden, BadRequest, MethodNotAllowed)
+#: Between two pieces of news about one ring.
+TELL_SECONDS: Final = 60.0
+#: Objects counted at most for one piece of news.
+MAX_COUNTED: Final = 10_000
+#: What of the API server's answer is repeated; the rest of the message has to fit an Event, too.
+MAX_ANSWER_LENGTH: Final = 400
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """News of refused patches: the first object, what was `wanted` of it, the answer, how many `others`."""
+
+    resource: GroupResource
+    namespace: str
+    name: str
+    wanted: str
+    answer: str
+    others: int
+
+    def render(self) -> str:
+        """The whole story in a sentence or two, with the remedy."""
+        where = f"{self.namespace}/{self.name}" if self.namespace else self.name
+        others = f" ({self.others} more objects likewise)" if self.others else ""
+        return (
+            f"{self.resource} {where} cannot be {self.wanted}{others}: {self.answer[:MAX_ANSWER_LENGTH]}."
+            " Let the admission policy, webhook or validation that refuses it accept the sharder's changes of the"
+            " shard and drain labels, or mend the object; it is tried again by itself"
+        )
+
+
+class Refusals:
+    """What was refused of one ring's objects since it was last told."""
+
+    def __init__(self, labels: RingLabels) -> None:
+        self._labels = labels
+        self._first: Refused | None = None
+        self._objects: set[tuple[GroupResource, str, str]] = set()
+        self._quiet_until = float("-inf")
+
+    def note(self, placed: Placed, meta: SlimMeta, patch: Mapping[str, Any], error: ShardingError) -> None:
+        """`patch` of the object was answered by `error`; errors that a retry may mend are none of ours."""
+        if not isinstance(error, REFUSING):
+            return
+        resource = placed.subject.resource.group_resource
+        if self._first is None:
+            self._first = Refused(resource, meta.namespace, meta.name, self._wanted(meta, patch), str(error), 0)
+        if len(self._objects) < MAX_COUNTED:
+            self._objects.add((resource, meta.namespace, meta.name))
+
+    def take(self, now: float) -> Refused | None:
+        """The news, if there is any and it is time to tell it; `now` is monotonic."""
+        first = self._first
+        if first is None or now < self._quiet_until:
+            return None
+        others = len(self._objects) - 1
+        self._first, self._quiet_until = None, now + TELL_SECONDS
+        self._objects.clear()
+        return Refused(first.resource, first.namespace, first.name, first.wanted, first.answer, others)
+
+    def _wanted(self, meta: SlimMeta, patch: Mapping[str, Any]) -> str:
+        labels = patch["metadata"]["labels"]
+        shard = meta.label(self._labels.shard)
+        if self._labels.shard not in labels:
+            return f"asked back from shard {shard}"
+        target = labels[self._labels.shard]
+        return f"released from shard {shard}" if target is None else f"given to shard {target}"

@@ -1,0 +1,55 @@
+"""Looking again, from time to time, at what no event brings back.
+
+Does: enqueue what was put off (an owner without a shard, a hold that was not there
+yet, an owner whose last move was about to end), read what its shard has let go
+and no watch has shown since, and have those lend their place on that have had it
+for too long.  Refuses: to enqueue everything while a queue is there; what was put
+off comes all the same.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sharder.backlog.backlog import Backlog
+from sharder.placement.families import Families
+from sharder.placement.resync import Resync
+from sharder.placement.transit import Transit
+from shardsdk.kube.clock import Clock
+
+#: How long objects wait that could not be placed, before all of them are looked at again.
+SWEEP_SECONDS: Final = (1.0, 8.0)
+#: How long the watch of unassigned objects may take to show one that its shard has let go; then it is read.
+UNSEEN_SECONDS: Final = 1.0
+#: Objects that were put off and are looked at again at once while others wait; each may cost a read.
+MAX_DEFERRED: Final = 100
+
+
+class Sweep:
+    """The sweeps over what one ring's backlog has and nobody has placed."""
+
+    def __init__(self, backlog: Backlog, families: Families, transit: Transit, resync: Resync, clock: Clock) -> None:
+        self._backlog = backlog
+        self._families = families
+        self._transit = transit
+        self._resync = resync
+        self._clock = clock
+
+    async def run(self) -> None:
+        """Sweep until cancelled."""
+        backlog, clock = self._backlog, self._clock
+        pause = SWEEP_SECONDS[0]
+        due = clock.monotonic() + pause
+        while True:
+            await clock.sleep(SWEEP_SECONDS[0])
+            now = clock.monotonic()
+            self._families.look(settled=self._resync.settled)
+            self._transit.look(lambda key: backlog.informers.find(key) is not None)
+            for key in self._transit.unseen_since(now - UNSEEN_SECONDS):
+                backlog.enqueue_to_read(key)
+            if len(backlog.queue):
+                backlog.enqueue_deferred(MAX_DEFERRED)
+            elif now >= due:
+                pause = SWEEP_SECONDS[0] if backlog.take_news() else min(2 * pause, SWEEP_SECONDS[1])
+                due = now + pause
+                await backlog.enqueue_again()

@@ -1,0 +1,392 @@
+"""Going through everything that has a shard, to find what is on the wrong one.
+
+Does: stream the labelled objects of a ring's resources when a shard arrives,
+when one is ready again, when namespaces change, on the sync period, and once
+more after the last membership change has had time to reach every replica.  When
+that last pass finds nothing, the ring is settled as long as nothing waits.
+
+Refuses: to keep what need not move.  A pass that a newer membership has
+overtaken ends and begins anew, but not for ever: a shard that comes and goes
+keeps no pass from reaching its end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from sharder.backlog.backlog import Backlog
+from sharder.backlog.informers import Kind
+from sharder.backlog.lists import read_all
+from sharder.backlog.objects import ItemKey, Placed
+from sharder.backlog.scope import Members, RingScope
+from sharder.core.membership import Membership
+from sharder.core.ringspec import Role
+from sharder.placement.leadership import Counters
+from sharder.placement.transit import Transit
+from shardsdk.errors import ShardingError
+from shardsdk.kube.api import Api
+from shardsdk.kube.clock import Clock
+from shardsdk.kube.selectors import Selector, exists
+from shardsdk.protocol.objects import SlimObject
+
+log = logging.getLogger(__name__)
+
+#: Pause before a pass that failed or was found wanting is made again; doubles up to the second.
+RETRY_SECONDS: Final = (1.0, 60.0)
+#: With so many misplaced objects waiting at most, a pass turns to the next page; each takes more than a kilobyte.
+FEW_MISPLACED: Final = 1_000
+#: Namespaces that are gone through one by one; more, and all are.
+MAX_NAMESPACES: Final = 16
+#: Between two pages a pass has those get on that wait, as long as they do: one of them within so long.
+PROGRESS_SECONDS: Final = 1.0
+#: So long in all, since the API server forgets what a list began with after five minutes.
+#: Source: kube-apiserver, --etcd-compaction-interval.
+PAUSED_SECONDS: Final = 120.0
+#: Misplaced objects held at most while they wait; a pass leaves out what is more, and comes again.
+MAX_MISPLACED: Final = 10_000
+#: How often in a row a pass ends early because the membership has changed.
+MAX_SUPERSEDED: Final = 2
+
+
+class Superseded(Exception):
+    """The membership has changed under a pass."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """What one pass goes through.
+
+    `deep`: controlled objects too; without, children are left out, because while
+    owners are on their way nearly all children differ from the ring's answer.
+    `unlabelled`: objects without a shard too.  `namespace` None: all of them.
+    `again`: namespaces that have to be gone through again when something of them is left out.
+    """
+
+    deep: bool
+    unlabelled: bool = False
+    namespace: str | None = None
+    again: frozenset[str] = frozenset()
+
+
+class Resync:
+    """The passes over one ring's objects.
+
+    Each of `when_settled` is called whenever the ring is settled; nothing waits or moves then.
+    """
+
+    def __init__(
+        self,
+        scope: RingScope,
+        members: Members,
+        api: Api,
+        *,
+        backlog: Backlog,
+        transit: Transit,
+        counters: Counters,
+        clock: Clock,
+        sync_period_seconds: float,
+        settle_after_seconds: float,
+        when_settled: tuple[Callable[[], None], ...],
+    ) -> None:
+        self._scope = scope
+        self._members = members
+        self._api = api
+        self._backlog = backlog
+        self._transit = transit
+        self._counters = counters
+        self._clock = clock
+        self._sync_period_seconds = sync_period_seconds
+        self._settle_after_seconds = settle_after_seconds
+        self._when_settled = when_settled
+        self._wake = asyncio.Event()
+        #: A shallow pass, and passes over namespaces, are asked for; not before this moment.
+        self._wanted = False
+        self._namespaces: set[str] = set()
+        self._not_before = float("-inf")
+        #: When a deep pass is due (`None`: it is not), and whether one is as soon as nothing waits any more.
+        self._deep_at: float | None = None
+        self._owed = False
+        #: The last deep pass found nothing, and nothing has moved since.
+        self._clean = False
+        self._changed_at = clock.monotonic()
+        self._generation = 0
+        self._superseded = 0
+        self._pause = RETRY_SECONDS[0]
+        #: Some misplaced objects were left out, because too many waited already.
+        self._left_out = False
+        #: The namespaces whose objects without a shard are among those: no watch holds them.
+        self._left_out_of: set[str] = set()
+        self._few_wait = asyncio.Event()
+        #: Retired resources of which the last deep pass found no labelled object.
+        self.retired_clean: frozenset[Placed] = frozenset()
+        #: How many objects of each had labels of the ring when it was gone through last.
+        self.retired_left: dict[Placed, int] = {}
+
+    @property
+    def settled(self) -> bool:
+        """Whether every object is where it should be."""
+        return self._clean and self._nothing_waits()
+
+    # -- asking for passes -------------------------------------------------
+
+    def follow(self, old: Membership, new: Membership) -> None:
+        """The membership has changed: pass again, at once when a shard can take objects that it could not take."""
+        able = {shard for shard in new.available if new.may_drain_to(shard)}
+        able_before = {shard for shard in old.available if old.may_drain_to(shard)}
+        if (new.available, new.ready) == (old.available, old.ready) and able <= able_before:
+            return  # a shard is silent: what nobody has goes elsewhere, and nothing else is different
+        if new.available != old.available:
+            self._generation += 1  # else the ring gives the same answers, and a pass under way stays good
+        self._changed_at = self._clock.monotonic()
+        self._deep_at = self._settles_at
+        self._pause = RETRY_SECONDS[0]
+        self._clean = False
+        self._wanted = self._wanted or bool(new.available - old.available or able - able_before)
+        self._not_before = float("-inf")
+        self._wake.set()
+
+    def namespace_changed(self, namespace: str) -> None:
+        """A namespace came into the ring's scope or left it."""
+        self._clean = False
+        self._namespaces.add(namespace)
+        self._deep_soon()
+
+    def moving(self) -> None:
+        """Objects change hands: what was made meanwhile may be with the shard that they were on."""
+        self._clean = False
+        self._owed = True
+
+    def emptied(self) -> None:
+        """Nothing may be waiting any more."""
+        if self._owed and self._nothing_waits():
+            self._deep_soon()
+
+    @property
+    def misplaced(self) -> int:
+        """How many objects wait that were found."""
+        return self._backlog.found + self._transit.waiting
+
+    def taken(self) -> None:
+        """A misplaced object waits no longer: there may be room for more, and for those that were left out."""
+        if 2 * self.misplaced >= MAX_MISPLACED:
+            return
+        if self.misplaced <= FEW_MISPLACED:
+            self._few_wait.set()
+        if self._left_out:
+            self._left_out = False
+            self._wanted = True
+            self._namespaces |= self._left_out_of
+            self._left_out_of.clear()
+            self._clean = False
+            self._deep_soon()
+
+    @property
+    def _settles_at(self) -> float:
+        """From when on no replica can still be placing by an older membership."""
+        return self._changed_at + self._settle_after_seconds
+
+    def _deep_soon(self) -> None:
+        if self._deep_at is None:
+            self._deep_at = self._clock.monotonic() + self._pause
+        self._wake.set()
+
+    def _nothing_waits(self) -> bool:
+        return not self._transit.waiting and not any(self._backlog.informers.count(kind) for kind in Kind)
+
+    # -- running -----------------------------------------------------------
+
+    async def run(self) -> None:
+        """Make passes until cancelled."""
+        clock, period = self._clock, self._sync_period_seconds
+        next_sync = clock.monotonic() + period
+        while True:
+            await self._wait(next_sync)
+            now = clock.monotonic()
+            if now >= next_sync:
+                self._deep_at = now
+                next_sync = now + period
+            if not self._members.membership.available:
+                self._wanted, self._deep_at = False, None
+                self._namespaces.clear()
+                continue
+            await self._go_through_guarded(deep=self._deep_at is not None and now >= self._deep_at)
+
+    async def _wait(self, next_sync: float) -> None:
+        clock = self._clock
+        while (due := self._due(next_sync)) > (now := clock.monotonic()):
+            self._wake.clear()
+            try:
+                async with asyncio.timeout(due - now):
+                    await self._wake.wait()
+            except TimeoutError:
+                pass
+
+    def _due(self, next_sync: float) -> float:
+        due = next_sync if self._deep_at is None else min(next_sync, self._deep_at)
+        return min(due, self._not_before) if self._wanted or self._namespaces else due
+
+    async def _go_through_guarded(self, *, deep: bool) -> None:
+        wanted, self._wanted = self._wanted, False
+        if deep:
+            # It comes across what was left out, if there is room for that by now.
+            self._left_out = False
+            self._namespaces |= self._left_out_of
+            self._left_out_of.clear()
+        namespaces, self._namespaces = self._namespaces, set()
+        generation, began = self._generation, self._clock.monotonic()
+        if deep:
+            self._deep_at, self._owed = None, False
+        try:
+            found = await self._go_through(deep, wanted, namespaces)
+        except Superseded:
+            self._superseded += 1
+            self._wanted = self._wanted or wanted
+            self._namespaces |= namespaces
+            return
+        except Exception as error:
+            extra = {"ring": self._scope.name, "error": str(error)}
+            if isinstance(error, ShardingError):
+                log.warning("resync failed, will retry", extra=extra)
+            else:
+                log.error("resync failed, will retry", extra=extra, exc_info=error)
+            self._failed(wanted, namespaces)
+            return
+        self._superseded = 0
+        if deep and generation == self._generation:
+            self._conclude(found, began)
+
+    def _failed(self, wanted: bool, namespaces: set[str]) -> None:
+        self._wanted = self._wanted or wanted
+        self._namespaces |= namespaces
+        self._not_before = self._clock.monotonic() + self._pause
+        self._later()
+
+    def _conclude(self, found: int, began: float) -> None:
+        """After a deep pass that began at `began`: is the ring settled, or when to pass again?"""
+        if found or self._left_out:
+            self._later()
+        elif began < self._settles_at:
+            self._deep_at = self._settles_at
+        elif self._owed:
+            self.emptied()
+        elif self._nothing_waits():
+            self._pause = RETRY_SECONDS[0]
+            if not self._clean:
+                self._clean = True
+                for tell in self._when_settled:
+                    tell()
+                log.info("ring settled", extra={"ring": self._scope.name})
+        else:
+            self._owed = True
+
+    def _later(self) -> None:
+        later = self._clock.monotonic() + self._pause
+        self._deep_at = later if self._deep_at is None else min(self._deep_at, later)
+        self._pause = min(2 * self._pause, RETRY_SECONDS[1])
+
+    # -- passes --------------------------------------------------------------
+
+    async def _go_through(self, deep: bool, wanted: bool, namespaces: set[str]) -> int:
+        """What is asked for; returns how many objects were found misplaced."""
+        if len(namespaces) > MAX_NAMESPACES:
+            return await self._pass(Pass(deep=True, unlabelled=True, again=frozenset(namespaces)))
+        found = await self._pass(Pass(deep)) if deep or wanted else 0
+        for name in sorted(namespaces):
+            found += await self._pass(Pass(deep=True, unlabelled=True, namespace=name, again=frozenset((name,))))
+        return found
+
+    async def _pass(self, which: Pass) -> int:
+        """Go through every resource, also when one of them cannot be read.
+
+        Raises: the first error, once all others have been gone through.
+        """
+        started = self._clock.monotonic()
+        objects = misplaced = 0
+        clean: set[Placed] = set()
+        errors: list[ShardingError] = []
+        for number, placed in self._scope.placed.items():
+            if not which.deep and placed.subject.role is Role.CONTROLLED:
+                continue
+            if which.namespace is not None and not placed.subject.resource.namespaced:
+                continue
+            try:
+                seen, found = await self._pass_resource(number, placed, which)
+            except ShardingError as error:
+                errors.append(error)
+                continue
+            objects, misplaced = objects + seen, misplaced + found
+            if placed.retired and which.namespace is None:
+                self.retired_left[placed] = seen
+            if placed.retired and not seen:
+                clean.add(placed)
+        if which.deep and which.namespace is None and started >= self._settles_at:
+            self.retired_clean = frozenset(clean)
+        if errors:
+            raise errors[0]
+        if which.namespace is None:
+            self._counters.resynced(self._scope.name, objects, misplaced, self._clock.monotonic() - started)
+        return misplaced
+
+    async def _pass_resource(self, number: int, placed: Placed, which: Pass) -> tuple[int, int]:
+        """Offer what is misplaced; returns how many objects there are, and how many of them are misplaced."""
+        unwatched = which.deep and self._backlog.informers.get(number, Kind.UNASSIGNED) is None
+        everything = (which.unlabelled or unwatched) and not placed.retired
+        selector = Selector() if everything else Selector(labels=exists(self._scope.labels.shard))
+        generation, began = self._generation, self._clock.monotonic()
+        # Without a deep pass something is expected to move; pages can be waited between, a stream has to be read.
+        busy = not which.deep or not self._nothing_waits()
+        seen = found = 0
+        async for batch in read_all(self._api, placed.subject.resource, which.namespace, selector, busy=busy):
+            if generation != self._generation and self._superseded < MAX_SUPERSEDED:
+                raise Superseded
+            seen += len(batch)
+            for obj in batch:
+                if self._differs(placed, obj):
+                    found += 1
+                    if not self._enqueue(number, obj):
+                        self._left_out = True
+                        self._left_out_of |= which.again
+            if busy:
+                await self._let_get_on(generation, began + PAUSED_SECONDS)
+        return seen, found
+
+    async def _let_get_on(self, generation: int, until: float) -> None:
+        """Wait until few misplaced objects wait, so that few are held; not for those that do not get on."""
+        clock = self._clock
+        while (waiting := self.misplaced) > FEW_MISPLACED and generation == self._generation:
+            self._few_wait.clear()
+            try:
+                async with asyncio.timeout(PROGRESS_SECONDS):
+                    await self._few_wait.wait()
+            except TimeoutError:
+                if self.misplaced >= waiting or clock.monotonic() >= until:
+                    return
+
+    def _enqueue(self, number: int, obj: SlimObject) -> bool:
+        """Have an object looked at that is misplaced; False: too many wait, and it is left out."""
+        if self.misplaced >= MAX_MISPLACED:
+            return False
+        self._backlog.enqueue_found(ItemKey(number, obj.metadata.namespace, obj.metadata.name), obj)
+        return True
+
+    def _differs(self, placed: Placed, obj: SlimObject) -> bool:
+        """Whether a worker has to look at the object: by the ring's answer alone, no look-ups."""
+        scope, membership, meta = self._scope, self._members.membership, obj.metadata
+        label = meta.label(scope.labels.shard)
+        if placed.retired:
+            return label is not None and meta.label(scope.labels.drain) is None
+        in_scope = scope.covers(meta.namespace, unseen=label is not None)
+        key = scope.key_of(placed, meta)
+        if key is None:
+            return False
+        if label is None:
+            return in_scope
+        if placed.subject.role is Role.MAIN and meta.label(scope.labels.drain) is not None:
+            return False
+        if not in_scope:
+            return True
+        return label in membership.available and membership.target(key) != label

@@ -1,0 +1,74 @@
+"""What the controllers of one leadership's rings work with.
+
+Refuses: to hold code; the process, and the watches that all rings share, bring it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from sharder.cache.namespaces import Namespaces
+from sharder.core.takeover import Limits
+from sharder.core.webhookconfig import WEBHOOK_TIMEOUT_SECONDS
+from sharder.placement.leadership import Leadership, Pace
+from sharder.rings.watch_count import WatchCount
+from sharder.rings.webhook_configurations import WebhookConfigurations
+from sharder.takeover.fences import CommitProof
+from shardsdk.events.recorder import EventType, Regarding
+
+#: A drain that waits longer than this shows as a condition and an Event.
+DRAIN_ALARM_SECONDS: Final = 60.0
+
+
+class Recorder(Protocol):
+    """Writes Events."""
+
+    def event(self, regarding: Regarding, event_type: EventType, reason: str, message: str) -> None:
+        """Have an Event written; never fails, never waits."""
+
+
+@dataclass(frozen=True, slots=True)
+class WebhookSettings:
+    """How the API server reaches the webhook, and when.
+
+    `ca_bundle()` is None where it is not ours to inject. `account()` is the user
+    name under which the sharder writes, empty while it is not known.
+    """
+
+    client_config: Mapping[str, Any]
+    annotations: Mapping[str, str]
+    ca_bundle: Callable[[], bytes | None]
+    account: Callable[[], str] = lambda: ""
+    timeout_seconds: int = WEBHOOK_TIMEOUT_SECONDS
+
+
+@dataclass(frozen=True, slots=True)
+class RingSettings:
+    """How rings are led.
+
+    `takeovers` and `reports`: leases, and rings' reports, worked on at once, of all rings together.
+    `webhook` None: no webhook configurations; those that are there are removed.
+    """
+
+    limits: Limits
+    pace: Pace
+    webhook: WebhookSettings | None
+    drain_alarm_seconds: float
+    takeovers: asyncio.Semaphore
+    reports: asyncio.Semaphore
+
+
+@dataclass(frozen=True, slots=True)
+class RingDeps:
+    """What the controller of a ring is handed; all but the settings is shared by the rings of one leadership."""
+
+    leadership: Leadership
+    settings: RingSettings
+    proof: CommitProof
+    recorder: Recorder
+    namespaces: Namespaces
+    configurations: WebhookConfigurations
+    watch_count: WatchCount

@@ -1,0 +1,145 @@
+"""All that one leadership runs: one controller per ring, begun and ended as rings come and go.
+
+Nothing below this knows of more than one ring, but for the watches that all of them share.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from sharder.cache.namespaces import Namespaces
+from sharder.cache.rings import LeaseKey, Registry
+from sharder.core.shards import State
+from sharder.placement.leadership import Leadership
+from sharder.rings.deps import Recorder, RingDeps, RingSettings
+from sharder.rings.ring_controller import RingController
+from sharder.rings.summary import Summary
+from sharder.rings.watch_count import WatchCount
+from sharder.rings.webhook_configurations import WebhookConfigurations
+from sharder.takeover.fences import CommitProof
+from shardsdk.kube.reflector import Delta
+from shardsdk.protocol.objects import PartialObject, SlimMeta
+
+log = logging.getLogger(__name__)
+
+#: How often the sums are looked at that people see.
+SUMMARY_SECONDS: Final = 1.0
+#: Shortest pause between two restarts of all watches: where much moves, each lists much.
+RESTART_WATCHES_SECONDS: Final = 30.0
+
+
+class Leader:
+    """The rings of one leadership; `on_summary(ring, summary, states of its leases)` is told how each of them is."""
+
+    def __init__(
+        self,
+        leadership: Leadership,
+        registry: Registry,
+        settings: RingSettings,
+        *,
+        proof: CommitProof,
+        recorder: Recorder,
+        on_summary: Callable[[str, Summary, Mapping[LeaseKey, State]], None],
+    ) -> None:
+        api, clock, rng = leadership.api, leadership.clock, leadership.rng
+        self._registry = registry
+        self._clock = clock
+        self._on_summary = on_summary
+        self._namespaces = Namespaces(api, clock=clock, rng=rng, on_change=self._on_namespace)
+        self._configurations = WebhookConfigurations(
+            api, leader=leadership.fence, clock=clock, rng=rng, on_change=self._on_configuration
+        )
+        self._deps = RingDeps(
+            leadership, settings, proof, recorder, self._namespaces, self._configurations, WatchCount(registry)
+        )
+        self._rings: dict[str, RingController] = {}
+        self._tasks: asyncio.TaskGroup | None = None
+        self._restarted_at = float("-inf")
+
+    def webhook_changed(self) -> None:
+        """What webhook configurations are made from has changed."""
+        for controller in self._rings.values():
+            controller.reporter.enqueue()
+
+    async def give_all_back(self) -> None:
+        """Give back every lease that is held, once no controller runs any more."""
+        await asyncio.gather(*(controller.takeover.give_all_back() for controller in self._rings.values()))
+
+    # -- running -----------------------------------------------------------
+
+    async def run(self) -> None:
+        """Lead until cancelled."""
+        undo = (
+            self._registry.subscribe(self._on_change),
+            self._registry.follow_leases(self._on_lease),
+            self._registry.when_behind(self._restart_watches),
+        )
+        async with asyncio.TaskGroup() as tasks:
+            self._tasks = tasks
+            try:
+                tasks.create_task(self._namespaces.run())
+                tasks.create_task(self._configurations.run())
+                for entry in self._registry.entries():
+                    self._begin(entry.name)
+                await self._look()
+            finally:
+                self._tasks = None
+                for each in undo:
+                    each()
+
+    def _begin(self, name: str) -> RingController | None:
+        """The controller of a ring, which begins now if there is none yet; `None`: nothing has begun yet."""
+        if name not in self._rings and self._tasks is not None:
+            controller = self._rings[name] = RingController(name, self._deps, self._registry)
+            self._tasks.create_task(self._run(controller))
+        return self._rings.get(name)
+
+    async def _run(self, controller: RingController) -> None:
+        await controller.run()
+        del self._rings[controller.name]
+        if self._registry.entry(controller.name) is not None:
+            self._begin(controller.name)  # another ring of that name
+
+    # -- what the caches tell ------------------------------------------------
+
+    def _on_change(self, ring: str, what: int) -> None:
+        if self._registry.entry(ring) is not None:
+            self._begin(ring)
+        if (controller := self._rings.get(ring)) is not None:
+            controller.on_change(what)
+
+    def _on_lease(self, ring: str, lease: LeaseKey) -> None:
+        if (controller := self._rings.get(ring)) is not None:
+            controller.takeover.on_lease(lease)
+
+    def _on_namespace(self, name: str, before: SlimMeta | None, after: SlimMeta | None) -> None:
+        for controller in self._rings.values():
+            controller.on_namespace(name, before, after)
+
+    def _on_configuration(self, ring: str, delta: Delta[PartialObject]) -> None:
+        # Also for a ring that is gone: nobody may have been there to remove it.
+        if (controller := self._begin(ring)) is not None:
+            controller.reporter.on_configuration(delta)
+
+    def _restart_watches(self) -> None:
+        now = self._clock.monotonic()
+        if now - self._restarted_at < RESTART_WATCHES_SECONDS:
+            return
+        self._restarted_at = now
+        self._namespaces.reflector.restart()
+        for controller in self._rings.values():
+            controller.restart_watches()
+
+    # -- for people --------------------------------------------------------
+
+    async def _look(self) -> None:
+        while True:
+            for ring, controller in list(self._rings.items()):
+                try:
+                    self._on_summary(ring, controller.look(self._clock.monotonic()), controller.takeover.states())
+                except Exception:
+                    log.exception("state of a ring not summed up", extra={"ring": ring})
+            await self._clock.sleep(SUMMARY_SECONDS)

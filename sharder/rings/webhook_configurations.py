@@ -1,0 +1,52 @@
+"""The cluster's webhook configurations, as the leader's watch shows them.
+
+Refuses: to write any; what is a ring's is the ring's to write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+from sharder.core.webhookconfig import WEBHOOK_CONFIGURATIONS, webhook_name
+from sharder.rings.other_sharders import OtherSharders, ring_of_other
+from shardsdk.kube.api import Api, Fence
+from shardsdk.kube.clock import Clock
+from shardsdk.kube.reflector import Delta, Reflector
+from shardsdk.protocol.labels import LEASE_RING_LABEL
+from shardsdk.protocol.objects import PartialObject
+
+
+class WebhookConfigurations:
+    """Those of all rings, and of other sharders; `on_change(ring, delta)` is told whose has changed."""
+
+    def __init__(
+        self,
+        api: Api,
+        *,
+        leader: Fence,
+        clock: Clock,
+        rng: Random,
+        on_change: Callable[[str, Delta[PartialObject]], None],
+    ) -> None:
+        self._on_change = on_change
+        self._reflector: Reflector[PartialObject] = Reflector(
+            api, WEBHOOK_CONFIGURATIONS, handler=self._handle, name="webhook configurations", clock=clock, rng=rng
+        )
+        self.others = OtherSharders(api, self._reflector.store, leader=leader, clock=clock)
+
+    async def run(self) -> None:
+        """Watch until cancelled."""
+        await self._reflector.run()
+
+    def find(self, name: str) -> PartialObject | None:
+        """The configuration called `name`, if there is one."""
+        return self._reflector.store.get("", name)
+
+    def _handle(self, delta: Delta[PartialObject]) -> None:
+        other = ring_of_other(delta.object)
+        if other is not None:
+            self._on_change(other, delta)
+        ring = delta.object.metadata.label(LEASE_RING_LABEL)
+        if ring and delta.object.metadata.name == webhook_name(ring):
+            self._on_change(ring, delta)

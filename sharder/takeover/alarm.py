@@ -1,0 +1,90 @@
+"""Whether crashed shards can be told from a slow API server, and who is told when they cannot.
+
+Does: look at the leader's renewals as they come.  When one after the other takes
+so long that time counts against no lease of a ring (see sharder.core.proven_time), say
+so in the log, in a metric and on the ring, and again when it is over.
+
+Refuses: to decide anything by it; that no lease runs out meanwhile is what
+keeps living shards safe.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Protocol
+
+from sharder.cache.rings import Registry, RingEntry
+from sharder.core.proven_time import are_slow, tolerated_gap
+from sharder.core.shards import facts_of
+from sharder.takeover.fences import CommitProof
+from shardsdk.events.recorder import EventType, Regarding
+from shardsdk.protocol.objects import CLUSTERRINGS
+
+log = logging.getLogger(__name__)
+
+SUSPENDED = "CrashDetectionSuspended"
+RESUMED = "CrashDetectionResumed"
+
+
+class Recorder(Protocol):
+    """Writes Events."""
+
+    def event(self, regarding: Regarding, event_type: EventType, reason: str, message: str) -> None:
+        """Have an Event written; never fails, never waits."""
+
+
+class Detection:
+    """Watches over the renewals that `proof` is made of; `show(ring, suspended)` sets the metric."""
+
+    def __init__(
+        self, registry: Registry, proof: CommitProof, recorder: Recorder, *, show: Callable[[str, bool], None]
+    ) -> None:
+        self._registry = registry
+        self._proof = proof
+        self._recorder = recorder
+        self._show = show
+        self._suspended: set[str] = set()
+
+    def renewed(self, sent_at: float, answered_at: float) -> None:
+        """The leader's own lease was renewed."""
+        self._proof.renewed(sent_at, answered_at)
+        maybe_slow = are_slow(self._proof.renewals, 0.0, self._proof.retry_seconds)
+        for entry in self._registry.entries():
+            # Nobody's lease is shorter than none.
+            shortest = _shortest_duration(entry) if maybe_slow else None
+            slow = shortest is not None and are_slow(self._proof.renewals, shortest, self._proof.retry_seconds)
+            self._show(entry.name, slow)
+            if slow and shortest is not None and entry.name not in self._suspended:
+                self._suspended.add(entry.name)
+                self._tell(entry, EventType.WARNING, SUSPENDED, self._describe(shortest))
+            elif not slow and entry.name in self._suspended:
+                self._suspended.discard(entry.name)
+                self._tell(entry, EventType.NORMAL, RESUMED, "the leader renews its lease in time: crashes are noticed")
+
+    def forget(self) -> None:
+        """The leadership has ended: whoever leads next looks for itself."""
+        self._suspended.clear()
+
+    def _tell(self, entry: RingEntry, kind: EventType, reason: str, message: str) -> None:
+        if kind is EventType.WARNING:
+            log.warning("crash detection suspended", extra={"ring": entry.name, "why": message})
+        else:
+            log.info("crash detection resumed", extra={"ring": entry.name})
+        if entry.obj is not None:
+            self._recorder.event(Regarding.of(CLUSTERRINGS, entry.obj.metadata), kind, reason, message)
+
+    def _describe(self, shortest: int) -> str:
+        retry = self._proof.retry_seconds
+        return (
+            f"the leader's renewals of its own lease come {min(self._proof.renewals.recent):.1f} s apart and more,"
+            f" {tolerated_gap(shortest, retry):.1f} s are bearable for leases of {shortest} s: meanwhile no such shard"
+            " counts as crashed, and the objects of those that are wait. Look into the latency of API server and etcd,"
+            f" or raise leaderElection.retryPeriod (now {retry:g}s) in the sharder's configuration"
+        )
+
+
+def _shortest_duration(entry: RingEntry) -> int | None:
+    """The shortest lease that a shard of the ring holds; `None`: none does."""
+    held = (facts_of(seen.lease, seen.seen_at) for seen in entry.leases.values() if seen.lease.held_by_shard)
+    return min((facts.duration_seconds for facts in held), default=None)

@@ -1,0 +1,399 @@
+"""Leader's part: the state of every lease of one ring's shards, and taking over the leases of the dead.
+
+Does: classify leases, label them with their state, acquire the leases of shards
+that are gone before anything moves, renew them meanwhile, give them back, and
+delete what is orphaned.  `decide_custody` decides; this obeys.
+
+Refuses: to move objects (see placement), and to act on a lease it has not seen
+in the version that it writes against.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Final, TypeVar
+
+from sharder.backlog.backlog import Backlog
+from sharder.backlog.informers import Kind
+from sharder.backlog.objects import ItemKey
+from sharder.cache.rings import LeaseKey, Registry, RingEntry, SeenLease
+from sharder.cache.working import work_off
+from sharder.core.membership import Membership
+from sharder.core.shards import LeaseFacts, Standing, State, classify, facts_of
+from sharder.core.takeover import Act, Custody, Limits, Step, decide_custody, hold_seconds
+from sharder.takeover.facts import custody_of, is_presumed_held, lives_elsewhere, only_renewed, unknown_lease
+from sharder.takeover.fences import CommitProof, JointHold, ShardHold, join
+from sharder.takeover.lease_client import LeaseWriter, Record, Records, namespaces_of
+from sharder.takeover.states import Standings
+from shardsdk.errors import ShardingError
+from shardsdk.kube.api import Api, Fence
+from shardsdk.kube.backoff import double
+from shardsdk.kube.clock import Clock
+from shardsdk.protocol.labels import SHARDER_HOLDER
+from shardsdk.protocol.names import is_dns_subdomain
+from shardsdk.protocol.objects import SlimObject
+from shardsdk.queueing.queue import RateLimit, WorkQueue
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+#: Leases worked on side by side.
+WORKERS: Final = 8
+#: A cache that does not show our write for this long shows that something else has happened.
+MAX_LAG_SECONDS: Final = 5.0
+#: The shortest pause before a decision that waits for time is looked at again, and while no commit proves time.
+MIN_LOOK_SECONDS: Final = 0.05
+UNPROVEN_LOOK_SECONDS: Final = 1.0
+#: Pause before a lease is tried again that someone else wrote first; usually its event comes sooner.
+WRITE_AGAIN_SECONDS: Final = 0.5
+#: Pauses before a read is repeated that found objects left on a shard: the first, doubling, and the last.
+READ_AGAIN_SECONDS: Final = (0.2, 10.0)
+
+#: (namespace, shard); the namespace is empty for a shard that no lease is known of.
+CustodyKey = LeaseKey
+
+
+class TakeoverController:
+    """States of one ring's shards, and the fences that objects are taken away under.
+
+    `leader` is the fence of the leadership; every write here goes through it.  `on_takeover` is
+    told of each lease that was acquired.  `at_once` bounds the leases worked on, of all rings
+    together.  What it judges is its own, and ends with the leadership: no cache has it.
+    """
+
+    def __init__(
+        self,
+        ring: str,
+        api: Api,
+        registry: Registry,
+        *,
+        leader: Fence,
+        proof: CommitProof,
+        clock: Clock,
+        limits: Limits | None = None,
+        at_once: asyncio.Semaphore | None = None,
+        on_takeover: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._ring = ring
+        self._writer = LeaseWriter(api, leader, clock)
+        self._registry = registry
+        self._proof = proof
+        self._clock = clock
+        self._limits = limits or Limits()
+        self._at_once = at_once or asyncio.Semaphore(WORKERS)
+        self._queue: WorkQueue[CustodyKey] = WorkQueue(
+            clock, name=f"takeover/{ring}", rate_limit=RateLimit(0.05, 5.0, None)
+        )
+        self._records = Records(clock)
+        self._standings = Standings(proof, clock, self._standing)
+        self._on_takeover = on_takeover
+        self._backlog: Backlog | None = None
+        self._unsubscribe: Callable[[], None] = lambda: None
+        #: Told when other shards are ready than before.
+        self.when_ready: list[Callable[[], None]] = []
+        #: Told each shard whose objects may be taken away from now on.
+        self.when_acquired: list[Callable[[str], None]] = []
+
+    def set_backlog(self, backlog: Backlog | None) -> None:
+        """Ask this one which shards have objects from now on; `None`: nobody knows."""
+        self._unsubscribe()
+        self._backlog = backlog
+        self._unsubscribe = backlog.subscribe(self) if backlog is not None else lambda: None
+
+    @property
+    def membership(self) -> Membership:
+        """The ring's shards, with those ready that this leader has found to be."""
+        known = entry.membership if (entry := self._entry()) is not None else Membership()
+        ready = self._standings.ready
+        return known if ready is None else replace(known, ready=known.available & ready)
+
+    # -- what the backlog tells ------------------------------------------------
+
+    def on_event(self, key: ItemKey, kind: Kind, obj: SlimObject, *, gone: bool) -> None:
+        """A shard that is gone has one object more, or may have none any more."""
+        backlog = self._backlog
+        if kind is not Kind.STRANDED or backlog is None:
+            return
+        shard = obj.metadata.label(backlog.labels.shard)
+        if shard is not None and (not backlog.informers.get(key.resource, kind) if gone else not self.fence_for(shard)):
+            self.enqueue(shard)
+
+    def on_synced(self) -> None:
+        """It is known which shards have objects, and which have none."""
+        self.enqueue_all()
+        for shard in self._backlog.informers.stranded_shards() if self._backlog is not None else ():
+            self.enqueue(shard)
+
+    # -- what placement asks ---------------------------------------------------
+
+    def fence_for(self, shard: str) -> JointHold | None:
+        """The hold on every lease of `shard`, as a fence for what is taken away from it; `None` while there is none.
+
+        A label value that cannot be a Lease's name belongs to no shard, and never
+        will: nobody has to be kept off.
+        """
+        if not is_dns_subdomain(shard):
+            return join(shard, (ShardHold(shard, self._clock, float("inf")),))
+        entry, records = self._entry(), [self._records.of(key) for key in self._keys(shard)]
+        if entry is None or not (records and all(record.held for record in records)):
+            return None
+        if is_presumed_held(entry, shard, self._proof.since, self._clock.monotonic()):
+            return None
+        joint = join(shard, (record.hold for record in records))
+        return joint if joint.remaining() > 0 else None
+
+    async def renew(self, shard: str) -> bool:
+        """Renew the hold by a conditional write that begins now; False: it is lost."""
+        if not is_dns_subdomain(shard):
+            return True
+        keys = self._keys(shard)
+        return bool(keys) and all([await self._renew(key) for key in keys]) and self.fence_for(shard) is not None
+
+    def moved(self, shard: str) -> None:
+        """An object has moved away from `shard` under its hold."""
+        now = self._clock.monotonic()
+        for key in self._keys(shard):
+            record = self._records.of(key)
+            record.last_move_at = record.progress_at = now
+
+    def enqueue(self, shard: str) -> None:
+        """Something about the shard's objects has changed: decide about its leases again."""
+        for key in self._keys(shard) or [("", shard)]:
+            self._queue.add(key)
+
+    # -- what others ask -------------------------------------------------------
+
+    def states(self) -> Mapping[LeaseKey, State]:
+        """The state of each of the ring's leases, by (namespace, name)."""
+        return {key: self._shown(key[1], state) for key, state in self._standings.states.items()}
+
+    async def give_all_back(self) -> None:
+        """Give back every lease that is held; nothing else may write them any more.  Shards need not wait then."""
+        seen = entry.leases if (entry := self._entry()) is not None else {}
+        await self._writer.give_all_back(
+            [(self._records.of(key), seen[key].lease) for key in self._records if key in seen]
+        )
+
+    # -- running ---------------------------------------------------------
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        try:
+            self.enqueue_all()
+            async with asyncio.TaskGroup() as tasks:
+                for _ in range(WORKERS):
+                    tasks.create_task(work_off(self._queue, self._handle_next, self._failed))
+        finally:
+            await self._queue.shut_down()
+
+    def on_lease(self, lease: LeaseKey) -> None:
+        """Look at a lease that says something new; a mere renewal leaves it to the look that is due already."""
+        entry = self._entry()
+        if entry is None:
+            return
+        standing, record = self._look(self._standings.look_at, entry, lease), self._records.get(lease)
+        recent = self._clock.monotonic() - MAX_LAG_SECONDS
+        if standing is None or record is None or not only_renewed(entry.leases[lease].lease, standing, record, recent):
+            self._queue.add(lease)
+
+    def enqueue_all(self) -> None:
+        """Decide about every lease again: the ring, its shards or what is known of their objects has changed."""
+        entry = self._entry()
+        if entry is None:
+            self._standings.forget()
+            self._records.forget_all()
+            return
+        self._look(self._standings.look_at_all, entry)
+        self._enqueue_each(entry)
+
+    def _enqueue_each(self, entry: RingEntry) -> None:
+        for key in (*entry.leases, *self._records):
+            self._queue.add(key)
+
+    def _look(self, look: Callable[..., T], entry: RingEntry, *which: LeaseKey) -> T:
+        """Judge leases, and tell if that has changed which shards are ready."""
+        before = self._standings.ready
+        found = look(entry, *which)
+        if self._standings.ready != before:
+            for tell in self.when_ready:
+                tell()
+            # Whether another shard is there to take the objects of one that is gone decides about that one.
+            self._enqueue_each(entry)
+        return found
+
+    def _failed(self, key: CustodyKey, error: Exception) -> None:
+        where = {"ring": self._ring, "namespace": key[0], "shard": key[1]}
+        if isinstance(error, ShardingError):
+            log.warning("lease not handled, will retry", extra={**where, "error": str(error)})
+        else:
+            log.error("lease not handled, will retry", extra=where, exc_info=error)
+        self._queue.add_rate_limited(key)
+
+    async def _handle_next(self, key: CustodyKey) -> None:
+        async with self._at_once:
+            await self._handle(key)
+
+    async def _handle(self, key: CustodyKey) -> None:
+        namespace, shard = key
+        entry = self._entry()
+        if entry is None:
+            return
+        self._look(self._standings.look, entry)
+        seen = entry.leases.get(key)
+        record = self._records.of(key)
+        record.looks_at = float("inf")
+        if self._records.lags(key, seen.lease if seen else None, self._clock.monotonic() - MAX_LAG_SECONDS):
+            # The cache does not show our own write yet; deciding by it would undo that.
+            # What it shows next brings the lease back here, or nothing does for too long.
+            self._queue.add_after(key, MAX_LAG_SECONDS)
+            return
+        if (seen is None) != (namespace == "") or (seen is None and any(entry.leases_named(shard))):
+            # The lease came or went: a shard without any lease has one record, without namespace.
+            self._records.forget(key)
+            self.enqueue(shard)
+            return
+        if seen is not None and seen.lease.holder != SHARDER_HOLDER:
+            record.drop()
+        self._announce(key, record)
+        custody, standing = self._custody(entry, key, seen)
+        now = self._clock.monotonic()
+        step = decide_custody(custody, self._counted(now), self._limits)
+        if step.act is Act.WAIT and seen is not None and standing is not None:
+            # Any other act writes the lease itself; two writes would cross each other.
+            await self._writer.show_state(seen.lease, self._shown(shard, standing.state))
+        await self._obey(entry, key, seen, step)
+        if step.look_again_at is not None:
+            self._look_again(key, step.look_again_at)
+        elif seen is None and not custody.work_left:
+            self._records.forget(key)
+
+    def _look_again(self, key: CustodyKey, moment: float) -> None:
+        now = self._clock.monotonic()
+        proven = self._counted(now) == now
+        pause = max(moment - now, MIN_LOOK_SECONDS if proven else UNPROVEN_LOOK_SECONDS)
+        self._records.of(key).looks_at = now + pause
+        self._queue.add_after(key, pause)
+
+    def _announce(self, key: CustodyKey, record: Record) -> None:
+        _, shard = key
+        # The fence is open before the objects are enqueued that may be taken away under it.
+        if record.held and not record.announced and self.fence_for(shard) is not None:
+            record.announced = True
+            for tell in self.when_acquired:
+                tell(shard)
+
+    async def _obey(self, entry: RingEntry, key: CustodyKey, seen: SeenLease | None, step: Step) -> None:
+        _, shard = key
+        match step.act:
+            case Act.WAIT:
+                return
+            case Act.RENEW if self._records.of(key).held:
+                if not await self._renew(key):
+                    self._again(key)
+            case Act.ACQUIRE | Act.RENEW | Act.CREATE:
+                if await self._take(entry, key, seen):
+                    log.info("took over lease", extra={"ring": self._ring, "shard": shard, "reason": step.reason})
+                    self._on_takeover()
+                    self._announce(key, self._records.of(key))
+                else:
+                    self._again(key)
+            case Act.GIVE_BACK if seen is not None:
+                await self._give_back(entry, key, seen, step)
+            case Act.DELETE if seen is not None:
+                await self._delete(entry, key, seen)
+
+    def _again(self, key: CustodyKey) -> None:
+        """Somebody else wrote first; try again once the watch has told."""
+        if self._records.of(key).behind:
+            self._registry.doubt_leases(f"the one of shard {key[1]} has changed, and its watch says nothing of that")
+        self._queue.add_after(key, WRITE_AGAIN_SECONDS)
+
+    async def _take(self, entry: RingEntry, key: CustodyKey, seen: SeenLease | None) -> bool:
+        _, shard = key
+        if (unknown := unknown_lease(entry, shard, await self._writer.find_all(shard))) is not None:
+            # A shard that lives under it keeps what it has.
+            self._registry.doubt_leases(f"{unknown} is not known")
+            return False
+        if seen is not None:
+            record = self._records.of(key)
+            seconds = hold_seconds(facts_of(seen.lease, seen.seen_at), self._limits)
+            async with record.lock:
+                return await self._writer.acquire(record, seen.lease, seconds)
+        seconds = hold_seconds(None, self._limits)
+        everywhere = namespaces_of(
+            entry.leases, (gone.namespace for gone in entry.vanished.values() if gone.name == shard)
+        )
+        return await self._writer.create_all(self._records, self._ring, everywhere, shard, seconds)
+
+    async def _renew(self, key: CustodyKey) -> bool:
+        record, entry = self._records.of(key), self._entry()
+        async with record.lock:
+            seen = entry.leases.get(key) if entry is not None else None
+            return seen is not None and await self._writer.renew(record, seen.lease)
+
+    async def _give_back(self, entry: RingEntry, key: CustodyKey, seen: SeenLease, step: Step) -> None:
+        _, shard = key
+        record = self._records.of(key)
+        others = bool(entry.membership.available - {shard})
+        emptied = self._is_empty_of(shard) is True
+        if others and emptied and not await self._confirm_empty(key):
+            return
+        if others and not emptied:
+            record.barred_until = self._clock.monotonic() + self._limits.retry_after_stall_seconds
+        async with record.lock:
+            await self._writer.give_back(record, seen.lease)
+        log.info("gave lease back", extra={"ring": self._ring, "shard": shard, "reason": step.reason})
+
+    async def _confirm_empty(self, key: CustodyKey) -> bool:
+        record = self._records.of(key)
+        if self._backlog is not None and await self._backlog.confirm_empty_of(key[1]):
+            record.reads = 0
+            return True
+        self._queue.add_after(key, double(READ_AGAIN_SECONDS[0], record.reads, READ_AGAIN_SECONDS[1]))
+        record.reads += 1
+        return False
+
+    async def _delete(self, entry: RingEntry, key: CustodyKey, seen: SeenLease) -> None:
+        namespace, shard = key
+        if not lives_elsewhere(entry, shard) and not await self._confirm_empty(key):
+            return
+        await self._writer.delete(seen.lease)
+        self._records.forget(key)
+        log.info("deleted orphaned lease", extra={"ring": self._ring, "namespace": namespace, "shard": shard})
+
+    # -- facts -----------------------------------------------------------
+
+    def _counted(self, now: float) -> float:
+        # Time that no commit proves does not count against anyone's lease.
+        return min(now, self._proof.proven_until())
+
+    def _standing(self, seen: SeenLease) -> tuple[LeaseFacts, Standing]:
+        facts = facts_of(seen.lease, seen.seen_at)
+        return facts, classify(facts, self._proof.of(facts.duration_seconds), self._limits.orphaned_after_seconds)
+
+    def _is_empty_of(self, shard: str) -> bool | None:
+        return self._backlog.is_empty_of(shard) if self._backlog is not None else None
+
+    def _shown(self, shard: str, state: State) -> State:
+        # Long dead is not orphaned while objects are left, or nobody knows.
+        return State.DEAD if state is State.ORPHANED and not self._is_empty_of(shard) else state
+
+    def _custody(self, entry: RingEntry, key: CustodyKey, seen: SeenLease | None) -> tuple[Custody, Standing | None]:
+        judged = self._standing(seen) if seen is not None else None
+        empty, ready = self._is_empty_of(key[1]), self.membership.ready
+        work_left = None if empty is None else not empty
+        custody = custody_of(
+            entry, key[1], seen, judged, self._records.of(key), work_left, ready, self._proof.since, self._clock
+        )
+        return custody, judged[1] if judged is not None else None
+
+    def _entry(self) -> RingEntry | None:
+        return self._registry.entry(self._ring)
+
+    def _keys(self, shard: str) -> list[CustodyKey]:
+        entry = self._entry()
+        return [] if entry is None else [key for key in entry.leases if key[1] == shard]

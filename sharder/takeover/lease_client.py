@@ -1,0 +1,354 @@
+"""The writes by which the leader acquires, renews, gives back and deletes shards' leases.
+
+Does: make each of them conditional on the version it was decided by, and count
+a hold from before its write was sent.  Refuses: to decide; see `takeover`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from sharder.core.shards import State
+from sharder.takeover.fences import ShardHold
+from shardsdk.errors import ConnectionFailed, FenceClosed, Forbidden, NotFound, Retry, ShardingError
+from shardsdk.kube.api import Api, Fence
+from shardsdk.kube.clock import Clock
+from shardsdk.kube.lapses import lapses_of
+from shardsdk.kube.selectors import Selector, equals
+from shardsdk.protocol.labels import (
+    FENCED_ANNOTATION,
+    INSTANCE_ANNOTATION,
+    LEASE_RING_LABEL,
+    LEASE_STATE_LABEL,
+    SHARDER_HOLDER,
+)
+from shardsdk.protocol.leases import Lease, margin_seconds, render_micro_time
+from shardsdk.protocol.objects import LEASES, ObjectMeta
+
+log = logging.getLogger(__name__)
+
+#: A request about a lease must answer within this; the hold runs meanwhile.
+REQUEST_SECONDS: Final = 5.0
+#: Replaced versions remembered: writes that a watch may lag behind.
+MAX_REPLACED: Final = 8
+#: How the API server words that nothing can be created in a namespace any more.
+#: Source: k8s.io/apiserver, plugin/namespace/lifecycle.
+TERMINATING: Final = "because it is being terminated"
+
+
+@dataclass(slots=True)
+class Record:
+    """What this leader did about one lease.
+
+    `version` is the one that our last write made (empty: not known), `replaced`
+    are those that our last writes replaced, the latest at `wrote_at`; a cache
+    that still shows one of them merely lags.
+    `announced`: placement was told that it may move.  `reads`: how often in a
+    row a read found objects left.  `looks_at`: when the lease comes up again at the
+    latest (infinity: not known).  `refused`: the version against which our last
+    write was refused (`None`: it was not), `behind`: so was the one before it.
+    """
+
+    hold: ShardHold
+    held: bool = False
+    hold_length: float = 0.0
+    version: str = ""
+    replaced: deque[str] = field(default_factory=lambda: deque(maxlen=MAX_REPLACED))
+    wrote_at: float = float("-inf")
+    announced: bool = False
+    last_move_at: float = 0.0
+    progress_at: float = 0.0
+    barred_until: float = 0.0
+    missing_since: float = 0.0
+    reads: int = 0
+    looks_at: float = float("inf")
+    refused: str | None = None
+    behind: bool = False
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    def drop(self) -> None:
+        """There is no hold any more, or there must be none; writes that wait to be sent under it are refused."""
+        self.hold.close()
+        self.held = self.announced = False
+        self.version = ""
+
+    def wrote(self, version: str, now: float) -> None:
+        """Our write replaced `version`."""
+        self.replaced.append(version)
+        self.wrote_at = now
+
+
+class Records:
+    """What this leader did about each lease of one ring; by (namespace, shard)."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._each: dict[tuple[str, str], Record] = {}
+
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        return iter(tuple(self._each))
+
+    def __len__(self) -> int:
+        return len(self._each)
+
+    def get(self, key: tuple[str, str]) -> Record | None:
+        """What was done about a lease; `None`: nothing is remembered."""
+        return self._each.get(key)
+
+    def of(self, key: tuple[str, str]) -> Record:
+        """The same, to be remembered from now on."""
+        record = self._each.get(key)
+        if record is None:
+            record = self._each[key] = Record(ShardHold(f"lease of shard {key[1]}", self._clock))
+        return record
+
+    def forget(self, key: tuple[str, str]) -> None:
+        """The lease is gone: nothing more may be written under a hold on it."""
+        record = self._each.pop(key, None)
+        if record is not None:
+            record.drop()
+
+    def forget_all(self) -> None:
+        """The ring is gone."""
+        for key in self:
+            self.forget(key)
+
+    def lags(self, key: tuple[str, str], lease: Lease | None, recent: float) -> bool:
+        """Whether the cache, which shows `lease`, does not show a write of ours since `recent` yet."""
+        if lease is not None:
+            record = self.of(key)
+            return record.wrote_at >= recent and lease.metadata.resource_version in record.replaced
+        # Created a moment ago, in whatever namespace, and not in the cache yet?
+        return any(
+            record.held and record.wrote_at >= recent
+            for (namespace, shard), record in self._each.items()
+            if shard == key[1] and key[0] in ("", namespace)
+        )
+
+
+class LeaseWriter:
+    """Writes leases under the leadership's fence."""
+
+    def __init__(self, api: Api, leader: Fence, clock: Clock) -> None:
+        self._api = api
+        self._leader = leader
+        self._clock = clock
+
+    async def find_all(self, shard: str) -> list[Lease]:
+        """Every Lease called `shard` in whatever namespace, by a consistent list; also those of no ring."""
+        selector = Selector(fields=equals("metadata.name", shard))
+        return [lease async for page in self._api.pages(LEASES, selector=selector, model=Lease) for lease in page]
+
+    async def show_state(self, lease: Lease, state: State) -> None:
+        """Label the lease with its shard's state, for people."""
+        if lease.metadata.label(LEASE_STATE_LABEL) == state.value:
+            return
+        body = {"metadata": {"labels": {LEASE_STATE_LABEL: state.value}}}
+        try:
+            await self._patch(lease, body)
+        except FenceClosed:
+            raise
+        except ShardingError as error:
+            # Nobody decides by it; the lease's next event tries again.
+            log.debug("lease state not shown", extra={**_where(lease.metadata), "error": str(error)})
+
+    async def acquire(self, record: Record, lease: Lease, seconds: float) -> bool:
+        """Become the holder of `lease` as it was seen; False: someone else wrote first."""
+        taken = lease.holder != SHARDER_HOLDER
+        transitions = (lease.spec.lease_transitions or 0) + (1 if taken else 0)
+        body = {
+            "metadata": {
+                "resourceVersion": lease.metadata.resource_version,
+                # What the annotations promise, the shard promised.  The state goes along,
+                # because a patch of its own would cross the next renewal.
+                "annotations": {INSTANCE_ANNOTATION: None, FENCED_ANNOTATION: None},
+                "labels": {LEASE_STATE_LABEL: State.DEAD.value},
+            },
+            "spec": self._held(seconds) | {"leaseTransitions": transitions},
+        }
+        record.hold_length = _whole(seconds)
+        record.announced = False
+        write = functools.partial(self._patch, lease, body)
+        if not await self._confirm(
+            record, _ring_of(lease), lease.metadata.name, lease.metadata.resource_version, write
+        ):
+            record.drop()
+            return False
+        record.progress_at = self._clock.monotonic()
+        return True
+
+    async def renew(self, record: Record, lease: Lease) -> bool:
+        """Hold on to a lease that is ours, by a write that begins now; False: not renewed."""
+        version = record.version or lease.metadata.resource_version
+        if not record.held or (not record.version and lease.holder != SHARDER_HOLDER):
+            return False
+        spec = self._held(record.hold_length)
+        del spec["acquireTime"]
+        body = {"metadata": {"resourceVersion": version}, "spec": spec}
+        write = functools.partial(self._patch, lease, body)
+        return await self._confirm(record, _ring_of(lease), lease.metadata.name, version, write)
+
+    async def create(self, record: Record, ring: str, namespace: str, shard: str, seconds: float) -> bool:
+        """Create a lease in our name; False: the shard was faster."""
+        body = {
+            "apiVersion": LEASES.api_version,
+            "kind": LEASES.kind,
+            "metadata": {
+                "name": shard,
+                "namespace": namespace,
+                "labels": {LEASE_RING_LABEL: ring, LEASE_STATE_LABEL: State.DEAD.value},
+            },
+            "spec": self._held(seconds) | {"leaseTransitions": 0},
+        }
+        record.hold_length = _whole(seconds)
+        create = functools.partial(self._api.create, LEASES, body, namespace, model=Lease, fences=(self._leader,))
+        try:
+            confirmed = await self._confirm(record, ring, shard, "", create)
+        except Forbidden as error:
+            if TERMINATING not in str(error):
+                raise
+            confirmed = False  # no shard can start there either
+        if not confirmed:
+            record.drop()
+            return False
+        record.progress_at = self._clock.monotonic()
+        return True
+
+    async def create_all(
+        self, records: Records, ring: str, namespaces: Iterable[str], shard: str, seconds: float
+    ) -> bool:
+        """Create a lease in our name wherever the shard might start; False: it was faster, or can start nowhere."""
+        created: list[Record] = []
+        for namespace in namespaces:
+            record = records.of((namespace, shard))
+            async with record.lock:
+                if await self.create(record, ring, namespace, shard, seconds):
+                    created.append(record)
+            if record.refused is not None:
+                for each in created:  # what we made elsewhere is no hold on what the shard has
+                    each.drop()
+                return False
+        return bool(created)
+
+    async def give_all_back(self, leases: Iterable[tuple[Record, Lease]]) -> None:
+        """Give back those that are held, side by side."""
+        giving = (self.give_back(record, lease) for record, lease in leases if record.held)
+        for answer in await asyncio.gather(*giving, return_exceptions=True):
+            if isinstance(answer, Exception):
+                log.info("lease not given back, it runs out by itself", extra={"error": str(answer)})
+
+    async def give_back(self, record: Record, lease: Lease) -> None:
+        """Empty the holder, once nothing that was sent under the hold can be executed any more."""
+        version = record.version or lease.metadata.resource_version
+        record.drop()
+        try:
+            async with asyncio.timeout(record.hold_length or None):
+                await self._api.writes_settled()
+        except TimeoutError as error:
+            raise ConnectionFailed("moves are still under way; the lease runs out by itself") from error
+        await self._patch(
+            lease,
+            {
+                "metadata": {"resourceVersion": version},
+                "spec": {
+                    "holderIdentity": "",
+                    "leaseDurationSeconds": 1,
+                    "renewTime": render_micro_time(self._clock.now()),
+                },
+            },
+        )
+        record.wrote(version, self._clock.monotonic())
+
+    async def delete(self, lease: Lease) -> None:
+        """Delete the lease, if it is still as it was seen."""
+        meta = lease.metadata
+        try:
+            await self._api.delete(
+                LEASES,
+                meta.name,
+                meta.namespace,
+                resource_version=meta.resource_version,
+                uid=meta.uid,
+                fences=(self._leader,),
+            )
+        except NotFound:
+            log.debug("lease was gone already", extra=_where(meta))
+
+    def _held(self, seconds: float) -> dict[str, Any]:
+        now = render_micro_time(self._clock.now())
+        return {
+            "holderIdentity": SHARDER_HOLDER,
+            "leaseDurationSeconds": _whole(seconds),
+            "acquireTime": now,
+            "renewTime": now,
+        }
+
+    async def _patch(self, lease: Lease, body: dict[str, Any]) -> Lease:
+        return await self._api.patch(
+            LEASES,
+            lease.metadata.name,
+            lease.metadata.namespace,
+            body,
+            model=Lease,
+            metadata_only=False,
+            fences=(self._leader,),
+            timeout_seconds=REQUEST_SECONDS,
+        )
+
+    async def _confirm(
+        self, record: Record, ring: str, shard: str, against: str, write: Callable[[], Awaitable[Lease]]
+    ) -> bool:
+        sent_at, missed = self._clock.monotonic(), lapses_of(self._clock).seconds
+        try:
+            lease = await write()
+        except FenceClosed:
+            raise
+        except ShardingError as error:
+            log.info("lease not written", extra={"ring": ring, "shard": shard, "error": str(error)})
+            # Someone else wrote (our own state label, or the shard is back), or nobody knows
+            # whether we did.  The watch tells; until then only what was confirmed counts.
+            record.version = ""
+            if error.retry is Retry.BACKOFF:
+                raise
+            # Once is somebody who was faster; a watch that still shows the same then is behind.
+            record.behind, record.refused = record.refused == against, against
+            return False
+        record.behind, record.refused = False, None
+        if lease.metadata.resource_version == against:
+            # Nobody who waits for the lease has seen anything of it.
+            log.warning("a lease's renewal changed nothing", extra={"ring": ring, "shard": shard})
+            return False
+        record.version = lease.metadata.resource_version
+        record.wrote(against, self._clock.monotonic())
+        record.hold.until, record.hold.missed = sent_at + usable_seconds(record.hold_length), missed
+        record.held = True
+        return True
+
+
+def _ring_of(lease: Lease) -> str:
+    return lease.metadata.label(LEASE_RING_LABEL) or ""
+
+
+def _where(meta: ObjectMeta) -> dict[str, str]:
+    return {"ring": meta.label(LEASE_RING_LABEL) or "", "namespace": meta.namespace, "shard": meta.name}
+
+
+def usable_seconds(hold_length: float) -> float:
+    """How much of a hold counts: whoever waits for it to run out does so by a clock that may be faster than ours."""
+    return hold_length - margin_seconds(hold_length)
+
+
+def _whole(seconds: float) -> int:
+    """A duration as a Lease can say it."""
+    return max(1, round(seconds))
+
+
+def namespaces_of(leases: Iterable[tuple[str, str]], vanished: Iterable[str]) -> list[str]:
+    """Where a shard without any lease might start: where the ring's leases are, or its own was."""
+    return sorted({namespace for namespace, _ in leases} | set(vanished))

@@ -1,0 +1,44 @@
+"""Tells the registry which shards are silent, on every replica: the webhook goes by it as well.
+
+Refuses: to judge who is dead; the leader does, by the whole lease.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sharder.cache.rings import Registry, RingEntry
+from sharder.core.liveness import SILENT_SECONDS, is_silent
+from sharder.core.shards import facts_of
+from sharder.takeover.fences import CommitProof
+from shardsdk.kube.clock import Clock
+
+#: How often all shards are looked at.
+LOOK_SECONDS: Final = 1.0
+
+
+class Liveness:
+    """Looks at the shards of every ring; `run` it."""
+
+    def __init__(self, registry: Registry, proof: CommitProof, clock: Clock) -> None:
+        self._registry = registry
+        self._proof = proof
+        self._clock = clock
+
+    async def run(self) -> None:
+        """Look until cancelled."""
+        while True:
+            await self._clock.sleep(LOOK_SECONDS)
+            for entry in self._registry.entries():
+                self._look(entry)
+
+    def _look(self, entry: RingEntry) -> None:
+        silent = set[str]()
+        renewed = self._clock.monotonic() - SILENT_SECONDS
+        for seen in entry.leases.values():
+            if seen.seen_at >= renewed:
+                continue
+            facts = facts_of(seen.lease, seen.seen_at)
+            if is_silent(facts, seen.history, self._proof.of(facts.duration_seconds)):
+                silent.add(facts.name)
+        self._registry.set_silent(entry.name, frozenset(silent))

@@ -1,0 +1,104 @@
+"""The states of all leases of a ring, judged again only where something can have changed.
+
+Renewals come all the time, and each says something about one lease: looking at
+all of them at each would cost a leader with a thousand shards a million looks a
+lease duration.  A state that is known stays until its moment to look again, as
+long as time counts without a break.
+
+Refuses: to know how a lease is judged; it only knows when that has to be done again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sharder.cache.rings import LeaseKey, RingEntry, SeenLease
+from sharder.core.shards import LeaseFacts, Standing, State
+from sharder.takeover.fences import CommitProof
+from shardsdk.kube.clock import Clock
+
+_NONE: Final[Mapping[LeaseKey, State]] = {}
+
+Judge = Callable[[SeenLease], tuple[LeaseFacts, Standing]]
+
+
+@dataclass(slots=True)
+class _Known:
+    """What the leases of `entry` came to; it counts before `until`, for leases that say what they said.
+
+    `basis`: what proof of time it rests on.
+    """
+
+    entry: RingEntry
+    basis: Any
+    states: dict[LeaseKey, State]
+    until: float
+    ready: frozenset[str]
+
+
+class Standings:
+    """The states of the leases of one ring."""
+
+    def __init__(self, proof: CommitProof, clock: Clock, judge: Judge) -> None:
+        self._proof = proof
+        self._clock = clock
+        self._judge = judge
+        self._known: _Known | None = None
+
+    @property
+    def states(self) -> Mapping[LeaseKey, State]:
+        """The state of each of the ring's leases when they were last looked at."""
+        return self._known.states if self._known is not None else _NONE
+
+    @property
+    def ready(self) -> frozenset[str] | None:
+        """The shards that are ready; `None` while nobody has looked."""
+        return self._known.ready if self._known is not None else None
+
+    def forget(self) -> None:
+        """The ring is gone."""
+        self._known = None
+
+    def look_at_all(self, entry: RingEntry) -> None:
+        """Judge every lease of the ring."""
+        basis, now = self._proof.basis(), self._clock.monotonic()
+        until, states = float("inf") if basis is not None else now, dict[LeaseKey, State]()
+        for key, seen in entry.leases.items():
+            standing = self._judge(seen)[1]
+            states[key] = standing.state
+            if standing.look_again_at is not None:
+                until = min(until, standing.look_again_at)
+        ready = frozenset(name for (_, name), state in states.items() if state is State.READY)
+        self._known = _Known(entry, basis, states, until, ready)
+
+    def look(self, entry: RingEntry) -> None:
+        """Judge what time or proof may have changed; of every lease that changed itself, `look_at` was told."""
+        if self._counts(entry) is None:
+            self.look_at_all(entry)
+
+    def look_at(self, entry: RingEntry, key: LeaseKey) -> Standing | None:
+        """One lease says something new: how it stands if its state is what it was; `None`: it is not."""
+        known, seen = self._counts(entry), entry.leases.get(key)
+        if known is not None and seen is not None:
+            standing = self._judge(seen)[1]
+            if known.states.get(key) is standing.state:
+                if standing.look_again_at is not None:
+                    known.until = min(known.until, standing.look_again_at)
+                return standing
+        self.look_at_all(entry)
+        return None
+
+    def _counts(self, entry: RingEntry) -> _Known | None:
+        """What is known of the ring, if it still counts."""
+        known = self._known
+        if (
+            known is None
+            or known.entry is not entry
+            or known.basis is None
+            or self._clock.monotonic() >= known.until
+            or known.basis != self._proof.basis()
+        ):
+            return None
+        return known

@@ -1,0 +1,117 @@
+"""Serving certificates from a directory that someone else keeps, as cert-manager's mounted Secret.
+
+Does: read the pair again and again and publish it when it has changed; a
+symlink swap (as Kubernetes mounts Secrets) and files replaced one after the
+other are both just new content.  Refuses: a pair that does not fit together;
+the old one stays until the next look.  The CA is whoever's made the pair: it
+is not injected anywhere.
+"""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from sharder.webhook.certificates import Published, ServingPair, make_pair
+from sharder.webhook.x509_messages import Expiry, ReadExpiry, Refused
+from sharder.webhook.x509_process import Ask, ask_here
+from shardsdk.errors import ConfigurationError, ShardingError
+from shardsdk.kube.clock import Clock
+
+logger = logging.getLogger(__name__)
+
+#: controller-runtime's names. Source: controller-runtime, pkg/webhook, Options.
+CERTIFICATE_NAME: Final = "tls.crt"
+KEY_NAME: Final = "tls.key"
+
+#: Reading two small files this often costs nothing, and sees every kind of change.
+POLL_SECONDS: Final = 5.0
+#: A chain with its intermediates is a few KiB; anything larger is no certificate.
+FILE_MAX_BYTES: Final = 1 << 20
+
+
+def find_default_directory(
+    certificate_name: str = CERTIFICATE_NAME, key_name: str = KEY_NAME, *, temporary: Path | None = None
+) -> Path | None:
+    """controller-runtime's default directory if it holds a pair, else `None`."""
+    base = temporary if temporary is not None else Path(tempfile.gettempdir())
+    directory = base / "k8s-webhook-server" / "serving-certs"
+    there = (directory / certificate_name).is_file() and (directory / key_name).is_file()
+    return directory if there else None
+
+
+class Directory:
+    """Publishes the pair in `directory` whenever it changes."""
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        clock: Clock,
+        certificate_name: str = CERTIFICATE_NAME,
+        key_name: str = KEY_NAME,
+        ask: Ask = ask_here,
+        on_load: Callable[[bool], None] = lambda good: None,
+    ) -> None:
+        self.published = Published()
+        self._certificate = directory / certificate_name
+        self._key = directory / key_name
+        self._clock = clock
+        self._ask = ask
+        self._on_load = on_load
+        self._seen: ServingPair | None = None
+
+    async def run(self) -> None:
+        """Look for a changed pair every few seconds, for ever."""
+        while True:
+            await self.refresh()
+            await self._clock.sleep(POLL_SECONDS)
+
+    async def refresh(self) -> None:
+        """Read the pair now; one that cannot be used changes nothing but `published.failure`."""
+        try:
+            pair = await self._load()
+        except ShardingError as error:
+            self._complain(str(error))
+            return
+        if self.published.publish(pair, ca_bundle=None):
+            self._on_load(True)
+            logger.info(
+                "webhook certificate loaded",
+                extra={"path": str(self._certificate), "expires_at": pair.expires_at.isoformat()},
+            )
+
+    async def _load(self) -> ServingPair:
+        certificate, key = _read(self._certificate), _read(self._key)
+        if self._seen is None or (certificate, key) != (self._seen.certificate, self._seen.key):
+            answer = await self._ask(ReadExpiry(certificate))
+            match answer:
+                case Expiry(expires_at):
+                    self._seen = make_pair(certificate, key, expires_at)
+                case Refused(message):
+                    raise ConfigurationError(f"the serving certificate is not readable: {message}")
+                case _:
+                    raise TypeError(f"no expiry: {type(answer).__name__}")
+        return self._seen
+
+    def _complain(self, problem: str) -> None:
+        failure = f"{self._certificate} and {self._key}: {problem}"
+        if failure != self.published.failure:
+            self.published.failure = failure
+            self._on_load(False)
+            kept = "the previous pair stays" if self.published.pair else "the webhook cannot serve yet"
+            logger.error("webhook certificate not loaded", extra={"reason": failure, "consequence": kept})
+
+
+def _read(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            content = file.read(FILE_MAX_BYTES + 1)
+    except OSError as error:
+        raise ConfigurationError(f"cannot read {path}: {error.strerror}; see webhook.server.certDir") from error
+    if len(content) > FILE_MAX_BYTES:
+        raise ConfigurationError(f"{path} is larger than {FILE_MAX_BYTES} bytes; it should hold one certificate or key")
+    return content

@@ -1,0 +1,64 @@
+"""Has X.509 work done in a process of its own.
+
+The library for it takes 9 MiB of a process for good, and its work holds up an
+event loop; it is needed once in weeks.  A process that starts, answers and ends
+costs half a second of a core each time instead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import msgspec
+
+from sharder.webhook.x509_messages import Answer, Question
+from shardsdk.errors import ShardingError
+
+#: Whoever answers questions about certificates.
+Ask = Callable[[Question], Awaitable[Answer]]
+
+#: A start of Python on a busy node, with much to spare.
+ANSWER_SECONDS: Final = 60.0
+
+_WORKER: Final = (sys.executable, "-m", "sharder.webhook.x509_worker")
+
+
+class CertificateWorkFailed(ShardingError):
+    """The process for certificates gave no answer; asking again may help."""
+
+
+async def ask_here(question: Question) -> Answer:
+    """Answer within this process, for callers that live shortly."""
+    from sharder.webhook.x509_worker import answer
+
+    return answer(question)
+
+
+async def ask_apart(question: Question) -> Answer:
+    """Answer in a process of its own.
+
+    Raises: CertificateWorkFailed when it cannot be started, fails, or takes a minute.
+    """
+    pipe = asyncio.subprocess.PIPE
+    try:
+        worker = await asyncio.create_subprocess_exec(*_WORKER, stdin=pipe, stdout=pipe, stderr=pipe)
+    except OSError as error:
+        raise CertificateWorkFailed(f"the process for certificates cannot be started: {error}") from error
+    try:
+        async with asyncio.timeout(ANSWER_SECONDS):
+            said, complaint = await worker.communicate(msgspec.json.encode(question))
+    except TimeoutError as error:
+        raise CertificateWorkFailed(f"the process for certificates took over {ANSWER_SECONDS:.0f} s") from error
+    finally:
+        if worker.returncode is None:
+            worker.kill()
+            await worker.wait()
+    try:
+        answer: Answer = msgspec.json.decode(said, type=Answer)
+    except msgspec.DecodeError as error:
+        last = complaint.decode(errors="replace").strip().rpartition("\n")[2] or "it said nothing"
+        raise CertificateWorkFailed(f"the process for certificates ended with {worker.returncode}: {last}") from error
+    return answer

@@ -1,0 +1,73 @@
+"""Everything that needs X.509: what the sharder's Secret should hold, and when a certificate ends.
+
+Does: answer questions that carry all they need, and nothing but.  Run as a
+module it answers one from standard input on standard output, so that the
+sharder can ask a process that is gone afterwards (apart.py).  Refuses: to read
+a clock, a file or the API server; keys go through pipes, never through
+arguments or disks.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import msgspec
+
+from sharder.webhook.renewal import Stored, make_stored, next_due, parse_stored, plan_renewal, render_stored
+from sharder.webhook.x509 import parse_certificates
+from sharder.webhook.x509_messages import Answer, Expiry, Judgement, JudgeSecret, Question, ReadExpiry, Refused
+from shardsdk.errors import ConfigurationError
+
+
+def answer(question: Question) -> Answer:
+    """The answer to one question."""
+    try:
+        match question:
+            case JudgeSecret():
+                return judge(question)
+            case ReadExpiry(certificate):
+                return Expiry(parse_certificates(certificate)[0].expires_at)
+    except ConfigurationError as error:
+        return Refused(str(error))
+
+
+def judge(question: JudgeSecret) -> Judgement:
+    """What the Secret should hold."""
+    names, now, lifetimes = question.names, question.now, question.lifetimes
+    if question.data is None:
+        return _judgement(make_stored(names, now, lifetimes), question, "there are no webhook certificates yet")
+    try:
+        stored = parse_stored(question.data)
+    except ConfigurationError as error:
+        problem = f"its content cannot be used: {error}"
+        return _judgement(make_stored(names, now, lifetimes), question, problem, problem)
+    renewal = plan_renewal(stored, names, now, lifetimes)
+    if renewal is None:
+        return _judgement(stored, question, None)
+    return _judgement(renewal.stored, question, renewal.reason)
+
+
+def _judgement(stored: Stored, question: JudgeSecret, reason: str | None, problem: str | None = None) -> Judgement:
+    now, lifetimes = question.now, question.lifetimes
+    more = plan_renewal(stored, question.names, now, lifetimes) is not None
+    serving = stored.serving
+    return Judgement(
+        data=render_stored(stored),
+        reason=reason,
+        problem=problem,
+        bundle=stored.bundle,
+        certificate=serving.certificate.pem,
+        key=serving.key,
+        expires_at=serving.certificate.expires_at,
+        due_at=now if more else next_due(stored, lifetimes, now),
+    )
+
+
+def main() -> None:
+    """Answer the question on standard input."""
+    question = msgspec.json.decode(sys.stdin.buffer.read(), type=Question)
+    sys.stdout.buffer.write(msgspec.json.encode(answer(question)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""A process's copies of objects, kept current by watches: those that carry its shard's label, or all."""

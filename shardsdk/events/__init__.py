@@ -1,0 +1,1 @@
+"""Kubernetes Events: what people see under `kubectl describe`."""

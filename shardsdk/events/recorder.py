@@ -1,0 +1,313 @@
+"""Kubernetes Events: what people see under `kubectl describe`.
+
+Does: take an event in passing, count repeats together, combine what differs only
+in its message once there is much of it, and write them in its own task.  Core v1
+Events, because that is what `kubectl describe` lists with a count, and what roles
+commonly grant (create and patch on `events`).  Events about cluster-scoped
+objects go to the namespace `default`, where describe finds them.
+
+Refuses: to raise into its caller, to wait in it, or to write without bounds.
+What does not fit is dropped and counted; an Event is a hint for people, never
+the only record of anything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import re
+from collections import OrderedDict
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any, Final
+
+from shardsdk.errors import AlreadyExists, Forbidden, NotFound, Retry, ShardingError
+from shardsdk.events.similar import Similar
+from shardsdk.kube.api import Api
+from shardsdk.kube.backoff import Backoff
+from shardsdk.kube.clock import Clock
+from shardsdk.kube.pace import TokenBucket
+from shardsdk.logs import logger_of
+from shardsdk.protocol.objects import ObjectMeta, Resource
+
+log: Final = logger_of(__name__)
+
+EVENTS: Final = Resource("", "v1", "events", "Event")
+#: Where Events about cluster-scoped objects belong.  Source: apiserver, legacyValidateEvent.
+CLUSTER_NAMESPACE: Final = "default"
+#: Source: Kubernetes, events.k8s.io/v1, limits of note and reason.
+MAX_MESSAGE_CHARACTERS: Final = 1024
+MAX_REASON_CHARACTERS: Final = 128
+#: How long writing the last Events may take, where a lease waits for it.
+FLUSH_SECONDS: Final = 1.0
+#: How an Event begins that stands for several; what `kubectl describe` shows of Kubernetes' own.
+COMBINED: Final = "(combined from similar events): "
+#: What of an object's name an Event's name repeats; with its suffix it stays under 253.
+_MAX_NAME_CHARACTERS: Final = 230
+
+
+class EventType(StrEnum):
+    """Whether someone should look."""
+
+    NORMAL = "Normal"
+    WARNING = "Warning"
+
+
+@dataclass(frozen=True, slots=True)
+class Regarding:
+    """The object that an Event is about; `namespace` is empty for a cluster-scoped one.
+
+    `kubectl describe` finds an Event by all of these: without `uid` it does not show it.
+    """
+
+    api_version: str
+    kind: str
+    name: str
+    namespace: str = ""
+    uid: str = ""
+
+    @classmethod
+    def of(cls, resource: Resource, metadata: ObjectMeta) -> Regarding:
+        """The object of `resource` with this metadata."""
+        return cls(resource.api_version, resource.kind, metadata.name, metadata.namespace, metadata.uid)
+
+
+@dataclass(frozen=True, slots=True)
+class EventLimits:
+    """How much is kept and how often is written.
+
+    Each object may have `burst` Events at once and then one per
+    `seconds_per_event`; meanwhile repeats are counted together.
+    """
+
+    pending: int = 512
+    pending_per_object: int = 10
+    remembered: int = 1024
+    burst: int = 25
+    seconds_per_event: float = 30.0
+    attempts: int = 5
+    retry_seconds: float = 1.0
+    #: More messages than these for one reason about one object are combined, until it has been quiet for so long.
+    similar: int = 10
+    similar_within_seconds: float = 600.0
+    #: An Event that was not repeated for so long gets a successor: the API server forgets it after an hour.
+    repeat_within_seconds: float = 3000.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Key:
+    """What makes two occurrences the same Event; of combined ones the message is `COMBINED` alone."""
+
+    regarding: Regarding
+    type: EventType
+    reason: str
+    message: str
+
+
+@dataclass(slots=True)
+class _Pending:
+    """Occurrences that are not written yet."""
+
+    first: datetime
+    last: datetime
+    message: str
+    count: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """An Event in the cluster: its name, how often it has occurred, and when it was last written (monotonic)."""
+
+    name: str
+    count: int
+    at: float
+
+
+class EventRecorder:
+    """Collects Events by `event()` and writes them while `run()` runs."""
+
+    def __init__(
+        self, api: Api, component: str, clock: Clock, rng: random.Random, *, limits: EventLimits | None = None
+    ) -> None:
+        self._api = api
+        self._component = component
+        self._clock = clock
+        self._rng = rng
+        self._limits = limits or EventLimits()
+        self._pending: OrderedDict[_Key, _Pending] = OrderedDict()
+        self._written: OrderedDict[_Key, _Written] = OrderedDict()
+        self._buckets: OrderedDict[Regarding, TokenBucket] = OrderedDict()
+        self._similar = Similar(self._limits.similar, self._limits.similar_within_seconds, self._limits.remembered)
+        self._wake = asyncio.Event()
+        self.dropped: int = 0
+
+    def event(self, regarding: Regarding, event_type: EventType, reason: str, message: str) -> None:
+        """Note that something happened to `regarding`.
+
+        `reason` is a constant in CamelCase, `message` a sentence; the same three
+        again count as a repeat.
+        """
+        key = _Key(regarding, event_type, str(reason)[:MAX_REASON_CHARACTERS], str(message)[:MAX_MESSAGE_CHARACTERS])
+        shown = key.message
+        group = (regarding, event_type, key.reason)
+        if self._similar.too_many(group, key.message, self._clock.monotonic()):
+            shown = f"{COMBINED}{key.message}"[:MAX_MESSAGE_CHARACTERS]
+            key = replace(key, message=COMBINED)
+        now = self._clock.now()
+        known = self._pending.get(key)
+        if known is not None:
+            known.count += 1
+            known.last = now
+            known.message = shown
+            return
+        if not self._has_room(key):
+            self.dropped += 1
+            return
+        self._pending[key] = _Pending(now, now, shown)
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Write what is noted, for ever; cancel to stop, then `flush` what is left."""
+        while True:
+            self._wake.clear()
+            key, wait_seconds = self._find_due()
+            if key is not None:
+                self._take_token(key.regarding)
+                pending = self._pending.pop(key)
+                try:
+                    await self._write(key, pending, self._limits.attempts)
+                except asyncio.CancelledError:
+                    self._pending.setdefault(key, pending)
+                    raise
+                continue
+            try:
+                async with asyncio.timeout(wait_seconds):
+                    await self._wake.wait()
+            except TimeoutError:
+                continue
+
+    async def flush(self) -> None:
+        """Write everything that is noted now, each with one attempt and without regard to rates."""
+        for key in list(self._pending):
+            pending = self._pending.pop(key, None)
+            if pending is not None:
+                await self._write(key, pending, attempts=1)
+
+    async def flush_in_passing(self) -> None:
+        """The same as far as it goes within a second: Events are hints, and nobody waits for them to end."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(FLUSH_SECONDS):
+                await self.flush()
+
+    # -- bounds -----------------------------------------------------------
+
+    def _has_room(self, new: _Key) -> bool:
+        if len(self._pending) >= self._limits.pending:
+            return False
+        waiting = sum(key.regarding == new.regarding for key in self._pending)
+        return waiting < self._limits.pending_per_object or new.message == COMBINED
+
+    def _find_due(self) -> tuple[_Key | None, float | None]:
+        """The oldest Event that may be written now, else how long until one may (`None`: there is none)."""
+        waits = []
+        for key in self._pending:
+            wait = self._seconds_until_token(key.regarding)
+            if wait <= 0:
+                return key, None
+            waits.append(wait)
+        return None, min(waits, default=None)
+
+    def _seconds_until_token(self, regarding: Regarding) -> float:
+        bucket = self._buckets.get(regarding)
+        return 0.0 if bucket is None else bucket.seconds_until_token(self._clock.monotonic())
+
+    def _take_token(self, regarding: Regarding) -> None:
+        bucket = self._buckets.pop(regarding, None)
+        if bucket is None:
+            bucket = TokenBucket(1 / self._limits.seconds_per_event, self._limits.burst)
+        bucket.take(self._clock.monotonic())
+        self._buckets[regarding] = bucket
+        _forget_oldest(self._buckets, self._limits.remembered)
+
+    # -- writing ----------------------------------------------------------
+
+    async def _write(self, key: _Key, pending: _Pending, attempts: int) -> None:
+        name = self._make_name(key.regarding.name)
+        backoff = Backoff(self._rng, first_seconds=self._limits.retry_seconds)
+        for left in reversed(range(attempts)):
+            try:
+                await self._write_once(key, pending, name)
+                return
+            except ShardingError as error:
+                # What is forbidden stays so for a while, and others' Events are waiting.
+                if error.retry is not Retry.BACKOFF or isinstance(error, Forbidden) or not left:
+                    self.dropped += pending.count
+                    fields = {"kind": key.regarding.kind, "object": key.regarding.name, "reason": key.reason}
+                    log.warning("event not written", extra={**fields, "error": str(error)})
+                    return
+            await self._clock.sleep(backoff.next())
+
+    async def _write_once(self, key: _Key, pending: _Pending, name: str) -> None:
+        """Raise the count of the Event that is there, or create it.
+
+        `name` stays the same over all attempts, so that a create whose answer
+        was lost is not repeated.
+        """
+        namespace = key.regarding.namespace or CLUSTER_NAMESPACE
+        written = self._written.pop(key, None)
+        if written is not None and self._clock.monotonic() - written.at < self._limits.repeat_within_seconds:
+            count = written.count + pending.count
+            try:
+                repeat = {"count": count, "lastTimestamp": _render_time(pending.last)}
+                if key.message == COMBINED:
+                    repeat["message"] = pending.message
+                await self._api.patch(EVENTS, written.name, namespace, repeat)
+            except NotFound:
+                pass
+            except ShardingError:
+                self._written[key] = written
+                raise
+            else:
+                self._remember(key, _Written(written.name, count, self._clock.monotonic()))
+                return
+        with contextlib.suppress(AlreadyExists):
+            await self._api.create(EVENTS, self._render(key, pending, name, namespace), namespace)
+        self._remember(key, _Written(name, pending.count, self._clock.monotonic()))
+
+    def _remember(self, key: _Key, written: _Written) -> None:
+        self._written[key] = written
+        _forget_oldest(self._written, self._limits.remembered)
+
+    def _make_name(self, about: str) -> str:
+        readable = re.sub(r"[^a-z0-9.-]", "-", about.lower())[:_MAX_NAME_CHARACTERS].strip(".-")
+        return f"{readable or self._component}.{self._rng.getrandbits(64):016x}"
+
+    def _render(self, key: _Key, pending: _Pending, name: str, namespace: str) -> dict[str, Any]:
+        about = key.regarding
+        involved = {"apiVersion": about.api_version, "kind": about.kind, "name": about.name}
+        optional = {"namespace": about.namespace, "uid": about.uid}
+        return {
+            "apiVersion": EVENTS.api_version,
+            "kind": EVENTS.kind,
+            "metadata": {"name": name, "namespace": namespace},
+            "involvedObject": involved | {field: value for field, value in optional.items() if value},
+            "type": key.type.value,
+            "reason": key.reason,
+            "message": pending.message,
+            "count": pending.count,
+            "firstTimestamp": _render_time(pending.first),
+            "lastTimestamp": _render_time(pending.last),
+            "source": {"component": self._component},
+            "reportingComponent": self._component,
+        }
+
+
+def _forget_oldest(remembered: OrderedDict[Any, Any], most: int) -> None:
+    while len(remembered) > most:
+        remembered.popitem(last=False)
+
+
+def _render_time(moment: datetime) -> str:
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

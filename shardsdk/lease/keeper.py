@@ -1,0 +1,400 @@
+"""The keeper: how a process comes to hold a Lease, keeps it, notices that it lost it, and leaves it.
+
+A state machine without I/O.  `next` says what to do, the answer goes back in by
+one of `saw`, `wrote`, `refused` and `failed`, then `next` is asked again.  One
+request is under way at a time.
+
+    SEEKING --confirmed--> HOLDING --leave--> LEAVING --> LEFT
+       |                      |                  ^
+       +-----leave------------|------------------+
+                              +--deadline, taken--> LOST --leave--> LEAVING or LEFT
+
+Guarantees (tests/properties/test_keeper.py holds them against a hostile world):
+
+- *A hold ends before anyone may take the lease.*  It counts from the moment
+  before the confirmed write was sent; a write without an answer extends nothing,
+  a late answer counts from when its write was sent.
+- *Lost is final.*  After LOST the machine never holds again.
+- *Every write is conditional* on the resourceVersion last seen, or a plain create.
+- *Another's lease is waited for* as long as the lease says, by our own clock,
+  counted from when we saw it change; deleting or emptying it by hand does not
+  shorten that, leaving it on purpose ends it at once.
+
+Refuses: to compare any time in the Lease with a clock.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final, assert_never
+
+from shardsdk.errors import ConfigurationError
+from shardsdk.lease.claim import (
+    Claim,
+    Relation,
+    describe_holder,
+    duration_seconds,
+    is_older,
+    released,
+    render_create,
+    render_grace,
+    render_hold,
+    render_release,
+)
+from shardsdk.lease.steps import Action, Left, Loss, LossKind, Moment, Phase, Read, Stop, Wait, Write
+from shardsdk.lease.timings import Deadlines, LeaseTimings
+from shardsdk.protocol.leases import Lease, LeaseSpec, render_micro_time
+
+#: A refused write is tried again at once, but only so many times in a row:
+#: more is no coincidence with a label patch, somebody fights for the lease.
+MAX_REFUSALS: Final = 10
+
+
+class Keeper:
+    """One process's side of one Lease."""
+
+    __slots__ = (
+        "_asked_at",
+        "_claim",
+        "_clean",
+        "_fresh",
+        "_grace_seconds",
+        "_hurried_at",
+        "_known",
+        "_last_failure",
+        "_leave_until",
+        "_next_at",
+        "_others_until",
+        "_refusals",
+        "_seen",
+        "_timings",
+        "_unanswered",
+        "_version",
+        "_why",
+        "_written",
+        "deadlines",
+        "loss",
+        "phase",
+    )
+
+    def __init__(self, claim: Claim, timings: LeaseTimings) -> None:
+        self.phase: Phase = Phase.SEEKING
+        #: Of the last confirmed write; `None` before the first.
+        self.deadlines: Deadlines | None = None
+        self.loss: Loss | None = None
+        self._claim = claim
+        self._timings = timings
+        #: The Lease as last seen, and whether the next write may build on that.
+        self._known: Lease | None = None
+        self._fresh = False
+        #: What another's lease said, and until when its hold may last by our clock.
+        self._seen: tuple[LeaseSpec, str | None] | None = None
+        self._others_until = -math.inf
+        #: The version that our last confirmed write made.
+        self._version = ""
+        #: renewTimes that may be in the Lease because we sent them.
+        self._written: frozenset[str] = frozenset()
+        #: Whether a write was sent that may have been executed, or may still be, and nobody knows.
+        self._unanswered = False
+        self._asked_at = -math.inf
+        self._next_at = -math.inf
+        self._hurried_at = -math.inf
+        self._refusals = 0
+        #: Why nothing is done before `_next_at`, and what failed since the last confirmed write.
+        self._why = ""
+        self._last_failure = ""
+        self._leave_until = math.inf
+        self._grace_seconds = 0
+        self._clean = False
+
+    @property
+    def holder(self) -> str:
+        """Who held the lease when it was last seen; empty: nobody, or never seen."""
+        return self._known.holder if self._known else ""
+
+    @property
+    def lease(self) -> Lease | None:
+        """The Lease as it was last seen."""
+        return self._known
+
+    def identify(self, instance: str) -> None:
+        """Say in the Lease that this instance holds it; before the first write."""
+        self._claim = replace(self._claim, instance=instance)
+
+    def promise_fence(self) -> None:
+        """Say in the Lease that writes are fenced, from the next write on, which is due at once."""
+        self._claim = replace(self._claim, fenced=True)
+        if self.phase is Phase.HOLDING:
+            self._next_at = -math.inf
+
+    def hurry(self, at: Moment) -> None:
+        """The clock may have missed some time: a renewal that is sent from now on is due at once."""
+        self._hurried_at = at.monotonic
+        if self.phase is Phase.HOLDING:
+            self._next_at = -math.inf
+
+    def next(self, at: Moment) -> Action:
+        """What to do now."""
+        self.check(at)
+        match self.phase:
+            case Phase.SEEKING:
+                return self._seek(at)
+            case Phase.HOLDING:
+                return self._keep(at)
+            case Phase.LEAVING:
+                return self._leave(at)
+            case Phase.LOST:
+                assert self.loss is not None
+                return Stop(self.loss)
+            case Phase.LEFT:
+                return Left(self._clean)
+            case unknown:
+                assert_never(unknown)
+
+    def check(self, at: Moment) -> None:
+        """Notice that the deadline has passed, even while a request is under way."""
+        if self.phase is Phase.HOLDING and at.monotonic >= self._deadlines.step_down_at:
+            reason = f"; last failure: {self._last_failure}" if self._last_failure else ""
+            self._lose(
+                LossKind.DEADLINE, f"{self._claim} was not renewed within {self._timings.renew_deadline:g} s{reason}"
+            )
+
+    def leave(self, at: Moment, *, grace_seconds: int = 0) -> None:
+        """Give the lease up: the work under it has ended.
+
+        With `grace_seconds` it is left to the holder's next incarnation for so
+        long, else it may be taken at once.  A lease that another has taken is
+        left alone.
+        """
+        if self.phase in (Phase.LEAVING, Phase.LEFT):
+            return
+        taken = self.loss is not None and self.loss.kind is LossKind.TAKEN
+        if taken or not self._written:
+            self._finish(clean=True)
+            return
+        self.phase = Phase.LEAVING
+        # Without a confirmed write there is no hold, only the chance that an unanswered one was executed.
+        self._leave_until = (
+            self.deadlines.hold_ends_at if self.deadlines else at.monotonic + self._timings.request_timeout
+        )
+        self._grace_seconds = grace_seconds
+        self._fresh = self._fresh and not self._unanswered
+        self._next_at = at.monotonic
+        self._refusals = 0
+
+    # Answers.
+
+    def saw(self, lease: Lease | None, at: Moment) -> None:
+        """The Lease was read; `None`: there is none.
+
+        Raises: ConfigurationError when this very process holds it for another ring.
+        """
+        self._known, self._fresh = lease, True
+        self._why = ""
+        match self.phase:
+            case Phase.SEEKING:
+                self._observe(lease, at)
+            case Phase.HOLDING:
+                self._see_whether_taken(lease)
+            case Phase.LOST | Phase.LEAVING | Phase.LEFT:
+                pass
+            case unknown:
+                assert_never(unknown)
+
+    def wrote(self, lease: Lease, at: Moment) -> None:
+        """The write was confirmed; `lease` is what it made.
+
+        One that changed nothing proves nothing to anybody: it is no renewal (a
+        wall clock that stands still makes the same renewTime twice).
+        """
+        if self._known is not None and lease.metadata.resource_version == self._known.metadata.resource_version:
+            self.failed(at, "the renewal changed nothing: this machine's wall clock stands still")
+            return
+        self._known, self._fresh, self._unanswered = lease, True, False
+        self._look_for_restore(lease)
+        self._version = lease.metadata.resource_version
+        self._refusals = 0
+        self._why = self._last_failure = ""
+        self.check(at)
+        match self.phase:
+            case Phase.SEEKING | Phase.HOLDING:
+                self._confirm(at)
+            case Phase.LEAVING:
+                self._finish(clean=True)
+            case Phase.LOST | Phase.LEFT:
+                pass
+            case unknown:
+                assert_never(unknown)
+
+    def refused(self, at: Moment, why: str) -> None:
+        """The write was refused because the Lease is not what we took it for (409, 404): read it, try again."""
+        self._fresh = False
+        self._refusals += 1
+        self._why = self._last_failure = why
+        if self._refusals <= MAX_REFUSALS:
+            self._next_at = at.monotonic
+        else:
+            self._next_at = at.monotonic + self._timings.pause(at.chance)
+
+    def failed(self, at: Moment, why: str, *, retry_after_seconds: float = 0.0) -> None:
+        """The request failed, or nobody knows: it extends nothing."""
+        self._why = self._last_failure = why
+        self._next_at = max(
+            self._asked_at + self._timings.pause(at.chance), at.monotonic + retry_after_seconds, at.monotonic
+        )
+
+    # Seeking.
+
+    def _seek(self, at: Moment) -> Action:
+        if at.monotonic < self._next_at:
+            return Wait(self._next_at - at.monotonic, self._why)
+        if not self._fresh:
+            return self._read(at)
+        taken = self._known is None or self._claim.relation(self._known) is not Relation.OURS
+        if taken and at.monotonic < self._others_until:
+            return self._wait_for_other(at)
+        return self._hold(at)
+
+    def _wait_for_other(self, at: Moment) -> Wait:
+        """Look again soon (it may be released), and at the latest when it has run out."""
+        self._fresh = False
+        left = self._others_until - at.monotonic
+        self._next_at = at.monotonic + min(self._timings.pause(at.chance), left)
+        who = describe_holder(self._known) if self._known and self._known.holder else "somebody whose lease is gone"
+        self._why = f"held by {who}"
+        return Wait(self._next_at - at.monotonic, self._why)
+
+    def _observe(self, lease: Lease | None, at: Moment) -> None:
+        if lease is None:
+            return
+        match self._claim.relation(lease):
+            case Relation.OTHER:
+                seen = (lease.spec, lease.instance)
+                if seen != self._seen:
+                    self._seen = seen
+                    self._others_until = at.monotonic + duration_seconds(lease)
+            case Relation.FREE:
+                if released(lease):
+                    self._others_until = -math.inf
+                elif self._seen is None and lease.spec.lease_duration_seconds is not None:
+                    # Emptied by hand before we looked: whoever held it may be at work until it would have run out.
+                    self._seen = (lease.spec, lease.instance)
+                    self._others_until = at.monotonic + duration_seconds(lease)
+            case Relation.OURS:
+                if self._claim.ring is not None and lease.ring not in (None, self._claim.ring):
+                    raise ConfigurationError(
+                        f"{self._claim} is held by this process as a shard of ring {lease.ring!r}, so it cannot be a"
+                        f" shard of ring {self._claim.ring!r} as well: give each ring's shard a name of its own"
+                    )
+                self._others_until = -math.inf
+            case unknown:
+                assert_never(unknown)
+
+    # Holding.
+
+    def _keep(self, at: Moment) -> Action:
+        if at.monotonic < self._next_at:
+            return Wait(min(self._next_at, self._deadlines.step_down_at) - at.monotonic)
+        return self._hold(at) if self._fresh else self._read(at)
+
+    def _see_whether_taken(self, lease: Lease | None) -> None:
+        """A lease that is gone or empty is put back within our hold, which all who may take it respect."""
+        if lease is None:
+            return
+        self._look_for_restore(lease)
+        match self._claim.relation(lease):
+            case Relation.OTHER:
+                self._lose(LossKind.TAKEN, f"{self._claim} is held by {describe_holder(lease)}")
+            case Relation.OURS:
+                if lease.spec.renew_time not in self._written:
+                    self._lose(
+                        LossKind.TAKEN,
+                        f"{self._claim} is renewed by another process that is {describe_holder(lease)} too",
+                    )
+            case Relation.FREE:
+                # By hand it is emptied otherwise; a clock that stood still has let our hold outlast the lease.
+                if released(lease):
+                    self._lose(LossKind.TAKEN, f"{self._claim} was given back by somebody who had taken it")
+            case unknown:
+                assert_never(unknown)
+
+    def _look_for_restore(self, lease: Lease) -> None:
+        """Versions go back only with the whole store: whatever else we know of it may be wrong, too."""
+        if self.phase is Phase.HOLDING and is_older(lease, self._version):
+            self._lose(LossKind.TAKEN, f"{self._claim} is older than our last renewal: etcd came back from a backup")
+
+    def _confirm(self, at: Moment) -> None:
+        """Hold from the moment that the write was sent; an answer that took too long is none."""
+        deadlines = self._timings.after(self._asked_at)
+        if at.monotonic < deadlines.step_down_at:
+            self.phase = Phase.HOLDING
+            self.deadlines = deadlines
+        renewed = self._known.spec.renew_time if self._known else None
+        # What we sent before this write was conditional on a version that is gone.
+        self._written = frozenset((renewed,)) if renewed else frozenset()
+        pause = 0.0 if self._asked_at < self._hurried_at else self._timings.pause(at.chance)
+        self._next_at = max(self._asked_at + pause, at.monotonic)
+
+    def _lose(self, kind: LossKind, message: str) -> None:
+        self.phase = Phase.LOST
+        self.loss = Loss(kind, message)
+
+    # Leaving.
+
+    def _leave(self, at: Moment) -> Action:
+        """Try until our hold would have ended; after that the lease runs out by itself."""
+        if at.monotonic >= self._leave_until:
+            self._finish(clean=False)
+        elif at.monotonic < self._next_at:
+            return Wait(min(self._next_at, self._leave_until) - at.monotonic, self._why)
+        elif not self._fresh:
+            return self._read(at)
+        elif self._known is None or self._claim.relation(self._known) is not Relation.OURS:
+            self._finish(clean=True)
+        elif self._known.spec.renew_time not in self._written:
+            self._finish(clean=False)
+        elif self._grace_seconds:
+            return self._write(render_grace(self._claim, self._known, at.wall, self._grace_seconds), at)
+        else:
+            return self._write(render_release(self._claim, self._known, at.wall), at)
+        return Left(self._clean)
+
+    def _finish(self, *, clean: bool) -> None:
+        self.phase = Phase.LEFT
+        self._clean = clean
+
+    # Requests.
+
+    def _hold(self, at: Moment) -> Write:
+        if self._known is None:
+            return self._write(render_create(self._claim, at.wall), at, create=True)
+        return self._write(render_hold(self._claim, self._known, at.wall), at)
+
+    def _write(self, body: Mapping[str, Any], at: Moment, *, create: bool = False) -> Write:
+        self._written |= {render_micro_time(at.wall)}
+        self._unanswered = True
+        self._asked_at = at.monotonic
+        return Write(body, create, self._timeout(at))
+
+    def _read(self, at: Moment) -> Read:
+        self._asked_at = at.monotonic
+        return Read(self._timeout(at))
+
+    def _timeout(self, at: Moment) -> float:
+        """How long a request may take: while holding, no more than leaves time for another one."""
+        match self.phase:
+            case Phase.HOLDING:
+                return self._timings.renewal_timeout(self._deadlines.step_down_at - at.monotonic)
+            case Phase.LEAVING:
+                return min(self._timings.request_timeout, self._leave_until - at.monotonic)
+            case Phase.SEEKING | Phase.LOST | Phase.LEFT:
+                return self._timings.request_timeout
+            case unknown:
+                assert_never(unknown)
+
+    @property
+    def _deadlines(self) -> Deadlines:
+        assert self.deadlines is not None, "a keeper that holds has deadlines"
+        return self.deadlines

@@ -1,0 +1,156 @@
+"""Leadership of a process: an election, and the work that only its winner does.
+
+    Manager(election=Election("my-controller"))
+
+Does: stand for election when asked to, and run the work while it leads.
+Refuses: to stand again after a lost election; whoever restarts the process
+brings back a clean one.
+
+A leader whose event loop is blocked cannot be told that its time is over, so a
+thread watches the clock for it, and ends the process once its hold has ended
+(tests/unit/shardsdk/lease/test_leadership.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass, field
+from random import Random
+from typing import Final
+
+from shardsdk.errors import ConfigurationError
+from shardsdk.events.recorder import EventRecorder
+from shardsdk.kube.api import Api
+from shardsdk.kube.clock import Clock
+from shardsdk.lease import pod
+from shardsdk.lease.election import LeaderElector
+from shardsdk.lease.hold import Hold
+from shardsdk.lease.timings import LeaseTimings
+from shardsdk.logs import logger_of
+
+log: Final = logger_of(__name__)
+
+#: How often the thread looks at the clock while the hold is far from its end.
+WATCH_SECONDS: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Election:
+    """Of all replicas with an election of this `name` in `namespace`, one leads and runs the leader's controllers.
+
+    `namespace` is the Lease's and defaults to the pod's, then the kubeconfig's;
+    `identity` defaults to hostname_uuid.  The callbacks are called on the event
+    loop and must not block.
+
+        Manager(election=Election("my-controller", timings=LeaseTimings(30, 20, 4)))
+    """
+
+    name: str
+    namespace: str | None = None
+    identity: str | None = None
+    timings: LeaseTimings = field(default_factory=LeaseTimings)
+    release_on_stop: bool = True
+    on_started: Callable[[], None] | None = None
+    on_stopped: Callable[[], None] | None = None
+    on_new_leader: Callable[[str], None] | None = None
+
+
+class Candidate:
+    """One process's part in an election.
+
+    `die` must end the process; it is called when work goes on after its time.
+    Without `threaded` the event loop alone watches the time.
+    """
+
+    def __init__(
+        self,
+        election: Election,
+        source: object,
+        *,
+        clock: Clock,
+        rng: Random,
+        threaded: bool,
+        die: Callable[[], None],
+    ) -> None:
+        if not election.name:
+            raise ConfigurationError("the election has no name; it is the name of its Lease: pass Election(name)")
+        self.election = election
+        self.leads: bool = False
+        self.namespace: str = pod.lease_namespace(
+            election.namespace, source, "the election's Lease belongs: pass Election(namespace=…)"
+        )
+        self._clock = clock
+        self._rng = rng
+        self._threaded = threaded
+        self._die = die
+        self._settlers: list[Callable[[], Awaitable[None]]] = []
+
+    def settle_first(self, settled: Callable[[], Awaitable[None]]) -> None:
+        """Await `settled()` between the end of the work and the release of the lease."""
+        self._settlers.append(settled)
+
+    async def run(self, api: Api, lead: Callable[[Hold], Awaitable[None]]) -> None:
+        """Wait until it leads, run `lead(hold)`, give the lease up.
+
+        Raises: LeaseLost, what `lead` raises, and what `LeaderElector.run` does.
+        """
+        election = self.election
+        recorder = EventRecorder(api, election.name, self._clock, self._rng)
+        elector = LeaderElector(
+            api,
+            namespace=self.namespace,
+            name=election.name,
+            identity=election.identity,
+            timings=election.timings,
+            clock=self._clock,
+            rng=self._rng,
+            on_started=election.on_started,
+            on_stopped=election.on_stopped,
+            on_new_leader=election.on_new_leader,
+            on_deadline=self._die,
+            recorder=recorder,
+            release_on_stop=election.release_on_stop,
+            settled=self._settle,
+        )
+        events = asyncio.create_task(recorder.run(), name="election-events")
+        try:
+            await elector.run(lambda hold: self._lead(hold, lead))
+        finally:
+            events.cancel()
+            await asyncio.wait([events])
+            await recorder.flush_in_passing()
+
+    async def _lead(self, hold: Hold, lead: Callable[[Hold], Awaitable[None]]) -> None:
+        self.leads = True
+        with _watched(hold, self._clock, self._die) if self._threaded else contextlib.nullcontext():
+            try:
+                await lead(hold)
+            finally:
+                self.leads = False
+
+    async def _settle(self) -> None:
+        for settled in self._settlers:
+            await settled()
+
+
+@contextlib.contextmanager
+def _watched(hold: Hold, clock: Clock, die: Callable[[], None]) -> Iterator[None]:
+    """Within this context a thread calls `die` once `hold` has ended."""
+    ended = threading.Event()
+
+    def watch() -> None:
+        # Not `remaining`: a hold that was closed early still leaves the work until its end to stop.
+        while (left := hold.ends_at - clock.monotonic()) > 0:
+            if ended.wait(min(left, WATCH_SECONDS)):
+                return
+        if not ended.is_set():
+            die()
+
+    threading.Thread(target=watch, name="leader-watch", daemon=True).start()
+    try:
+        yield
+    finally:
+        ended.set()

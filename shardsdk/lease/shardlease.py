@@ -1,0 +1,365 @@
+"""ShardLease: a shard's membership in its ring, as an async context manager.
+
+    async with ShardLease(access, "my-ring") as lease:
+        async with lease.client() as client:    # refuses writes once the lease has run out
+            await work(client)                   # cancelled before anyone may take the lease
+
+Guarantees:
+
+- The body begins once the lease is held, and is cancelled when it is lost, before
+  anyone else may take it; `LeaseLost` comes out of the `async with`
+  (tests/unit/shardsdk/lease/test_shardlease.py, tests/integration/test_shardlease.py).
+- Renewals go on while the body blocks its event loop, because they have a thread,
+  a loop and a connection of their own (tests/integration/test_shardlease.py).
+- The lease is given up only once the body has ended and its writes are settled,
+  and not at all once it is lost: it runs out, unless the next process of its name
+  takes it up (tests/unit/shardsdk/lease/test_shardlease.py).
+
+Does not guarantee: that a body stops which swallows its cancellation or blocks
+its loop.  Its writes through `lease.client()` are refused all the same, and
+`on_deadline` is called, where a process should end itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+from enum import Enum
+from functools import partial
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, Self
+
+from shardsdk.errors import ConfigurationError, LeaseLost
+from shardsdk.kube.access import Access
+from shardsdk.kube.api import Api
+from shardsdk.kube.clock import Clock, SystemClock
+from shardsdk.lease import pod
+from shardsdk.lease.claim import Claim
+from shardsdk.lease.hold import Hold
+from shardsdk.lease.hosts import Host, LoopHost, ThreadHost
+from shardsdk.lease.seat import Seat, take_seat
+from shardsdk.lease.steps import Loss, LossKind
+from shardsdk.lease.tenure import Goodbye, Listener, Tenure
+from shardsdk.lease.timings import LeaseTimings
+from shardsdk.logs import logger_of
+from shardsdk.protocol.labels import RingLabels, parse_ring_name
+
+if TYPE_CHECKING:
+    from shardsdk.kube.client import Client
+
+log: Final = logger_of(__name__)
+
+#: Opens a connection for the keeper; called once, on the keeper's loop.
+Connect = Callable[[], AbstractAsyncContextManager[Api]]
+
+#: What the keeper may need beyond its hold to end, before it is abandoned.
+_SPARE_SECONDS: Final = 2.0
+
+
+class LeaseState(Enum):
+    """What a `ShardLease` is at the moment."""
+
+    WAITING = "waits for the lease"
+    HELD = "holds the lease"
+    LOST = "has lost the lease"
+    LEFT = "is done with the lease"
+
+
+class ShardLease:
+    """Holds a shard's Lease while its body runs; entered once.
+
+    `source` is how the keeper reaches the API server: an `Access`, or a function
+    that opens a client without fence.  `name` defaults to the host name,
+    `namespace` to the pod's (POD_NAMESPACE, then that of `source`), `instance`
+    to the pod's UID (POD_UID), else to its seat's (shardsdk.lease.seat), which is
+    known once it is entered, else to something random.
+
+    `fenced`: whether the Lease promises that writes are refused once it has run
+    out, which lets the sharder move this shard's objects sooner.  `None`: from
+    the moment that `client()` has made a client; `True`: at once, if you make
+    your clients with `fence=lease.fence` yourself; `False`: never, if you write
+    through other clients as well.
+
+    `restart_grace_seconds`: when the body has ended, keep the lease for so long
+    for the next process of this name, instead of releasing it.
+
+    `on_deadline` is called in the keeper's thread when the lease is lost, its
+    hold has ended, and the body has not.
+
+    Raises: ConfigurationError for names and durations that cannot be.
+    """
+
+    def __init__(
+        self,
+        source: Access | Connect,
+        ring: str,
+        name: str | None = None,
+        namespace: str | None = None,
+        *,
+        timings: LeaseTimings | None = None,
+        fenced: bool | None = None,
+        instance: str | None = None,
+        restart_grace_seconds: int = 0,
+        threaded: bool = True,
+        clock: Clock | None = None,
+        rng: random.Random | None = None,
+        on_deadline: Callable[[], None] | None = None,
+    ) -> None:
+        rng = rng or random.Random()
+        self.ring: RingLabels = parse_ring_name(ring)
+        self.name: str = pod.check_shard_name(name) if name else pod.shard_name()
+        self.namespace: str = pod.lease_namespace(namespace, source, "the shard's Lease belongs: pass `namespace`")
+        self.instance: str = instance or pod.uid() or pod.make_uuid(rng)
+        self._seated = not (instance or pod.uid())
+        self._seat: Seat | None = None
+        self.timings: LeaseTimings = timings or LeaseTimings()
+        self.fence: Hold = Hold(f"lease {self.namespace}/{self.name}", clock or SystemClock())
+        #: Set on the body's loop when the lease is lost.
+        self.lost: asyncio.Event = asyncio.Event()
+        self.state: LeaseState = LeaseState.WAITING
+        #: How it was lost; `None`: it was not.
+        self.loss: Loss | None = None
+        self._source = source
+        self._clock = clock or SystemClock()
+        self._threaded = threaded
+        self._on_deadline = on_deadline
+        self._fenced = fenced
+        self._goodbye = Goodbye(grace_seconds=_check_grace(restart_grace_seconds))
+        self._settlers: list[Callable[[], Awaitable[None]]] = []
+        self._ready = asyncio.Event()
+        self._ended = asyncio.Event()
+        self._error: BaseException | None = None
+        self._host: Host | None = None
+        self._task: asyncio.Task[object] | None = None
+        self._cancelling = 0
+        self._in_body = False
+        self._body_ended = False
+        self._cancelled = False
+        self._tenure = self._make_tenure(rng, fenced=fenced is True)
+
+    def _make_tenure(self, rng: random.Random, *, fenced: bool) -> Tenure:
+        claim = Claim(
+            self.namespace,
+            self.name,
+            holder=self.name,
+            duration_seconds=int(self.timings.lease_duration),
+            instance=self.instance,
+            ring=self.ring.ring,
+            fenced=fenced,
+        )
+        listener = Listener(acquired=self._tell_acquired, lost=self._tell_lost, overdue=self._overdue)
+        return Tenure(claim, self.timings, self.fence, clock=self._clock, rng=rng, listener=listener)
+
+    def client(
+        self,
+        *,
+        user_agent: str = "",
+        qps: float | None = None,
+        burst: int = 1,
+        on_call: Callable[[str, int, float], None] | None = None,
+    ) -> Client:
+        """A client whose every write is fenced by this lease, and is waited for before the lease is released.
+
+        Raises: ConfigurationError when the lease was not made from an `Access`.
+        """
+        if not isinstance(self._source, Access):
+            raise ConfigurationError(
+                "this ShardLease has no Access to make a client from: make it with fence=lease.fence"
+            )
+        from shardsdk.kube.client import Client  # brings aiohttp, which takes a third of a second
+
+        client = Client(
+            self._source,
+            fence=self.fence,
+            user_agent=user_agent,
+            clock=self._clock,
+            qps=qps,
+            burst=burst,
+            on_call=on_call,
+        )
+        self.settle_first(client.writes_settled)
+        if self._fenced is None:
+            self._fenced = True
+            self._post(self._tenure.promise_fence)
+        return client
+
+    def settle_first(self, settled: Callable[[], Awaitable[None]]) -> None:
+        """Await `settled()` between the body's end and the release, as for `Client.writes_settled`."""
+        self._settlers.append(settled)
+
+    async def __aenter__(self) -> Self:
+        if self._host is not None:
+            raise RuntimeError("a ShardLease is entered once; make another one")
+        self._task = asyncio.current_task()
+        self._cancelling = self._task.cancelling() if self._task else 0
+        self._take_seat()
+        self._host = ThreadHost(f"lease-{self.name}") if self._threaded else LoopHost()
+        self._host.start(self._run, self._on_end)
+        try:
+            await self._ready.wait()
+        except asyncio.CancelledError:
+            await self._leave()
+            raise
+        if self._error is not None:
+            self._leave_seat(settled=True)
+            raise self._error
+        if self.loss is not None or self.state is not LeaseState.HELD:
+            await self._leave()
+            raise LeaseLost(self.loss.message if self.loss else f"the keeper of {self.fence.name} has ended")
+        self._in_body = True
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._in_body = False
+        self._body_ended = True
+        lost = self.loss
+        # As in asyncio.timeout: the cancellation is ours only if nobody else asked for one too.
+        ours = (
+            self._cancelled
+            and self._task is not None
+            and self._task.uncancel() <= self._cancelling
+            and kind is asyncio.CancelledError
+        )
+        await self._leave()
+        if lost is not None and (ours or error is None):
+            raise LeaseLost(lost.message) from error
+
+    # On the body's loop.
+
+    def _take_seat(self) -> None:
+        """Be the successor of whoever sat here, who is dead."""
+        if self._seated and isinstance(self._source, Access):
+            self._seat = take_seat(self._source.host, self.namespace, self.name)
+        if self._seat is not None:
+            self.instance = self._seat.instance
+            self._tenure.identify(self.instance)
+
+    def _leave_seat(self, *, settled: bool) -> None:
+        seat, self._seat = self._seat, None
+        if seat is not None and settled:
+            seat.give_up()
+        elif seat is not None:
+            seat.keep()
+
+    def _on_acquired(self) -> None:
+        self.state = LeaseState.HELD
+        self._ready.set()
+
+    def _on_lost(self, loss: Loss) -> None:
+        """Cancel the body; from here on, all that is left is to end."""
+        self.loss = loss
+        self.state = LeaseState.LOST
+        self.lost.set()
+        self._ready.set()
+        if self._in_body and self._task is not None:
+            self._cancelled = True
+            self._task.cancel()
+
+    def _on_end(self, clean: bool, error: BaseException | None) -> None:
+        """The keeper has ended: as it was told to, or because the lease can never be acquired; else it is a loss."""
+        self._error = error
+        if self._in_body and self.loss is None:
+            loss = Loss(LossKind.DEADLINE, f"the keeper of {self.fence.name} has ended: {error!r}")
+            log.error("Lost the lease: %s", loss.message, extra=self._where())
+            left = max(self.fence.ends_at - self._clock.monotonic(), 0.0)
+            asyncio.get_running_loop().call_later(left, self._overdue)
+            self._on_lost(loss)
+        elif self.state is not LeaseState.LOST:
+            self.state = LeaseState.LEFT
+        self._ended.set()
+        self._ready.set()
+
+    async def _leave(self) -> None:
+        """Wait for the body's writes, have the lease given up, wait for that; a second cancellation cuts it short."""
+        assert self._host is not None
+        self.fence.close()
+        settled = ended = False
+        try:
+            settled = await self._settle()
+            # A lost lease is not released: the process that follows finds it its own or waits it out, and nothing has
+            # to move because the API server was away for a moment.
+            keeps = self.loss is None or self._goodbye.grace_seconds > 0
+            self._post(partial(self._tenure.leave, self._goodbye if settled and keeps else Goodbye(release=False)))
+            async with asyncio.timeout(self.timings.lease_duration + _SPARE_SECONDS):
+                await self._ended.wait()
+            ended = True
+        except TimeoutError:
+            log.warning("The lease's keeper does not end; leaving it behind", extra=self._where())
+            self._host.abandon()
+        except asyncio.CancelledError:
+            self._host.abandon()
+            raise
+        finally:
+            self._leave_seat(settled=settled and ended)
+
+    async def _settle(self) -> bool:
+        """Wait until no write of the body can be executed any more; `False`: nobody knows."""
+        limit = self.timings.lease_duration
+        if self.loss is not None:
+            limit = max((self.fence.ends_at - self._clock.monotonic()) / 2, 0.0)
+        try:
+            async with asyncio.timeout(limit):
+                for settled in self._settlers:
+                    await settled()
+        except TimeoutError:
+            error = f"a write has had no answer for {limit:.0f} s"
+            where = {**self._where(), "error": error}
+            log.warning("Writes may still be under way; the lease is left to run out", extra=where)
+            return False
+        except Exception:
+            where = self._where()
+            log.warning("Writes may still be under way; the lease is left to run out", exc_info=True, extra=where)
+            return False
+        return True
+
+    def _where(self) -> dict[str, str]:
+        return {"ring": self.ring.ring, "shard": self.name}
+
+    # On the keeper's loop.
+
+    async def _run(self) -> bool:
+        try:
+            async with self._connect() as api:
+                return await self._tenure.run(api)
+        finally:
+            self.fence.close()
+
+    def _connect(self) -> AbstractAsyncContextManager[Api]:
+        if isinstance(self._source, Access):
+            from shardsdk.kube.client import Client
+
+            return Client(self._source, clock=self._clock)
+        return self._source()
+
+    def _tell_acquired(self) -> None:
+        self._tell(self._on_acquired)
+
+    def _tell_lost(self, loss: Loss) -> None:
+        self._tell(partial(self._on_lost, loss))
+
+    def _overdue(self) -> None:
+        if not self._body_ended and self._on_deadline is not None:
+            self._on_deadline()
+
+    # Between the two.
+
+    def _post(self, callback: Callable[[], None]) -> None:
+        """To the keeper; before it has started, at once."""
+        if self._host is None:
+            callback()
+        else:
+            self._host.post(callback)
+
+    def _tell(self, callback: Callable[[], None]) -> None:
+        if self._host is not None:
+            self._host.tell(callback)
+
+
+def _check_grace(seconds: int) -> int:
+    if seconds < 0 or seconds != int(seconds):
+        raise ConfigurationError(f"restart_grace_seconds is {seconds}, but a Lease holds whole seconds: use 0 or more")
+    return int(seconds)

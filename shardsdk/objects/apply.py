@@ -1,0 +1,58 @@
+"""Server-side apply with one field owner per controller.
+
+    await server_side_apply(context, CONFIGMAPS, {"metadata": {"name": "a"}, "data": {"key": "value"}})
+
+The field owner is the controller's name, and never the shard's: whichever shard
+reconciles the object next goes on as the same owner, so that a field which it
+no longer applies goes away.
+
+Refuses: to set the controller reference by itself (`set_controller_reference`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+from shardsdk.errors import ConfigurationError
+from shardsdk.kube.api import PARTIAL, PatchKind, T
+from shardsdk.protocol.objects import Resource
+from shardsdk.reconcile.context import Context
+
+#: Source: Kubernetes, apimachinery, FieldManagerMaxLength.
+MAX_FIELD_OWNER_CHARACTERS: Final = 128
+
+
+def field_owner(context: Context[Any]) -> str:
+    """How this controller signs the fields that it applies."""
+    return re.sub(r"[^\x21-\x7e]", "-", context.controller)[:MAX_FIELD_OWNER_CHARACTERS]
+
+
+async def server_side_apply(
+    context: Context[Any],
+    resource: Resource,
+    body: Mapping[str, Any],
+    *,
+    subresource: str = "",
+    model: type[T] = PARTIAL,
+    force: bool = True,
+) -> T:
+    """Make the named object of `resource` have exactly these fields of this controller's; it is created if need be.
+
+    A namespaced body without a namespace means the reconciled object's.  With
+    `force` fields that others own are taken over, as controllers do; without it
+    they are a Conflict.
+
+    Raises: ConfigurationError for a body without name, Conflict, Invalid.
+    """
+    metadata = dict(body.get("metadata") or {})
+    if not metadata.get("name"):
+        raise ConfigurationError(f"apply {resource.group_resource}: the body has no metadata.name, which apply needs")
+    metadata.pop("managedFields", None)
+    namespace = (metadata.get("namespace") or context.request.namespace or None) if resource.namespaced else None
+    whole = {"apiVersion": resource.api_version, "kind": resource.kind, **body, "metadata": metadata}
+    return await context.api.patch(
+        resource, metadata["name"], namespace, whole, kind=PatchKind.APPLY, subresource=subresource, model=model,
+        field_manager=field_owner(context), force=force,
+    )  # fmt: skip

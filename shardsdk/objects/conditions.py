@@ -1,0 +1,150 @@
+"""Conditions: what a controller says about an object, in the form that `kubectl wait` understands.
+
+    await set_conditions(context, Condition("Ready", ConditionStatus.TRUE, "Made", "the ConfigMap is there"))
+
+Guarantees (tests/unit/shardsdk/objects/test_conditions.py): `lastTransitionTime` moves only when
+the status does; conditions of other types stay, because the write is
+conditional on the version that this reconcile knows (else Conflict, and it is
+tried again); what changes nothing is not written.
+
+Refuses: to write outside `status`; the resource needs a status subresource.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from shardsdk.cache.objects import metadata_of
+from shardsdk.kube.selectors import Selector, equals
+from shardsdk.reconcile.context import Context
+
+
+class ConditionStatus(StrEnum):
+    """Whether a condition holds."""
+
+    TRUE = "True"
+    FALSE = "False"
+    UNKNOWN = "Unknown"
+
+
+class Condition(msgspec.Struct, frozen=True, rename="camel"):
+    """Kubernetes' metav1.Condition; use it in your own models as well.
+
+    `reason` is a word in CamelCase, `message` a sentence for people.  Of a
+    condition to be set the last two fields are filled in.
+    """
+
+    type: str
+    status: str
+    reason: str = ""
+    message: str = ""
+    last_transition_time: str | None = None
+    observed_generation: int | None = None
+
+
+class _Status(msgspec.Struct, frozen=True):
+    conditions: list[dict[str, Any]] | None = None
+
+
+class _Conditioned(msgspec.Struct, frozen=True):
+    status: _Status = _Status()
+
+
+def find_condition(thing: object, condition_type: str) -> Condition | None:
+    """The condition of this type on an object (a dict, or a model with `status.conditions`); `None`: there is none."""
+    found = next((each for each in _shown(thing) or () if each.get("type") == condition_type), None)
+    return None if found is None else msgspec.convert(found, Condition, strict=False)
+
+
+async def set_conditions(context: Context[Any], *wanted: Condition) -> bool:
+    """Set these conditions on the reconciled object, in one patch of its status; `False`: they are there already.
+
+    `observed_generation` is that of the object as this reconcile read it, unless
+    a condition says otherwise.
+
+    Where the model does not show the conditions whole, they are read first.
+
+    Raises: Conflict, NotFound (no status subresource, or no object).
+    """
+    there = _shown(context.object) if metadata_of(context.object).resource_version == context.version else None
+    if there is None:
+        there = await _read(context)
+    generation = context.metadata.generation
+    merged = merge_conditions(there, wanted, generation=generation, now=context.clock.now())
+    if merged == list(there):
+        return False
+    body = {"metadata": {"resourceVersion": context.version}, "status": {"conditions": merged}}
+    name, namespace = context.request.name, context.request.namespace or None
+    made = await context.api.patch(context.main, name, namespace, body, subresource="status")
+    context.metadata = made.metadata
+    return True
+
+
+def merge_conditions(
+    there: Sequence[Mapping[str, Any]], wanted: Sequence[Condition], *, generation: int, now: datetime
+) -> list[dict[str, Any]]:
+    """`there` with `wanted` set; others stay as they are, and in their order.
+
+    >>> ready = Condition("Ready", "True", "Made", "it is there")
+    >>> merge_conditions([], [ready], generation=1, now=datetime(2030, 1, 1, tzinfo=UTC))[0]["lastTransitionTime"]
+    '2030-01-01T00:00:00Z'
+    """
+    merged = {each.get("type", ""): dict(each) for each in there}
+    for condition in wanted:
+        before = merged.get(condition.type, {})
+        # A field that a newer Kubernetes may add stays.
+        fields = {
+            **before,
+            "type": condition.type,
+            "status": str(condition.status),
+            "reason": condition.reason,
+            "message": condition.message,
+            "lastTransitionTime": before.get("lastTransitionTime")
+            if before.get("status") == condition.status
+            else condition.last_transition_time or _render(now),
+        }
+        observed = generation if condition.observed_generation is None else condition.observed_generation
+        if observed:
+            fields["observedGeneration"] = observed
+        merged[condition.type] = fields
+    return list(merged.values())
+
+
+async def _read(context: Context[Any]) -> list[dict[str, Any]]:
+    """The conditions as the API server has them now; by a list, so that `list` is permission enough."""
+    pages = context.api.pages(
+        context.main,
+        context.request.namespace or None,
+        selector=Selector(fields=equals("metadata.name", context.request.name)),
+        model=_Conditioned,
+        metadata_only=False,
+    )
+    return [condition async for page in pages for found in page for condition in found.status.conditions or ()]
+
+
+def _shown(thing: object) -> list[dict[str, Any]] | None:
+    """The conditions that an object carries, whole; `None`: its model does not show them (whole)."""
+    if isinstance(thing, dict):
+        return list((thing.get("status") or {}).get("conditions") or [])
+    if not hasattr(thing, "status"):
+        return None
+    conditions = getattr(thing.status, "conditions", None) if thing.status is not None else []
+    if conditions is None:
+        return [] if hasattr(thing.status, "conditions") else None
+    if not all(isinstance(each, dict | Condition) for each in conditions):
+        return None
+    return [each if isinstance(each, dict) else _fields(each) for each in conditions]
+
+
+def _fields(condition: Condition) -> dict[str, Any]:
+    fields: dict[str, Any] = msgspec.to_builtins(condition)
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _render(moment: datetime) -> str:
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

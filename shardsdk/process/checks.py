@@ -1,0 +1,143 @@
+"""What a manager was told, checked as a whole before anything starts.
+
+Does: say in a sentence what cannot work and what to change.  Refuses: to look at the cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from shardsdk.errors import ConfigurationError
+from shardsdk.lease.leadership import Candidate, Election
+from shardsdk.lease.shardlease import ShardLease
+from shardsdk.protocol.names import is_dns_label
+from shardsdk.protocol.objects import GroupResource
+from shardsdk.queueing.controller import MAX_CONCURRENCY
+from shardsdk.reconcile.caches import CacheSettings
+from shardsdk.reconcile.spec import ControllerSpec, Scope, Source, TaskSpec, Work
+
+
+def check_grace(seconds: float) -> None:
+    """Raises: ConfigurationError."""
+    if not seconds >= 0:
+        raise ConfigurationError(f"grace_seconds is {seconds:g}, but reconciles cannot end in the past: use 0 or more")
+
+
+def check_specs(specs: Sequence[ControllerSpec[Any]]) -> None:
+    """Raises: ConfigurationError when the controllers cannot run together."""
+    titles = [spec.title for spec in specs]
+    seen: dict[GroupResource, Source] = {}
+    limits: dict[GroupResource, float | None] = {}
+    for spec in specs:
+        _check_spec(spec)
+        if titles.count(spec.title) > 1:
+            raise ConfigurationError(f"two controllers are called {spec.title!r}: name one by .options(name=…)")
+        limit = limits.setdefault(spec.main.resource.group_resource, spec.drain_timeout_seconds)
+        if limit != spec.drain_timeout_seconds:
+            raise ConfigurationError(
+                f"controllers of {spec.main.resource.group_resource} differ in drain_timeout_seconds: a drain waits for"
+                " all of them, so give them the same"
+            )
+        for source in spec.resources:
+            other = seen.setdefault(source.resource.group_resource, source)
+            if (source.resource, source.model, source.metadata_only) != (
+                other.resource,
+                other.model,
+                other.metadata_only,
+            ):
+                raise ConfigurationError(
+                    f"{source.resource.group_resource} is used with two versions or models: one resource has one cache,"
+                    " so all controllers must use the same"
+                )
+
+
+def _check_spec(spec: ControllerSpec[Any]) -> None:
+    if spec.function is None:
+        raise ConfigurationError(f"controller {spec.title!r} has no function: call .reconcile(function)")
+    if not 1 <= spec.concurrency <= MAX_CONCURRENCY:
+        raise ConfigurationError(
+            f"controller {spec.title!r} is to reconcile {spec.concurrency} objects at once: use 1 to {MAX_CONCURRENCY}"
+        )
+    limits = {
+        "timeout_seconds": spec.timeout_seconds,
+        "drain_timeout_seconds": spec.drain_timeout_seconds,
+        "max_writes": spec.max_writes,
+    }
+    for name, value in limits.items():
+        if value is not None and not value > 0:
+            raise ConfigurationError(f"controller {spec.title!r} has {name} {value:g}: use more than zero, or none")
+
+
+def check_work(
+    specs: Sequence[ControllerSpec[Any]],
+    tasks: Sequence[TaskSpec],
+    *,
+    ring: str | None,
+    election: Election | None,
+) -> dict[Scope, Work]:
+    """What runs where.  Raises: ConfigurationError when something can run nowhere, or nothing runs where it should."""
+    default = Scope.SHARDED if ring is not None else Scope.LEADER if election is not None else Scope.EVERYWHERE
+    work = {
+        scope: Work(
+            [spec for spec in specs if (spec.scope or default) is scope],
+            [task for task in tasks if (task.scope or default) is scope],
+        )
+        for scope in Scope
+    }
+    if not specs and not tasks:
+        raise ConfigurationError("the manager has nothing to run: add a controller")
+    if ring is None and work[Scope.SHARDED]:
+        raise ConfigurationError(
+            "a task is to run under a shard's lease, but the manager has no ring: pass Manager(ring)"
+        )
+    if ring is not None and not work[Scope.SHARDED]:
+        raise ConfigurationError(
+            f"the shard of ring {ring!r} would be given objects that nobody reconciles: add a controller that runs"
+            " sharded, or leave the ring out"
+        )
+    if election is None and work[Scope.LEADER]:
+        raise ConfigurationError(
+            "something is to run on the leader, but the manager has no election: pass Manager(election=Election(name))"
+        )
+    if election is not None and not work[Scope.LEADER]:
+        raise ConfigurationError(
+            f"the election {election.name!r} would make a leader that has nothing to do: mark a controller by"
+            " .on_leader(), or leave the election out"
+        )
+    return work
+
+
+def check_leases(lease: ShardLease | None, candidate: Candidate | None) -> None:
+    """Raises: ConfigurationError when the shard's lease would be the election's."""
+    if lease is None or candidate is None:
+        return
+    if (lease.namespace, lease.name) == (candidate.namespace, candidate.election.name):
+        raise ConfigurationError(
+            f"the election is called {lease.name!r} as the shard is, so that both would hold the same Lease: give the"
+            " election another name"
+        )
+
+
+def check_settings(
+    settings: Mapping[GroupResource, CacheSettings], sharded: Work, watch_namespaces: Sequence[str]
+) -> None:
+    """Raises: ConfigurationError when a shard would not see all objects that it is given, or nobody any."""
+    _check_namespaces(watch_namespaces, *(each.namespaces for each in settings.values()))
+    for spec in sharded.specs:
+        resource = spec.main.resource.group_resource
+        if resource in settings and settings[resource].selector is not None:
+            raise ConfigurationError(
+                f"the cache of {resource} has a selector, but a shard must see each of its objects to give it away:"
+                " choose by a predicate (when=…), or in the reconcile"
+            )
+
+
+def _check_namespaces(*lists: Sequence[str] | None) -> None:
+    """The empty name means all of them.  Raises: ConfigurationError."""
+    for name in (name for names in lists for name in names or ()):
+        if name and not is_dns_label(name):
+            raise ConfigurationError(
+                f"{name!r} cannot be the name of a namespace, so nothing would ever be found there: give several as a"
+                " list, ['a', 'b'], and all of them as None"
+            )

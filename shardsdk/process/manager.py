@@ -1,0 +1,400 @@
+"""Manager: makes a shard, an elected controller, or both of a process, from its start to its exit code.
+
+    manager = Manager(ring="example", election=Election("example"))
+    manager.add(controller_for(SECRETS).owns(CONFIGMAPS).reconcile(reconcile))
+    manager.add(controller_for(NODES).on_leader().reconcile(sweep))
+    manager.run()
+
+What runs is in three scopes (`Scope`): sharded work under the shard's lease, a
+leader's work under the election's, and work on every replica.  Without a ring
+nothing is sharded; without an election everything unsharded runs everywhere.
+
+Order of start: health and metrics; caches of what is not sharded, so that they
+are complete before this replica stands for election; lease and election; a
+shard's caches; controllers and tasks.  Order of stop: not ready any more, no new reconcile,
+running ones end, tasks end, writes are settled, leases are released, caches,
+servers.  Lost lease or election: no new reconcile, running ones are cancelled,
+writes refused, the process exits non-zero, by force at the deadline.
+
+Guarantees (tests/unit/shardsdk/process/test_manager.py, tests/unit/shardsdk/lease/test_leadership.py,
+tests/integration/test_shard_runtime.py): the process holds the lease whenever a
+reconcile that needs it begins, and that work has ended before anyone may take
+the lease.  Refuses: to go on after a lost lease; whoever restarts the process
+brings back a clean one.  One manager is a shard of one ring at most; a process
+that is in two rings has two managers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any, Final, NoReturn, Self
+
+from shardsdk.cache.identity import Identity, ShardIdentity, Unsharded
+from shardsdk.cache.objects import drop_managed_fields
+from shardsdk.errors import LeaseLost, ShardingError
+from shardsdk.kube.api import Api, Fence
+from shardsdk.kube.cut import hush_cut_connections
+from shardsdk.kube.selectors import Selector
+from shardsdk.kube.store import Index
+from shardsdk.lease.hold import Hold
+from shardsdk.lease.leadership import Candidate, Election
+from shardsdk.lease.shardlease import LeaseState, ShardLease
+from shardsdk.lease.timings import LeaseTimings
+from shardsdk.logs import logger_of, setup_logging_unless_done
+from shardsdk.process.checks import check_grace, check_leases, check_settings, check_specs, check_work
+from shardsdk.process.health import Check, Checks, parse_address
+from shardsdk.process.memory import spare_memory
+from shardsdk.process.probes import MainLoop, serve_probes
+from shardsdk.process.process import ExitCode, exit_code_for, stop_on_signal
+from shardsdk.process.together import run_together, until_stopped
+from shardsdk.process.workload import CANCEL_SECONDS, Ended, Workload
+from shardsdk.process.world import World, load_world
+from shardsdk.protocol.objects import GroupResource, Resource
+from shardsdk.queueing.metrics import Metrics
+from shardsdk.reconcile.caches import Caches, CacheSettings, needs_shared, prepare
+from shardsdk.reconcile.spec import ControllerSpec, Scope, Task, TaskSpec, Work
+from shardsdk.reconcile.unsharded import Unfenced
+
+__all__ = ["GRACE_SECONDS", "Manager", "World"]
+
+log: Final = logger_of(__name__)
+
+#: A pod has 30 s from SIGTERM to SIGKILL; what is left is for the release.
+GRACE_SECONDS: Final = 25.0
+
+
+class Manager:
+    """A process that runs controllers; `add` them, then `run`.
+
+    With a `ring` it is the ring's shard called `shard` (by default the host's
+    name), whose Lease is in `namespace` (by default the pod's, then the
+    kubeconfig's).  With an `election` its unsharded controllers run on one
+    replica at a time, else on every one.  Objects are watched in
+    `watch_namespace` (`None` or empty: in all; several may be given).  `fenced`,
+    `restart_grace_seconds` and `timings` are `ShardLease`'s.
+    Addresses are written as Go programs do; "0" listens nowhere.
+    Running reconciles have `grace_seconds` to end when the process is stopped.
+
+    What is wrong with these is said by `run`, in a sentence, with exit code 2.
+    """
+
+    def __init__(
+        self,
+        ring: str | None = None,
+        *,
+        election: Election | None = None,
+        shard: str | None = None,
+        namespace: str | None = None,
+        watch_namespace: str | Sequence[str] | None = None,
+        kubeconfig: str | None = None,
+        context: str | None = None,
+        timings: LeaseTimings | None = None,
+        fenced: bool | None = None,
+        restart_grace_seconds: int = 0,
+        grace_seconds: float = GRACE_SECONDS,
+        health_address: str = ":8081",
+        metrics_address: str = ":8080",
+        metrics: Metrics | None = None,
+    ) -> None:
+        self.ring = ring
+        self.metrics: Metrics = metrics or Metrics()
+        #: Set to stop in order, as SIGTERM does.
+        self.stopping: Final = asyncio.Event()
+        self.election = election
+        self._shard = shard
+        self._namespace = namespace
+        self.watch_namespaces: Final = (
+            (watch_namespace,) if isinstance(watch_namespace, str) else tuple(watch_namespace or ())
+        )
+        self._kubeconfig = kubeconfig
+        self._context = context
+        self._timings = timings or (election.timings if election and ring is None else LeaseTimings())
+        self._fenced = fenced
+        self._restart_grace_seconds = restart_grace_seconds
+        self._grace_seconds = grace_seconds
+        self._addresses = (health_address, metrics_address)
+        #: What it was told by `add` and `cache`.
+        self.controllers: Final[list[ControllerSpec[Any]]] = []
+        self.cached: Final[dict[GroupResource, CacheSettings]] = {}
+        self._tasks: list[TaskSpec] = []
+        self._healthz = Checks()
+        self._readyz = Checks()
+        self._lease: ShardLease | None = None
+        self._workload: Workload | None = None
+        self._shared: Caches | None = None
+
+    # -- what it runs ----------------------------------------------------------
+
+    def add(self, spec: ControllerSpec[Any]) -> Self:
+        """Run this controller, too.  Raises: ConfigurationError when it does not go with the others."""
+        check_specs([*self.controllers, spec])
+        self.controllers.append(spec)
+        return self
+
+    def run_task(self, function: Task, *, name: str = "", scope: Scope | None = None) -> Self:
+        """Run `function(api)` as long as the controllers of `scope` run, by default where those that say nothing do.
+
+        It may return early.  What it raises ends the process.  It is cancelled
+        when reconciles have ended, the last that was given first; `api` is
+        fenced by the scope's lease.
+
+            manager.run_task(serve_webhooks, scope=Scope.EVERYWHERE)
+        """
+        self._tasks.append(TaskSpec(name or getattr(function, "__name__", "task"), function, scope))
+        return self
+
+    def cache(
+        self,
+        resource: Resource,
+        *,
+        namespaces: Sequence[str] | None = None,
+        selector: Selector | None = None,
+        indexes: Mapping[str, Index[Any]] | None = None,
+        transform: Callable[[Any], Any] = drop_managed_fields,
+    ) -> Self:
+        """Say what is cached of `resource`, for whatever controllers look at it.
+
+        `namespaces` instead of the manager's; only what `selector` selects by
+        labels and fields (not for a sharded main resource, whose every object
+        must be seen to be given away: use a predicate there); `indexes` for
+        `Cache.by_index`; `transform` to drop what nobody needs (then `metadata.managedFields`
+        is dropped only if it says so).
+
+            manager.cache(PODS, selector=Selector(fields="status.phase=Running"), indexes={"node": node_of})
+        """
+        self.cached[resource.group_resource] = CacheSettings(
+            None if namespaces is None else tuple(namespaces), selector, indexes or {}, transform
+        )
+        return self
+
+    def add_health_check(self, name: str, check: Check) -> Self:
+        """/healthz also asks `check`, from another thread: `None` when all is well, else what is wrong."""
+        self._healthz.add(name, check)
+        return self
+
+    def add_ready_check(self, name: str, check: Check) -> Self:
+        """/readyz also asks `check`, from another thread: `None` when all is well, else what is wrong."""
+        self._readyz.add(name, check)
+        return self
+
+    # -- running ---------------------------------------------------------------
+
+    def run(self) -> NoReturn:
+        """Be the process: run until a signal, a lost lease or a failure.  Raises: SystemExit with an `ExitCode`.
+
+        A program that has not said how it logs shows lines of level info and above on stderr.
+        """
+        setup_logging_unless_done()
+        spare_memory()
+        with asyncio.Runner() as runner:
+            hush_cut_connections(runner.get_loop())
+            code = runner.run(self.run_async())
+        raise SystemExit(int(code))
+
+    async def run_async(self, world: World | None = None) -> ExitCode:
+        """The same inside an event loop; returns the exit code instead of exiting.
+
+        Cancel it to stop without waiting for running reconciles.
+        """
+        try:
+            addresses = [parse_address(address) for address in self._addresses]
+            check_grace(self._grace_seconds)
+            work = check_work(self.controllers, self._tasks, ring=self.ring, election=self.election)
+            check_settings(self.cached, work[Scope.SHARDED], self.watch_namespaces)
+            world = world or await load_world(self._kubeconfig, self._context, self.metrics)
+            lease = None if self.ring is None else self._make_lease(world, self.ring)
+            candidate = self._make_candidate(world) if work[Scope.LEADER] else None
+            check_leases(lease, candidate)
+            with contextlib.ExitStack() as around:
+                if world.signals:
+                    around.enter_context(stop_on_signal(self.stopping.set))
+                if world.serve:
+                    main_loop = self._make_checks(world)
+                    around.enter_context(
+                        serve_probes(
+                            *addresses,
+                            healthz=self._healthz,
+                            readyz=self._readyz,
+                            metrics=self.metrics,
+                            main_loop=main_loop,
+                        )
+                    )
+                return await self._run_scopes(world, work, lease, candidate)
+        except ShardingError as error:
+            return exit_code_for(error)
+
+    def _make_lease(self, world: World, ring: str) -> ShardLease:
+        lease = ShardLease(
+            world.source,
+            ring,
+            self._shard,
+            self._namespace,
+            timings=self._timings,
+            fenced=self._fenced,
+            instance=world.instance,
+            restart_grace_seconds=self._restart_grace_seconds,
+            threaded=world.threaded,
+            clock=world.clock,
+            rng=world.rng,
+            on_deadline=lambda: world.die(ExitCode.LEASE_LOST, "the lease is lost and work under it still runs"),
+        )
+        self._lease = lease
+        self.metrics.gauge(
+            "shardsdk_lease_remaining_seconds",
+            "Seconds for which writes are allowed",
+            lambda: max(lease.fence.remaining(), 0.0),
+        )
+        return lease
+
+    def _make_candidate(self, world: World) -> Candidate:
+        assert self.election is not None
+        candidate = Candidate(
+            self.election,
+            world.source,
+            clock=world.clock,
+            rng=world.rng,
+            threaded=world.threaded,
+            die=lambda: world.die(ExitCode.LEASE_LOST, "this process does not lead any more and its work still runs"),
+        )
+        self.metrics.leader(self.election.name, lambda: float(candidate.leads))
+        return candidate
+
+    # -- the scopes --------------------------------------------------------------
+
+    async def _run_scopes(
+        self, world: World, work: Mapping[Scope, Work], lease: ShardLease | None, candidate: Candidate | None
+    ) -> ExitCode:
+        """Everything that runs, side by side, above the caches of what is not sharded."""
+        async with contextlib.AsyncExitStack() as around:
+            parts: list[Coroutine[Any, Any, ExitCode]] = []
+            background: list[Coroutine[Any, Any, None]] = []
+            if needs_shared(work):
+                api = await around.enter_async_context(world.client())
+                self._shared = shared = self._make_caches(world, api, Unsharded())
+                prepare(shared, work)
+                background.append(shared.run())
+                if work[Scope.EVERYWHERE]:
+                    parts.append(self._work_everywhere(world, work[Scope.EVERYWHERE], api, shared))
+                if candidate is not None:
+                    leading = self._lead(world, work[Scope.LEADER], candidate, shared)
+                    parts.append(until_stopped(leading, self.stopping, lambda: candidate.leads))
+            if lease is not None:
+                holding = self._hold(world, lease, work[Scope.SHARDED])
+                parts.append(until_stopped(holding, self.stopping, lambda: self._workload is not None))
+            return await run_together(
+                parts,
+                background,
+                stopping=self.stopping,
+                # Until the lost lease may be taken by somebody else.
+                cancel_seconds=max(self._timings.lease_duration - self._timings.renew_deadline, CANCEL_SECONDS),
+                stuck=lambda failure: world.die(
+                    ExitCode.LEASE_LOST if isinstance(failure, LeaseLost) else ExitCode.STUCK,
+                    "work still runs although the process is to end",
+                ),
+            )
+
+    async def _hold(self, world: World, lease: ShardLease, work: Work) -> ExitCode:
+        """Wait for the shard's lease, and work under it."""
+        async with lease, world.connect(lease) as api:
+            lease.settle_first(api.writes_settled)
+            self._workload = workload = self._make_sharded(world, lease, api, work)
+            log.info("Shard is working", extra={"ring": self.ring, "shard": lease.name})
+            return await self._run_workload(world, workload)
+
+    def _make_sharded(self, world: World, lease: ShardLease, api: Api, work: Work) -> Workload:
+        identity = ShardIdentity(lease.ring, lease.name)
+        return Workload(
+            work,
+            identity,
+            api,
+            lease.fence,
+            caches=self._make_caches(world, api, identity),
+            shared=self._shared,
+            component=lease.ring.ring,
+            clock=world.clock,
+            rng=world.rng,
+            metrics=self.metrics,
+        )
+
+    async def _lead(self, world: World, work: Work, candidate: Candidate, shared: Caches) -> ExitCode:
+        """Warm up, wait to be elected, and work as the leader."""
+        code = ExitCode.OK
+        # Whoever cannot see what it is to work on must not keep others from leading.
+        await shared.wait_synced(work)
+
+        async def lead(hold: Hold) -> None:
+            nonlocal code
+            async with world.client(hold) as api:
+                candidate.settle_first(api.writes_settled)
+                workload = self._make_unsharded(world, work, api, hold, shared, catches_up=True)
+                log.info("Leader is working", extra={"election": candidate.election.name})
+                code = await self._run_workload(world, workload)
+
+        async with world.client() as api:
+            await candidate.run(api, lead)
+        return code
+
+    async def _work_everywhere(self, world: World, work: Work, api: Api, shared: Caches) -> ExitCode:
+        workload = self._make_unsharded(world, work, api, Unfenced(), shared, catches_up=False)
+        return await self._run_workload(world, workload)
+
+    def _make_unsharded(
+        self, world: World, work: Work, api: Api, fence: Fence, shared: Caches, *, catches_up: bool
+    ) -> Workload:
+        component = self.election.name if self.election else self.ring or "controller"
+        return Workload(
+            work,
+            Unsharded(),
+            api,
+            fence,
+            caches=shared,
+            shared=shared,
+            component=component,
+            catches_up=catches_up,
+            clock=world.clock,
+            rng=world.rng,
+            metrics=self.metrics,
+        )
+
+    async def _run_workload(self, world: World, workload: Workload) -> ExitCode:
+        ended = await workload.run(self.stopping, self._grace_seconds)
+        if ended is Ended.STUCK:
+            # No lease is released: it runs out, and whoever takes over is safe.
+            world.die(ExitCode.STUCK, "reconciles still run although the time for stopping is over")
+        return {Ended.STOPPED: ExitCode.OK, Ended.FAILED: ExitCode.FAILED, Ended.STUCK: ExitCode.STUCK}[ended]
+
+    def _make_caches(self, world: World, api: Api, identity: Identity) -> Caches:
+        return Caches(
+            api,
+            identity,
+            namespaces=self.watch_namespaces,
+            settings=self.cached,
+            clock=world.clock,
+            rng=world.rng,
+        )
+
+    # -- health ------------------------------------------------------------------
+
+    def _make_checks(self, world: World) -> MainLoop:
+        main_loop = MainLoop(world.clock, self._timings.lease_duration)
+        self._healthz.add("main-loop", main_loop.check)
+        if self.ring is not None:
+            self._readyz.add("lease", self._check_lease)
+        self._readyz.add("caches", self._check_caches)
+        self._readyz.add("stopping", self._check_stopping)
+        return main_loop
+
+    def _check_lease(self) -> str | None:
+        state = LeaseState.WAITING if self._lease is None else self._lease.state
+        return None if state is LeaseState.HELD else state.value
+
+    def _check_caches(self) -> str | None:
+        shared = None if self._shared is None else self._shared.check_synced()
+        if shared is not None or self.ring is None:
+            return shared
+        return "not started" if self._workload is None else self._workload.check_synced()
+
+    def _check_stopping(self) -> str | None:
+        return "the process is stopping" if self.stopping.is_set() else None

@@ -1,0 +1,137 @@
+"""Whether the ring lists what this shard works on.
+
+The shard labels the children that it makes, and the sharder moves those that the
+ring lists.  A resource that is owned and not listed stays behind whenever its
+owner moves, and the next shard makes it again.
+
+Does: read the ring at the start and now and then, tell what is missing, and
+answer whether a resource is listed.  Refuses: to end the process over it.  A
+ring that does not exist yet, that is being edited, or that may not be read is no
+reason to work on nothing; what is wrong comes up only when an object moves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from shardsdk.errors import ShardingError
+from shardsdk.kube.api import Api
+from shardsdk.kube.clock import Clock
+from shardsdk.logs import logger_of
+from shardsdk.protocol.objects import CLUSTERRINGS, GroupResource
+from shardsdk.queueing.metrics import Metrics
+
+log: Final = logger_of(__name__)
+
+#: How soon a ring that lacks something, or could not be read, is read again.
+WRONG_SECONDS: Final = 60.0
+#: How soon one that is as it should be.
+RIGHT_SECONDS: Final = 600.0
+
+
+class _Controlled(msgspec.Struct, frozen=True):
+    group: str = ""
+    resource: str = ""
+
+
+class _Main(msgspec.Struct, frozen=True, rename="camel"):
+    group: str = ""
+    resource: str = ""
+    controlled_resources: list[_Controlled] | None = None
+
+
+class _Spec(msgspec.Struct, frozen=True):
+    resources: list[_Main] | None = None
+
+
+class _Ring(msgspec.Struct, frozen=True):
+    spec: _Spec = _Spec()
+
+
+class RingCheck:
+    """Compares the ring called `ring` with what a shard works on; `run` it beside the controllers.
+
+    `mains` are the main resources; `owned` has each resource that their objects
+    control, with the main resources that may list it.
+    """
+
+    def __init__(
+        self,
+        api: Api,
+        ring: str,
+        mains: frozenset[GroupResource],
+        owned: Mapping[GroupResource, frozenset[GroupResource]],
+        *,
+        shard: str,
+        clock: Clock,
+        metrics: Metrics | None = None,
+    ) -> None:
+        self._api = api
+        self._ring = ring
+        self._mains = mains
+        self._owned = owned
+        self._shard = shard
+        self._clock = clock
+        #: Set once the ring was looked at, with whatever result.
+        self.looked: Final = asyncio.Event()
+        #: The main resources of the ring, each with what it controls; `None`: not known.
+        self._listed: dict[GroupResource, frozenset[GroupResource]] | None = None
+        self._missing: tuple[str, ...] = ()
+        self._failure = ""
+        if metrics is not None:
+            metrics.missing_in_ring(lambda: float(len(self._missing)))
+
+    async def run(self) -> None:
+        """Look at the ring until cancelled."""
+        while True:
+            await self._look()
+            self.looked.set()
+            await self._clock.sleep(WRONG_SECONDS if self._missing or self._failure else RIGHT_SECONDS)
+
+    def lists(self, main: GroupResource, owned: GroupResource) -> bool:
+        """Whether the ring is known to list `owned` among what objects of `main` control."""
+        return self._listed is not None and owned in self._listed.get(main, ())
+
+    async def _look(self) -> None:
+        try:
+            ring = await self._api.get(CLUSTERRINGS, self._ring, model=_Ring)
+        except ShardingError as error:
+            if str(error) != self._failure:
+                log.warning(
+                    "The ring could not be read; nobody knows whether it lists what this shard works on",
+                    extra={**self._where(), "error": str(error)},
+                )
+            self._failure = str(error)
+            return
+        self._failure = ""
+        self._listed = {
+            GroupResource(main.group, main.resource): frozenset(
+                GroupResource(each.group, each.resource) for each in main.controlled_resources or ()
+            )
+            for main in ring.spec.resources or ()
+        }
+        missing = self._find_missing(self._listed)
+        if missing and missing != self._missing:
+            log.error(
+                "The ring does not list all that this shard works on; what is not listed does not move with its owner",
+                extra={**self._where(), "missing": "; ".join(missing)},
+            )
+        elif self._missing and not missing:
+            log.info("The ring lists all that this shard works on", extra=self._where())
+        self._missing = missing
+
+    def _find_missing(self, listed: Mapping[GroupResource, frozenset[GroupResource]]) -> tuple[str, ...]:
+        mains = [f"resources: {each}" for each in sorted(self._mains - listed.keys())]
+        owned = [
+            f"controlledResources of {' or '.join(map(str, sorted(owners)))}: {each}"
+            for each, owners in sorted(self._owned.items())
+            if not any(each in listed.get(owner, ()) for owner in owners)
+        ]
+        return (*mains, *owned)
+
+    def _where(self) -> dict[str, object]:
+        return {"ring": self._ring, "shard": self._shard}

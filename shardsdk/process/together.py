@@ -1,0 +1,95 @@
+"""Parts of a process that live and die together.
+
+The first part to end decides: one that ended as asked waits for the others, one
+that failed stops them in order, one that raised (a lease is lost) has them
+cancelled, because nothing may be left of the process when its time is over.
+
+Does: run, stop, cancel.  Refuses: to restart anything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
+
+from shardsdk.process.process import ExitCode
+
+
+async def until_stopped(
+    part: Coroutine[Any, Any, ExitCode], stopping: asyncio.Event, begun: Callable[[], bool]
+) -> ExitCode:
+    """Run `part`, which ends by itself once it is told to stop; one that has not begun to work by then is cancelled."""
+    asked = asyncio.create_task(stopping.wait())
+    running = asyncio.create_task(part)
+    try:
+        await asyncio.wait([running, asked], return_when=asyncio.FIRST_COMPLETED)
+        if not running.done():
+            if not begun():
+                running.cancel()
+            await asyncio.wait([running])
+        return ExitCode.OK if running.cancelled() else running.result()
+    except asyncio.CancelledError:
+        running.cancel()
+        await asyncio.wait([running])
+        raise
+    finally:
+        asked.cancel()
+
+
+async def run_together(
+    parts: Sequence[Coroutine[Any, Any, ExitCode]],
+    background: Sequence[Coroutine[Any, Any, object]],
+    *,
+    stopping: asyncio.Event,
+    cancel_seconds: float,
+    stuck: Callable[[BaseException | None], None],
+) -> ExitCode:
+    """Run `parts` until all have ended, above `background`, which must not end before them.
+
+    When one has raised, the others have `cancel_seconds` to end; `stuck` is
+    called when they do not, with what was raised.
+
+    Raises: what a part raises first.
+    """
+    below = [asyncio.create_task(each) for each in background]
+    above = [asyncio.create_task(each) for each in parts]
+    failure: BaseException | None = None
+    try:
+        await asyncio.wait([*above, *below], return_when=asyncio.FIRST_COMPLETED)
+        code = _judge(above, below)
+        if code is not ExitCode.OK:
+            stopping.set()
+        rest = [part for part in above if not part.done()]
+        while rest:
+            _, unfinished = await asyncio.wait(rest, return_when=asyncio.FIRST_COMPLETED)
+            rest = list(unfinished)
+            code = _judge(above, ()) if code is ExitCode.OK else code
+        return code
+    except BaseException as error:
+        failure = error
+        raise
+    finally:
+        if await _cancel(above, cancel_seconds) | await _cancel(below, cancel_seconds):
+            stuck(failure)
+
+
+def _judge(above: Sequence[asyncio.Task[ExitCode]], below: Sequence[asyncio.Task[object]]) -> ExitCode:
+    """The worst that those which have ended say.  Raises: what one has raised."""
+    codes = [part.result() for part in above if part.done()]
+    for each in below:
+        if each.done():
+            each.result()
+            codes.append(ExitCode.FAILED)
+    return max(codes, default=ExitCode.OK)
+
+
+async def _cancel(tasks: Sequence[asyncio.Task[Any]], seconds: float) -> set[asyncio.Task[Any]]:
+    """Cancel what still runs; gives what does not end."""
+    running = [task for task in tasks if not task.done()]
+    if not running:
+        return set()
+    for task in running:
+        task.cancel()
+    _, left = await asyncio.wait(running, timeout=seconds)
+    return left

@@ -1,0 +1,286 @@
+"""Work that begins and ends together: controllers and tasks of one scope, with what only they need.
+
+    build ──> caches are complete ──> controllers reconcile, tasks run
+          ──> asked to stop: take nothing new, wait for what runs, cancel it at
+              the limit ──> tasks end ──> caches end
+
+Guarantees: a shard's caches are made and listed after its lease was acquired,
+because a `Workload` is made then, with caches of its own; what is warm before
+(unsharded caches) catches up before the first reconcile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from enum import Enum
+from functools import partial
+from random import Random
+from typing import Any, Final
+
+from shardsdk.cache.cache import Cache
+from shardsdk.cache.identity import Identity, ShardIdentity
+from shardsdk.errors import ShardingError
+from shardsdk.events.recorder import EventRecorder
+from shardsdk.kube.api import Api, Fence
+from shardsdk.kube.backoff import Backoff
+from shardsdk.kube.clock import Clock
+from shardsdk.kube.selectors import Selector
+from shardsdk.logs import logger_of
+from shardsdk.process.ringcheck import RingCheck
+from shardsdk.protocol.objects import GroupResource
+from shardsdk.queueing.controller import Outcome
+from shardsdk.queueing.metrics import Metrics
+from shardsdk.queueing.sources import Watched
+from shardsdk.reconcile.barrier import catch_up
+from shardsdk.reconcile.caches import Caches
+from shardsdk.reconcile.context import Context
+from shardsdk.reconcile.drains import Drains
+from shardsdk.reconcile.reconciler import Reconciler
+from shardsdk.reconcile.sharded import ShardedResource
+from shardsdk.reconcile.spec import ControllerSpec, Reconcile, TaskSpec, Work
+from shardsdk.reconcile.threads import Threads, is_async
+from shardsdk.reconcile.unsharded import UnshardedResource
+
+log: Final = logger_of(__name__)
+
+#: How long a reconcile that was cancelled because the time for stopping is over may take to end.
+CANCEL_SECONDS: Final = 2.0
+
+
+class Ended(Enum):
+    """How the work came to an end."""
+
+    STOPPED = "as asked, and nothing runs any more"
+    STUCK = "as asked, but something still runs"
+    FAILED = "something that must not end has ended"
+
+
+class Workload:
+    """Runs `work` with all that it needs; once.
+
+    `caches` hold the objects of `identity`, `shared` whole resources, which
+    somebody else runs; they are the same for unsharded work.  `api` is what is written through,
+    `fence` what guards it, `component` who Events come from.
+    """
+
+    def __init__(
+        self,
+        work: Work,
+        identity: Identity,
+        api: Api,
+        fence: Fence,
+        *,
+        caches: Caches,
+        shared: Caches | None,
+        component: str,
+        catches_up: bool = False,
+        clock: Clock,
+        rng: Random,
+        metrics: Metrics,
+    ) -> None:
+        self._identity = identity
+        self._api = api
+        self._fence = fence
+        self._caches = caches
+        self._shared = shared
+        self._catches_up = catches_up
+        looked_at = [source for spec in work.specs for source in spec.resources] if catches_up else []
+        self._warm = list(dict.fromkeys(caches.of(source) for source in looked_at))
+        self._caught_up = asyncio.Event()
+        self._clock = clock
+        self._rng = rng
+        self._metrics = metrics
+        self._recorder = EventRecorder(api, component, clock, rng)
+        self._threads: Threads | None = None
+        self._resources: dict[GroupResource, ShardedResource[Any] | UnshardedResource[Any]] = {}
+        self._tasks = work.tasks
+        self._plain_concurrency = sum(spec.concurrency for spec in work.specs if not is_async(spec.function))
+        self._ring_check = self._make_ring_check(work.specs)
+        self._reconcilers = [self._make_reconciler(spec) for spec in work.specs]
+
+    async def run(self, stop: asyncio.Event, grace_seconds: float) -> Ended:
+        """Work until `stop` is set; then running reconciles have `grace_seconds` to end.
+
+        When it is cancelled, it cancels them and waits until they have ended.
+        """
+        background: list[asyncio.Task[Any]] = [
+            *(asyncio.create_task(drains.run(), name="drains") for drains in self._drains()),
+            asyncio.create_task(self._recorder.run(), name="events"),
+        ]
+        if self._ring_check is not None:
+            background.append(asyncio.create_task(self._ring_check.run(), name="ring check"))
+        if self._catches_up:
+            background.append(asyncio.create_task(self._catch_up(), name="catching up"))
+        if self._caches is not self._shared:
+            background.append(asyncio.create_task(self._caches.run(), name="caches"))
+        working = [asyncio.create_task(each.run(), name=each.name) for each in self._reconcilers]
+        tasks = [asyncio.create_task(self._run_task(task), name=task.name) for task in self._tasks]
+        stopping = asyncio.create_task(stop.wait())
+        ended = Ended.STOPPED
+        try:
+            everything = [stopping, *background, *working, *tasks]
+            done, _ = await asyncio.wait(everything, return_when=asyncio.FIRST_COMPLETED)
+            if stopping not in done:
+                ended = Ended.FAILED
+                _report(done)
+            await self._stop_feeding()
+            running = await _end(working, grace_seconds) | await _end(tasks[::-1], 0.0)
+            await self._recorder.flush_in_passing()
+            return Ended.STUCK if running else ended
+        except asyncio.CancelledError:
+            await self._stop_feeding()
+            for task in (stopping, *working, *tasks):
+                task.cancel()
+            await asyncio.wait([stopping, *working, *tasks])
+            raise
+        finally:
+            for task in (stopping, *background):
+                task.cancel()
+            await asyncio.wait([stopping, *background])
+            if self._threads:
+                self._threads.close()
+
+    async def _be_ready(self) -> None:
+        """Return when the first reconcile may begin."""
+        if self._catches_up:
+            await self._caught_up.wait()
+        if self._ring_check is not None:
+            await self._ring_check.looked.wait()
+
+    async def _catch_up(self) -> None:
+        """Have warm caches show what whoever held the lease before has done, once for all controllers."""
+        for cache in self._warm:
+            await cache.wait_synced()
+        backoff = Backoff(self._rng)
+        while not self._caught_up.is_set():
+            try:
+                await catch_up(self._warm)
+                self._caught_up.set()
+            except ShardingError as error:
+                log.warning("Objects could not be listed; the controller waits", extra={"error": str(error)})
+                await self._clock.sleep(backoff.next())
+        await asyncio.Event().wait()
+
+    async def _run_task(self, task: TaskSpec) -> None:
+        """A task that has returned is done; one that raised ends the process."""
+        await task.function(self._api)
+        log.info("Task has ended", extra={"task": task.name})
+        await asyncio.Event().wait()
+
+    def check_synced(self) -> str | None:
+        """Which caches are not complete, and why; `None`: all are."""
+        return self._caches.check_synced()
+
+    @property
+    def running(self) -> int:
+        """How many reconciles run now."""
+        return sum(each.running for each in self._reconcilers)
+
+    async def _stop_feeding(self) -> None:
+        for reconciler in self._reconcilers:
+            await reconciler.stop()
+        for drains in self._drains():
+            await drains.stop()
+
+    def _drains(self) -> list[Drains]:
+        return [each.drains for each in self._resources.values() if isinstance(each, ShardedResource)]
+
+    # -- building -----------------------------------------------------------
+
+    def _make_reconciler(self, spec: ControllerSpec[Any]) -> Reconciler[Any]:
+        assert spec.function is not None
+        return Reconciler(
+            spec.title,
+            self._resource(spec),
+            self._make_async(spec.function),
+            self._fence,
+            children=[(self._caches.of(child), child.predicate) for child in spec.children],
+            watched=[
+                Watched(self._shared.of(watch.source), watch.mapping, watch.source.predicate)
+                for watch in spec.watched
+                if self._shared is not None
+            ],
+            sources=spec.sources,
+            predicate=spec.main.predicate,
+            concurrency=spec.concurrency,
+            timeout_seconds=spec.timeout_seconds,
+            rate_limit=spec.rate_limit,
+            max_writes=spec.max_writes,
+            before=self._be_ready,
+            unassigned=partial(self._select_unassigned, spec.main.resource.group_resource),
+            clock=self._clock,
+            rng=self._rng,
+            metrics=self._metrics,
+            recorder=self._recorder,
+        )
+
+    def _make_ring_check(self, specs: Sequence[ControllerSpec[Any]]) -> RingCheck | None:
+        if not isinstance(self._identity, ShardIdentity):
+            return None
+        owned: dict[GroupResource, frozenset[GroupResource]] = {}
+        for spec in specs:
+            for child in spec.children:
+                name = child.resource.group_resource
+                owned[name] = owned.get(name, frozenset()) | {spec.main.resource.group_resource}
+        return RingCheck(
+            self._api,
+            self._identity.ring.ring,
+            frozenset(spec.main.resource.group_resource for spec in specs),
+            owned,
+            shard=self._identity.shard,
+            clock=self._clock,
+            metrics=self._metrics,
+        )
+
+    def _select_unassigned(self, main: GroupResource, cache: Cache[Any]) -> Selector | None:
+        """Children that the sharder is about to label, because the ring lists them; of others nobody knows that."""
+        name = cache.resource.group_resource
+        if self._ring_check is None or not isinstance(self._identity, ShardIdentity):
+            return None
+        return (
+            self._identity.unassigned(self._caches.settings_of(name).selector)
+            if (self._ring_check.lists(main, name))
+            else None
+        )
+
+    def _resource(self, spec: ControllerSpec[Any]) -> ShardedResource[Any] | UnshardedResource[Any]:
+        name = spec.main.resource.group_resource
+        if name not in self._resources:
+            cache = self._caches.of(spec.main)
+            if isinstance(self._identity, ShardIdentity):
+                self._resources[name] = ShardedResource(
+                    self._identity,
+                    cache,
+                    self._api,
+                    clock=self._clock,
+                    drain_timeout_seconds=spec.drain_timeout_seconds,
+                    metrics=self._metrics,
+                )
+            else:
+                self._resources[name] = UnshardedResource(cache, self._api, metrics=self._metrics)
+        return self._resources[name]
+
+    def _make_async(self, function: Reconcile[Any]) -> Callable[[Context[Any]], Awaitable[Outcome | None]]:
+        if is_async(function):
+            return function  # type: ignore[return-value]
+        if self._threads is None:
+            self._threads = Threads(self._plain_concurrency)
+        return self._threads.wrap(function)  # type: ignore[arg-type]
+
+
+async def _end(tasks: Sequence[asyncio.Task[Any]], grace_seconds: float) -> set[asyncio.Task[Any]]:
+    """Wait for `tasks`, then cancel those that have not ended; gives those that do not end at all."""
+    if not tasks:
+        return set()
+    await asyncio.wait(tasks, timeout=grace_seconds)
+    for task in tasks:
+        task.cancel()
+    _, running = await asyncio.wait(tasks, timeout=CANCEL_SECONDS)
+    return running
+
+
+def _report(done: set[asyncio.Task[Any]]) -> None:
+    for task in done:
+        error = None if task.cancelled() else task.exception()
+        log.critical("A part of the manager has ended; stopping", extra={"part": task.get_name()}, exc_info=error)

@@ -1,0 +1,58 @@
+"""What a manager takes from outside: ways to the API server, time, chance, and the process's end."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+
+from shardsdk.errors import ConfigurationError
+from shardsdk.kube.access import Access, load_access
+from shardsdk.kube.api import Api, Fence
+from shardsdk.kube.clock import Clock, SystemClock
+from shardsdk.lease.shardlease import Connect, ShardLease
+from shardsdk.process.process import die
+from shardsdk.queueing.metrics import Metrics
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """The real world, or a simulation's own.
+
+    `source` is how the lease's keeper reaches the API server, `connect` opens
+    the fenced client that a shard's controllers use, `open` any other client.
+    `threaded` gives the keeper and the health server threads of their own.
+    `die` must end the process.  `instance` is `ShardLease`'s (`None`: the pod's).
+    """
+
+    source: Access | Connect
+    connect: Callable[[ShardLease], AbstractAsyncContextManager[Api]]
+    clock: Clock
+    rng: random.Random
+    threaded: bool = True
+    serve: bool = True
+    signals: bool = True
+    die: Callable[[int, str], None] = die
+    instance: str | None = None
+    open: Callable[[Fence | None], AbstractAsyncContextManager[Api]] | None = None
+
+    def client(self, fence: Fence | None = None) -> AbstractAsyncContextManager[Api]:
+        """A client for unsharded work, guarded by `fence`."""
+        if self.open is None:
+            raise ConfigurationError("this World opens no clients for unsharded work: give it `open`")
+        return self.open(fence)
+
+
+async def load_world(kubeconfig: str | None, context: str | None, metrics: Metrics) -> World:
+    """The world as the configuration shows it.  Raises: ConfigurationError."""
+    from shardsdk.kube.client import Client  # brings aiohttp, which takes a third of a second
+
+    access = await load_access(kubeconfig, context)
+    return World(
+        access,
+        lambda lease: lease.client(on_call=metrics.count_call),
+        SystemClock(),
+        random.Random(),
+        open=lambda fence: Client(access, fence=fence, on_call=metrics.count_call),
+    )

@@ -1,0 +1,249 @@
+"""Controller: workers that take items from a queue and reconcile them.
+
+What a reconcile may say, and what becomes of its item:
+
+==============================  ==============================================
+returns `None` or `Done()`      forgotten until its next event
+returns `RequeueAfter(30)`      comes back in 30 s, its backoff starts anew
+returns `Requeue()`             comes back after its backoff, without an error
+returns `Waiting()`             stays as it is: whoever returned it wakes it
+raises `TerminalError`          logged, forgotten until its next event
+raises `FenceClosed/LeaseLost`  dropped: the process is about to end (also as the
+                                cause of an error, or in a group of nothing else)
+raises anything else            logged, comes back after its backoff
+runs longer than its limit      cancelled, comes back after its backoff
+==============================  ==============================================
+
+Does: contain whatever a reconcile raises; cancel one reconcile by its item.
+Refuses: to know what an item is, and to run one item twice at once (the queue
+sees to that).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Hashable
+from dataclasses import dataclass
+from typing import Final, Generic, TypeVar, assert_never
+
+from prometheus_client import Counter
+
+from shardsdk.errors import ApiError, FenceClosed, LeaseLost, Retry, ShardingError, TerminalError
+from shardsdk.kube.clock import Clock
+from shardsdk.kube.doubts import FenceDoubted
+from shardsdk.logs import logger_of
+from shardsdk.queueing.metrics import ControllerMetrics
+from shardsdk.queueing.queue import Priority, WorkQueue
+
+log: Final = logger_of(__name__)
+
+K = TypeVar("K", bound=Hashable)
+
+#: More workers than this do not help: one event loop serves them all.
+MAX_CONCURRENCY: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The item is as it should be."""
+
+
+@dataclass(frozen=True, slots=True)
+class Requeue:
+    """Come back after the item's backoff; no error, just not there yet."""
+
+    priority: Priority = Priority.FRESH
+
+
+@dataclass(frozen=True, slots=True)
+class RequeueAfter:
+    """Come back in `seconds`."""
+
+    seconds: float
+    priority: Priority = Priority.FRESH
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Not now: what the item waits for adds it to the queue; its backoff stays as it is."""
+
+
+Outcome = Done | Requeue | RequeueAfter | Waiting
+
+
+class Controller(Generic[K]):
+    """Runs `reconcile(item)` for the items of `queue`, `concurrency` at once.
+
+    `timeout_seconds` is the limit of one reconcile (`None`: none).
+    """
+
+    def __init__(
+        self,
+        name: str,
+        reconcile: Callable[[K], Awaitable[Outcome | None]],
+        queue: WorkQueue[K],
+        *,
+        clock: Clock,
+        concurrency: int = 1,
+        timeout_seconds: float | None = None,
+        metrics: ControllerMetrics | None = None,
+    ) -> None:
+        if not 1 <= concurrency <= MAX_CONCURRENCY:
+            raise ValueError(f"concurrency of controller {name!r} is {concurrency}, not 1 to {MAX_CONCURRENCY}")
+        self.name = name
+        self.queue = queue
+        self.concurrency = concurrency
+        self._reconcile = reconcile
+        self._clock = clock
+        self._timeout_seconds = timeout_seconds
+        self._metrics = metrics
+        self._running: dict[K, _Attempt] = {}
+
+    async def run(self) -> None:
+        """Work until the queue is shut down and every reconcile has ended, or until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for number in range(self.concurrency):
+                group.create_task(self._work(), name=f"{self.name}/{number}")
+
+    def cancel(self, item: K) -> bool:
+        """Cancel the reconcile of `item` that runs now; `False`: none does.
+
+        It is not retried for that; a plain function is only told (`Context.cancelled`).
+        """
+        attempt = self._running.get(item)
+        if attempt is None:
+            return False
+        if not attempt.scope.expired():
+            attempt.cancelled = True
+            attempt.scope.reschedule(asyncio.get_running_loop().time())
+        return True
+
+    @property
+    def running(self) -> int:
+        """How many reconciles run now."""
+        return len(self._running)
+
+    async def _work(self) -> None:
+        while (item := await self.queue.get()) is not None:
+            try:
+                await self._attempt(item)
+            finally:
+                self.queue.done(item)
+
+    async def _attempt(self, item: K) -> None:
+        begun = self._clock.monotonic()
+        attempt = self._running[item] = _Attempt(asyncio.timeout(self._timeout_seconds))
+        if self._metrics:
+            self._metrics.active.inc()
+        try:
+            async with attempt.scope:
+                outcome = await self._reconcile(item) or Done()
+            if not isinstance(outcome, Done | Requeue | RequeueAfter | Waiting):
+                raise TypeError(
+                    f"a reconcile of controller {self.name!r} returned {outcome!r}: return None, Done(), Requeue() or"
+                    " RequeueAfter(seconds)"
+                )
+            self._conclude(item, outcome)
+        except TimeoutError as error:
+            if attempt.cancelled:
+                log.info("Reconcile cancelled", extra=self._where(item))
+                self.queue.forget(item)
+            elif attempt.scope.expired():
+                self._give_up_waiting(item)
+            else:
+                self._fail(item, error)
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            self._fail(item, RuntimeError(f"something that the reconcile awaited was cancelled: {error!r}"))
+        except Exception as error:
+            self._fail(item, error)
+        finally:
+            del self._running[item]
+            if self._metrics:
+                self._metrics.active.dec()
+                self._metrics.seconds.observe(self._clock.monotonic() - begun)
+
+    def _conclude(self, item: K, outcome: Outcome) -> None:
+        match outcome:
+            case Done():
+                self.queue.forget(item)
+                self._count(lambda metrics: metrics.succeeded)
+            case Requeue(priority=priority):
+                self.queue.add_rate_limited(item, priority)
+                self._count(lambda metrics: metrics.requeued)
+            case RequeueAfter(seconds=seconds, priority=priority):
+                self.queue.forget(item)
+                self.queue.add_after(item, seconds, priority)
+                self._count(lambda metrics: metrics.requeued_after)
+            case Waiting():
+                pass
+            case _:
+                assert_never(outcome)
+
+    def _fail(self, item: K, error: Exception) -> None:
+        self._count(lambda metrics: metrics.failed)
+        self._count(lambda metrics: metrics.errors)
+        match error:
+            case _ if _is_lease_gone(error):
+                log.warning("Reconcile stopped: the lease is gone", extra=self._where(item, error))
+                self.queue.forget(item)
+            case TerminalError():
+                self._count(lambda metrics: metrics.terminal_errors)
+                log.error("Reconcile failed for good; waiting for the next event", extra=self._where(item, error))
+                self.queue.forget(item)
+            case ShardingError(retry=Retry.REFRESH):
+                pause = self.queue.add_rate_limited(item)
+                log.info("Reconcile met a newer object; trying again", extra=self._where(item, error, pause))
+            case ShardingError():
+                asked = error.retry_after_seconds if isinstance(error, ApiError) else None
+                pause = self.queue.add_rate_limited(item, at_least_seconds=asked or 0.0)
+                log.warning("Reconcile failed; trying again", extra=self._where(item, error, pause))
+            case _:
+                pause = self.queue.add_rate_limited(item)
+                log.error("Reconcile raised; trying again", extra=self._where(item, error, pause), exc_info=error)
+
+    def _give_up_waiting(self, item: K) -> None:
+        self._count(lambda metrics: metrics.failed)
+        self._count(lambda metrics: metrics.errors)
+        self._count(lambda metrics: metrics.timeouts)
+        where = self._where(item, again_after=self.queue.add_rate_limited(item))
+        log.warning(
+            "Reconcile cancelled at its time limit; trying again",
+            extra={**where, "timeout_seconds": self._timeout_seconds},
+        )
+
+    def _count(self, counter: Callable[[ControllerMetrics], Counter]) -> None:
+        if self._metrics:
+            counter(self._metrics).inc()
+
+    def _where(self, item: K, error: Exception | None = None, again_after: float | None = None) -> dict[str, object]:
+        where: dict[str, object] = {
+            "controller": self.name,
+            "namespace": getattr(item, "namespace", ""),
+            "object": getattr(item, "name", str(item)),
+        }
+        if error is not None:
+            where["error"] = f"{type(error).__name__}: {error}"
+        if again_after is not None:
+            where |= {"attempts": self.queue.requeues(item), "next_attempt_seconds": round(again_after, 3)}
+        return where
+
+
+def _is_lease_gone(error: BaseException) -> bool:
+    """Whether a closed fence is all that is behind `error`, in whatever a reconcile has wrapped it."""
+    if isinstance(error, BaseExceptionGroup):
+        return all(map(_is_lease_gone, error.exceptions))
+    if isinstance(error, FenceClosed | LeaseLost):
+        # One that is merely doubted may be open again in a moment, and then nobody else has the object.
+        return not isinstance(error, FenceDoubted)
+    return error.__cause__ is not None and _is_lease_gone(error.__cause__)
+
+
+@dataclass(slots=True)
+class _Attempt:
+    """A reconcile that runs, and the scope by which it is cancelled."""
+
+    scope: asyncio.Timeout
+    cancelled: bool = False

@@ -1,0 +1,306 @@
+"""Metrics of queues, controllers and shards, under the names that client-go and controller-runtime use.
+
+Existing dashboards for Go controllers show Python ones as they are; what has no
+counterpart there starts with `shardsdk_`.
+
+Does: count into a registry that it is given, or one of its own.  Refuses: to
+use prometheus_client's global registry, because two managers in one process
+(a test, a simulation) must not share counters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    GCCollector,
+    Histogram,
+    PlatformCollector,
+    ProcessCollector,
+)
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.metrics_core import GaugeMetricFamily
+
+from shardsdk.queueing.queue import Priority
+
+if TYPE_CHECKING:
+    from shardsdk.cache.cache import Cache
+    from shardsdk.queueing.queue import WorkQueue
+
+#: Seconds from 10 ns to 1,000 s, a bucket for each power of ten.
+#: Source: client-go workqueue metrics, prometheus.ExponentialBuckets(10e-9, 10, 12).
+_QUEUE_BUCKETS: Final = tuple(1e-8 * 10.0**step for step in range(12))
+#: Source: controller-runtime, ReconcileTime.
+_RECONCILE_BUCKETS: Final = (
+    *(0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0),
+    *(1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5, 6, 7, 8, 9, 10, 15, 20, 25, 30, 40, 50, 60),
+)
+
+
+class Metrics:
+    """Everything that the runtime counts, in one registry."""
+
+    def __init__(self, registry: CollectorRegistry | None = None) -> None:
+        self.registry: CollectorRegistry = registry if registry is not None else CollectorRegistry()
+        self._queues = _Queues(self.registry)
+        self._reconciles = _Reconciles(self.registry)
+        self._shards = _Shards(self.registry)
+        self._unfit = _Unfit(self.registry)
+        self._missing = Gauge(
+            "shardsdk_resources_not_in_ring",
+            "Resources this shard works on that its ring does not list: objects of them do not move with their owners",
+            registry=self.registry,
+        )
+        self._calls = Counter(
+            "rest_client_requests", "Requests to the API server", ("method", "code"), registry=self.registry
+        )
+        self._call_seconds = Histogram(
+            "rest_client_request_duration_seconds",
+            "Seconds until the API server answers",
+            ("method",),
+            registry=self.registry,
+        )
+
+    def observe_queue(self, queue: WorkQueue[Any]) -> None:
+        """Count what happens in `queue` under its name."""
+        queue.observe(self._queues.watch(queue))
+
+    def controller(self, name: str, max_concurrent: int) -> ControllerMetrics:
+        """Counters of the controller `name`."""
+        return self._reconciles.of(name, max_concurrent)
+
+    def shard(self, resource: str) -> ShardMetrics:
+        """Counters of the shard's dealings with the main resource `resource`."""
+        return self._shards.of(resource)
+
+    def observe_cache(self, cache: Cache[Any]) -> None:
+        """Count what `cache` cannot show."""
+        self._unfit.watch(cache)
+
+    def missing_in_ring(self, read: Callable[[], float]) -> None:
+        """How many resources this shard works on that its ring does not list."""
+        self._missing.set_function(read)
+
+    def count_call(self, verb: str, code: int, seconds: float) -> None:
+        """Count a request to the API server (`code` 0: no answer); what `Client` takes as `on_call`."""
+        self._calls.labels(verb, str(code)).inc()
+        self._call_seconds.labels(verb).observe(seconds)
+
+    def gauge(self, name: str, documentation: str, read: Callable[[], float]) -> None:
+        """A gauge that is read when it is scraped."""
+        Gauge(name, documentation, registry=self.registry).set_function(read)
+
+    def leader(self, name: str, leads: Callable[[], float]) -> None:
+        """Whether this process leads the election `name`, under client-go's name."""
+        gauge = Gauge("leader_election_master_status", "1 while this process leads", ("name",), registry=self.registry)
+        gauge.labels(name).set_function(leads)
+
+    def add_process_metrics(self) -> None:
+        """Add memory, CPU and garbage collection of this process."""
+        ProcessCollector(registry=self.registry)
+        PlatformCollector(registry=self.registry)
+        GCCollector(registry=self.registry)
+
+    def render(self) -> tuple[str, bytes]:
+        """Content type and text that Prometheus reads."""
+        return CONTENT_TYPE_LATEST, generate_latest(self.registry)
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerMetrics:
+    """Counters of one controller, with their labels looked up once."""
+
+    succeeded: Counter
+    requeued: Counter
+    requeued_after: Counter
+    failed: Counter
+    errors: Counter
+    terminal_errors: Counter
+    timeouts: Counter
+    seconds: Histogram
+    active: Gauge
+
+
+@dataclass(frozen=True, slots=True)
+class ShardMetrics:
+    """Counters of a shard for one main resource."""
+
+    acknowledged: Counter
+    acknowledge_conflicts: Counter
+    ignored: Counter
+    waiting_drains: Gauge
+    oldest_drain_seconds: Gauge
+    waiting_owners: Gauge
+    held_back_owners: Gauge
+    child_lists: Counter
+    expectations_expired: Counter
+
+
+@dataclass(frozen=True, slots=True)
+class _QueueCounters:
+    """What one queue tells; satisfies `QueueObserver`."""
+
+    adds: Counter
+    retries: Counter
+    queue_seconds: Histogram
+    work_seconds: Histogram
+
+    def added(self, priority: Priority) -> None:
+        self.adds.inc()
+
+    def started(self, queue_seconds: float) -> None:
+        self.queue_seconds.observe(queue_seconds)
+
+    def finished(self, work_seconds: float) -> None:
+        self.work_seconds.observe(work_seconds)
+
+    def retried(self) -> None:
+        self.retries.inc()
+
+
+class _Queues:
+    def __init__(self, registry: CollectorRegistry) -> None:
+        labels = ("name", "controller")
+        self._adds = Counter("workqueue_adds", "Items added to the queue", labels, registry=registry)
+        self._retries = Counter("workqueue_retries", "Items added through the rate limit", labels, registry=registry)
+        self._queue_seconds = Histogram(
+            "workqueue_queue_duration_seconds",
+            "Seconds an item waits before it is worked on",
+            labels,
+            buckets=_QUEUE_BUCKETS,
+            registry=registry,
+        )
+        self._work_seconds = Histogram(
+            "workqueue_work_duration_seconds",
+            "Seconds of work on an item",
+            labels,
+            buckets=_QUEUE_BUCKETS,
+            registry=registry,
+        )
+        self._watched: list[WorkQueue[Any]] = []
+        registry.register(self)
+
+    def watch(self, queue: WorkQueue[Any]) -> _QueueCounters:
+        self._watched.append(queue)
+        names = (queue.name, queue.name)
+        return _QueueCounters(
+            self._adds.labels(*names),
+            self._retries.labels(*names),
+            self._queue_seconds.labels(*names),
+            self._work_seconds.labels(*names),
+        )
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """What prometheus_client calls at a scrape."""
+        labels = ("name", "controller")
+        depth = GaugeMetricFamily("workqueue_depth", "Items that wait", labels=(*labels, "priority"))
+        unfinished = GaugeMetricFamily(
+            "workqueue_unfinished_work_seconds", "Seconds of work on items that are not done, summed", labels=labels
+        )
+        longest = GaugeMetricFamily(
+            "workqueue_longest_running_processor_seconds", "Seconds since the oldest work began", labels=labels
+        )
+        for queue in self._watched:
+            names = (queue.name, queue.name)
+            for priority in Priority:
+                depth.add_metric((*names, priority.name.lower()), queue.depth(priority))
+            unfinished.add_metric(names, queue.unfinished_seconds())
+            longest.add_metric(names, queue.longest_running_seconds())
+        yield from (depth, unfinished, longest)
+
+
+class _Reconciles:
+    def __init__(self, registry: CollectorRegistry) -> None:
+        prefix, labels = "controller_runtime_", ("controller",)
+
+        def counter(name: str, documentation: str) -> Counter:
+            return Counter(prefix + name, documentation, labels, registry=registry)
+
+        self._total = Counter(prefix + "reconcile", "Reconciles by result", ("controller", "result"), registry=registry)
+        self._errors = counter("reconcile_errors", "Reconciles that raised")
+        self._terminal = counter("terminal_reconcile_errors", "Reconciles that raised TerminalError")
+        self._timeouts = counter("reconcile_timeouts", "Reconciles that were cancelled at their time limit")
+        self._seconds = Histogram(
+            prefix + "reconcile_time_seconds",
+            "Seconds a reconcile takes",
+            labels,
+            buckets=_RECONCILE_BUCKETS,
+            registry=registry,
+        )
+        self._active = Gauge(prefix + "active_workers", "Reconciles that run", labels, registry=registry)
+        self._max = Gauge(
+            prefix + "max_concurrent_reconciles", "Reconciles that may run at once", labels, registry=registry
+        )
+
+    def of(self, name: str, max_concurrent: int) -> ControllerMetrics:
+        self._max.labels(name).set(max_concurrent)
+        return ControllerMetrics(
+            succeeded=self._total.labels(name, "success"),
+            requeued=self._total.labels(name, "requeue"),
+            requeued_after=self._total.labels(name, "requeue_after"),
+            failed=self._total.labels(name, "error"),
+            errors=self._errors.labels(name),
+            terminal_errors=self._terminal.labels(name),
+            timeouts=self._timeouts.labels(name),
+            seconds=self._seconds.labels(name),
+            active=self._active.labels(name),
+        )
+
+
+class _Unfit:
+    """Counts by resource, over all caches that were told."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._gauge = Gauge(
+            "shardsdk_unfit_objects",
+            "Objects left out because they do not fit their type, or an index or a transform raises",
+            ("resource",),
+            registry=registry,
+        )
+        self._caches: dict[str, list[Cache[Any]]] = {}
+
+    def watch(self, cache: Cache[Any]) -> None:
+        name = str(cache.resource.group_resource)
+        caches = self._caches.setdefault(name, [])
+        if cache not in caches:
+            caches.append(cache)
+        self._gauge.labels(name).set_function(lambda: sum(len(each.unfit) for each in caches))
+
+
+class _Shards:
+    def __init__(self, registry: CollectorRegistry) -> None:
+        prefix, labels = "shardsdk_", ("resource",)
+
+        def counter(name: str, documentation: str) -> Counter:
+            return Counter(prefix + name, documentation, labels, registry=registry)
+
+        def gauge(name: str, documentation: str) -> Gauge:
+            return Gauge(prefix + name, documentation, labels, registry=registry)
+
+        self._acknowledged = counter("acknowledgements", "Drains acknowledged: both labels removed")
+        self._conflicts = counter("acknowledge_conflicts", "Acknowledgements refused because the object had changed")
+        self._ignored = counter("ignored", "Reconciles left out because the object is not this shard's any more")
+        self._drains = gauge("drains_waiting", "Drains not acknowledged yet; most wait for a running reconcile")
+        self._oldest = gauge("oldest_drain_seconds", "Seconds since the oldest of them was seen")
+        self._owners = gauge("owners_waiting", "Owners that wait for a list of their children")
+        self._held = gauge("owners_held_back", "Owners not reconciled because a child of theirs cannot be read")
+        self._lists = counter("child_lists", "Lists of children made for owners that arrived")
+        self._expired = counter("expectations_expired", "Writes that the cache had not seen in time")
+
+    def of(self, resource: str) -> ShardMetrics:
+        return ShardMetrics(
+            acknowledged=self._acknowledged.labels(resource),
+            acknowledge_conflicts=self._conflicts.labels(resource),
+            ignored=self._ignored.labels(resource),
+            waiting_drains=self._drains.labels(resource),
+            oldest_drain_seconds=self._oldest.labels(resource),
+            waiting_owners=self._owners.labels(resource),
+            held_back_owners=self._held.labels(resource),
+            child_lists=self._lists.labels(resource),
+            expectations_expired=self._expired.labels(resource),
+        )

@@ -1,0 +1,171 @@
+"""Predicates: which changes of an object are worth a reconcile.
+
+A predicate takes a change (`Delta`: kind, object, old) and says yes or no.
+They are only asked about objects that stay this shard's, and about an object's
+arrival (ADDED): a drain and its end pass whatever the predicates say.
+
+>>> only_when = any_of(generation_changed, annotations_changed)
+
+Does: compare old and new metadata.  Refuses: to look at spec or status; write a
+function of your own for that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from shardsdk.cache.objects import metadata_of
+from shardsdk.kube.reflector import Delta, EventKind
+
+__all__ = [
+    "Predicate",
+    "all_of",
+    "always",
+    "annotations_changed",
+    "any_of",
+    "generation_changed",
+    "labels_changed",
+    "negate",
+    "never",
+    "of_kind",
+    "per_kind",
+]
+
+#: Says whether a change is worth a reconcile.
+Predicate = Callable[[Delta[Any]], bool]
+
+
+def always(delta: Delta[Any]) -> bool:
+    """Every change.
+
+    >>> from shardsdk import Delta, EventKind, ObjectMeta, PartialObject
+    >>> always(Delta(EventKind.ADDED, PartialObject(ObjectMeta()), None, initial=True))
+    True
+    """
+    return True
+
+
+def never(delta: Delta[Any]) -> bool:
+    """No change; of use in `per_kind`.
+
+    >>> from shardsdk import Delta, EventKind, ObjectMeta, PartialObject
+    >>> never(Delta(EventKind.DELETED, PartialObject(ObjectMeta()), None, initial=False))
+    False
+    """
+    return False
+
+
+def generation_changed(delta: Delta[Any]) -> bool:
+    """The spec changed (arrivals and deletions pass, and a deletion that was asked for).
+
+    Changes of status, labels and annotations alone do not pass; for resources
+    without a generation (Secrets, ConfigMaps) every change passes.
+
+    >>> from shardsdk import Delta, EventKind, ObjectMeta, PartialObject
+    >>> before = PartialObject(ObjectMeta(generation=1))
+    >>> after = PartialObject(ObjectMeta(generation=1, labels={"team": "a"}))
+    >>> generation_changed(Delta(EventKind.MODIFIED, after, before, initial=False))
+    False
+    """
+    if delta.kind is not EventKind.MODIFIED or delta.old is None:
+        return True
+    old, new = metadata_of(delta.old), metadata_of(delta.object)
+    if new.generation == 0:
+        return True
+    return old.generation != new.generation or old.deletion_timestamp != new.deletion_timestamp
+
+
+def labels_changed(delta: Delta[Any]) -> bool:
+    """The labels changed (arrivals and deletions pass).
+
+    >>> from shardsdk import Delta, EventKind, ObjectMeta, PartialObject
+    >>> before, after = PartialObject(ObjectMeta()), PartialObject(ObjectMeta(labels={"team": "a"}))
+    >>> labels_changed(Delta(EventKind.MODIFIED, after, before, initial=False))
+    True
+    """
+    if delta.kind is not EventKind.MODIFIED or delta.old is None:
+        return True
+    return (metadata_of(delta.old).labels or {}) != (metadata_of(delta.object).labels or {})
+
+
+def annotations_changed(delta: Delta[Any]) -> bool:
+    """The annotations changed (arrivals and deletions pass).
+
+    >>> from shardsdk import Delta, EventKind, ObjectMeta, PartialObject
+    >>> before, after = PartialObject(ObjectMeta()), PartialObject(ObjectMeta(labels={"team": "a"}))
+    >>> annotations_changed(Delta(EventKind.MODIFIED, after, before, initial=False))
+    False
+    """
+    if delta.kind is not EventKind.MODIFIED or delta.old is None:
+        return True
+    return (metadata_of(delta.old).annotations or {}) != (metadata_of(delta.object).annotations or {})
+
+
+def of_kind(*kinds: EventKind) -> Predicate:
+    """Only these kinds of change.
+
+    >>> from shardsdk import Delta, EventKind, ObjectMeta, PartialObject
+    >>> arrives = Delta(EventKind.ADDED, PartialObject(ObjectMeta()), None, initial=False)
+    >>> of_kind(EventKind.ADDED, EventKind.MODIFIED)(arrives), of_kind(EventKind.DELETED)(arrives)
+    (True, False)
+    """
+    return lambda delta: delta.kind in kinds
+
+
+def per_kind(
+    *,
+    added: Predicate = always,
+    modified: Predicate = always,
+    deleted: Predicate = always,
+    generic: Predicate = always,
+) -> Predicate:
+    """Another predicate for each kind of change; what is not given passes.
+
+    `generic` is asked about requests that come from a timer or a trigger.
+
+    >>> from shardsdk import Delta, EventKind, ObjectMeta, PartialObject
+    >>> only_spec_and_arrivals = per_kind(modified=generation_changed, deleted=never)
+    >>> only_spec_and_arrivals(Delta(EventKind.DELETED, PartialObject(ObjectMeta()), None, initial=False))
+    False
+    """
+    chosen = {
+        EventKind.ADDED: added,
+        EventKind.MODIFIED: modified,
+        EventKind.DELETED: deleted,
+        EventKind.GENERIC: generic,
+    }
+    return lambda delta: chosen[delta.kind](delta)
+
+
+def all_of(*predicates: Predicate) -> Predicate:
+    """Every one of `predicates` passes.
+
+    >>> from shardsdk import Delta, EventKind, ObjectMeta, PartialObject
+    >>> arrives = Delta(EventKind.ADDED, PartialObject(ObjectMeta()), None, initial=False)
+    >>> all_of(labels_changed, of_kind(EventKind.MODIFIED))(arrives)
+    False
+    """
+    return lambda delta: all(predicate(delta) for predicate in predicates)
+
+
+def any_of(*predicates: Predicate) -> Predicate:
+    """At least one of `predicates` passes.
+
+    >>> from shardsdk import Delta, EventKind, ObjectMeta, PartialObject
+    >>> arrives = Delta(EventKind.ADDED, PartialObject(ObjectMeta()), None, initial=False)
+    >>> any_of(labels_changed, of_kind(EventKind.MODIFIED))(arrives)
+    True
+    """
+    return lambda delta: any(predicate(delta) for predicate in predicates)
+
+
+def negate(predicate: Predicate) -> Predicate:
+    """`predicate` does not pass.
+
+    >>> from shardsdk import Delta, EventKind, ObjectMeta, PartialObject
+    >>> arrives = Delta(EventKind.ADDED, PartialObject(ObjectMeta()), None, initial=False)
+    >>> negate(of_kind(EventKind.ADDED))(arrives)
+    False
+    """
+    return lambda delta: not predicate(delta)

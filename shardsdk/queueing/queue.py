@@ -1,0 +1,371 @@
+"""Work queue: which items wait, which are being worked on, which come back later.
+
+Guarantees, those of client-go's workqueue, each named by a test in
+tests/unit/shardsdk/queueing/test_queue.py and held against a model in tests/properties/test_queue.py:
+
+- *Stingy*: an item added many times before it is taken is handed out once.
+- *Never twice at once*: an item being worked on is not handed out again before
+  `done`; added meanwhile, it is handed out once more afterwards.
+- *Fair*: items of one priority come out in the order they came in; no item waits for ever.
+- *Two priorities*: a fresh item overtakes every bulk item (but for one in `BULK_SHARE`).
+- *Delayed*: an item comes back after a while; of several delays the shortest counts.
+- *Rate-limited*: an item that comes back again and again stays away longer each
+  time, and all together come no faster than an overall rate, if there is one;
+  whether that is for an error or for something that is not there yet is the
+  caller's to say, and `forget` begins anew.
+- *Nothing is lost*: not by a consumer that is cancelled while it waits, not by
+  an item added while it runs.
+- *Shutdown*: nothing is taken in any more; what is queued is drained or dropped.
+
+Its metrics are client-go's (shardsdk/queueing/metrics.py, tests/unit/shardsdk/queueing/test_metrics.py).
+
+Refuses: to run anything.  Does not guarantee order between items that were
+delayed, nor survive the process; it holds each distinct item at most twice
+(waiting and delayed), so the number of distinct items is its bound.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from collections import OrderedDict, deque
+from collections.abc import Hashable
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Final, Generic, Protocol, TypeVar
+
+from shardsdk.errors import ConfigurationError
+from shardsdk.kube.backoff import double
+from shardsdk.kube.clock import Clock
+from shardsdk.kube.pace import TokenBucket
+
+K = TypeVar("K", bound=Hashable)
+
+#: While fresh items keep coming, one bulk item is let through after so many of
+#: them: a resync delays fresh events by 3 % at the most, and is never starved.
+BULK_SHARE: Final = 32
+#: Two moments closer than this are one: no clock below us is finer, and a
+#: sleep shorter than a float's resolution would spin.
+_INSTANT_SECONDS: Final = 1e-6
+#: Entries of delays that were brought forward stay in the heap until there are
+#: as many of them as valid ones and this many on top.
+_STALE_ALLOWED: Final = 64
+
+
+class Priority(IntEnum):
+    """Which items come first: smaller is sooner."""
+
+    FRESH = 0
+    BULK = 1
+
+
+@dataclass(frozen=True, slots=True)
+class RateLimit:
+    """How long an item that failed stays away: the longer of two delays.
+
+    Per item `base_seconds` doubled with each failure up to `max_seconds`; over
+    all items `per_second` with `burst` at once (`None`, the default: no overall limit).
+
+    By the delays per item, trouble that is over is felt about once more for as
+    long as it lasted.  An overall limit is paid in objects instead: when 10,000
+    of them arrive on a shard while the API server is away for five seconds, ten
+    a second would have the last of them wait for a quarter of an hour.
+    Source: controller-runtime, whose controllers with a priority queue have the
+    same default; client-go's own adds ten a second with a burst of a hundred.
+    """
+
+    base_seconds: float = 0.005
+    max_seconds: float = 1000.0
+    per_second: float | None = None
+    burst: int = 100
+
+    def __post_init__(self) -> None:
+        if not 0 < self.base_seconds <= self.max_seconds:
+            raise ConfigurationError(
+                f"RateLimit(base_seconds={self.base_seconds:g}, max_seconds={self.max_seconds:g}) has no growing pause:"
+                " use a base_seconds above zero and a max_seconds that is not below it"
+            )
+        if self.per_second is not None and not self.per_second > 0:
+            raise ConfigurationError(
+                f"RateLimit(per_second={self.per_second:g}) would never let an item come back: use more than zero, or"
+                " None for no overall limit"
+            )
+        if self.burst < 1:
+            raise ConfigurationError(f"RateLimit(burst={self.burst}) lets nothing pass: use 1 or more")
+
+    def item_delay(self, failures: int) -> float:
+        """Delay in seconds of an item that has failed `failures` times before."""
+        return double(self.base_seconds, failures, self.max_seconds)
+
+
+class QueueObserver(Protocol):
+    """What a queue tells its metrics; all durations in seconds."""
+
+    def added(self, priority: Priority) -> None:
+        """An item is now waiting that was not."""
+
+    def started(self, queue_seconds: float) -> None:
+        """An item was handed out after it had waited `queue_seconds`."""
+
+    def finished(self, work_seconds: float) -> None:
+        """An item is done after `work_seconds`."""
+
+    def retried(self) -> None:
+        """An item was added through the rate limit."""
+
+
+class WorkQueue(Generic[K]):
+    """Items to work on; see the module for what it guarantees.
+
+    To be used from one event loop.  `clock` measures delays and durations.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        name: str = "",
+        rate_limit: RateLimit | None = None,
+    ) -> None:
+        self.name = name
+        self._clock = clock
+        self._limit = rate_limit or RateLimit()
+        self._bucket = TokenBucket(self._limit.per_second, self._limit.burst)
+        self._observer: QueueObserver | None = None
+        #: By priority the waiting items, each with the moment it began to wait.
+        self._waiting: tuple[OrderedDict[K, float], OrderedDict[K, float]] = (OrderedDict(), OrderedDict())
+        #: Items handed out and not done, each with the moment it was handed out.
+        self._working: dict[K, float] = {}
+        #: Items added while they were being worked on: (priority, moment).
+        self._again: dict[K, tuple[Priority, float]] = {}
+        self._delays = _Delays[K]()
+        self._timer: asyncio.Task[None] | None = None
+        self._failures: dict[K, int] = {}
+        self._getters: deque[asyncio.Future[None]] = deque()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._fresh_in_a_row = 0
+        self._closed = False
+
+    # -- adding ---------------------------------------------------------------
+
+    def add(self, item: K, priority: Priority = Priority.FRESH) -> None:
+        """Have `item` worked on; a waiting item keeps its place or moves up to `priority`."""
+        if self._closed:
+            return
+        if item in self._working:
+            before = self._again.get(item)
+            if before is None:
+                self._again[item] = (priority, self._clock.monotonic())
+                self._tell_added(priority)
+            else:
+                self._again[item] = (min(priority, before[0]), before[1])
+            return
+        self._enqueue(item, priority)
+
+    def add_after(self, item: K, seconds: float, priority: Priority = Priority.FRESH) -> None:
+        """Add `item` once `seconds` have passed; of several delays the shortest counts."""
+        if self._closed:
+            return
+        if seconds <= 0:
+            self.add(item, priority)
+        elif self._delays.put(item, self._clock.monotonic() + seconds, priority):
+            self._restart_timer()
+
+    def add_rate_limited(self, item: K, priority: Priority = Priority.FRESH, *, at_least_seconds: float = 0.0) -> float:
+        """Add `item` after its backoff (or later, if asked), and count a failure; returns the delay in seconds."""
+        failures = self._failures.get(item, 0)
+        self._failures[item] = failures + 1
+        delay = max(self._limit.item_delay(failures), self._bucket.take(self._clock.monotonic()), at_least_seconds)
+        if self._observer:
+            self._observer.retried()
+        self.add_after(item, delay, priority)
+        return delay
+
+    def forget(self, item: K) -> None:
+        """Start the backoff of `item` anew; it is neither added nor taken away."""
+        self._failures.pop(item, None)
+
+    def requeues(self, item: K) -> int:
+        """How often `item` was added through the rate limit since it was forgotten."""
+        return self._failures.get(item, 0)
+
+    # -- taking ---------------------------------------------------------------
+
+    async def get(self) -> K | None:
+        """Wait for an item and take it; `None` when the queue is shut down and empty."""
+        while not len(self):
+            if self._closed:
+                return None
+            await self._wait_for_item()
+        return self._take()
+
+    def done(self, item: K) -> None:
+        """Say that the work on `item` has ended, well or not; it may be handed out again."""
+        started = self._working.pop(item, None)
+        if started is None:
+            return
+        if self._observer:
+            self._observer.finished(self._clock.monotonic() - started)
+        again = self._again.pop(item, None)
+        if again is not None:
+            self._enqueue(item, again[0], since=again[1])
+        self._note_idle()
+
+    async def shut_down(self, *, drain: bool = False) -> None:
+        """Take nothing in any more, and forget what is delayed.
+
+        `drain` True: returns once everything queued was handed out and is done.
+        False: what waits is dropped, too; returns at once, and work under way
+        is left to whoever runs it.
+        """
+        self._closed = True
+        self._delays = _Delays()
+        self._restart_timer()
+        if not drain:
+            self._again.clear()
+            for waiting in self._waiting:
+                waiting.clear()
+        self._wake_getters()
+        self._note_idle()
+        if drain:
+            await self._idle.wait()
+
+    # -- looking --------------------------------------------------------------
+
+    def observe(self, observer: QueueObserver) -> None:
+        """Tell `observer` what happens from now on; there is one at the most."""
+        self._observer = observer
+
+    def __len__(self) -> int:
+        fresh, bulk = self._waiting
+        return len(fresh) + len(bulk)
+
+    def depth(self, priority: Priority) -> int:
+        """How many items of `priority` wait."""
+        return len(self._waiting[priority])
+
+    def unfinished_seconds(self) -> float:
+        """Seconds of work on items that are not done yet, summed."""
+        now = self._clock.monotonic()
+        # A list made in one go: metrics are read in another thread.
+        return sum(now - started for started in list(self._working.values()))
+
+    def longest_running_seconds(self) -> float:
+        """Seconds since the oldest item that is not done yet was handed out; 0 when idle."""
+        now = self._clock.monotonic()
+        return now - min(list(self._working.values()), default=now)
+
+    # -- inside ---------------------------------------------------------------
+
+    def _enqueue(self, item: K, priority: Priority, since: float | None = None) -> None:
+        """Let `item` wait; `since` is given when it has been waiting (and was counted) before."""
+        fresh, bulk = self._waiting
+        if item in fresh or (item in bulk and priority is Priority.BULK):
+            return
+        moved_up = bulk.pop(item, None)
+        if since is None and moved_up is None:
+            self._tell_added(priority)
+        moment = since if since is not None else moved_up
+        self._waiting[priority][item] = self._clock.monotonic() if moment is None else moment
+        self._idle.clear()
+        self._wake_one_getter()
+
+    def _take(self) -> K:
+        fresh, bulk = self._waiting
+        take_bulk = not fresh or (bool(bulk) and self._fresh_in_a_row >= BULK_SHARE)
+        item, since = (bulk if take_bulk else fresh).popitem(last=False)
+        self._fresh_in_a_row = self._fresh_in_a_row + 1 if bulk and not take_bulk else 0
+        now = self._clock.monotonic()
+        self._working[item] = now
+        if self._observer:
+            self._observer.started(now - since)
+        return item
+
+    async def _wait_for_item(self) -> None:
+        getter = asyncio.get_running_loop().create_future()
+        self._getters.append(getter)
+        try:
+            await getter
+        except asyncio.CancelledError:
+            if getter.done() and not getter.cancelled():
+                self._wake_one_getter()  # it was woken for an item that it will not take
+            elif getter in self._getters:
+                self._getters.remove(getter)
+            raise
+
+    def _wake_one_getter(self) -> None:
+        while self._getters:
+            getter = self._getters.popleft()
+            if not getter.done():
+                getter.set_result(None)
+                return
+
+    def _wake_getters(self) -> None:
+        while self._getters:
+            self._wake_one_getter()
+
+    def _note_idle(self) -> None:
+        if not self._working and not len(self):
+            self._idle.set()
+
+    def _tell_added(self, priority: Priority) -> None:
+        if self._observer:
+            self._observer.added(priority)
+
+    def _restart_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._delays.first() is not None:
+            self._timer = asyncio.get_running_loop().create_task(self._add_delayed(), name=f"queue-{self.name}")
+
+    async def _add_delayed(self) -> None:
+        while (moment := self._delays.first()) is not None:
+            remaining = moment - self._clock.monotonic()
+            if remaining > _INSTANT_SECONDS:
+                await self._clock.sleep(remaining)
+            else:
+                self.add(*self._delays.pop())
+        self._timer = None
+
+
+class _Delays(Generic[K]):
+    """Items that come later, the soonest first; each item at most once."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[float, int, K]] = []
+        self._valid: dict[K, tuple[float, int, Priority]] = {}
+        self._count = 0
+
+    def put(self, item: K, moment: float, priority: Priority) -> bool:
+        """Schedule `item`, or bring it forward; True when it is now the soonest of all."""
+        before = self._valid.get(item)
+        if before is not None:
+            priority = min(priority, before[2])
+            if before[0] <= moment:
+                self._valid[item] = (before[0], before[1], priority)
+                return False
+        soonest = self.first()
+        self._count += 1
+        self._valid[item] = (moment, self._count, priority)
+        heapq.heappush(self._heap, (moment, self._count, item))
+        if len(self._heap) > 2 * len(self._valid) + _STALE_ALLOWED:
+            self._heap = [(due, count, delayed) for delayed, (due, count, _) in self._valid.items()]
+            heapq.heapify(self._heap)
+        return soonest is None or moment < soonest
+
+    def first(self) -> float | None:
+        """When the soonest item is due; `None` when there is none."""
+        while self._heap:
+            moment, count, item = self._heap[0]
+            valid = self._valid.get(item)
+            if valid is not None and valid[1] == count:
+                return moment
+            heapq.heappop(self._heap)  # was brought forward
+        return None
+
+    def pop(self) -> tuple[K, Priority]:
+        """Take the soonest item; call `first` before."""
+        _, _, item = heapq.heappop(self._heap)
+        return item, self._valid.pop(item)[2]

@@ -1,0 +1,120 @@
+"""The caches of one process: one per resource, whoever looks at it.
+
+Does: make them as they are asked for, with what the user set for each
+resource, and run them together.  Refuses: two models of one resource, because
+the second would double its memory and its watches (`check_specs` says so).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+from shardsdk.cache.cache import Cache
+from shardsdk.cache.identity import Identity
+from shardsdk.cache.objects import drop_managed_fields
+from shardsdk.kube.api import Api
+from shardsdk.kube.clock import Clock
+from shardsdk.kube.selectors import Selector
+from shardsdk.kube.store import Index
+from shardsdk.protocol.objects import GroupResource
+from shardsdk.reconcile.spec import Scope, Source, Work
+
+
+@dataclass(frozen=True, slots=True)
+class CacheSettings:
+    """What is cached of one resource; see `Manager.cache`.  `namespaces` None: those of the manager."""
+
+    namespaces: Sequence[str] | None = None
+    selector: Selector | None = None
+    indexes: Mapping[str, Index[Any]] = field(default_factory=dict)
+    transform: Callable[[Any], Any] = drop_managed_fields
+
+
+class Caches:
+    """Caches of what is `identity`'s, read through `api`."""
+
+    def __init__(
+        self,
+        api: Api,
+        identity: Identity,
+        *,
+        namespaces: Sequence[str] = (),
+        settings: Mapping[GroupResource, CacheSettings] | None = None,
+        clock: Clock,
+        rng: Random,
+    ) -> None:
+        self._api = api
+        self._identity = identity
+        self._namespaces = namespaces
+        self._settings = settings or {}
+        self._clock = clock
+        self._rng = rng
+        self._caches: dict[GroupResource, Cache[Any]] = {}
+
+    def of(self, source: Source) -> Cache[Any]:
+        """The cache of a resource; the first who asks has it made."""
+        name = source.resource.group_resource
+        if name not in self._caches:
+            settings = self.settings_of(name)
+            namespaces = self._namespaces if settings.namespaces is None else settings.namespaces
+            self._caches[name] = Cache(
+                self._api,
+                source.resource,
+                clock=self._clock,
+                rng=self._rng,
+                namespaces=namespaces if source.resource.namespaced else (),
+                selector=self._identity.selector(settings.selector),
+                model=source.model,
+                metadata_only=source.metadata_only,
+                transform=settings.transform,
+                indexes=settings.indexes,
+            )
+        return self._caches[name]
+
+    def settings_of(self, name: GroupResource) -> CacheSettings:
+        """What the user said of a resource."""
+        return self._settings.get(name, CacheSettings())
+
+    def __iter__(self) -> Iterator[Cache[Any]]:
+        return iter(self._caches.values())
+
+    async def run(self) -> None:
+        """Fill all that were made and keep them current, until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for name, cache in self._caches.items():
+                group.create_task(cache.run(), name=f"cache/{name}")
+            await asyncio.Event().wait()
+
+    async def wait_synced(self, work: Work) -> None:
+        """Wait until the caches that unsharded `work` needs are complete."""
+        for spec in work.specs:
+            for source in spec.resources:
+                await self.of(source).wait_synced()
+
+    def check_synced(self) -> str | None:
+        """Which caches are not complete, and why; `None`: all are."""
+        pending = [
+            f"{name}: {cache.failure or 'first list pending'}"
+            for name, cache in list(self._caches.items())
+            if not cache.synced
+        ]
+        return "; ".join(pending) or None
+
+
+def needs_shared(work: Mapping[Scope, Work]) -> bool:
+    """Whether anything looks at more than a shard's objects."""
+    watching = any(spec.watched for spec in work[Scope.SHARDED].specs)
+    return watching or bool(work[Scope.LEADER]) or bool(work[Scope.EVERYWHERE])
+
+
+def prepare(shared: Caches, work: Mapping[Scope, Work]) -> None:
+    """Have every cache made that unsharded work needs, so that all of them fill before it begins."""
+    for scope in Scope:
+        for spec in work[scope].specs:
+            watched = tuple(watch.source for watch in spec.watched)
+            for source in watched if scope is Scope.SHARDED else spec.resources:
+                shared.of(source)

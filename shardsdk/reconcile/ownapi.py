@@ -1,0 +1,183 @@
+"""The client that one reconcile of a shard is handed.
+
+It is the shard's fenced client, and on top of that:
+
+- *Children are labelled.*  What it writes with the reconciled object as its
+  controller (creates, applies, updates, adopts by a merge patch) carries this
+  shard's label from that write on, so that it never needs the webhook, never
+  belongs to another shard than its owner, and shows in this shard's cache.
+- *The main object is written only as it was read.*  Writes on it carry the
+  resourceVersion that the reconcile began with (or that its own last write
+  gave), so that whatever happened meanwhile answers 409.
+- *Writes are expected.*  The object is not reconciled again before the caches
+  show what was written; after a creation without an answer, not before a fresh
+  list of the children.
+
+Refuses: to touch anything else; other objects are written as the caller says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Protocol
+
+from shardsdk.cache.identity import Identity
+from shardsdk.cache.objects import Request
+from shardsdk.errors import ApiError, FenceClosed, NotFound, ServerError, TooManyWrites
+from shardsdk.kube.api import Api, Operation, T
+from shardsdk.kube.decoding import identify
+from shardsdk.protocol.objects import GroupResource, ObjectMeta, Resource
+
+
+class Notes(Protocol):
+    """What is to be remembered of a reconcile's writes."""
+
+    def wrote(self, resource: GroupResource, request: Request, version: str) -> None:
+        """The object is now at `version`."""
+
+    def deletes(self, resource: GroupResource, request: Request) -> Callable[[], None]:
+        """The object as it is known is about to be deleted; call what is returned once it is."""
+
+    def doubts(self) -> None:
+        """A child may have been created without our knowing."""
+
+
+class OwnApi(Api):
+    """The API server for the reconcile of one object; see the module."""
+
+    def __init__(
+        self,
+        api: Api,
+        identity: Identity,
+        main: Resource,
+        owner: ObjectMeta,
+        controlled: frozenset[GroupResource],
+        notes: Notes,
+        max_writes: int | None = None,
+    ) -> None:
+        super().__init__(api.transport)
+        self._identity = identity
+        self._main = main
+        self._owner = owner
+        self._version = owner.resource_version
+        self._controlled = controlled
+        self._notes = notes
+        self._max_writes = max_writes
+        self._writes = 0
+
+    @property
+    def version(self) -> str:
+        """The reconciled object's resourceVersion: as it was read, or as the last write of this reconcile gave it."""
+        return self._version
+
+    @property
+    def writes_left(self) -> int | None:
+        """How many writes this reconcile may still send; `None`: any number."""
+        return None if self._max_writes is None else self._max_writes - self._writes
+
+    async def send(self, operation: Operation[T]) -> T:
+        """Carry out an operation; one that writes is counted, changed as the module says, and noted."""
+        if not operation.writes:
+            return await self.transport.send(operation)
+        self._count_write()
+        if operation.verb == "delete":
+            return await self._delete(operation)
+        child = self._is_child(operation)
+        operation = self._prepare(operation, child=child)
+        # An update whose answer is lost has created nothing.
+        with _Doubt(self._notes.doubts if child and operation.verb != "update" else None):
+            made = await self.transport.send(operation)
+        self._note(operation.resource, made)
+        return made
+
+    async def _delete(self, operation: Operation[T]) -> T:
+        request = Request(operation.namespace or "", operation.name)
+        deleted = self._notes.deletes(operation.resource.group_resource, request)
+        if self._is_owner(operation.resource, request) and isinstance(operation.body, Mapping):
+            read = {"resourceVersion": self._version, "uid": self._owner.uid}
+            conditions = {**read, **operation.body.get("preconditions", {})}
+            operation = replace(operation, body={**operation.body, "preconditions": conditions})
+        try:
+            made = await self.transport.send(operation)
+        except NotFound:
+            deleted()  # the cache does not know yet
+            raise
+        deleted()
+        return made
+
+    def _prepare(self, operation: Operation[T], *, child: bool) -> Operation[T]:
+        """The write with the labels of a child, or the version of the reconciled object."""
+        verb, body = operation.verb, operation.body
+        request = Request(operation.namespace or "", operation.name)
+        if verb != "create" and self._is_owner(operation.resource, request):
+            if not isinstance(body, Mapping):
+                return replace(operation, body=self._test_version(body or ()))
+            return replace(operation, body=self._at_version(self._label(body) if verb == "update" else body))
+        return replace(operation, body=self._label(body)) if child and isinstance(body, Mapping) else operation
+
+    # -- inside ------------------------------------------------------------
+
+    def _count_write(self) -> None:
+        if self.writes_left == 0:
+            raise TooManyWrites(
+                f"the reconcile of {self._owner.name!r} has sent {self._writes} writes, which is all that max_writes"
+                " allows: return Requeue() to go on in another reconcile, or raise .options(max_writes=…)"
+            )
+        self._writes += 1
+
+    def _is_owner(self, resource: Resource, request: Request) -> bool:
+        return resource.group_resource == self._main.group_resource and request == (
+            self._owner.namespace,
+            self._owner.name,
+        )
+
+    def _is_child(self, operation: Operation[Any]) -> bool:
+        if operation.resource.group_resource not in self._controlled or not isinstance(operation.body, Mapping):
+            return False
+        references = (operation.body.get("metadata") or {}).get("ownerReferences") or ()
+        return any(reference.get("controller") and reference.get("uid") == self._owner.uid for reference in references)
+
+    def _label(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        metadata = body.get("metadata") or {}
+        if not self._identity.labels:
+            return {**body}
+        labels = {**(metadata.get("labels") or {}), **self._identity.labels}
+        return {**body, "metadata": {**metadata, "labels": labels}}
+
+    def _at_version(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        """The same write, refused with 409 unless the object is the one that was read."""
+        metadata = body.get("metadata") or {}
+        return {**body, "metadata": {**metadata, "resourceVersion": metadata.get("resourceVersion") or self._version}}
+
+    def _test_version(self, operations: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+        """The same for a JSON patch.  Not by `test`: the API server answers that with 422 instead of 409."""
+        return [{"op": "add", "path": "/metadata/resourceVersion", "value": self._version}, *operations]
+
+    def _note(self, resource: Resource, made: object) -> None:
+        found = identify(made)
+        request = Request(found.namespace, found.name)
+        if not found.resource_version:
+            if resource.group_resource in self._controlled:
+                self._notes.doubts()  # decoded to something that does not show its version
+            return
+        if self._is_owner(resource, request):
+            self._version = found.resource_version
+        self._notes.wrote(resource.group_resource, request, found.resource_version)
+
+
+class _Doubt:
+    """Calls `doubts` when what happens inside may have been executed without an answer."""
+
+    def __init__(self, doubts: Callable[[], None] | None) -> None:
+        self._doubts = doubts
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
+        if self._doubts is None or error is None:
+            return
+        answered = isinstance(error, ApiError) and not isinstance(error, ServerError)
+        if not answered and not isinstance(error, FenceClosed):
+            self._doubts()

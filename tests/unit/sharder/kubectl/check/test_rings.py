@@ -1,0 +1,240 @@
+"""What `check` says of rings, shards and objects, and what it proposes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from sharder.core.membership import Membership
+from sharder.core.ringspec import Role
+from sharder.kubectl.check.cluster import check_sharder, check_strangers
+from sharder.kubectl.check.findings import Finding, Level
+from sharder.kubectl.check.rings import RingEvidence, check_ring
+from sharder.kubectl.cluster import Ring, read_ring
+from sharder.kubectl.counting import Trouble
+from sharder.kubectl.leader import Leading, Sharder
+from sharder.kubectl.shards import read_membership, read_standing
+from sharder.kubectl.status.overview import Condition, Overview, ResourceCount
+from shardsdk.protocol.leases import Lease
+from shardsdk.protocol.objects import GroupResource
+from tests.unit.sharder.kubectl.rings import NOW, lease, raw_ring, resolved_ring
+
+ACCOUNT = ("sharding-system", "sharder")
+SHARDER = Sharder(ACCOUNT, ACCOUNT)
+LEADS = Leading(True, "sharder-1 leads, renewed 1s ago")
+GONE = Leading(False, "nobody holds the lease sharding-system/sharder")
+SECRETS = GroupResource("", "secrets")
+CONFIGMAPS = GroupResource("", "configmaps")
+
+
+def counted(**changes: Any) -> ResourceCount:
+    count = ResourceCount(SECRETS, Role.MAIN, False, {"one": 3}, {}, 0, 0, 0, 0, 0, {})
+    return replace(count, **changes)
+
+
+def overview(*leases: Lease, **changes: Any) -> Overview:
+    standings = tuple(read_standing(each, NOW) for each in leases or (lease("one"),))
+    made = Overview(
+        name="checksum",
+        read=True,
+        conditions=(Condition("Ready", True, "ReconciliationSucceeded", "the ring is in use"),),
+        up_to_date=True,
+        problems=(),
+        scope="",
+        standings=standings,
+        membership=read_membership(leases or (lease("one"),), standings),
+        resources=(counted(),),
+        unread=(),
+    )
+    return replace(made, **changes)
+
+
+def evidence(**changes: Any) -> RingEvidence:
+    facts: dict[str, Any] = {
+        "ring": read_ring(raw_ring()),
+        "overview": overview(),
+        "resolved": resolved_ring(),
+        "missing": (),
+        "namespaces": ["default"],
+        "permissions": {},
+        "leading": LEADS,
+        "account": ACCOUNT,
+    }
+    return RingEvidence(**facts | changes)
+
+
+def amiss(**changes: Any) -> list[Finding]:
+    return [each for each in check_ring(evidence(**changes)) if each.level is not Level.OK]
+
+
+def only(findings: list[Finding]) -> Finding:
+    [finding] = findings
+    return finding
+
+
+def test_nothing_is_amiss_with_a_ring_in_order() -> None:
+    assert amiss() == []
+
+
+def test_a_spec_that_cannot_be_used_is_all_that_is_said() -> None:
+    ring = read_ring(raw_ring(spec={"resources": [{"resource": "Secrets"}]}))
+    finding = only(amiss(ring=ring, resolved=None))
+    assert (finding.topic, finding.level) == ("spec", Level.PROBLEM)
+    assert finding.remedy.startswith("use its lower-case plural")
+
+
+def test_a_resource_that_is_not_served_names_both_remedies() -> None:
+    finding = only(amiss(missing=(GroupResource("x", "ys"),)))
+    assert finding.message == "the API server does not serve ys.x"
+    assert finding.remedy.startswith("install their CustomResourceDefinitions")
+
+
+def test_a_ring_that_no_sharder_has_seen() -> None:
+    assert only(amiss(ring=Ring("checksum", {}, spec=read_ring(raw_ring()).spec))).message.startswith("no sharder has")
+    assert only(amiss(ring=read_ring(raw_ring(observedGeneration=0)))).message.startswith("no sharder has seen the pr")
+
+
+def test_a_selector_that_selects_nothing() -> None:
+    finding = only(amiss(namespaces=[]))
+    assert (finding.topic, finding.level) == ("namespaces", Level.PROBLEM)
+    assert "correct spec.namespaceSelector" in finding.remedy
+    assert only(amiss(namespaces=None)).level is Level.SKIPPED
+
+
+# -- permissions --------------------------------------------------------------
+
+
+def denied(*verbs: str) -> dict[tuple[str, GroupResource], bool]:
+    return {(verb, CONFIGMAPS): False for verb in verbs}
+
+
+def granted(status: bool | None) -> Overview:
+    return overview(conditions=(Condition("PermissionsGranted", status, "x", "the sharder may not patch pods; do"),))
+
+
+def test_missing_permissions_come_with_the_command_that_grants_them() -> None:
+    finding = only(amiss(permissions=denied("watch", "patch")))
+    assert finding.message == "sharding-system/sharder may not watch configmaps, patch configmaps"
+    assert finding.remedy == "kubectl sharding rbac checksum | kubectl apply -f -"
+    assert finding.level is Level.PROBLEM
+
+
+def test_the_running_sharders_own_word_makes_it_a_warning() -> None:
+    finding = only(amiss(permissions=denied("patch"), overview=granted(True)))
+    assert finding.level is Level.WARNING
+    assert "--service-account" in finding.remedy
+
+
+@pytest.mark.parametrize(
+    ("status", "level", "message"),
+    [
+        (True, None, ""),
+        (False, Level.PROBLEM, "the sharder may not patch pods"),
+        (None, Level.UNKNOWN, "you may not ask what the sharder may, and it has not said so itself"),
+    ],
+)
+def test_who_may_not_ask_believes_the_sharder(status: bool | None, level: Level | None, message: str) -> None:
+    found = amiss(permissions=None, overview=granted(status))
+    assert [(each.level, each.message) for each in found] == ([(level, message)] if level else [])
+
+
+# -- shards -------------------------------------------------------------------
+
+
+def test_a_name_held_twice_is_a_problem() -> None:
+    finding = only(amiss(overview=overview(lease("one"), lease("two"), lease("two", namespace="other"))))
+    assert "the name two is held in several namespaces (default, other)" in finding.message
+
+
+def test_a_name_that_no_label_can_have_is_a_problem() -> None:
+    finding = only(amiss(overview=overview(lease("one"), lease("x" * 64))))
+    assert "cannot be a label value" in finding.message
+
+
+def test_no_shard_is_a_problem_and_objects_are_not_complained_about_as_well() -> None:
+    finding = only(amiss(overview=overview(lease("one", holder=""), resources=(counted(unassigned=3),))))
+    assert (finding.topic, finding.level) == ("shards", Level.PROBLEM)
+
+
+@pytest.mark.parametrize("late", [lease("two", state="expired", renewed=20), lease("two", renewed=60)])
+def test_a_late_shard_is_a_warning(late: Lease) -> None:
+    finding = only(amiss(overview=overview(lease("one"), late)))
+    assert (finding.topic, finding.level) == ("shards", Level.WARNING)
+
+
+def test_leases_that_cannot_be_read_leave_it_open() -> None:
+    found = amiss(overview=overview(standings=None, membership=None))
+    assert {(each.topic, each.level) for each in found} == {("shards", Level.UNKNOWN), ("objects", Level.UNKNOWN)}
+
+
+# -- objects ------------------------------------------------------------------
+
+
+def unsettled(seconds: float | None, **changes: Any) -> Overview:
+    stranded = counted(by_shard={"ghost": 2}, stranded=2, examples={Trouble.STRANDED: ("default/a",)})
+    conditions = () if seconds is None else (Condition("Settled", False, "Moving", "2 stranded", seconds),)
+    return overview(resources=(stranded,), conditions=conditions, **changes)
+
+
+def test_objects_in_motion_are_a_warning_until_that_lasts() -> None:
+    assert only(amiss(overview=unsettled(None))).level is Level.WARNING
+    assert only(amiss(overview=unsettled(59))).level is Level.WARNING
+    finding = only(amiss(overview=unsettled(61)))
+    assert finding.level is Level.PROBLEM
+    assert finding.message == "2 stranded; on shards without lease: ghost, for 61s"
+    assert finding.remedy == "kubectl sharding explain secrets a -n default"
+
+
+def test_objects_in_motion_without_a_sharder_are_a_problem() -> None:
+    finding = only(amiss(overview=unsettled(None), leading=GONE))
+    assert finding.level is Level.PROBLEM
+    assert finding.message.endswith("and no sharder leads")
+
+
+def test_overdue_drains_are_told_with_the_sharders_remedy() -> None:
+    said = Condition("DrainsAcknowledged", False, "Overdue", "drains wait for their shard, the longest: a; stop it")
+    finding = only(amiss(overview=overview(conditions=(said,))))
+    assert (finding.message, finding.remedy) == ("drains wait for their shard, the longest: a", "stop it")
+
+
+def test_whatever_else_keeps_the_ring_from_being_ready_is_told_once() -> None:
+    ready = Condition("Ready", False, "ReconciliationFailed", "cannot write the webhook configuration")
+    assert only(amiss(overview=overview(conditions=(ready,)))).message == ready.message
+    served = Condition("ResourcesServed", False, "NotServed", "cannot write the webhook configuration")
+    assert amiss(overview=overview(conditions=(ready, served))) == []
+
+
+# -- what rings share -----------------------------------------------------------
+
+
+def levels(*findings: Finding) -> list[Level]:
+    return [each.level for each in findings]
+
+
+def test_a_sharder_that_leads_with_its_rights_is_good() -> None:
+    assert levels(*check_sharder(LEADS, [], SHARDER)) == [Level.OK, Level.OK]
+
+
+def test_no_leader_is_a_problem() -> None:
+    assert levels(*check_sharder(GONE, [], SHARDER)) == [Level.PROBLEM, Level.OK]
+    assert levels(*check_sharder(None, None, SHARDER)) == [Level.UNKNOWN, Level.SKIPPED]
+
+
+def test_rights_that_a_leading_sharder_seems_to_lack_are_a_warning() -> None:
+    assert levels(*check_sharder(LEADS, ["patch leases"], SHARDER)) == [Level.OK, Level.WARNING]
+    assert levels(*check_sharder(GONE, ["patch leases"], SHARDER)) == [Level.PROBLEM, Level.PROBLEM]
+
+
+def test_leases_and_webhooks_of_rings_that_are_not_there_are_found() -> None:
+    found = list(check_strangers({"here"}, {"here": {"default/a"}, "gone": {"default/b"}}, {"here", "lost"}))
+    assert [each.message for each in found] == [
+        "default/b belong to ring gone, which is not there",
+        "the configuration clusterring-lost is of a ring that is not there",
+    ]
+    assert list(check_strangers({"here"}, None, None)) == []
+
+
+def test_membership_of_nobody_is_known_and_empty() -> None:
+    assert overview(membership=Membership()).settled

@@ -1,0 +1,138 @@
+"""`kubectl sharding cleanup`: what it refuses, what it says, and how it ends."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+
+from sharder.kubectl.cleanup.command import Wish, clean_up
+from sharder.kubectl.cleanup.sweep import RingIsBack
+from sharder.kubectl.outcomes import ExitCode
+from shardsdk.errors import ConfigurationError, InvalidRingName
+from shardsdk.protocol.leases import Lease
+from shardsdk.protocol.objects import CLUSTERRINGS, LEASES
+from shardsdk.testing.memory import MemoryServer
+from tests.unit.sharder.kubectl.rings import SECRETS, RestrictedApi, Wall, lease, manifest, raw_ring, said, session_of
+
+DISCOVERY = {
+    "/api": [
+        {"version": "v1", "resources": [{"resource": "secrets", "verbs": ["list", "patch"], "scope": "Namespaced"}]},
+    ],
+    "/apis": [{"version": "v1", "resources": [{"resource": "readonlies", "verbs": ["list"]}]}],
+}
+
+
+class Discovering(RestrictedApi):
+    """Serves secrets, and something that cannot be patched."""
+
+    async def raw(self, method: str, path: str, **_: Any) -> bytes:
+        group = {"metadata": {"name": "" if path == "/api" else "example.com"}, "versions": DISCOVERY[path]}
+        return json.dumps({"kind": "APIGroupDiscoveryList", "items": [group]}).encode()
+
+
+def left_behind(*leases: Lease, ring: bool = False) -> Discovering:
+    """Two labelled objects, one that is not."""
+    server = MemoryServer()
+    for body in (manifest("a", "one"), manifest("b", "two", drain=True), manifest("c")):
+        server.create(SECRETS, body, "default")
+    for each in leases:
+        server.create(LEASES, msgspec.to_builtins(each), each.metadata.namespace)
+    if ring:
+        server.create(CLUSTERRINGS, raw_ring(), None)
+    return Discovering(server, Wall(), set())
+
+
+async def cleanup(api: Discovering, *, output: str = "text", **wish: Any) -> tuple[ExitCode, str]:
+    session = session_of(api, output=output)
+    return await clean_up(session, Wish("checksum", **wish)), said(session)
+
+
+async def test_a_dry_run_comes_first_and_ends_with_one() -> None:
+    api = left_behind()
+    code, text = await cleanup(api)
+    assert code is ExitCode.WRONG
+    assert text == (
+        "  secrets: 2 labelled (default/a, default/b)\n"
+        "2 objects with labels of ring checksum. Dry run, nothing was changed:"
+        " the same with --yes takes the labels off.\n"
+    )
+    assert api.writes == []
+
+
+async def test_with_yes_labels_go_and_then_there_are_none() -> None:
+    api = left_behind()
+    assert await cleanup(api, apply=True) == (ExitCode.IN_ORDER, "  secrets: 2 of 2 cleaned\n2 objects cleaned.\n")
+    assert await cleanup(api) == (ExitCode.IN_ORDER, "No object has labels of ring checksum.\n")
+
+
+async def test_data_has_what_was_found() -> None:
+    _, text = await cleanup(left_behind(), output="json")
+    found = json.loads(text)
+    assert (found["ring"], found["dryRun"]) == ("checksum", True)
+    assert [(each["resource"], each["found"]) for each in found["resources"]] == [("secrets", 2)]
+
+
+async def test_a_ring_that_is_there_is_left_alone() -> None:
+    api = left_behind(ring=True)
+    with pytest.raises(ConfigurationError, match="ring checksum is there: its labels say which shard works on what"):
+        await cleanup(api, apply=True)
+    assert api.writes == []
+
+
+async def test_a_ring_that_nobody_can_see_is_left_alone_unless_forced() -> None:
+    api = left_behind(ring=True)
+    api.denied = {("get", "clusterrings")}
+    with pytest.raises(ConfigurationError, match="whether ring checksum is gone cannot be seen"):
+        await cleanup(api, apply=True)
+    code, text = await cleanup(api, apply=True, force=True)
+    assert code is ExitCode.IN_ORDER
+    assert text.startswith("! forced: it was not asked whether the ring is gone\n")
+
+
+async def test_a_ring_that_comes_back_meanwhile_ends_it() -> None:
+    api = left_behind()
+    get, asked = api.get, 0
+
+    async def returning(resource: Any, *args: Any, **kwargs: Any) -> Any:
+        nonlocal asked
+        asked += 1
+        if asked == 2:
+            api.server.create(CLUSTERRINGS, raw_ring(), None)
+        return await get(resource, *args, **kwargs)
+
+    api.get = returning  # type: ignore[method-assign]
+    with pytest.raises(RingIsBack, match="ring checksum has been created again"):
+        await cleanup(api, apply=True)
+    assert api.writes == []
+
+
+async def test_shards_that_still_run_are_named() -> None:
+    _, text = await cleanup(left_behind(lease("one"), lease("two", renewed=100), lease("three", holder="")))
+    assert text.startswith(
+        "! shards of this ring still run (default/one); they stop working on what loses its labels\n"
+    )
+
+
+async def test_only_the_resources_asked_for_are_looked_at() -> None:
+    assert (await cleanup(left_behind(), resources=("readonlies",)))[1].startswith("No object has labels")
+    with pytest.raises(ConfigurationError, match="serves no resource called 'nonsense'"):
+        await cleanup(left_behind(), resources=("nonsense",))
+
+
+async def test_a_resource_that_may_not_be_listed_leaves_it_open() -> None:
+    api = left_behind()
+    api.denied = {("list", "secrets")}
+    code, text = await cleanup(api)
+    assert code is ExitCode.UNKNOWN
+    assert text == (
+        "? not looked at: secrets: you may not list them, or nobody answered\n"
+        "No object has labels of ring checksum where it was looked.\n"
+    )
+
+
+async def test_a_name_that_no_ring_can_have_is_refused() -> None:
+    with pytest.raises(InvalidRingName):
+        await clean_up(session_of(left_behind()), Wish("x" * 64))

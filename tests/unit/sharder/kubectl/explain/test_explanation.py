@@ -1,0 +1,199 @@
+"""Why an object is where it is: the sharder's own decision, in words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sharder.core.decisions import Decision
+from sharder.core.membership import Membership, build
+from sharder.core.ringspec import Subject
+from sharder.kubectl.cluster import read_ring
+from sharder.kubectl.explain.command import stray_labels
+from sharder.kubectl.explain.explanation import Explanation, Known, Owner, explain
+from sharder.kubectl.explain.text import render_explanation
+from sharder.kubectl.leader import Leading
+from sharder.kubectl.shards import read_standing
+from sharder.kubectl.status.overview import Condition
+from sharder.kubectl.text import Painter
+from shardsdk.protocol.labels import SHARD_LABEL_PREFIX
+from shardsdk.protocol.objects import ObjectMeta, OwnerReference
+from tests.unit.sharder.kubectl.rings import CONFIGMAP, LABELS, NOW, SECRET, lease, members, raw_ring, resolved_ring
+
+LEADS = Leading(True, "sharder-1 leads, renewed 1s ago")
+GONE = Leading(False, "sharder-1 last renewed the lease sharding-system/sharder 5m ago")
+
+
+def known(subject: Subject = SECRET, shard: str | None = None, *, drain: bool = False, **changes: Any) -> Known:
+    labels = ({LABELS.shard: shard} if shard is not None else {}) | ({LABELS.drain: "true"} if drain else {})
+    references = [OwnerReference("v1", "Secret", "owner", "uid", True)] if subject is CONFIGMAP else None
+    facts: dict[str, Any] = {
+        "ring": resolved_ring(),
+        "subject": subject,
+        "meta": ObjectMeta(name="a", namespace="default", labels=labels or None, owner_references=references),
+        "owner": None,
+        "membership": members("one"),
+        "standings": (read_standing(lease("one"), NOW),),
+        "covered": True,
+        "conditions": (),
+        "up_to_date": True,
+        "leading": LEADS,
+    }
+    return Known(**facts | changes)
+
+
+def lines(explanation: Explanation) -> list[str]:
+    return [" ".join(line.split()) for line in render_explanation(explanation, Painter(False))]
+
+
+def test_an_object_in_its_place() -> None:
+    explanation = explain(known(shard="one"))
+    assert explanation.in_place
+    assert lines(explanation) == [
+        "Ring checksum (main resource)",
+        "shard one (ready, renewed 1s ago)",
+        "because the hash of its key falls to one, of 1 available shard: one",
+        "decision KEEP it is where it belongs",
+        "ring key /Secret/default/a",
+    ]
+
+
+def test_an_object_without_shard_is_given_one() -> None:
+    explanation = explain(known())
+    assert (explanation.in_place, explanation.current, explanation.desired) == (False, None, "one")
+    assert explanation.then == "the sharder gives it to one, as a rule within a second"
+    assert explanation.missing == ()
+
+
+def test_without_a_sharder_that_is_what_is_missing() -> None:
+    condition = Condition("PermissionsGranted", False, "Forbidden", "the sharder may not patch secrets")
+    explanation = explain(known(leading=GONE, up_to_date=False, conditions=(condition,)))
+    assert explanation.missing == (
+        "a sharder: sharder-1 last renewed the lease sharding-system/sharder 5m ago; start it, or look into its log",
+        "a sharder that has seen the ring's present spec",
+        "ring condition PermissionsGranted is false: the sharder may not patch secrets",
+    )
+    assert lines(explanation)[5].startswith("missing a sharder: ")
+
+
+def test_without_a_shard_that_is_what_is_missing() -> None:
+    explanation = explain(known(membership=Membership(), standings=()))
+    assert explanation.outcome is not None
+    assert explanation.outcome.decision is Decision.DEFER
+    assert explanation.missing[0].startswith("an available shard: start one (a Lease labelled alpha.sharding")
+
+
+def test_a_stranded_object_names_the_shard_that_is_gone() -> None:
+    dead = read_standing(lease("two", holder="", state="dead"), NOW)
+    explanation = explain(known(shard="two", standings=(read_standing(lease("one"), NOW), dead)))
+    assert explanation.then == "the sharder moves it to one once it holds the lease of two"
+    assert explanation.standing == "dead, renewed 1s ago"
+    assert explain(known(shard="ghost")).standing == "no lease of that name"
+
+
+def test_a_drain_that_waits_says_for_whom() -> None:
+    explanation = explain(known(shard="one", drain=True))
+    assert explanation.then == "one has been asked to let go (drain label) and has not answered yet"
+    assert explanation.missing == ("the answer of one: look into its log, or stop it, and its objects move without it",)
+
+
+def test_a_child_follows_its_owner_wherever_that_is() -> None:
+    membership = members("one", "two")
+    for shard in ("one", "two"):
+        owner = Owner("Secret", "owner", True, label=shard)
+        explanation = explain(known(CONFIGMAP, shard, membership=membership, owner=owner))
+        assert explanation.in_place
+        assert explanation.because == (f"children follow their owner: Secret owner is on shard {shard}",)
+
+
+def test_a_child_of_an_unassigned_owner_points_to_the_owner() -> None:
+    explanation = explain(known(CONFIGMAP, owner=Owner("Secret", "owner", True)))
+    assert explanation.then == "it waits: its owner has no shard yet; it follows its owner"
+    assert explanation.missing == ("a shard for its owner: `kubectl sharding explain secrets owner -n default`",)
+
+
+def test_a_child_whose_owner_is_gone_goes_by_the_hash() -> None:
+    explanation = explain(known(CONFIGMAP, "one", owner=Owner("Secret", "owner", False)))
+    assert explanation.in_place
+    assert explanation.because[0] == "its owner, Secret owner, is not there; so the hash of the owner's key decides"
+    assert explanation.because[1].startswith("the hash of its key falls to one")
+
+
+def test_an_object_that_nothing_in_the_ring_controls_is_left_alone() -> None:
+    free = known(CONFIGMAP)
+    explanation = explain(
+        Known(**{name: getattr(free, name) for name in Known.__slots__} | {"meta": ObjectMeta(name="a", namespace="b")})
+    )
+    assert explanation.in_place
+    assert explanation.key is None
+    assert explanation.because == (
+        "it has no controller reference; the ring takes configmaps whose controller is a Secret",
+    )
+
+
+def test_outside_the_scope_it_shall_have_no_shard() -> None:
+    explanation = explain(known(covered=False))
+    assert (explanation.in_place, explanation.desired) == (True, None)
+    assert explanation.because[0].startswith("namespace default is outside the ring's scope (kubernetes.io/metadata")
+    assert explain(known(shard="one", covered=False)).then.startswith("the next resync asks one to let go of it")
+
+
+@pytest.mark.parametrize("changes", [{"membership": None}, {"covered": None}])
+def test_what_could_not_be_read_leaves_it_open(changes: dict[str, Any]) -> None:
+    explanation = explain(known(shard="one", **changes))
+    assert (explanation.in_place, explanation.outcome) == (None, None)
+    assert explanation.then == "not known: not everything could be read"
+
+
+def test_an_owner_that_could_not_be_read_leaves_it_open() -> None:
+    explanation = explain(known(CONFIGMAP, "one", owner=Owner("Secret", "owner", None)))
+    assert explanation.in_place is None
+    assert explanation.because == ("its owner, Secret owner, could not be read",)
+
+
+OWNERS = st.builds(Owner, st.just("Secret"), st.just("owner"), st.booleans(), st.sampled_from([None, "one", "ghost"]))
+labels = st.sampled_from([None, "one", "two", "ghost", "twice"])
+
+
+@given(
+    subject=st.sampled_from([SECRET, CONFIGMAP]),
+    shard=labels,
+    drain=st.booleans(),
+    owner=OWNERS,
+    names=st.sets(st.sampled_from(["one", "two"])),
+    ready=st.booleans(),
+    covered=st.booleans(),
+    leading=st.sampled_from([LEADS, GONE, None]),
+)  # fmt: skip
+def test_every_case_has_words_and_a_verdict(
+    subject: Subject, shard: str | None, drain: bool, owner: Owner, names: set[str], ready: bool, covered: bool,
+    leading: Leading | None,
+) -> None:  # fmt: skip
+    leases = [lease(name) for name in names] + [lease("twice"), lease("twice", namespace="other")]
+    membership = build(leases, names if ready else ())
+    standings = tuple(read_standing(each, NOW) for each in leases)
+    explanation = explain(
+        known(
+            subject, shard, drain=drain, membership=membership, standings=standings, covered=covered, leading=leading,
+            owner=owner if subject is CONFIGMAP else None,
+        )
+    )  # fmt: skip
+    assert explanation.outcome is not None
+    assert explanation.in_place == (explanation.outcome.decision in (Decision.KEEP, Decision.IGNORE))
+    assert explanation.then
+    assert explanation.because or explanation.outcome.decision in (Decision.KEEP, Decision.DEFER)
+    assert not (explanation.in_place and explanation.missing)
+    assert all(line.strip() for line in render_explanation(explanation, Painter(True)))
+
+
+def test_labels_of_rings_that_are_not_there_are_named() -> None:
+    labels = {LABELS.shard: "one", f"{SHARD_LABEL_PREFIX}clusterring-12345678-gone": "x", "team": "a"}
+    long = f"{SHARD_LABEL_PREFIX}clusterring-12345678-{'x' * 42}"
+    meta = ObjectMeta(name="a", labels=labels | {long: "y"})
+    assert list(stray_labels(meta, [read_ring(raw_ring())])) == [
+        (f"{SHARD_LABEL_PREFIX}clusterring-12345678-gone", "gone"),
+        (long, "x" * 42 + "…"),
+    ]

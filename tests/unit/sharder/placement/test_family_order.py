@@ -1,0 +1,122 @@
+"""The order in which a group changes hands, when something else happens in the middle of it."""
+
+from __future__ import annotations
+
+from shardsdk.protocol.labels import SHARDER_HOLDER
+from shardsdk.testing.virtual import VirtualClock, in_virtual_time
+from tests.unit.sharder.placement.families import create_family
+from tests.unit.sharder.placement.refusing import begin_to_move, changes_of, name_that_a_third_shard_gets, staged
+from tests.unit.sharder.placement.stage import CHILDREN, LABELS, OWNERS, leading, names_on
+
+
+@in_virtual_time
+async def test_an_owner_that_somebody_labelled_meanwhile_is_not_taken_from_the_shard_that_has_it(
+    clock: VirtualClock,
+) -> None:
+    """The webhook has placed it, or people have; its shard may work on it already."""
+    stage, api = staged(clock, "one", "two")
+    [name] = names_on("one", "one", "two")
+
+    def label() -> None:
+        stage.server.patch(OWNERS, name, "default", {"metadata": {"labels": {LABELS.shard: "two"}}})
+
+    async with leading(stage):
+        await stage.until(lambda: stage.condition("Settled") == "True")
+        api.before[name] = label
+        changes = changes_of(stage, name)
+        create_family(stage, name, shard=None, children=(None,))
+        await stage.pass_time(10)
+        assert changes == [(None, "two")]
+        # It goes where it belongs as everything does that a living shard has.
+        assert stage.draining(OWNERS, name)
+
+
+@in_virtual_time
+async def test_children_that_followed_their_owner_to_where_somebody_put_it_stay_there(clock: VirtualClock) -> None:
+    """Whoever works on the owner has them; to go on with the group would take them away again."""
+    stage, api = staged(clock, "one", "two")
+    [name] = names_on("one", "one", "two")
+
+    def label() -> None:
+        for resource, each in ((OWNERS, name), (CHILDREN, f"{name}-0")):
+            stage.server.patch(resource, each, "default", {"metadata": {"labels": {LABELS.shard: "two"}}})
+
+    async with leading(stage):
+        await stage.until(lambda: stage.condition("Settled") == "True")
+        api.before[name] = label
+        changes = changes_of(stage, f"{name}-0")
+        create_family(stage, name, shard=None, children=(None,))
+        await stage.until(lambda: stage.label(OWNERS, name) == "two")
+        await stage.pass_time(5)
+        assert changes[:2] == [(None, "one"), ("one", "two")]
+        assert ("two", "one") not in changes
+
+
+@in_virtual_time
+async def test_a_shard_that_is_back_before_its_owner_drains_keeps_it(clock: VirtualClock) -> None:
+    """The watch does not show its lease yet, so the hold on that counts still; only the renewal can tell."""
+    stage, api = staged(clock, "one", "two")
+    [name] = names_on("one", "one", "two")
+    create_family(stage, name, shard="one", children=("one", "one"))
+
+    def come_back() -> None:
+        assert stage.holder("one") == SHARDER_HOLDER
+        api.lag = lambda: 1.0
+        stage.start("one")
+
+    async with leading(stage):
+        await stage.until(lambda: stage.condition("Settled") == "True")
+        api.before[name] = come_back
+        changes = [changes_of(stage, each) for each in (name, f"{name}-0", f"{name}-1")]
+        stage.crash("one")
+        await stage.until(lambda: not api.before, seconds=30)
+        await stage.pass_time(10)
+        assert stage.holder("one") == "one"
+        assert changes == [[], [], []]
+
+
+@in_virtual_time
+async def test_a_group_goes_where_it_began_to_go_although_another_shard_came(clock: VirtualClock) -> None:
+    stage, api = staged(clock, "one", "two")
+    name = name_that_a_third_shard_gets()
+    async with leading(stage):
+        child, owner = await begin_to_move(stage, api, name)
+        stage.start("three")
+        await stage.pass_time(5)
+        api.refused.clear()
+        await stage.until(lambda: stage.label(OWNERS, name) is not None, seconds=12)
+        assert child == owner == [(None, "one")]
+        # Only then it is asked for again, in order.
+        await stage.until(lambda: stage.draining(OWNERS, name))
+
+
+@in_virtual_time
+async def test_a_group_that_began_to_go_to_a_shard_that_is_gone_goes_elsewhere_as_a_whole(clock: VirtualClock) -> None:
+    stage, api = staged(clock, "one", "two")
+    [name] = names_on("one", "one", "two")
+    async with leading(stage):
+        await stage.until(lambda: stage.condition("Settled") == "True")
+        api.refused.add(f"{name}-1")
+        create_family(stage, name, shard=None, children=(None, None))
+        await stage.until(lambda: stage.label(CHILDREN, f"{name}-0") == "one")
+        stage.crash("one")
+        api.refused.clear()
+        api.refused.add(name)
+        await stage.until(lambda: stage.holder("one") == SHARDER_HOLDER, seconds=20)
+        api.refused.clear()
+        await stage.until(lambda: stage.label(OWNERS, name) is not None, seconds=40)
+        assert [stage.label(CHILDREN, f"{name}-{number}") for number in range(2)] == ["two", "two"]
+        assert stage.label(OWNERS, name) == "two"
+
+
+@in_virtual_time
+async def test_an_owner_that_has_moved_does_not_drain_at_its_new_shard(clock: VirtualClock) -> None:
+    """The drain label that kept its last shard off goes with the same patch that names the next one."""
+    stage, _ = staged(clock, "one", "two")
+    [name] = names_on("one", "one", "two")
+    create_family(stage, name, shard="one", children=("one",))
+    async with leading(stage):
+        await stage.until(lambda: stage.condition("Settled") == "True")
+        stage.crash("one")
+        await stage.until(lambda: stage.label(OWNERS, name) == "two", seconds=30)
+        assert not stage.draining(OWNERS, name)

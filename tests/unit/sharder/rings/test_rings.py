@@ -1,0 +1,309 @@
+"""What surrounds a ring: status and webhook configuration, written when they differ and not more often."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from sharder.core.webhookconfig import WEBHOOK_CONFIGURATIONS, go_webhook_name
+from sharder.rings.deps import WebhookSettings
+from shardsdk.errors import Forbidden, ServerError
+from shardsdk.kube.sessions import CONNECTIONS, Lane
+from shardsdk.protocol.labels import LEASE_RING_LABEL, parse_ring_name
+from shardsdk.protocol.objects import CLUSTERRINGS, GroupResource, Resource
+from shardsdk.testing.memoryapi import MemoryApi
+from shardsdk.testing.virtual import VirtualClock, in_virtual_time
+from tests.unit.sharder.placement.families import create_family
+from tests.unit.sharder.placement.stage import CHILDREN, OWNERS, RING, Stage, leading, make_stage, ring, thing
+
+WEBHOOK = WebhookSettings({"url": "https://sharder.example"}, {}, lambda: None)
+
+
+class Forbidding(MemoryApi):
+    """Permissions cannot be asked for, some resources cannot be looked up."""
+
+    hides: frozenset[str] = frozenset()
+
+    async def allowed(self, verb: str, resource: GroupResource, **_: Any) -> bool:
+        raise Forbidden("create selfsubjectaccessreviews.authorization.k8s.io", status=403)
+
+    async def discover(self, group: str, plural: str) -> Resource | None:
+        if plural in self.hides:
+            raise ServerError("the aggregated API server is away", status=503)
+        return await super().discover(group, plural)
+
+
+@in_virtual_time
+async def test_objects_are_placed_although_permissions_cannot_be_asked_for(clock: VirtualClock) -> None:
+    stage = make_stage(clock, api=Forbidding)
+    stage.create(CLUSTERRINGS, ring(), None)
+    stage.start("one")
+    stage.create(OWNERS, thing("it"))
+    async with leading(stage):
+        await stage.until(lambda: stage.label(OWNERS, "it") == "one", seconds=5)
+
+
+@in_virtual_time
+async def test_a_resource_that_was_taken_off_and_cannot_be_looked_up_holds_up_nothing(clock: VirtualClock) -> None:
+    stage = make_stage(clock, api=Forbidding)
+    assert isinstance(stage.api, Forbidding)
+    stage.api.hides = frozenset({CHILDREN.plural})
+    stage.create(CLUSTERRINGS, ring({"group": OWNERS.group, "resource": OWNERS.plural}), None)
+    listed = [{"group": "", "resource": CHILDREN.plural, "controlled": False}]
+    stage.server.patch(CLUSTERRINGS, RING, None, {"status": {"placedResources": listed}})
+    stage.start("one")
+    stage.create(OWNERS, thing("it"))
+    async with leading(stage):
+        await stage.until(lambda: stage.label(OWNERS, "it") == "one", seconds=5)
+        status = stage.server.get(CLUSTERRINGS, RING, None)["status"]
+        assert {"group": "", "resource": CHILDREN.plural, "controlled": False} in status["placedResources"]
+
+
+@in_virtual_time
+async def test_a_steady_stream_of_new_objects_is_no_steady_stream_of_status_writes(clock: VirtualClock) -> None:
+    stage = make_stage(clock)
+    stage.create(CLUSTERRINGS, ring(), None)
+    stage.start("one")
+    stage.api.lag = lambda: 0.1
+    async with leading(stage):
+        await stage.until(lambda: stage.condition("Settled") == "True")
+        before = stage.patches(CLUSTERRINGS)
+        for number in range(120):
+            stage.create(OWNERS, thing(f"generated-{number}"))
+            await stage.pass_time(0.5)
+        assert stage.patches(CLUSTERRINGS) - before <= 2 * 60 / 3 + 2
+        await stage.until(lambda: stage.condition("Settled") == "True", seconds=10)
+
+
+@in_virtual_time
+async def test_a_webhook_configuration_that_somebody_keeps_changing_is_repaired_at_a_calm_pace(
+    clock: VirtualClock,
+) -> None:
+    stage = make_stage(clock)
+    stage.create(CLUSTERRINGS, ring(), None)
+    name = f"clusterring-{RING}"
+
+    async def meddle() -> None:
+        while True:
+            if stage.server.get(WEBHOOK_CONFIGURATIONS, name, None)["webhooks"]:
+                stage.server.patch(WEBHOOK_CONFIGURATIONS, name, None, {"webhooks": []})
+            await stage.pass_time(0.01)
+
+    async with leading(stage, webhook=WEBHOOK):
+        await stage.until(lambda: stage.server.find(WEBHOOK_CONFIGURATIONS, name) is not None)
+        await stage.pass_time(5)
+        assert stage.patches(WEBHOOK_CONFIGURATIONS) <= 2
+        stage.server.patch(WEBHOOK_CONFIGURATIONS, name, None, {"webhooks": []})
+        await stage.until(lambda: bool(stage.server.get(WEBHOOK_CONFIGURATIONS, name, None)["webhooks"]), seconds=2)
+        before = stage.patches(WEBHOOK_CONFIGURATIONS)
+        meddling = asyncio.create_task(meddle())
+        await stage.pass_time(30)
+        meddling.cancel()
+        assert 10 < stage.patches(WEBHOOK_CONFIGURATIONS) - before < 70
+
+
+class Unlisted(MemoryApi):
+    """Webhook configurations may not be listed."""
+
+    async def watch(self, resource: Resource, *args: Any, **more: Any) -> AsyncIterator[Any]:
+        if resource == WEBHOOK_CONFIGURATIONS:
+            raise Forbidden("watch mutatingwebhookconfigurations", status=403)
+        async for event in super().watch(resource, *args, **more):
+            yield event
+
+
+@in_virtual_time
+async def test_objects_are_placed_although_webhook_configurations_may_not_be_listed(clock: VirtualClock) -> None:
+    stage = make_stage(clock, api=Unlisted)
+    stage.create(CLUSTERRINGS, ring(), None)
+    stage.start("one")
+    stage.create(OWNERS, thing("it"))
+    async with leading(stage):
+        await stage.until(lambda: stage.label(OWNERS, "it") == "one", seconds=15)
+
+
+@in_virtual_time
+async def test_left_over_webhook_configurations_go_when_a_leader_begins(clock: VirtualClock) -> None:
+    stage = make_stage(clock)
+    refused = ring({"group": "Not A Group", "resource": "x"}, name="refused")
+    stage.create(CLUSTERRINGS, refused, None)
+    for name in ("refused", "deleted"):
+        left = {"metadata": {"name": f"clusterring-{name}", "labels": {LEASE_RING_LABEL: name}}, "webhooks": []}
+        stage.create(WEBHOOK_CONFIGURATIONS, left, None)
+    async with leading(stage, webhook=WEBHOOK):
+        await stage.until(lambda: not stage.server.select(WEBHOOK_CONFIGURATIONS), seconds=10)
+
+
+def go_configuration(stage: Stage, **changes: Any) -> dict[str, Any]:
+    """As the Go sharder makes it for the ring."""
+    uid = stage.server.get(CLUSTERRINGS, RING, None)["metadata"]["uid"]
+    owner = {"apiVersion": CLUSTERRINGS.api_version, "kind": "ClusterRing", "name": RING, "uid": uid}
+    metadata = {"name": go_webhook_name(parse_ring_name(RING)), "ownerReferences": [{**owner, "controller": True}]}
+    return {"metadata": {**metadata, **changes}, "webhooks": []}
+
+
+@pytest.mark.parametrize("webhook", [WEBHOOK, None], ids=["webhook", "no webhook"])
+def test_the_go_sharders_configuration_goes_once_ours_is_there(webhook: WebhookSettings | None) -> None:
+    @in_virtual_time
+    async def story(clock: VirtualClock) -> None:
+        stage = make_stage(clock)
+        stage.create(CLUSTERRINGS, ring(), None)
+        theirs = stage.create(WEBHOOK_CONFIGURATIONS, go_configuration(stage), None)["metadata"]["name"]
+        async with leading(stage, webhook=webhook):
+            await stage.until(lambda: stage.server.find(WEBHOOK_CONFIGURATIONS, theirs) is None, seconds=10)
+            ours = stage.server.find(WEBHOOK_CONFIGURATIONS, f"clusterring-{RING}")
+            assert (ours is None) == (webhook is None)
+
+    story()
+
+
+@in_virtual_time
+async def test_a_configuration_that_looks_like_the_go_sharders_and_is_not_the_rings_stays(clock: VirtualClock) -> None:
+    stage = make_stage(clock)
+    stage.create(CLUSTERRINGS, ring(), None)
+    theirs = go_configuration(stage)
+    theirs["metadata"]["ownerReferences"][0]["uid"] = "another-ring-of-this-name"
+    stage.create(WEBHOOK_CONFIGURATIONS, theirs, None)
+    async with leading(stage, webhook=WEBHOOK):
+        await stage.until(lambda: stage.condition("Ready") == "True")
+        await stage.pass_time(120)
+        assert stage.server.find(WEBHOOK_CONFIGURATIONS, theirs["metadata"]["name"]) is not None
+
+
+@in_virtual_time
+async def test_a_go_sharder_that_is_at_work_still_is_named_and_left_its_configuration_for_a_minute(
+    clock: VirtualClock,
+) -> None:
+    stage = make_stage(clock)
+    stage.create(CLUSTERRINGS, ring(), None)
+    name = go_configuration(stage)["metadata"]["name"]
+
+    def there() -> bool:
+        return stage.server.find(WEBHOOK_CONFIGURATIONS, name) is not None
+
+    async with leading(stage, webhook=WEBHOOK):
+        await stage.until(lambda: stage.condition("Ready") == "True")
+        stage.create(WEBHOOK_CONFIGURATIONS, go_configuration(stage), None)
+        await stage.until(lambda: not there(), seconds=5)
+        stage.create(WEBHOOK_CONFIGURATIONS, go_configuration(stage), None)
+        await stage.until(lambda: stage.condition("Ready") == "False", seconds=5)
+        conditions = stage.server.get(CLUSTERRINGS, RING, None)["status"]["conditions"]
+        assert f"another sharder is at work: it has made MutatingWebhookConfiguration {name}" in str(conditions)
+        await stage.pass_time(30)
+        assert there()
+        await stage.until(lambda: not there(), seconds=40)
+        await stage.until(lambda: stage.condition("Ready") == "True", seconds=5)
+
+
+@in_virtual_time
+async def test_children_keep_their_labels_while_their_owners_type_is_not_served(clock: VirtualClock) -> None:
+    stage = make_stage(clock)
+    stage.create(CLUSTERRINGS, ring(), None)
+    stage.start("one")
+    create_family(stage, "family", shard="one", children=("one",))
+    async with leading(stage) as replica:
+        await stage.until(lambda: stage.condition("Settled") == "True")
+        stage.api.served.remove(OWNERS)
+        replica.registry.resolve_again(RING)
+        await stage.until(lambda: stage.condition("ResourcesServed") == "False")
+        await stage.pass_time(60)
+        assert stage.label(CHILDREN, "family-0") == "one"
+        listed = stage.server.get(CLUSTERRINGS, RING, None)["status"]["placedResources"]
+        assert {each["resource"]: each["controlled"] for each in listed} == {"owners": False, "configmaps": True}
+
+
+@in_virtual_time
+async def test_an_owner_that_leaves_the_ring_is_let_go_before_its_children(clock: VirtualClock) -> None:
+    """Its shard would make them anew: it works on the owner, and sees them no longer."""
+    stage = make_stage(clock)
+    stage.create(CLUSTERRINGS, ring(), None)
+    stage.start("one")
+    create_family(stage, "family", shard="one", children=("one",))
+    async with leading(stage):
+        await stage.until(lambda: stage.condition("Settled") == "True")
+        stage.server.patch(CLUSTERRINGS, RING, None, {"spec": {"resources": []}})
+        await stage.until(lambda: stage.draining(OWNERS, "family"), seconds=10)
+        await stage.pass_time(90)
+        assert stage.label(CHILDREN, "family-0") == "one"
+        stage.acknowledge("family")
+        await stage.until(lambda: stage.label(CHILDREN, "family-0") is None, seconds=90)
+        await stage.until(lambda: not stage.server.get(CLUSTERRINGS, RING, None)["status"]["placedResources"])
+
+
+@in_virtual_time
+async def test_conditions_tell_of_an_owner_that_no_shard_lets_go_of_after_its_resource_was_taken_off(
+    clock: VirtualClock,
+) -> None:
+    stage = make_stage(clock)
+    stage.create(CLUSTERRINGS, ring(), None)
+    stage.start("one")
+    create_family(stage, "family", shard="one", children=("one", "one"))
+
+    def message(kind: str) -> str:
+        conditions = stage.server.get(CLUSTERRINGS, RING, None)["status"]["conditions"]
+        return next(str(each["message"]) for each in conditions if each["type"] == kind)
+
+    async with leading(stage):
+        await stage.until(lambda: stage.condition("Settled") == "True")
+        stage.server.patch(CLUSTERRINGS, RING, None, {"spec": {"resources": []}})
+        await stage.until(lambda: stage.draining(OWNERS, "family"), seconds=10)
+        leaving = "the ring lists no longer, and has labels on: 2 configmaps, 1 owners.example.org"
+        await stage.until(lambda: leaving in message("Settled"), seconds=30)
+        assert stage.condition("Settled") == "False"
+        await stage.until(lambda: stage.condition("DrainsAcknowledged") == "False", seconds=70)
+        stuck = message("DrainsAcknowledged")
+        assert "owners.example.org default/family on shard one, of a resource that the ring lists no longer" in stuck
+        assert "take both labels off these objects" in stuck
+        stage.acknowledge("family")
+        await stage.until(lambda: stage.condition("DrainsAcknowledged") == "True", seconds=10)
+        await stage.until(lambda: stage.condition("Settled") == "True", seconds=90)
+        assert stage.label(CHILDREN, "family-0") is None
+
+
+@in_virtual_time
+async def test_too_many_watches_show_in_the_log_and_then_in_the_rings_condition(
+    clock: VirtualClock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def warned() -> bool:
+        return "watches of all rings near their limit" in [record.message for record in caplog.records]
+
+    stage = make_stage(clock)
+    stage.create(CLUSTERRINGS, ring(), None)  # 4 + 3 for the owners + 2 for their children
+    monkeypatch.setitem(CONNECTIONS, Lane.STREAMS, 12)
+    async with leading(stage):
+        await stage.until(lambda: stage.condition("Ready") == "True")
+        assert not warned()
+    monkeypatch.setitem(CONNECTIONS, Lane.STREAMS, 11)
+    async with leading(stage):
+        await stage.until(warned)
+        assert stage.condition("Ready") == "True"
+    monkeypatch.setitem(CONNECTIONS, Lane.STREAMS, 8)
+    async with leading(stage):
+        await stage.until(lambda: stage.condition("Ready") == "False")
+        conditions = stage.server.get(CLUSTERRINGS, RING, None)["status"]["conditions"]
+        assert "the rings together take 9 watches, and a leader holds 8 at most" in str(conditions)
+
+
+class Refusing(MemoryApi):
+    """The sharder may not patch the children."""
+
+    async def allowed(self, verb: str, resource: GroupResource, **_: Any) -> bool:
+        return (verb, resource) != ("patch", CHILDREN.group_resource)
+
+
+@in_virtual_time
+async def test_a_right_that_is_missing_for_what_was_taken_off_is_named(clock: VirtualClock) -> None:
+    """Whoever renews a ring's role just after the ring takes it away too early."""
+    stage = make_stage(clock, api=Refusing)
+    stage.create(CLUSTERRINGS, ring({"group": OWNERS.group, "resource": OWNERS.plural}), None)
+    listed = [{"group": "", "resource": CHILDREN.plural, "controlled": False}]
+    stage.server.patch(CLUSTERRINGS, RING, None, {"status": {"placedResources": listed}})
+    stage.create(CHILDREN, thing("left", shard="one"))
+    stage.start("one")
+    async with leading(stage):
+        await stage.until(lambda: stage.condition("PermissionsGranted") == "False")
+        conditions = stage.server.get(CLUSTERRINGS, RING, None)["status"]["conditions"]
+        assert any("may not patch configmaps" in each["message"] for each in conditions)

@@ -1,0 +1,317 @@
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import msgspec
+import pytest
+from fastapi import FastAPI
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sharder.core.views import RingView
+from sharder.webhook.app import Limits, build_app
+from shardsdk.errors import ConnectionFailed, Forbidden
+from shardsdk.kube.api import Api
+from shardsdk.protocol.objects import GroupResource, ObjectMeta, PartialObject, Resource
+from tests.unit.sharder.webhook.manual_clock import ManualClock
+from tests.unit.sharder.webhook.reviews import (
+    CONFIGMAPS,
+    LABELS,
+    PATH,
+    SECRETS,
+    SHARDS,
+    Reply,
+    call,
+    child,
+    review,
+    view,
+)
+
+
+@dataclass
+class Owners:
+    """An API server that can be asked for owners."""
+
+    answer: PartialObject | Exception | None = None
+    hold: asyncio.Event | None = None
+    asked: list[tuple[Resource, str, str | None]] = field(default_factory=list)
+    running: int = 0
+    most: int = 0
+
+    async def find(self, resource: Resource, name: str, namespace: str | None = None) -> PartialObject | None:
+        self.asked.append((resource, name, namespace))
+        self.running += 1
+        self.most = max(self.most, self.running)
+        try:
+            if self.hold is not None:
+                await self.hold.wait()
+            else:
+                await asyncio.sleep(0)
+        finally:
+            self.running -= 1
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+
+@dataclass
+class Setting:
+    """The application with everything around it."""
+
+    rings: dict[str, RingView] = field(default_factory=lambda: {"checksum": view()})
+    owners: Owners = field(default_factory=Owners)
+    limits: Limits = field(default_factory=Limits)
+    outcomes: list[tuple[str, str]] = field(default_factory=list)
+    assigned: list[tuple[str, GroupResource]] = field(default_factory=list)
+
+    def build(self) -> FastAPI:
+        return build_app(
+            self.rings.get,
+            cast(Api, self.owners),
+            clock=ManualClock(),
+            on_outcome=lambda ring, outcome, seconds: self.outcomes.append((ring, outcome)),
+            on_assigned=lambda ring, resource: self.assigned.append((ring, resource)),
+            limits=self.limits,
+        )
+
+    async def call(self, body: Any, **more: Any) -> Reply:
+        return await call(self.build(), body, **more)
+
+
+def owner(uid: str = "u-one", **labels: str) -> PartialObject:
+    return PartialObject(ObjectMeta(name="one", namespace="default", uid=uid, labels=labels))
+
+
+async def test_a_new_main_object_is_assigned_and_counted() -> None:
+    setting = Setting()
+    reply = await setting.call(review())
+    assert reply.status == 200
+    assert reply.headers["content-type"] == "application/json"
+    assert reply.response["uid"] == "11111111-2222-3333-4444-555555555555"
+    assert reply.response["allowed"] is True
+    assert reply.shard == view().membership.target("/Secret/default/one")
+    assert setting.outcomes == [("checksum", "assigned")]
+    assert setting.assigned == [("checksum", GroupResource("", "secrets"))]
+
+
+async def test_a_dry_run_is_answered_but_not_counted_as_assignment() -> None:
+    setting = Setting()
+    reply = await setting.call(review(dryRun=True))
+    assert reply.shard in SHARDS
+    assert setting.assigned == []
+
+
+async def test_a_child_gets_the_label_that_its_owner_has_now() -> None:
+    setting = Setting(owners=Owners(owner(**{LABELS.shard: "shard-1"})))
+    reply = await setting.call(review(CONFIGMAPS, child()))
+    assert reply.shard == "shard-1"
+    assert setting.owners.asked == [(SECRETS, "one", "default")]
+
+
+@pytest.mark.parametrize("found", [owner(), owner(**{LABELS.shard: "gone"})])
+async def test_a_child_of_an_owner_without_living_shard_waits_with_it(found: PartialObject) -> None:
+    setting = Setting(owners=Owners(found))
+    reply = await setting.call(review(CONFIGMAPS, child()))
+    assert reply.response["allowed"] is True
+    assert reply.patch is None
+    assert setting.outcomes == [("checksum", "owner_unassigned")]
+
+
+async def test_a_child_whose_owner_is_gone_is_placed_by_the_ring() -> None:
+    reply = await Setting(owners=Owners(None)).call(review(CONFIGMAPS, child()))
+    assert reply.shard == view().membership.target("/Secret/default/one")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [ConnectionFailed("no answer"), Forbidden("secrets: list is not allowed", status=403), RuntimeError("a bug")],
+)
+async def test_an_error_while_the_owner_is_read_lets_the_child_pass(error: Exception) -> None:
+    setting = Setting(owners=Owners(error))
+    reply = await setting.call(review(CONFIGMAPS, child()))
+    assert reply.response == {"uid": "11111111-2222-3333-4444-555555555555", "allowed": True}
+    outcome = "failed" if isinstance(error, RuntimeError) else "owner_unread"
+    assert setting.outcomes == [("checksum", outcome)]
+
+
+async def test_an_owner_that_is_not_read_in_time_lets_the_child_pass() -> None:
+    setting = Setting(owners=Owners(hold=asyncio.Event()), limits=Limits(owner_seconds=0.01))
+    reply = await setting.call(review(CONFIGMAPS, child()))
+    assert reply.response["allowed"] is True
+    assert reply.patch is None
+    assert setting.outcomes == [("checksum", "owner_unread")]
+    assert setting.owners.running == 0
+
+
+async def test_owners_are_read_a_few_at_a_time() -> None:
+    setting = Setting(owners=Owners(owner(**{LABELS.shard: "shard-1"})), limits=Limits(owner_reads=3))
+    app = setting.build()
+    replies = await asyncio.gather(*(call(app, review(CONFIGMAPS, child())) for _ in range(20)))
+    assert [reply.shard for reply in replies] == ["shard-1"] * 20
+    assert setting.owners.most == 3
+
+
+async def test_a_removed_label_is_put_back() -> None:
+    old = {"name": "one", "namespace": "default", "labels": {LABELS.shard: "dead-shard"}}
+    setting = Setting()
+    reply = await setting.call(review(old=old, operation="UPDATE"))
+    assert reply.shard == "dead-shard"
+    assert setting.outcomes == [("checksum", "restored")]
+
+
+async def test_a_stale_replica_assigns_nothing() -> None:
+    setting = Setting(rings={"checksum": view(stale=True)})
+    reply = await setting.call(review())
+    assert (reply.response["allowed"], reply.patch) == (True, None)
+    assert setting.outcomes == [("checksum", "stale")]
+
+
+async def test_without_shards_objects_pass_unlabelled() -> None:
+    setting = Setting(rings={"checksum": view(frozenset())})
+    assert (await setting.call(review())).patch is None
+    assert setting.outcomes == [("checksum", "no_shard")]
+
+
+async def test_an_unknown_ring_lets_everything_pass_and_makes_no_metric_of_its_name() -> None:
+    setting = Setting()
+    reply = await setting.call(review(), path="/webhooks/sharder/clusterring/nobody-knows-me")
+    assert reply.response == {"uid": "11111111-2222-3333-4444-555555555555", "allowed": True}
+    assert setting.outcomes == [("", "unknown_ring")]
+
+
+async def test_an_object_without_metadata_passes() -> None:
+    setting = Setting()
+    reply = await setting.call(review(object={"spec": 1}))
+    assert (reply.response["allowed"], reply.patch) == (True, None)
+    assert setting.outcomes == [("checksum", "malformed")]
+
+
+async def test_a_malformed_review_is_allowed_if_it_says_whom_to_answer(caplog: pytest.LogCaptureFixture) -> None:
+    setting = Setting()
+    app = setting.build()
+    for _ in range(5):
+        reply = await call(app, review(object={"metadata": {"labels": 7}}))
+        assert reply.response == {"uid": "11111111-2222-3333-4444-555555555555", "allowed": True}
+    assert setting.outcomes == [("checksum", "malformed")] * 5
+    assert len(caplog.messages) == 1
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"null", b"[]", b"{}", b"{", b"\xff\xfe", b'{"request":{"uid":""}}', b"[" * 100_000]
+)
+async def test_what_is_no_review_gets_a_400_that_says_so(body: bytes) -> None:
+    setting = Setting()
+    reply = await setting.call(body)
+    assert reply.status == 400
+    assert "not an AdmissionReview" in reply.text
+    assert setting.outcomes == [("checksum", "malformed")]
+
+
+@pytest.mark.parametrize(
+    "path", ["/", PATH + "/", PATH + "/more", "/webhooks/sharder/ring/x", "/docs", "/openapi.json"]
+)
+async def test_a_wrong_path_is_told_the_right_one(path: str) -> None:
+    reply = await Setting().call(review(), path=path)
+    assert reply.status == 404
+    assert "/webhooks/sharder/clusterring/" in reply.text
+
+
+async def test_other_methods_are_refused() -> None:
+    reply = await Setting().call(b"", method="GET")
+    assert (reply.status, reply.headers["allow"]) == (405, "POST")
+
+
+@pytest.mark.parametrize("announced", [True, False])
+async def test_a_huge_body_is_refused_by_the_named_limit(announced: bool) -> None:
+    setting = Setting(limits=Limits(review_bytes=100_000))
+    app = setting.build()
+    headers = [(b"content-length", b"200000")] if announced else []
+    reply = await call(app, [b"x" * 50_000] * 4, headers=headers)
+    assert reply.status == 413
+    assert "100000 bytes" in reply.text
+    assert setting.outcomes == [("checksum", "too_large")]
+
+
+async def test_a_body_at_the_limit_is_read() -> None:
+    body = msgspec.json.encode(review())
+    setting = Setting(limits=Limits(review_bytes=len(body)))
+    assert (await setting.call([body[:100], body[100:]])).shard in SHARDS
+
+
+async def test_many_bodies_together_are_bounded_and_the_bound_is_given_back() -> None:
+    setting = Setting(limits=Limits(held_bytes=1500))
+    app = setting.build()
+    waiting = asyncio.create_task(call(app, [b" " * 1000], ends=False))
+    await asyncio.sleep(0)
+    reply = await call(app, [b" " * 1000])
+    assert reply.status == 429
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
+    assert (await call(app, review())).shard in SHARDS
+    assert setting.outcomes == [("checksum", "too_much"), ("checksum", "assigned")]
+
+
+async def test_a_body_that_never_ends_is_given_up() -> None:
+    setting = Setting(limits=Limits(body_seconds=0.01))
+    reply = await setting.call([b'{"request":'], ends=False)
+    assert reply.status == 408
+    assert setting.outcomes == [("checksum", "too_slow")]
+
+
+async def test_a_caller_that_goes_away_takes_nothing_along() -> None:
+    setting = Setting(limits=Limits(held_bytes=1500))
+    app = setting.build()
+    for _ in range(3):
+        await call(app, [b" " * 1000], ends=False, leaves=True)
+    assert setting.outcomes == [("checksum", "gone")] * 3
+    assert (await call(app, review())).shard in SHARDS
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=10), inner, max_size=4),
+    max_leaves=10,
+)
+FIELDS = ["uid", "resource", "object", "oldObject", "operation", "namespace", "name", "dryRun", "subResource"]
+META_FIELDS = ["name", "namespace", "labels", "ownerReferences", "generateName", "uid"]
+
+
+def harmless(reply: Reply) -> None:
+    """Nothing that we answer may deny a request, and nothing of ours may break."""
+    assert reply.status == 200 or 400 <= reply.status < 500
+    if reply.status == 200:
+        assert reply.response["allowed"] is True
+        assert set(reply.response) <= {"uid", "allowed", "patch", "patchType"}
+
+
+@given(body=st.binary(max_size=500), path=st.sampled_from([PATH, "/webhooks/sharder/clusterring/other", "/x"]))
+@settings(deadline=None)
+async def test_garbage_denies_nothing(body: bytes, path: str) -> None:
+    harmless(await Setting().call(body, path=path))
+
+
+@given(changes=st.dictionaries(st.sampled_from(FIELDS), JSON, max_size=3))
+@settings(deadline=None)
+async def test_reviews_with_odd_fields_deny_nothing(changes: dict[str, Any]) -> None:
+    harmless(await Setting().call(review() | {"request": review()["request"] | changes}))
+
+
+@given(
+    changes=st.dictionaries(st.sampled_from(META_FIELDS), JSON, max_size=3),
+    operation=st.sampled_from(["CREATE", "UPDATE", "DELETE", "", "odd"]),
+    resource=st.sampled_from([SECRETS, CONFIGMAPS]),
+)
+@settings(deadline=None)
+async def test_objects_with_odd_metadata_deny_nothing(
+    changes: dict[str, Any], operation: str, resource: Resource
+) -> None:
+    harmless(await Setting().call(review(resource, child() | changes, operation=operation, old=child() | changes)))
+
+
+@pytest.mark.parametrize("where", ["uid", "name", "label"])
+async def test_half_a_surrogate_pair_denies_nothing(where: str) -> None:
+    half = {"uid": b"11111111", "name": b'"one"', "label": b'"default"'}[where]
+    body = msgspec.json.encode(review()).replace(half, b"\\ud800" if where == "uid" else b'"\\ud800"')
+    harmless(await Setting().call(body))

@@ -1,0 +1,138 @@
+"""Conditions: the transition time moves with the status only, and nobody else's condition is lost."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+
+from shardsdk.cache.objects import Request
+from shardsdk.errors import Conflict
+from shardsdk.objects.conditions import Condition, ConditionStatus, find_condition, set_conditions
+from shardsdk.protocol.objects import ObjectMeta, PartialObject
+from shardsdk.reconcile.context import Context
+from shardsdk.testing.virtual import VirtualClock, in_virtual_time
+from tests.shard_rig import SECRETS, Rig
+
+
+class Status(msgspec.Struct):
+    conditions: list[Condition] | None = None
+
+
+class Thing(msgspec.Struct):
+    metadata: ObjectMeta
+    status: Status | None = None
+
+
+def conditions(rig: Rig) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = rig.server.get(SECRETS, "a", "default")["status"]["conditions"]
+    return found
+
+
+def ready(status: str = "True", message: str = "it is") -> Condition:
+    return Condition("Ready", status, "Because", message)
+
+
+@in_virtual_time
+async def test_the_transition_time_moves_only_with_the_status(clock: VirtualClock) -> None:
+    rig = Rig(clock)
+    rig.secret("a")
+    wanted = [ready(), ready(message="it still is"), ready("False"), ready("False")]
+    told: list[bool] = []
+
+    async def reconcile(context: Context[PartialObject]) -> None:
+        told.append(await set_conditions(context, wanted[0]))
+
+    times, messages = [], []
+    async with rig.shard(reconcile) as shard:
+        for _ in range(4):
+            await asyncio.sleep(60)
+            [found] = conditions(rig)
+            times.append(found["lastTransitionTime"])
+            messages.append(found["message"])
+            del wanted[0]
+            if wanted:
+                shard.queue.add(Request("default", "a"))
+    assert times[0] == times[1] == "2030-01-01T00:00:00Z"
+    assert times[2] == times[3] > times[1]
+    assert messages == ["it is", "it still is", "it is", "it is"]
+    assert told.count(True) == 3
+
+
+@in_virtual_time
+async def test_the_observed_generation_is_that_of_the_object_as_it_was_read(clock: VirtualClock) -> None:
+    rig = Rig(clock)
+    rig.secret("a")
+    rig.server.patch(SECRETS, "a", "default", {"spec": {"size": 2}})
+
+    async def reconcile(context: Context[PartialObject]) -> None:
+        await set_conditions(context, ready(), Condition("Old", "False", "Older", observed_generation=1))
+
+    async with rig.shard(reconcile):
+        await asyncio.sleep(1)
+    assert {each["type"]: each["observedGeneration"] for each in conditions(rig)} == {"Ready": 2, "Old": 1}
+
+
+@in_virtual_time
+async def test_others_conditions_and_fields_stay(clock: VirtualClock) -> None:
+    rig = Rig(clock)
+    rig.secret("a")
+    other = {"type": "Other", "status": "True", "lastTransitionTime": "2020-01-01T00:00:00Z", "odd": 1}
+    rig.server.patch(SECRETS, "a", "default", {"status": {"conditions": [other], "size": 3}}, subresource="status")
+
+    async def reconcile(context: Context[PartialObject]) -> None:
+        await set_conditions(context, ready())
+
+    async with rig.shard(reconcile):
+        await asyncio.sleep(1)
+    first, second = conditions(rig)
+    assert first == other
+    assert second["type"] == "Ready"
+    assert rig.server.get(SECRETS, "a", "default")["status"]["size"] == 3
+
+
+@in_virtual_time
+async def test_a_condition_that_someone_else_sets_meanwhile_stays(clock: VirtualClock) -> None:
+    rig = Rig(clock)
+    rig.secret("a")
+    conflicts: list[Conflict] = []
+
+    async def reconcile(context: Context[PartialObject]) -> None:
+        if not conflicts:
+            rig.server.patch(SECRETS, "a", "default", {"status": {"conditions": [{"type": "Other", "status": "True"}]}})
+        try:
+            await set_conditions(context, ready())
+        except Conflict as error:
+            conflicts.append(error)
+            raise
+
+    async with rig.shard(reconcile):
+        await asyncio.sleep(10)
+    assert len(conflicts) == 1
+    assert [each["type"] for each in conditions(rig)] == ["Other", "Ready"]
+
+
+@in_virtual_time
+async def test_two_writes_of_one_reconcile_build_on_each_other(clock: VirtualClock) -> None:
+    rig = Rig(clock)
+    rig.secret("a")
+
+    async def reconcile(context: Context[PartialObject]) -> None:
+        await set_conditions(context, Condition("First", ConditionStatus.TRUE, "Done"))
+        await set_conditions(context, Condition("Second", ConditionStatus.UNKNOWN, "Waiting"))
+
+    async with rig.shard(reconcile):
+        await asyncio.sleep(1)
+    assert [(each["type"], each["status"]) for each in conditions(rig)] == [("First", "True"), ("Second", "Unknown")]
+
+
+def test_conditions_are_found_in_dicts_and_models_alike() -> None:
+    written = {"metadata": {}, "status": {"conditions": [{"type": "Ready", "status": "True", "reason": "Because"}]}}
+    for thing in (written, msgspec.convert(written, Thing)):
+        found = find_condition(thing, "Ready")
+        assert found is not None
+        assert (found.status, found.reason) == (ConditionStatus.TRUE, "Because")
+        assert find_condition(thing, "Other") is None
+    assert find_condition(Thing(ObjectMeta()), "Ready") is None
+    assert find_condition(PartialObject(ObjectMeta()), "Ready") is None

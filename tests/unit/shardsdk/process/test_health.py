@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+import aiohttp
+import pytest
+
+from shardsdk.errors import ConfigurationError
+from shardsdk.process.health import Address, Checks, Endpoints, parse_address, serve, serve_in_thread
+
+
+async def ask(port: int, path: str) -> tuple[int, str]:
+    async with aiohttp.ClientSession() as session, session.get(f"http://127.0.0.1:{port}{path}") as answer:
+        return answer.status, await answer.text()
+
+
+LOCAL = Address("127.0.0.1", 0)
+
+
+def broken() -> str | None:
+    raise RuntimeError("boom")
+
+
+async def test_probes_get_ok_while_all_checks_pass() -> None:
+    async with serve(LOCAL, Endpoints(healthz=Checks({"loop": lambda: None}), readyz=Checks())) as port:
+        assert await ask(port, "/healthz") == (200, "ok")
+        assert await ask(port, "/readyz") == (200, "ok")
+        assert await ask(port, "/healthz?verbose") == (200, "[+]loop ok\nhealthz check passed\n")
+        assert (await ask(port, "/metrics"))[0] == 404
+
+
+async def test_a_failed_check_says_which_and_why() -> None:
+    checks = Checks({"lease": lambda: "not held", "caches": lambda: None})
+    async with serve(LOCAL, Endpoints(readyz=checks)) as port:
+        expected = "[-]lease failed: not held\n[+]caches ok\nreadyz check failed\n"
+        assert await ask(port, "/readyz") == (500, expected)
+        assert (await ask(port, "/readyz/caches"))[0] == 200
+        assert (await ask(port, "/readyz/lease"))[0] == 500
+        assert (await ask(port, "/readyz/unknown"))[0] == 404
+
+
+async def test_a_check_that_raises_is_a_failed_check() -> None:
+    assert Checks({"broken": broken}).failing() == {"broken": "RuntimeError: boom"}
+
+
+async def test_metrics_are_served_as_they_are_rendered() -> None:
+    async with serve(LOCAL, Endpoints(metrics=lambda: ("text/plain; version=0.0.4", b"up 1\n"))) as port:
+        assert await ask(port, "/metrics") == (200, "up 1\n")
+
+
+async def test_an_occupied_port_is_an_error_that_names_it() -> None:
+    async with serve(LOCAL, Endpoints(healthz=Checks())) as port:
+        with pytest.raises(ConfigurationError, match=f"127.0.0.1:{port}.*free the port"):
+            async with serve(Address("127.0.0.1", port), Endpoints()):
+                pass
+        with (
+            pytest.raises(ConfigurationError, match=f"127.0.0.1:{port}"),
+            serve_in_thread(Address("127.0.0.1", port), Endpoints()),
+        ):
+            pass
+
+
+async def test_a_server_in_a_thread_answers_while_the_main_loop_is_blocked() -> None:
+    def fetch(port: int) -> str:
+        import urllib.request
+
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz", timeout=5) as answer:
+            return str(answer.read().decode())
+
+    with serve_in_thread(LOCAL, Endpoints(healthz=Checks({"clock": lambda: None}))) as port:
+        assert fetch(port) == "ok"  # blocks this loop; a server inside it would never answer
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", None),
+        ("0", None),
+        (":8081", Address("", 8081)),
+        ("127.0.0.1:80", Address("127.0.0.1", 80)),
+        ("[::1]:80", Address("::1", 80)),
+        (":0", Address("", 0)),
+    ],
+)
+def test_addresses_as_go_programs_write_them(text: str, expected: Address | None) -> None:
+    assert parse_address(text) == expected
+
+
+@pytest.mark.parametrize("text", ["8081", "host:", "host:http", ":70000", "a:-1", ":²"])
+def test_an_address_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(ConfigurationError, match='":8081"'):
+        parse_address(text)

@@ -1,0 +1,65 @@
+"""What a manager was told and cannot work is said in a sentence, before anything starts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from shardsdk.errors import ConfigurationError
+from shardsdk.kube.api import Api
+from shardsdk.lease.leadership import Election
+from shardsdk.process.manager import Manager
+from shardsdk.process.process import ExitCode
+from shardsdk.reconcile.spec import Scope, controller_for
+from shardsdk.testing.virtual import VirtualClock, in_virtual_time
+from tests.shard_rig import SECRETS
+from tests.unsharded_rig import ELECTION, Cluster, shard_of_ring
+
+
+def controller() -> Any:
+    return controller_for(SECRETS).reconcile(lambda context: None)
+
+
+async def task(api: Api) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("make", "problem"),
+    [
+        (lambda: Manager(health_address="8081").add(controller()), 'is not "host:port"'),
+        (lambda: Manager(metrics_address=":99999").add(controller()), 'is not "host:port"'),
+        (lambda: Manager(grace_seconds=-1).add(controller()), "grace_seconds is -1"),
+        (lambda: Manager(), "nothing to run"),
+        (lambda: Manager("ring"), "nothing to run"),
+        (lambda: Manager().add(controller().on_leader()), "no election"),
+        (lambda: Manager().run_task(task, scope=Scope.SHARDED), "no ring"),
+        (lambda: Manager("ring").add(controller().on_every_replica()), "nobody reconciles"),
+        (lambda: Manager(election=ELECTION).add(controller().on_every_replica()), "nothing to do"),
+        (lambda: Manager(election=Election("")).add(controller()), "has no name"),
+        (lambda: Manager(election=Election("x", identity="", namespace="shards")).add(controller()), "identity"),
+        (lambda: Manager("ring", shard="A", namespace="b").add(controller()), "cannot be a shard's name"),
+        (
+            lambda: shard_of_ring(election=Election("shard-1", "shards"))
+            .add(controller())
+            .add(controller().on_leader().options(name="other")),
+            "same Lease",
+        ),
+        (lambda: shard_of_ring(restart_grace_seconds=-1).add(controller()), "whole seconds"),
+    ],
+)  # fmt: skip
+@in_virtual_time
+async def test_what_cannot_work_is_said_in_a_sentence_with_exit_code_2(
+    clock: VirtualClock, make: Callable[[], Manager], problem: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert await make().run_async(Cluster(clock).replica().world()) is ExitCode.CONFIGURATION
+    assert problem in caplog.text
+    assert "Traceback" not in caplog.text
+
+
+@pytest.mark.parametrize("concurrency", [0, 10_000])
+def test_a_concurrency_that_cannot_be_is_said_when_the_controller_is_added(concurrency: int) -> None:
+    spec = controller_for(SECRETS).options(concurrency=concurrency).reconcile(lambda context: None)
+    with pytest.raises(ConfigurationError, match="use 1 to 1000"):
+        Manager().add(spec)

@@ -1,0 +1,200 @@
+"""What the ring does not list is told; children that the sharder has not labelled yet are waited for."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from shardsdk.process.ringcheck import RIGHT_SECONDS, WRONG_SECONDS, RingCheck
+from shardsdk.protocol.objects import CLUSTERRINGS, GroupResource
+from shardsdk.queueing.metrics import Metrics
+from shardsdk.reconcile.barrier import CATCH_UP_SECONDS, UNLABELLED_SECONDS
+from shardsdk.reconcile.context import Context
+from shardsdk.reconcile.spec import controller_for
+from shardsdk.testing import Rig, drive
+from shardsdk.testing.memory import MemoryServer
+from shardsdk.testing.memoryapi import MemoryApi
+from shardsdk.testing.rig import RING, SHARD, Given
+from shardsdk.testing.virtual import VirtualClock, in_virtual_time
+from tests.shard_rig import CONFIGMAPS, SECRETS
+
+MAIN = SECRETS.group_resource
+CHILD = CONFIGMAPS.group_resource
+
+
+def ring_of(*resources: dict[str, Any], name: str = RING) -> dict[str, Any]:
+    return {"metadata": {"name": name}, "spec": {"resources": list(resources)}}
+
+
+LISTED = ring_of({"group": "", "resource": "secrets", "controlledResources": [{"group": "", "resource": "configmaps"}]})
+NOT_LISTED = ring_of({"group": "", "resource": "secrets"})
+
+
+@asynccontextmanager
+async def checking(server: MemoryServer, clock: VirtualClock, metrics: Metrics) -> AsyncIterator[RingCheck]:
+    api = MemoryApi(server, clock)
+    owned = {CHILD: frozenset({MAIN})}
+    check = RingCheck(api, RING, frozenset({MAIN}), owned, shard="shard-1", clock=clock, metrics=metrics)
+    task = asyncio.create_task(check.run())
+    try:
+        await check.looked.wait()
+        yield check
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+
+
+def missing(metrics: Metrics) -> float | None:
+    return metrics.registry.get_sample_value("shardsdk_resources_not_in_ring")
+
+
+@in_virtual_time
+async def test_what_is_owned_and_not_listed_is_told_until_the_ring_lists_it(
+    clock: VirtualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    server, metrics = MemoryServer(), Metrics()
+    server.create(CLUSTERRINGS, NOT_LISTED)
+    async with checking(server, clock, metrics) as check:
+        await clock.sleep(10 * WRONG_SECONDS)
+        [told] = [each for each in caplog.records if each.levelno == logging.ERROR]
+        assert told.__dict__["missing"] == "controlledResources of secrets: configmaps"
+        assert (missing(metrics), check.lists(MAIN, CHILD)) == (1, False)
+        server.patch(CLUSTERRINGS, RING, None, {"spec": LISTED["spec"]})
+        await clock.sleep(WRONG_SECONDS)
+        assert (missing(metrics), check.lists(MAIN, CHILD)) == (0, True)
+        server.patch(CLUSTERRINGS, RING, None, {"spec": NOT_LISTED["spec"]})
+        await clock.sleep(RIGHT_SECONDS + WRONG_SECONDS)
+        assert (missing(metrics), check.lists(MAIN, CHILD)) == (1, False)
+
+
+@in_virtual_time
+async def test_a_main_resource_that_is_not_listed_is_told_too(
+    clock: VirtualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    server, metrics = MemoryServer(), Metrics()
+    server.create(CLUSTERRINGS, ring_of({"group": "apps", "resource": "deployments"}))
+    async with checking(server, clock, metrics):
+        assert missing(metrics) == 2
+    assert "resources: secrets; controlledResources of secrets: configmaps" in [
+        each.__dict__.get("missing") for each in caplog.records
+    ]
+
+
+@in_virtual_time
+async def test_a_ring_that_is_not_there_yet_is_told_once_and_looked_for_again(
+    clock: VirtualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    server, metrics = MemoryServer(), Metrics()
+    async with checking(server, clock, metrics) as check:
+        await clock.sleep(5 * WRONG_SECONDS)
+        assert [each.levelname for each in caplog.records] == ["WARNING"]
+        assert not check.lists(MAIN, CHILD)
+        server.create(CLUSTERRINGS, LISTED)
+        await clock.sleep(WRONG_SECONDS)
+        assert check.lists(MAIN, CHILD)
+        assert not check.lists(GroupResource("apps", "deployments"), CHILD)
+        assert missing(metrics) == 0
+
+
+# -- children without a label --------------------------------------------------------
+
+
+async def make_child_if_missing(context: Context[Any]) -> None:
+    if not context.children(CONFIGMAPS):
+        metadata = {
+            "generateName": "made-",
+            "namespace": "default",
+            "ownerReferences": [context.controller_reference()],
+        }
+        await context.api.create(CONFIGMAPS, {"metadata": metadata}, "default")
+
+
+OWNING = controller_for(SECRETS).owns(CONFIGMAPS).reconcile(make_child_if_missing)
+#: The first object that a rig makes has this uid.
+FIRST_UID = "uid-1"
+UNLABELLED: dict[str, Any] = {
+    "metadata": {
+        "name": "child",
+        "ownerReferences": [
+            {"apiVersion": "v1", "kind": "Secret", "name": "owner", "uid": FIRST_UID, "controller": True}
+        ],
+    }
+}
+OBJECTS: list[Given] = [
+    (SECRETS, {"metadata": {"name": "owner"}}),
+    (CONFIGMAPS, UNLABELLED),
+    (SECRETS, {"metadata": {"name": "b"}}),
+]
+
+
+def test_an_owner_waits_for_its_child_that_the_sharder_is_about_to_label() -> None:
+    """The resource was added to the ring, and the shards were started with the code that owns it, at once."""
+
+    async def story(rig: Rig) -> None:
+        assert [name for name, _ in rig.outcomes if name == "owner"] == []
+        assert {name for name, _ in rig.outcomes} == {"b"}
+        await rig.clock.sleep(300)
+        assert {name for name, _ in rig.outcomes} == {"b"}
+        rig.patch(CONFIGMAPS, "child", {"metadata": {"labels": {rig.labels_of_ring.shard: SHARD}}})
+        await rig.settle()
+        assert "owner" in {name for name, _ in rig.outcomes}
+        # From now on nobody looks for such children any more.
+        rig.create(SECRETS, {"metadata": {"name": "c"}})
+        await rig.settle()
+        before = len(rig.api.lists)
+        rig.create(SECRETS, {"metadata": {"name": "d"}})
+        await rig.settle()
+        assert len(rig.api.lists) == before + 1
+
+    rig = drive(OWNING, [*OBJECTS, (CLUSTERRINGS, LISTED)], story)
+    assert [each["metadata"]["name"] for each in rig.children(SECRETS, "owner", CONFIGMAPS)] == ["child"]
+
+
+def test_an_owner_whose_child_nobody_labels_does_not_wait_for_ever(caplog: pytest.LogCaptureFixture) -> None:
+    """A namespace that is not the ring's, or no sharder at all."""
+
+    async def story(rig: Rig) -> None:
+        await rig.clock.sleep(UNLABELLED_SECONDS - 2 * CATCH_UP_SECONDS)
+        assert {name for name, _ in rig.outcomes} == {"b"}
+        await rig.clock.sleep(3 * CATCH_UP_SECONDS + 1)
+        assert {name for name, _ in rig.outcomes} == {"b", "owner"}
+
+    drive(OWNING.reconcile(nothing), [*OBJECTS, (CLUSTERRINGS, LISTED)], story)
+    [told] = [each for each in caplog.records if "goes on without it" in each.message]
+    assert told.__dict__["object"] == "child"
+
+
+@pytest.mark.parametrize("ring", [[(CLUSTERRINGS, NOT_LISTED)], []], ids=["not listed", "no ring"])
+def test_nobody_waits_for_a_label_that_the_sharder_may_never_write(ring: list[Any]) -> None:
+    rig = drive(OWNING, [*OBJECTS, *ring])
+    assert {name for name, _ in rig.outcomes} == {"owner", "b"}
+
+
+async def nothing(context: Context[Any]) -> None:
+    return None
+
+
+def test_that_a_child_was_seen_to_lose_its_label_does_not_count_as_having_it() -> None:
+    async def story(rig: Rig) -> None:
+        shard = {rig.labels_of_ring.shard: SHARD}
+        rig.create_child(SECRETS, "b", CONFIGMAPS, {"metadata": {"name": "seen"}})
+        await rig.settle()
+        rig.patch(CONFIGMAPS, "seen", {"metadata": {"labels": {rig.labels_of_ring.shard: None}}})
+        rig.drain(SECRETS, "b")
+        await rig.settle()
+        assert rig.labels(SECRETS, "b") == {}
+        before = len(rig.outcomes)
+        rig.patch(SECRETS, "b", {"metadata": {"labels": shard}})
+        await rig.settle()
+        assert len(rig.outcomes) == before
+        rig.patch(CONFIGMAPS, "seen", {"metadata": {"labels": shard}})
+        await rig.settle()
+        assert len(rig.outcomes) > before
+
+    # The first owner's child stays without a label, so that such children are looked for all the while.
+    drive(OWNING.reconcile(nothing), [*OBJECTS, (CLUSTERRINGS, LISTED)], story)

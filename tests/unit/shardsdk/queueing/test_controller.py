@@ -1,0 +1,282 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from shardsdk.errors import Conflict, FenceClosed, TerminalError, TooManyRequests
+from shardsdk.kube.doubts import FenceDoubted
+from shardsdk.queueing.controller import Controller, Done, Outcome, Requeue, RequeueAfter
+from shardsdk.queueing.metrics import Metrics
+from shardsdk.queueing.queue import RateLimit, WorkQueue
+from shardsdk.testing.virtual import VirtualClock, in_virtual_time
+
+Reconcile = Callable[[str], Awaitable[Outcome | None]]
+
+
+def make(
+    clock: VirtualClock, reconcile: Reconcile, *, concurrency: int = 1, limit: float | None = None
+) -> Controller[str]:
+    queue: WorkQueue[str] = WorkQueue(clock, rate_limit=RateLimit(base_seconds=1, per_second=None))
+    return Controller(
+        "test", reconcile, queue, clock=clock, concurrency=concurrency, timeout_seconds=limit,
+        metrics=Metrics().controller("test", concurrency),
+    )  # fmt: skip
+
+
+@asynccontextmanager
+async def running(controller: Controller[str]) -> AsyncIterator[WorkQueue[str]]:
+    task = asyncio.create_task(controller.run())
+    try:
+        yield controller.queue
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+
+
+class Script:
+    """A reconcile that answers as told, one answer after the other, then `None`."""
+
+    def __init__(self, clock: VirtualClock, *answers: Outcome | Exception | None) -> None:
+        self.clock = clock
+        self.answers = list(answers)
+        self.calls: list[float] = []
+
+    async def __call__(self, item: str) -> Outcome | None:
+        self.calls.append(self.clock.monotonic())
+        answer = self.answers.pop(0) if self.answers else None
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+@in_virtual_time
+async def test_done_is_not_called_again(clock: VirtualClock) -> None:
+    script = Script(clock, Done())
+    async with running(make(clock, script)) as queue:
+        queue.add("a")
+        await clock.sleep(10_000)
+    assert script.calls == [0]
+
+
+@in_virtual_time
+async def test_requeue_after_comes_back_then(clock: VirtualClock) -> None:
+    script = Script(clock, RequeueAfter(30), RequeueAfter(5))
+    async with running(make(clock, script)) as queue:
+        queue.add("a")
+        await clock.sleep(10_000)
+    assert script.calls == pytest.approx([0, 30, 35])
+
+
+@in_virtual_time
+async def test_errors_and_requeue_come_back_with_a_growing_pause_until_success(clock: VirtualClock) -> None:
+    script = Script(clock, RuntimeError("boom"), Requeue(), Conflict("stale"), None)
+    async with running(make(clock, script)) as queue:
+        queue.add("a")
+        await clock.sleep(10_000)
+        assert queue.requeues("a") == 0
+    assert script.calls == pytest.approx([0, 1, 3, 7])
+
+
+@in_virtual_time
+async def test_a_terminal_error_waits_for_the_next_event(clock: VirtualClock) -> None:
+    script = Script(clock, TerminalError("spec makes no sense"))
+    async with running(make(clock, script)) as queue:
+        queue.add("a")
+        await clock.sleep(10_000)
+        assert len(script.calls) == 1
+        queue.add("a")
+        await clock.sleep(1)
+    assert len(script.calls) == 2
+
+
+@in_virtual_time
+async def test_an_answer_that_is_none_is_refused_with_what_to_return(
+    clock: VirtualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def answer(item: str) -> Any:
+        return {"requeue": True}
+
+    async with running(make(clock, answer)) as queue:
+        queue.add("a")
+        await clock.sleep(1)
+    assert "returned {'requeue': True}: return None, Done(), Requeue() or RequeueAfter" in caplog.text
+
+
+@in_virtual_time
+async def test_a_closed_fence_is_not_retried(clock: VirtualClock) -> None:
+    script = Script(clock, FenceClosed("the lease ran out"))
+    async with running(make(clock, script)) as queue:
+        queue.add("a")
+        await clock.sleep(10_000)
+    assert len(script.calls) == 1
+
+
+@in_virtual_time
+async def test_a_fence_that_is_merely_doubted_is_asked_again(clock: VirtualClock) -> None:
+    """The machine stood still, and the lease is about to be confirmed: nobody else will reconcile the object."""
+    script = Script(clock, FenceDoubted("the lease has yet to be confirmed"))
+    async with running(make(clock, script)) as queue:
+        queue.add("a")
+        await clock.sleep(10_000)
+    assert len(script.calls) == 2
+
+
+def wrapped(how: str) -> Exception:
+    """A closed fence as reconciles let it out."""
+    closed = FenceClosed("the lease ran out")
+    if how == "cause":
+        error = RuntimeError("the child could not be written")
+        error.__cause__ = closed
+        return error
+    return ExceptionGroup("unhandled errors in a TaskGroup", [closed, ExceptionGroup("inner", [closed])])
+
+
+@pytest.mark.parametrize("how", ["cause", "group"])
+@in_virtual_time
+async def test_a_closed_fence_is_one_line_whatever_it_is_wrapped_in(
+    clock: VirtualClock, caplog: pytest.LogCaptureFixture, how: str
+) -> None:
+    script = Script(clock, wrapped(how))
+    async with running(make(clock, script)) as queue:
+        queue.add("a")
+        await clock.sleep(10_000)
+    assert len(script.calls) == 1
+    [line] = caplog.records
+    assert (line.msg, line.exc_info) == ("Reconcile stopped: the lease is gone", None)
+
+
+@in_virtual_time
+async def test_a_group_with_another_error_in_it_is_that_error(
+    clock: VirtualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    script = Script(clock, ExceptionGroup("both", [FenceClosed("the lease ran out"), KeyError("a bug")]))
+    async with running(make(clock, script)) as queue:
+        queue.add("a")
+        await clock.sleep(1.5)
+    assert len(script.calls) == 2
+    assert [line.exc_info is not None for line in caplog.records] == [True]
+
+
+@in_virtual_time
+async def test_retry_after_is_honoured(clock: VirtualClock) -> None:
+    script = Script(clock, TooManyRequests("slow down", status=429, retry_after_seconds=60))
+    async with running(make(clock, script)) as queue:
+        queue.add("a")
+        await clock.sleep(10_000)
+    assert script.calls == pytest.approx([0, 60])
+
+
+@in_virtual_time
+async def test_a_reconcile_beyond_its_limit_is_cancelled_and_comes_back(clock: VirtualClock) -> None:
+    calls: list[float] = []
+
+    async def stuck(item: str) -> None:
+        calls.append(clock.monotonic())
+        if len(calls) == 1:
+            await asyncio.Event().wait()
+
+    async with running(make(clock, stuck, limit=20)) as queue:
+        queue.add("a")
+        await clock.sleep(100)
+    assert calls == pytest.approx([0, 21])
+
+
+@in_virtual_time
+async def test_a_timeout_of_the_reconcile_itself_is_an_ordinary_error(clock: VirtualClock) -> None:
+    script = Script(clock, TimeoutError("the database is slow"))
+    async with running(make(clock, script, limit=20)) as queue:
+        queue.add("a")
+        await clock.sleep(100)
+    assert script.calls == pytest.approx([0, 1])
+
+
+@in_virtual_time
+async def test_one_reconcile_is_cancelled_by_its_item_and_not_retried(clock: VirtualClock) -> None:
+    ended: list[str] = []
+
+    async def work(item: str) -> None:
+        try:
+            await clock.sleep(10)
+            ended.append(f"{item} done")
+        except asyncio.CancelledError:
+            ended.append(f"{item} cancelled")
+            raise
+
+    controller = make(clock, work, concurrency=2)
+    async with running(controller) as queue:
+        queue.add("a")
+        queue.add("b")
+        await clock.sleep(1)
+        assert controller.cancel("a")
+        assert controller.cancel("a")  # twice does no harm
+        await clock.sleep(1000)
+        assert not controller.cancel("a")
+    assert ended == ["a cancelled", "b done"]
+
+
+@in_virtual_time
+async def test_a_worker_survives_whatever_a_reconcile_awaits_being_cancelled(clock: VirtualClock) -> None:
+    calls = 0
+
+    async def awaits_a_cancelled_task(item: str) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 1:
+            other = asyncio.create_task(asyncio.sleep(100))
+            other.cancel()
+            await other
+
+    async with running(make(clock, awaits_a_cancelled_task)) as queue:
+        queue.add("a")
+        await clock.sleep(100)
+    assert calls == 2
+
+
+@in_virtual_time
+async def test_no_more_reconciles_than_allowed_run_at_once_and_never_one_item_twice(clock: VirtualClock) -> None:
+    now: list[str] = []
+    most = 0
+
+    async def work(item: str) -> None:
+        nonlocal most
+        assert item not in now
+        now.append(item)
+        most = max(most, len(now))
+        await clock.sleep(1)
+        now.remove(item)
+
+    async with running(make(clock, work, concurrency=3)) as queue:
+        for round_ in range(3):
+            for number in range(10):
+                queue.add(f"{number}")
+            await clock.sleep(0.5 * round_)
+        await clock.sleep(100)
+    assert most == 3
+
+
+@in_virtual_time
+async def test_shutdown_lets_running_reconciles_end(clock: VirtualClock) -> None:
+    ended: list[str] = []
+
+    async def work(item: str) -> None:
+        await clock.sleep(10)
+        ended.append(item)
+
+    controller = make(clock, work)
+    task = asyncio.create_task(controller.run())
+    controller.queue.add("a")
+    controller.queue.add("dropped")
+    await clock.sleep(1)
+    await controller.queue.shut_down()
+    await task
+    assert ended == ["a"]
+
+
+@in_virtual_time
+async def test_concurrency_has_bounds(clock: VirtualClock) -> None:
+    with pytest.raises(ValueError, match="concurrency"):
+        make(clock, Script(clock), concurrency=0)

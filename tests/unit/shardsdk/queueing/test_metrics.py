@@ -1,0 +1,115 @@
+"""The runtime's metrics have the names that dashboards of Go controllers know."""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import pairwise
+
+from shardsdk.process.manager import Manager
+from shardsdk.process.process import ExitCode
+from shardsdk.queueing.controller import Outcome, Requeue, RequeueAfter
+from shardsdk.reconcile.spec import controller_for
+from shardsdk.testing.virtual import VirtualClock, in_virtual_time
+from tests.shard_rig import RING, SECRETS
+from tests.unsharded_rig import ELECTION, Cluster, Ctx, shard_of_ring
+
+#: Source: client-go/util/workqueue/metrics.go, with controller-runtime's labels.
+QUEUE_METRICS = {
+    "workqueue_depth": "gauge",
+    "workqueue_adds": "counter",
+    "workqueue_queue_duration_seconds": "histogram",
+    "workqueue_work_duration_seconds": "histogram",
+    "workqueue_unfinished_work_seconds": "gauge",
+    "workqueue_longest_running_processor_seconds": "gauge",
+    "workqueue_retries": "counter",
+}
+#: Source: controller-runtime/pkg/internal/controller/metrics, pkg/leaderelection, client-go/tools/metrics.
+OTHER_METRICS = {
+    "controller_runtime_reconcile": "counter",
+    "controller_runtime_reconcile_errors": "counter",
+    "controller_runtime_terminal_reconcile_errors": "counter",
+    "controller_runtime_reconcile_timeouts": "counter",
+    "controller_runtime_reconcile_time_seconds": "histogram",
+    "controller_runtime_max_concurrent_reconciles": "gauge",
+    "controller_runtime_active_workers": "gauge",
+    "leader_election_master_status": "gauge",
+    "rest_client_requests": "counter",
+}
+
+
+@in_virtual_time
+async def test_the_names_are_those_of_client_go_and_controller_runtime(clock: VirtualClock) -> None:
+    cluster = Cluster(clock)
+    cluster.secret("a")
+    replica = cluster.replica()
+    manager = Manager(election=ELECTION).add(controller_for(SECRETS).reconcile(replica.note))
+    process = replica.start(manager)
+    await clock.sleep(5)
+    kinds = {family.name: family.type for family in manager.metrics.registry.collect()}
+    wanted = QUEUE_METRICS | OTHER_METRICS
+    assert {name: kinds.get(name) for name in wanted} == wanted
+    text = manager.metrics.render()[1].decode()
+    assert 'workqueue_adds_total{controller="secrets",name="secrets"} 1.0' in text
+    assert 'workqueue_depth{controller="secrets",name="secrets",priority="fresh"} 0.0' in text
+    assert 'controller_runtime_reconcile_total{controller="secrets",result="success"} 1.0' in text
+    manager.stopping.set()
+    assert await process is ExitCode.OK
+
+
+@in_virtual_time
+async def test_a_plain_requeue_is_rate_limited_and_no_error(clock: VirtualClock) -> None:
+    cluster = Cluster(clock)
+    cluster.secret("a")
+    replica, at = cluster.replica(), list[float]()
+    outcomes: list[Outcome | None] = [Requeue(), Requeue(), Requeue(), None, RequeueAfter(60), None]
+
+    async def again(context: Ctx) -> Outcome | None:
+        at.append(clock.monotonic())
+        return outcomes[len(at) - 1] if len(at) <= len(outcomes) else None
+
+    manager = Manager().add(controller_for(SECRETS).reconcile(again))
+    process = replica.start(manager)
+    await clock.sleep(5)
+    pauses = [round(after - before, 3) for before, after in pairwise(at)]
+    assert pauses == [0.005, 0.01, 0.02]
+    sample = manager.metrics.registry.get_sample_value
+    queue = {"name": "secrets", "controller": "secrets"}
+    assert sample("workqueue_retries_total", queue) == 3
+    assert sample("controller_runtime_reconcile_errors_total", {"controller": "secrets"}) == 0
+    assert sample("controller_runtime_reconcile_total", {"controller": "secrets", "result": "requeue"}) == 3
+    manager.stopping.set()
+    assert await process is ExitCode.OK
+
+
+@in_virtual_time
+async def test_a_reconcile_that_is_stuck_in_a_drain_shows_until_it_is_cancelled(clock: VirtualClock) -> None:
+    cluster = Cluster(clock)
+    cluster.secret("work", shard="shard-1")
+    replica, ended = cluster.replica(), list[float]()
+
+    async def stuck(context: Ctx) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append(clock.monotonic())
+
+    manager = shard_of_ring().add(controller_for(SECRETS).options(drain_timeout_seconds=300).reconcile(stuck))
+    process = replica.start(manager)
+    await clock.sleep(10)
+    sample = manager.metrics.registry.get_sample_value
+    queue, resource = {"name": "secrets", "controller": "secrets"}, {"resource": "secrets"}
+    drained_at = clock.monotonic()
+    cluster.server.patch(SECRETS, "work", "default", {"metadata": {"labels": {RING.drain: "true"}}})
+    await clock.sleep(100)
+    assert round(sample("shardsdk_oldest_drain_seconds", resource) or 0) == 100
+    assert sample("shardsdk_drains_waiting", resource) == 1
+    assert (sample("workqueue_longest_running_processor_seconds", queue) or 0) > 100
+    assert (sample("workqueue_unfinished_work_seconds", queue) or 0) > 100
+    await clock.sleep(201)
+    assert [round(at - drained_at) for at in ended] == [300]
+    assert sample("shardsdk_drains_waiting", resource) == 0
+    assert sample("shardsdk_oldest_drain_seconds", resource) == 0
+    assert sample("workqueue_longest_running_processor_seconds", queue) == 0
+    assert cluster.server.get(SECRETS, "work", "default")["metadata"].get("labels") in (None, {})
+    manager.stopping.set()
+    assert await process is ExitCode.OK

@@ -1,0 +1,313 @@
+"""An object is given away when this shard is done with it, and not before."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from shardsdk.errors import ServerError
+from shardsdk.protocol.objects import PartialObject
+from shardsdk.reconcile.context import Context
+from shardsdk.testing.memoryapi import Fault
+from shardsdk.testing.virtual import VirtualClock, in_virtual_time
+from tests.shard_rig import RING, SECRETS, Rig
+
+Ctx = Context[PartialObject]
+
+
+@in_virtual_time
+async def test_an_idle_object_is_given_away_at_once_by_one_patch(clock: VirtualClock) -> None:
+    rig = Rig(clock)
+    rig.secret("mine")
+    async with rig.shard():
+        await clock.sleep(5)
+        rig.drain("mine")
+        before = len(rig.server.log)
+        await clock.sleep(1)
+    assert rig.labels("mine") == {}
+    assert len(rig.server.log) == before + 1
+    assert rig.counter("acknowledgements_total") == 1
+
+
+@in_virtual_time
+async def test_a_busy_object_is_given_away_when_its_reconcile_has_ended(clock: VirtualClock) -> None:
+    rig = Rig(clock)
+
+    async def slow(context: Ctx) -> None:
+        await clock.sleep(100)
+        assert rig.labels("mine")[RING.shard] == "shard-1"
+
+    rig.secret("mine")
+    async with rig.shard(slow):
+        await clock.sleep(5)
+        rig.drain("mine")
+        await clock.sleep(90)
+        assert RING.drain in rig.labels("mine")
+        assert rig.counter("drains_waiting") == 1
+        await clock.sleep(10)
+        assert rig.labels("mine") == {}
+        assert rig.counter("drains_waiting") == 0
+    assert rig.reconciled == ["mine"]
+
+
+@in_virtual_time
+async def test_a_drain_waits_for_every_controller_of_the_resource(clock: VirtualClock) -> None:
+    rig = Rig(clock)
+
+    async def until(second: float) -> None:
+        await clock.sleep(second - clock.monotonic())
+
+    async def first(context: Ctx) -> None:
+        await until(50)
+
+    async def second(context: Ctx) -> None:
+        await until(100)
+
+    rig.secret("mine")
+    async with rig.shard(first, also=second):
+        await clock.sleep(5)
+        rig.drain("mine")
+        await until(95)
+        assert RING.drain in rig.labels("mine")
+        await until(105)
+        assert rig.labels("mine") == {}
+
+
+@in_virtual_time
+async def test_a_drain_waits_for_a_write_that_has_no_answer_yet(clock: VirtualClock) -> None:
+    """The reconcile is cancelled, but its write is on the way and may still be executed."""
+    rig = Rig(clock)
+
+    async def write(context: Ctx) -> None:
+        rig.api.fault = Fault.UNANSWERED
+        try:
+            async with asyncio.timeout(1):
+                await context.api.create(SECRETS, {"metadata": {"name": "other", "namespace": "default"}})
+        except TimeoutError:
+            pass
+        finally:
+            rig.api.fault = Fault.NONE
+
+    rig.secret("mine")
+    async with rig.shard(write):
+        await clock.sleep(5)
+        rig.drain("mine")
+        await clock.sleep(1)
+        assert not rig.resource.inflight.busy(next(iter(rig.main.requests())))
+        assert RING.drain in rig.labels("mine")
+        await clock.sleep(30)
+        assert rig.labels("mine") == {}
+
+
+@in_virtual_time
+async def test_a_drain_that_comes_again_waits_for_what_was_written_between(clock: VirtualClock) -> None:
+    """It was withdrawn while the shard waited for an earlier write, and a reconcile went between."""
+    rig = Rig(clock)
+    rig.hold.seconds = 60
+    made: list[str] = []
+
+    async def write(context: Ctx) -> None:
+        made.append(f"other-{len(made)}")
+        rig.api.delay = lambda: 20.0  # the request is on its way for so long
+        try:
+            async with asyncio.timeout(1):
+                await context.api.create(SECRETS, {"metadata": {"name": made[-1], "namespace": "default"}})
+        except TimeoutError:
+            pass
+        finally:
+            rig.api.delay = lambda: 0.001
+
+    rig.secret("mine")
+    async with rig.shard(write, owns=False):
+        await clock.sleep(2)
+        rig.drain("mine")
+        await clock.sleep(10)
+        rig.relabel(SECRETS, "mine", drain=None)
+        await clock.sleep(2)
+        rig.drain("mine")
+        await clock.sleep(12)
+        assert made == ["other-0", "other-1"]
+        assert rig.server.find(SECRETS, "other-1", "default") is None
+        assert RING.drain in rig.labels("mine"), "the second write may still be executed"
+        await clock.sleep(30)
+        assert rig.labels("mine") == {}
+
+
+@in_virtual_time
+async def test_an_acknowledgement_that_meets_a_newer_object_changes_nothing_and_comes_again(
+    clock: VirtualClock,
+) -> None:
+    rig = Rig(clock)
+    rig.secret("mine")
+    # News are slow, so that the shard acknowledges a version that is gone already.
+    rig.api.lag = lambda: 0.8
+    async with rig.shard(owns=False):
+        await clock.sleep(10)
+        rig.drain("mine")
+        await clock.sleep(0.5)
+        rig.server.patch(SECRETS, "mine", "default", {"data": {"k": "v"}})
+        await clock.sleep(10)
+    assert rig.labels("mine") == {}
+    assert rig.counter("acknowledge_conflicts_total") == 1
+    assert rig.counter("acknowledgements_total") == 1
+
+
+@in_virtual_time
+async def test_a_drain_withdrawn_before_the_acknowledgement_keeps_the_object(clock: VirtualClock) -> None:
+    rig = Rig(clock)
+    rig.secret("mine")
+
+    async def slow(context: Ctx) -> None:
+        await clock.sleep(20)
+
+    async with rig.shard(slow):
+        await clock.sleep(5)
+        rig.drain("mine")
+        await clock.sleep(1)
+        rig.relabel(SECRETS, "mine", drain=None)
+        await clock.sleep(100)
+    assert rig.labels("mine") == {RING.shard: "shard-1"}
+    assert rig.reconciled == ["mine", "mine"]
+
+
+@in_virtual_time
+async def test_an_acknowledgement_without_an_answer_is_sent_until_it_is_known(clock: VirtualClock) -> None:
+    rig = Rig(clock)
+    rig.secret("mine")
+    async with rig.shard():
+        await clock.sleep(5)
+        rig.api.fault = Fault.REFUSED
+        rig.drain("mine")
+        await clock.sleep(5)
+        assert RING.drain in rig.labels("mine")
+        rig.api.fault = Fault.NONE
+        await clock.sleep(120)
+    assert rig.labels("mine") == {}
+
+
+@in_virtual_time
+async def test_another_shards_drain_is_not_ours_to_acknowledge(clock: VirtualClock) -> None:
+    rig = Rig(clock)
+    rig.secret("other", shard="shard-2")
+    async with rig.shard():
+        rig.drain("other")
+        await clock.sleep(60)
+    assert RING.drain in rig.labels("other")
+
+
+@in_virtual_time
+async def test_nothing_is_acknowledged_without_the_lease(clock: VirtualClock) -> None:
+    rig = Rig(clock)
+    rig.secret("mine")
+    async with rig.shard():
+        await clock.sleep(5)
+        rig.hold.seconds = 0
+        rig.drain("mine")
+        await clock.sleep(60)
+    assert RING.drain in rig.labels("mine")
+
+
+@in_virtual_time
+async def test_a_reconcile_may_be_cancelled_when_its_drain_waits_too_long(clock: VirtualClock) -> None:
+    rig = Rig(clock)
+
+    async def stuck(context: Ctx) -> None:
+        await asyncio.Event().wait()
+
+    rig.secret("mine")
+    async with rig.shard(stuck, drain_timeout_seconds=30):
+        await clock.sleep(5)
+        rig.drain("mine")
+        await clock.sleep(29)
+        assert RING.drain in rig.labels("mine")
+        await clock.sleep(2)
+        assert rig.labels("mine") == {}
+
+
+@in_virtual_time
+async def test_the_webhook_may_answer_an_acknowledgement_with_the_same_shard(clock: VirtualClock) -> None:
+    """Removing the labels may put the object back on this very shard, in the same request."""
+    rig = Rig(clock)
+    rig.secret("mine")
+    async with rig.shard():
+        await clock.sleep(5)
+
+        def place(verb: str, resource: object, old: object, new: dict[str, object]) -> dict[str, object]:
+            metadata = new["metadata"]
+            assert isinstance(metadata, dict)
+            metadata.setdefault("labels", {}).setdefault(RING.shard, "shard-1")
+            return new
+
+        rig.server.admit = place
+        rig.drain("mine")
+        await clock.sleep(5)
+    assert rig.labels("mine") == {RING.shard: "shard-1"}
+    assert rig.reconciled == ["mine", "mine"]
+
+
+@in_virtual_time
+async def test_many_drains_are_acknowledged_while_one_reconcile_is_stuck(clock: VirtualClock) -> None:
+    rig = Rig(clock)
+
+    async def stuck(context: Ctx) -> None:
+        if context.request.name == "stuck":
+            await asyncio.Event().wait()
+
+    rig.secret("stuck")
+    for number in range(200):
+        rig.secret(f"s{number}")
+    async with rig.shard(stuck, concurrency=1):
+        await clock.sleep(5)
+        for number in range(200):
+            rig.drain(f"s{number}")
+        await clock.sleep(5)
+        assert all(rig.labels(f"s{number}") == {} for number in range(200))
+
+
+@in_virtual_time
+async def test_trouble_that_is_over_is_not_paid_for_object_by_object(clock: VirtualClock) -> None:
+    """A thousand drains meet five seconds of errors that are answered at once, so that each of them fails."""
+    rig = Rig(clock)
+    for number in range(1000):
+        rig.secret(f"s{number}")
+    trouble_ends = 10.0
+
+    def refuse(verb: str, resource: object, old: object, new: dict[str, object]) -> dict[str, object]:
+        if clock.monotonic() < trouble_ends:
+            raise ServerError("the API server restarts", status=500, reason="InternalError")
+        return new
+
+    async with rig.shard(owns=False):
+        await clock.sleep(trouble_ends - 5 - clock.monotonic())
+        for number in range(1000):
+            rig.drain(f"s{number}")
+        rig.server.admit = refuse
+        await clock.sleep(4.9)
+        assert not rig.counter("acknowledgements_total")
+        assert len(rig.api.writes) > 1000
+        await clock.sleep(10)
+    assert [number for number in range(1000) if rig.labels(f"s{number}")] == []
+
+
+@in_virtual_time
+async def test_an_acknowledgement_that_does_not_count_is_made_again_after_a_growing_pause(clock: VirtualClock) -> None:
+    """A webhook changes the object in each write, so the sharder puts the labels back."""
+    rig = Rig(clock)
+    rig.secret("mine")
+    patch, voided = rig.server.patch, 0
+
+    def void(*given: Any) -> Any:
+        nonlocal voided
+        if clock.monotonic() > 100:
+            return patch(*given)
+        voided += 1
+        return patch(SECRETS, "mine", "default", {"metadata": {"annotations": {"written": str(voided)}}})
+
+    async with rig.shard():
+        await clock.sleep(5)
+        rig.drain("mine")
+        rig.server.patch = void  # type: ignore[method-assign, assignment]
+        await clock.sleep(100)
+        assert 10 < voided < 30
+        await clock.sleep(11)
+        assert rig.labels("mine") == {}

@@ -1,0 +1,130 @@
+"""Facts of a log line show in whatever format a program logs, and in one that has chosen none."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from shardsdk.errors import Forbidden
+from shardsdk.logs import JsonFormatter, TextFormatter, logger_of
+
+ROOT = Path(__file__).parents[3]
+
+#: A controller whose first reconcile is refused; `{before}` is what the program does about its log.
+PROGRAM = """
+import logging
+from shardsdk import controller_for, Resource
+from shardsdk.errors import Forbidden
+from shardsdk.testing import drive
+
+async def reconcile(context):
+    raise Forbidden("secrets: forbidden, allow it by rule X", status=403)
+
+{before}
+drive(controller_for(Resource("", "v1", "secrets", "Secret")).reconcile(reconcile),
+      [(Resource("", "v1", "secrets", "Secret"), {{"metadata": {{"name": "a"}}}})], raises=False)
+"""
+#: A manager whose configuration cannot work.
+MANAGER = """
+import logging
+from shardsdk import Manager
+
+{before}
+Manager("example", grace_seconds=-1).run()
+"""
+
+
+def lines_of(program: str, before: str = "") -> list[str]:
+    """What a program writes to stderr."""
+    done = subprocess.run(
+        [sys.executable, "-c", program.format(before=before)], cwd=ROOT, capture_output=True, text=True, timeout=120
+    )
+    return done.stderr.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("before", "start"),
+    [
+        ("", "Reconcile failed; trying again"),
+        ("logging.basicConfig()", "WARNING:shardsdk.queueing.controller:Reconcile failed; trying again"),
+        ("logging.basicConfig(format='%(levelname)s %(message)s')", "WARNING Reconcile failed; trying again"),
+    ],
+    ids=["unconfigured", "basicConfig", "a format of one's own"],
+)
+def test_a_failed_reconcile_shows_object_error_remedy_and_next_attempt(before: str, start: str) -> None:
+    line = next(line for line in lines_of(PROGRAM, before) if line.startswith(start))
+
+    assert "namespace=default object=a" in line
+    assert 'error="Forbidden: secrets: forbidden, allow it by rule X"' in line
+    assert "attempts=1 next_attempt_seconds=" in line
+
+
+def test_a_manager_in_a_program_that_says_nothing_shows_time_level_and_logger() -> None:
+    [line] = lines_of(MANAGER)
+
+    assert line.partition(" ")[2].startswith("CRITICAL shardsdk.process.process: The process cannot run: grace_seconds")
+
+
+def test_a_manager_leaves_the_format_of_a_program_that_has_one() -> None:
+    [line] = lines_of(MANAGER, "logging.basicConfig(format='MINE %(message)s')")
+
+    assert line.startswith("MINE The process cannot run: grace_seconds")
+
+
+@pytest.fixture
+def heard() -> Iterator[tuple[logging.LoggerAdapter[logging.Logger], io.StringIO, logging.Handler]]:
+    """A logger with facts, what it writes, and the handler that writes it."""
+    stream = io.StringIO()
+    handler = logging.StreamHandler(stream)
+    logger = logging.getLogger("shardsdk.test_facts")
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    logger.propagate = False
+    yield logger_of("shardsdk.test_facts"), stream, handler
+    logger.removeHandler(handler)
+
+
+Heard = tuple[logging.LoggerAdapter[logging.Logger], io.StringIO, logging.Handler]
+
+
+def test_a_message_with_values_shows_its_facts_whatever_they_hold(heard: Heard) -> None:
+    log, stream, _ = heard
+
+    log.warning("Lost the lease: %s", "it was taken", extra={"shard": "a", "why": "100%s\nforged"})
+
+    assert stream.getvalue() == 'Lost the lease: it was taken shard=a why="100%s\\nforged"\n'
+
+
+def test_facts_are_said_once_where_a_format_shows_fields(heard: Heard) -> None:
+    log, stream, handler = heard
+
+    handler.setFormatter(TextFormatter())
+    log.warning("Lost the lease: %s", "it was taken", extra={"shard": "a"})
+    handler.setFormatter(JsonFormatter())
+    log.warning("Lost the lease: %s", "it was taken", extra={"shard": "a"})
+
+    text, line = stream.getvalue().splitlines()
+    assert text.endswith("shardsdk.test_facts: Lost the lease: it was taken shard=a")
+    assert json.loads(line)["message"] == "Lost the lease: it was taken"
+    assert json.loads(line)["template"] == "Lost the lease: %s"
+
+
+def test_what_is_searched_for_never_changes(heard: Heard, caplog: pytest.LogCaptureFixture) -> None:
+    log, _, _ = heard
+    logging.getLogger("shardsdk.test_facts").addHandler(caplog.handler)
+
+    log.warning("Reconcile failed; trying again", extra={"object": "a"}, exc_info=Forbidden("no", status=403))
+
+    [record] = caplog.records
+    assert record.msg == "Reconcile failed; trying again"
+    assert (record.filename, record.funcName) == (
+        Path(__file__).name,
+        "test_what_is_searched_for_never_changes",
+    )

@@ -1,0 +1,258 @@
+"""Driving a controller with objects: what a user's unit test can arrange and see."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from shardsdk import (
+    Context,
+    Done,
+    Election,
+    EventType,
+    Every,
+    Manager,
+    PartialObject,
+    Request,
+    RequeueAfter,
+    Resource,
+    Selector,
+    TerminalError,
+    Trigger,
+    controller_for,
+    finalizing,
+    set_controller_reference,
+)
+from shardsdk.errors import Conflict
+from shardsdk.protocol.labels import parse_ring_name
+from shardsdk.testing.rig import RING, Rig, drive
+from tests.shard_rig import CONFIGMAPS, SECRETS
+
+Ctx = Context[PartialObject]
+
+
+async def make_child(context: Ctx) -> None:
+    name = f"{context.request.name}-seen"
+    if context.child(CONFIGMAPS, name) is None:
+        body: dict[str, Any] = {"metadata": {"name": name}, "data": {"by": "me"}}
+        body = set_controller_reference(context.main, context.metadata, CONFIGMAPS, body)
+        await context.api.create(CONFIGMAPS, body, context.request.namespace)
+        context.event(EventType.NORMAL, "Made", f"made {name}")
+
+
+def make_child_plainly(context: Ctx) -> None:
+    context.run(make_child(context))
+
+
+SECRET = (SECRETS, {"metadata": {"name": "a"}})
+
+
+@pytest.mark.parametrize("function", [make_child, make_child_plainly])
+def test_what_was_written_is_seen(function: Any) -> None:
+    rig = drive(controller_for(SECRETS).owns(CONFIGMAPS).reconcile(function), [SECRET])
+    assert rig.get(CONFIGMAPS, "a-seen")["data"] == {"by": "me"}
+    assert rig.writes == [("create", "configmaps", "a-seen")]
+    assert [child["metadata"]["name"] for child in rig.children(SECRETS, "a", CONFIGMAPS)] == ["a-seen"]
+    assert rig.events == [("a", "Made", "made a-seen")]
+    assert rig.outcomes[0] == ("a", None)
+
+
+def test_children_are_made_once_though_the_cache_is_late() -> None:
+    """Expectations are on: a reconcile waits until the cache shows what the last one wrote."""
+
+    async def story(rig: Rig) -> None:
+        rig.api.lag = lambda: 0.05
+        rig.create(SECRETS, {"metadata": {"name": "b"}})
+        for number in range(3):
+            await asyncio.sleep(0.02)
+            rig.patch(SECRETS, "b", {"metadata": {"annotations": {"number": str(number)}}})
+
+    rig = drive(controller_for(SECRETS).owns(CONFIGMAPS).reconcile(make_child), [], story)
+    assert rig.writes == [("create", "configmaps", "b-seen")]
+
+
+def test_children_that_are_there_are_found() -> None:
+    async def story(rig: Rig) -> None:
+        rig.create(SECRETS, {"metadata": {"name": "b", "labels": {rig.labels_of_ring.shard: "shard-2"}}})
+        rig.create_child(SECRETS, "b", CONFIGMAPS, {"metadata": {"name": "b-seen"}})
+        rig.patch(SECRETS, "b", {"metadata": {"labels": {rig.labels_of_ring.shard: "shard-1"}}})
+        await rig.settle()
+
+    rig = drive(controller_for(SECRETS).owns(CONFIGMAPS).reconcile(make_child), [], story)
+    assert rig.writes == []
+    assert [name for name, _ in rig.outcomes] == ["b"]
+
+
+def test_a_drain_is_acknowledged_and_the_object_left_alone() -> None:
+    async def story(rig: Rig) -> None:
+        rig.drain(SECRETS, "a")
+        await rig.settle()
+        assert rig.labels(SECRETS, "a") == {}
+        before = len(rig.outcomes)
+        rig.patch(SECRETS, "a", {"metadata": {"annotations": {"changed": "yes"}}})
+        await rig.settle()
+        assert len(rig.outcomes) == before
+
+    rig = drive(controller_for(SECRETS).owns(CONFIGMAPS).reconcile(make_child), [SECRET], story)
+    assert rig.writes[-1] == ("patch", "secrets", "a")
+
+
+def test_a_deletion_is_held_by_finalizers() -> None:
+    async def reconcile(context: Ctx) -> None:
+        await finalizing(context, "example.com/a", lambda: asyncio.sleep(10))
+
+    async def story(rig: Rig) -> None:
+        rig.delete(SECRETS, "a")
+        await rig.settle()
+        assert rig.find(SECRETS, "a") is None
+
+    drive(controller_for(SECRETS).reconcile(reconcile), [SECRET], story)
+
+
+def test_what_is_due_later_comes_when_time_passes() -> None:
+    async def reconcile(context: Ctx) -> RequeueAfter:
+        return RequeueAfter(3600)
+
+    async def story(rig: Rig) -> None:
+        assert len(rig.outcomes) == 1
+        await rig.clock.sleep(3 * 3600)
+        assert len(rig.outcomes) == 4
+
+    drive(controller_for(SECRETS).reconcile(reconcile), [SECRET], story)
+
+
+def test_what_a_reconcile_raises_comes_out() -> None:
+    async def reconcile(context: Ctx) -> None:
+        raise TerminalError("no such thing")
+
+    spec = controller_for(SECRETS).reconcile(reconcile)
+    with pytest.raises(TerminalError, match="no such thing"):
+        drive(spec, [SECRET])
+    [failure] = drive(spec, [SECRET], raises=False).failures
+    assert isinstance(failure, TerminalError)
+
+
+def test_a_conflict_is_no_failure() -> None:
+    attempts: list[str] = []
+
+    async def reconcile(context: Ctx) -> Done:
+        attempts.append(context.request.name)
+        if len(attempts) == 1:
+            raise Conflict("somebody was faster", status=409)
+        return Done()
+
+    rig = drive(controller_for(SECRETS).reconcile(reconcile), [SECRET])
+    assert rig.failures == []
+    assert rig.outcomes[-1] == ("a", Done())
+
+
+def test_a_controller_that_never_comes_to_rest_is_reported() -> None:
+    async def reconcile(context: Ctx) -> RequeueAfter:
+        return RequeueAfter(0.01)
+
+    with pytest.raises(AssertionError, match="does not come to rest"):
+        drive(controller_for(SECRETS).reconcile(reconcile), [SECRET])
+
+
+def test_another_shards_objects_are_not_reconciled() -> None:
+    labels = {parse_ring_name(RING).shard: "shard-2"}
+    other = (SECRETS, {"metadata": {"name": "b", "labels": labels}})
+    assert drive(controller_for(SECRETS).owns(CONFIGMAPS).reconcile(make_child), [other]).outcomes == []
+
+
+@pytest.mark.parametrize("scope", ["leader", "everywhere"])
+def test_unsharded_controllers_see_every_object(scope: str) -> None:
+    async def note(context: Ctx) -> None:
+        await context.api.patch(
+            SECRETS, context.request.name, "default", {"metadata": {"annotations": {"seen": "yes"}}}
+        )
+
+    spec = controller_for(SECRETS).reconcile(note)
+    spec = spec.on_leader() if scope == "leader" else spec.on_every_replica()
+    rig = drive(spec, [SECRET, (SECRETS, {"metadata": {"name": "b"}})])
+    assert {name for _, _, name in rig.writes} == {"a", "b"}
+    assert rig.labels(SECRETS, "a") == {}
+
+
+def test_timers_and_pushes_wake_a_controller() -> None:
+    trigger = Trigger()
+
+    async def story(rig: Rig) -> None:
+        before = len(rig.outcomes)
+        trigger.push(Request("default", "a"))
+        await rig.settle()
+        assert len(rig.outcomes) == before + 1
+        await rig.clock.sleep(60)
+        assert len(rig.outcomes) == before + 2
+
+    spec = controller_for(SECRETS).source(trigger).source(Every(60))
+    drive(spec.reconcile(make_nothing), [SECRET], story)
+
+
+async def make_nothing(context: Ctx) -> None:
+    return None
+
+
+def test_a_reconcile_knows_for_how_long_it_may_write() -> None:
+    seconds: list[float] = []
+
+    async def reconcile(context: Ctx) -> None:
+        seconds.append(context.remaining_seconds)
+
+    drive(controller_for(SECRETS).reconcile(reconcile), [SECRET])
+    drive(controller_for(SECRETS).on_every_replica().reconcile(reconcile), [SECRET])
+    assert 3000 < seconds[0] < 3600
+    assert seconds[-1] == float("inf")
+
+
+def test_what_a_manager_caches_is_driven_with_it() -> None:
+    """Indexes, selectors and transforms are said at the manager, and reconciles need them."""
+
+    async def count(context: Ctx) -> None:
+        alike = context.cache(CONFIGMAPS).by_index("letter", context.request.name[0])
+        context.event(EventType.NORMAL, "Counted", ",".join(sorted(each["metadata"]["name"] for each in alike)))
+
+    def shorten(thing: Any) -> Any:
+        return {"metadata": thing["metadata"]}
+
+    manager = Manager("example").add(controller_for(SECRETS).watches(CONFIGMAPS, lambda _: [], dict).reconcile(count))
+    manager.cache(
+        CONFIGMAPS,
+        selector=Selector(labels="counted=yes"),
+        indexes={"letter": lambda thing: [thing["metadata"]["name"][0]]},
+        transform=shorten,
+    )
+    labels = {"counted": "yes"}
+    objects = [(CONFIGMAPS, {"metadata": {"name": name, "labels": labels}}) for name in ("a1", "a2", "b1")]
+
+    rig = drive(manager, [*objects, (CONFIGMAPS, {"metadata": {"name": "a3"}}), SECRET])
+
+    assert rig.events == [("a", "Counted", "a1,a2")]
+
+
+@pytest.mark.parametrize(
+    ("manager", "seen"),
+    [
+        (lambda: Manager("example"), ["mine"]),
+        (lambda: Manager(election=Election("example")), ["mine", "theirs"]),
+        (lambda: Manager(), ["mine", "theirs"]),
+        (lambda: Manager(watch_namespace="elsewhere"), []),
+    ],
+    ids=["a shard", "elected", "every replica", "another namespace"],
+)
+def test_a_manager_is_driven_as_it_runs(manager: Callable[[], Manager], seen: list[str]) -> None:
+    async def note(context: Ctx) -> None:
+        pass
+
+    theirs = {parse_ring_name(RING).shard: "shard-2"}
+    objects: list[tuple[Resource, dict[str, Any]]] = [
+        (SECRETS, {"metadata": {"name": "mine"}}),
+        (SECRETS, {"metadata": {"name": "theirs", "labels": theirs}}),
+    ]
+
+    rig = drive(manager().add(controller_for(SECRETS).reconcile(note)), objects)
+
+    assert sorted(name for name, _ in rig.outcomes) == seen
