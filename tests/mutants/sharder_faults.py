@@ -179,15 +179,15 @@ SHARDER_FAULTS: Final[dict[str, Fault]] = {
     "TAKE_WITHOUT_HOLD": Fault(
         "what a shard has that is gone is taken under the hold on its lease",
         "sharder.placement.label_writer",
-        "answer = await self._patch(placed, meta, patch, (authority.leader, self._hold_of(meta)))",
-        "answer = await self._patch(placed, meta, patch, (authority.leader,))",
+        "answer = await self._patch(placed, meta, patch, (lead.fence, self._hold_of(meta)))",
+        "answer = await self._patch(placed, meta, patch, (lead.fence,))",
         (*LEASES, *GROUPS),
     ),
     "UNCONFIRMED_MOVES": Fault(
         "a family moves under the lead as it has just been confirmed",
         "sharder.placement.label_writer",
-        "fences = (authority.leader, authority.confirmed) if confirmed else (authority.leader,)",
-        "fences = (authority.leader,)",
+        "fences = (lead.fence, lead.confirmed) if confirmed else (lead.fence,)",
+        "fences = (lead.fence,)",
         (*LEASES, *GROUPS),
     ),
     # -- the one decision --------------------------------------------------------
