@@ -17,7 +17,6 @@ from typing import Final
 
 from docsite import balance, commandline, crd, meters, states, wire
 from docsite.pages import DOCS
-from docsite.sequence import draw
 from sharder.core.decisions import LEAVING, render_table
 
 _MARKED: Final = re.compile(r"^<!-- printed: (?P<name>[\w-]+) -->\n.*?^<!-- end -->$", re.MULTILINE | re.DOTALL)
@@ -57,7 +56,6 @@ def print_anew() -> list[Path]:
     """Write what has changed; returns the files."""
     changed = []
     wanted = {path: print_page(path.read_text()) for path in sorted(DOCS.rglob("*.md"))}
-    wanted |= {path.with_suffix(".svg"): draw(path.read_text()) for path in sorted(DOCS.rglob("*.seq"))}
     for path, text in wanted.items():
         if not path.exists() or path.read_text() != text:
             path.write_text(text)

@@ -43,7 +43,7 @@ def test_every_file_in_a_picture_is_there() -> None:
 
 @pytest.mark.parametrize("program", ["sharder", "shardsdk"])
 def test_packages_are_listed_in_the_order_of_their_imports(program: str) -> None:
-    column = re.findall(r"^  ([a-z]+)/ ", PICTURES[0], re.M) if program == "sharder" else re.findall(
+    column = re.findall(r"^  ([a-z]+)/ ", PICTURES[0], re.MULTILINE) if program == "sharder" else re.findall(
         r"\S {2,}([a-z]+)/ ", PICTURES[0]
     )  # fmt: skip
     order = layers(program)

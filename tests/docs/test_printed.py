@@ -9,7 +9,6 @@ import pytest
 from docsite import messages, meters, states
 from docsite.pages import DOCS
 from docsite.printed import PRINTERS, print_page
-from docsite.sequence import draw
 from sharder.core.admission import AnswerOutcome
 from sharder.core.decisions import Decision, Reason
 from sharder.core.shards import State
@@ -23,11 +22,6 @@ PAGES = sorted(DOCS.rglob("*.md"))
 def test_page_holds_what_the_code_prints(page: Path) -> None:
     text = page.read_text()
     assert print_page(text) == text, "run `make docs`"
-
-
-@pytest.mark.parametrize("source", sorted(DOCS.rglob("*.seq")), ids=lambda path: path.name)
-def test_diagram_is_drawn_from_its_text(source: Path) -> None:
-    assert source.with_suffix(".svg").read_text() == draw(source.read_text()), "run `make docs`"
 
 
 def test_everything_that_can_be_printed_is_on_a_page() -> None:
@@ -74,8 +68,3 @@ def test_unit_follows_from_the_name(name: str, unit: str) -> None:
 
 def test_every_warning_and_error_is_explained() -> None:
     assert messages.explained() == messages.logged(), "bring docs/messages.md up to the log calls"
-
-
-def test_a_diagram_with_an_unknown_line_is_refused() -> None:
-    with pytest.raises(ValueError, match="not a line of a sequence diagram: one => two"):
-        draw("actor one = One\none => two")
