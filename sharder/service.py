@@ -37,10 +37,10 @@ from sharder.webhook.server import WebhookServer
 from sharder.webhook.tls import TlsSwitch
 from sharder.webhook.x509_process import ask_apart
 from shardsdk.events.recorder import EventRecorder
-from shardsdk.kube.access import Access
 from shardsdk.kube.api import Api
 from shardsdk.kube.client import Client
 from shardsdk.kube.clock import Clock, SystemClock
+from shardsdk.kube.server import Access
 from shardsdk.lease.election import ElectionTimings
 from shardsdk.process.health import Address, Checks, Endpoints, serve
 from shardsdk.version import VERSION

@@ -40,12 +40,13 @@ if TYPE_CHECKING:
     )
     from shardsdk.events.recorder import EventRecorder, EventType
     from shardsdk.kube import selectors
-    from shardsdk.kube.access import Access, load_access
+    from shardsdk.kube.access import load_access
     from shardsdk.kube.api import Api, Fence, PatchKind
     from shardsdk.kube.client import Client
     from shardsdk.kube.clock import SystemClock
     from shardsdk.kube.reflector import Delta, EventKind
     from shardsdk.kube.selectors import Selector
+    from shardsdk.kube.server import Access
     from shardsdk.lease.election import LeaderElector
     from shardsdk.lease.leadership import Election
     from shardsdk.lease.shardlease import LeaseState, ShardLease
@@ -154,7 +155,8 @@ _HOMES: Final = {
         *("AlreadyOwned", "ApiError", "ConfigurationError", "Conflict", "FenceClosed", "LeaseLost", "NotFound"),
         *("ShardingError", "TerminalError", "TooManyWrites"),
     ),
-    "shardsdk.kube.access": ("Access", "load_access"),
+    "shardsdk.kube.access": ("load_access",),
+    "shardsdk.kube.server": ("Access",),
     "shardsdk.kube.api": ("Api", "Fence", "PatchKind"),
     "shardsdk.kube.client": ("Client",),
     "shardsdk.kube.clock": ("SystemClock",),

@@ -12,7 +12,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from shardsdk.kube.access import SERVICE_ACCOUNT_VARIABLE, Access, load_access
+from shardsdk.kube.access import SERVICE_ACCOUNT_VARIABLE, load_access
+from shardsdk.kube.server import Access
 from tests.kube_fakes import InstantClock
 
 

@@ -13,8 +13,8 @@ from urllib.parse import parse_qsl
 
 from aiohttp import web
 
-from shardsdk.kube.access import direct_access
 from shardsdk.kube.client import Client
+from shardsdk.kube.server import direct_access
 
 Answer = web.StreamResponse
 Handler = Callable[[web.Request], Awaitable[Answer]]

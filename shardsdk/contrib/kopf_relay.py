@@ -20,10 +20,10 @@ from typing import Any, Final, Self
 import aiohttp
 from yarl import URL
 
-from shardsdk.kube.access import Access
 from shardsdk.kube.api import Fence
 from shardsdk.kube.clock import Clock, SystemClock
 from shardsdk.kube.fencing import Guard, GuardedRequest, Ledger, SentTooLate, send_guarded
+from shardsdk.kube.server import Access
 from shardsdk.kube.sessions import CONNECT_SECONDS, KEEPALIVE_SECONDS, REQUEST_SECONDS
 from shardsdk.version import VERSION
 

@@ -12,13 +12,13 @@ from types import NoneType
 from typing import Self, cast
 
 from shardsdk.kube import requests
-from shardsdk.kube.access import Access
 from shardsdk.kube.api import Api, Fence, Operation, RawRequest, Selection, T, Unfit, WatchEvent, WatchOptions
 from shardsdk.kube.clock import Clock, SystemClock
 from shardsdk.kube.decoding import codec_of
 from shardsdk.kube.discovery import Discovery
 from shardsdk.kube.pace import Pace
 from shardsdk.kube.reading import Reader
+from shardsdk.kube.server import Access
 from shardsdk.kube.sessions import Observer, Sessions
 from shardsdk.protocol.objects import Resource
 from shardsdk.version import VERSION

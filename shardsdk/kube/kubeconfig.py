@@ -32,7 +32,6 @@ from kubernetes.aio.config.kube_config import (
 )
 
 from shardsdk.errors import ConfigurationError
-from shardsdk.kube.access import DEFAULT_NAMESPACE, Access, Server, make_access
 from shardsdk.kube.certificates import CertificateFiles, load_pair
 from shardsdk.kube.clock import Clock
 from shardsdk.kube.credentials import (
@@ -43,6 +42,7 @@ from shardsdk.kube.credentials import (
     Issued,
     IssuedCredentials,
 )
+from shardsdk.kube.server import DEFAULT_NAMESPACE, Access, Server, make_access
 
 #: An exec plugin or identity provider that takes longer has failed.
 PROVIDER_TIMEOUT_SECONDS: Final = 60.0

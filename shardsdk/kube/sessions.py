@@ -28,7 +28,6 @@ from aiohttp.connector import Connection
 from yarl import URL
 
 from shardsdk.errors import ApiError, ConnectionFailed, ServerError, TooManyRequests, Unauthorized
-from shardsdk.kube.access import Access
 from shardsdk.kube.answers import Refusal, Target, explain
 from shardsdk.kube.api import Fence
 from shardsdk.kube.clock import Clock
@@ -36,6 +35,7 @@ from shardsdk.kube.doubts import FenceDoubted
 from shardsdk.kube.fencing import Guard, GuardedRequest, Ledger, SentTooLate, send_guarded
 from shardsdk.kube.lapses import ServerClock, lapses_of, parse_date
 from shardsdk.kube.pace import Pace
+from shardsdk.kube.server import Access
 from shardsdk.kube.turns import Turn, Turns
 from shardsdk.logs import logger_of
 from shardsdk.protocol.objects import LEASES

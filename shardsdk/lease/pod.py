@@ -18,7 +18,7 @@ import socket
 import uuid
 
 from shardsdk.errors import ConfigurationError
-from shardsdk.kube.access import Access
+from shardsdk.kube.server import Access
 from shardsdk.protocol.labels import LABEL_MAX_LENGTH, SHARDER_HOLDER
 from shardsdk.protocol.names import is_dns_subdomain
 

@@ -32,9 +32,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
 from shardsdk.errors import ConfigurationError, LeaseLost
-from shardsdk.kube.access import Access
 from shardsdk.kube.api import Api
 from shardsdk.kube.clock import Clock, SystemClock
+from shardsdk.kube.server import Access
 from shardsdk.lease import pod
 from shardsdk.lease.claim import Claim
 from shardsdk.lease.hold import Hold

@@ -8,9 +8,10 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 
 from shardsdk.errors import ConfigurationError
-from shardsdk.kube.access import Access, load_access
+from shardsdk.kube.access import load_access
 from shardsdk.kube.api import Api, Fence
 from shardsdk.kube.clock import Clock, SystemClock
+from shardsdk.kube.server import Access
 from shardsdk.lease.shardlease import Connect, ShardLease
 from shardsdk.process.process import die
 from shardsdk.queueing.metrics import Metrics

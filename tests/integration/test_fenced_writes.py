@@ -14,9 +14,10 @@ from localcluster import AdminClient, ControlPlane
 from shardsdk.contrib.kopf_relay import Relay
 from shardsdk.contrib.kubernetes import fence_writes
 from shardsdk.errors import ServerError
-from shardsdk.kube.access import Access, load_access
+from shardsdk.kube.access import load_access
 from shardsdk.kube.api import PatchKind
 from shardsdk.kube.client import Client
+from shardsdk.kube.server import Access
 from shardsdk.protocol.objects import Resource
 
 CONFIGMAPS = Resource("", "v1", "configmaps", "ConfigMap")

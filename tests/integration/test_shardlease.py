@@ -19,9 +19,10 @@ import pytest_asyncio
 from localcluster import AdminClient, ControlPlane
 from shardsdk.errors import FenceClosed, LeaseLost
 from shardsdk.events.recorder import EventRecorder
-from shardsdk.kube.access import Access, load_access
+from shardsdk.kube.access import load_access
 from shardsdk.kube.client import Client
 from shardsdk.kube.clock import SystemClock
+from shardsdk.kube.server import Access
 from shardsdk.lease.election import LeaderElector
 from shardsdk.lease.hold import Hold
 from shardsdk.lease.shardlease import ShardLease

@@ -13,10 +13,10 @@ import pytest
 
 from shardsdk.contrib.kopf_relay import Relay
 from shardsdk.errors import FenceClosed
-from shardsdk.kube.access import Access, direct_access, make_access
-from shardsdk.kube.access import Server as ServerOf
 from shardsdk.kube.clock import SystemClock
 from shardsdk.kube.credentials import FileCredentials
+from shardsdk.kube.server import Access, direct_access, make_access
+from shardsdk.kube.server import Server as ServerOf
 from tests.kube_fakes import FakeFence
 from tests.kube_server import Handler, Server, config_map, hangs, refuses, says, serving
 

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from shardsdk.errors import ConfigurationError
-from shardsdk.kube.access import direct_access
+from shardsdk.kube.server import direct_access
 from tests.kube_configs import authorization, certificate, in_cluster, kubeconfig, load, read, service_account, write
 
 # Where it is looked for

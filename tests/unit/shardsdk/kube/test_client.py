@@ -20,10 +20,10 @@ from shardsdk.errors import (
     Unauthorized,
 )
 from shardsdk.kube import reading, sessions
-from shardsdk.kube.access import direct_access
 from shardsdk.kube.api import PatchKind
 from shardsdk.kube.client import Client
 from shardsdk.kube.selectors import Selector, equals
+from shardsdk.kube.server import direct_access
 from shardsdk.protocol.leases import Lease
 from shardsdk.protocol.objects import CLUSTERRINGS, LEASES, NAMESPACES, GroupResource, Resource
 from tests.kube_fakes import CONFIGMAPS, InstantClock

@@ -9,8 +9,8 @@ import pytest
 
 from shardsdk.errors import ConnectionFailed, FenceClosed, Forbidden, ServerError, TooManyRequests, Unauthorized
 from shardsdk.kube import fencing
-from shardsdk.kube.access import direct_access
 from shardsdk.kube.client import Client
+from shardsdk.kube.server import direct_access
 from tests.kube_fakes import CONFIGMAPS, FakeFence
 from tests.kube_server import config_map, hear_headers, listener, refuses, says, talking
 

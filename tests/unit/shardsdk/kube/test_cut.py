@@ -22,10 +22,10 @@ import pytest
 import uvloop
 
 from shardsdk.errors import ShardingError
-from shardsdk.kube.access import Access, Server, make_access
 from shardsdk.kube.client import Client
 from shardsdk.kube.credentials import FixedCredentials
 from shardsdk.kube.cut import hush_cut_connections, is_cut
+from shardsdk.kube.server import Access, Server, make_access
 from tests.kube_configs import certificate
 from tests.kube_fakes import CONFIGMAPS, FakeFence
 

@@ -19,9 +19,9 @@ from shardsdk.errors import (
     ServerError,
 )
 from shardsdk.kube import fencing, sessions
-from shardsdk.kube.access import direct_access
 from shardsdk.kube.client import Client
 from shardsdk.kube.fencing import SLACK_SHARE, GuardedRequest
+from shardsdk.kube.server import direct_access
 from shardsdk.kube.sessions import Lane
 from shardsdk.protocol.objects import GroupResource
 from tests.kube_fakes import CONFIGMAPS, FakeFence, ManualClock

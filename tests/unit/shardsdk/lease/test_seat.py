@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from shardsdk.kube.access import direct_access
+from shardsdk.kube.server import direct_access
 from shardsdk.lease import seat
 from shardsdk.lease.seat import take_seat
 from shardsdk.lease.shardlease import ShardLease

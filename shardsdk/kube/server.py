@@ -1,0 +1,133 @@
+"""One API server and the way to it: address, TLS, identity.
+
+Like client-go, and unlike Python 3.13's default, it accepts CA certificates that
+lack extensions which RFC 5280 wants; chain and host name are always verified
+unless the configuration says otherwise.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from ssl import SSLContext
+from typing import TYPE_CHECKING, Any, Final
+
+from shardsdk.errors import ConfigurationError
+from shardsdk.kube.credentials import Credentials, FixedCredentials
+
+if TYPE_CHECKING:
+    import aiohttp
+    from yarl import URL
+
+#: Namespace of a kubeconfig's context that names none.
+DEFAULT_NAMESPACE: Final = "default"
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """An API server as a configuration describes it; certificates are PEM, files or text.
+
+    `client_certificate` is a file with its key's file; `proxy` `None`: whatever the environment says.
+    """
+
+    host: str
+    ca_file: str | None = None
+    ca_text: str | bytes | None = None
+    client_certificate: tuple[str, str | None] | None = None
+    verify: bool = True
+    name: str | None = None
+    proxy: str | None = None
+    proxy_headers: Mapping[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """One way to one API server; shared by all clients, event loops and threads of the process.
+
+    `origin` says where it was configured, for messages.  `ssl` is the context of
+    all sessions; `request_options` is what each request must be given besides its
+    own: proxy and TLS server name.
+    """
+
+    host: str
+    namespace: str
+    origin: str
+    credentials: Credentials
+    ssl: SSLContext
+    request_options: Mapping[str, Any] = field(default_factory=dict)
+
+    async def headers(self) -> dict[str, str]:
+        """The `Authorization` header, or nothing."""
+        value = await self.credentials.header()
+        return {"Authorization": value} if value else {}
+
+    def open_session(self, connector: aiohttp.BaseConnector, **options: Any) -> aiohttp.ClientSession:
+        """An HTTP session on the running loop; close the connector with it.
+
+        `trust_env` is off: it costs a hop to a thread for each request, to look
+        for a .netrc.  Proxies of the environment are read once, when loading.
+        """
+        import aiohttp  # costs a third of a second, and whoever only describes controllers opens no session
+
+        return aiohttp.ClientSession(connector=connector, trust_env=False, **options)
+
+
+def direct_access(
+    host: str, *, token: str | None = None, ca_file: str | None = None, namespace: str = DEFAULT_NAMESPACE
+) -> Access:
+    """An access from its parts, for tests and local tools.
+
+    >>> direct_access("http://127.0.0.1:8001").host
+    'http://127.0.0.1:8001'
+    """
+    fixed = FixedCredentials(f"Bearer {token}" if token else None)
+    return make_access(Server(host, ca_file=ca_file), namespace=namespace, origin=host, credentials=fixed)
+
+
+def make_access(server: Server, *, namespace: str, origin: str, credentials: Credentials) -> Access:
+    """An access from its parts.
+
+    Raises: ConfigurationError for an address that is no URL, or certificates that cannot be loaded.
+    """
+    from yarl import URL
+
+    host = server.host.rstrip("/")
+    if not host.startswith(("http://", "https://")) or not URL(host).host:
+        raise ConfigurationError(f"{origin}: server {host!r} is no address; write it as https://HOST:PORT")
+    try:
+        context = _make_context(server)
+    except (OSError, ValueError) as error:
+        raise ConfigurationError(
+            f"{origin}: certificate or key cannot be loaded: {error}; check certificate-authority,"
+            " client-certificate and client-key (PEM, readable, key and certificate of one pair)"
+        ) from error
+    options = {
+        "server_hostname": server.name,
+        "proxy": server.proxy or _proxy_of_environment(URL(host)),
+        "proxy_headers": server.proxy_headers,
+    }
+    given = {name: value for name, value in options.items() if value}
+    return Access(host, namespace, origin, credentials, context, given)
+
+
+def _make_context(server: Server) -> SSLContext:
+    context = ssl.create_default_context(cafile=server.ca_file, cadata=server.ca_text)
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    if server.client_certificate is not None:
+        context.load_cert_chain(*server.client_certificate)
+    if not server.verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def _proxy_of_environment(url: URL) -> str | None:
+    """HTTP(S)_PROXY for this host, unless NO_PROXY names it."""
+    from aiohttp.helpers import get_env_proxy_for_url
+
+    try:
+        proxy, _ = get_env_proxy_for_url(url)
+    except LookupError:
+        return None
+    return str(proxy)
