@@ -59,8 +59,8 @@ _LONG = (
     "node/test_controller.py",
 )
 
-#: One of two waits at any time. With its control planes a worker takes a gigabyte and a half.
-_WORKERS_PER_CORE = 2
+#: Two of three wait at any time. With its control planes a worker takes a gigabyte and a half.
+_WORKERS_PER_CORE = 3
 _MOST_WORKERS = 8
 
 _KEPT_LOGS = pytest.StashKey[list[Path]]()

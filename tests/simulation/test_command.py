@@ -15,7 +15,8 @@ pytestmark = pytest.mark.timeout(900)
 
 
 def simulate(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "tests.simulation", "--folder", str(folder), *arguments]
+    # One job: each process that plays takes seconds to get ready, which is more than most of these seeds take.
+    command = [sys.executable, "-m", "tests.simulation", "--jobs", "1", "--folder", str(folder), *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
