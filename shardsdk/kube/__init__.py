@@ -28,5 +28,5 @@ happened is noticed if etcd came back from a backup without raising its revision
 at once.  Full garbage collections hold the loop up too, by tens of milliseconds:
 call `gc.freeze()` once everything is imported.
 
-The kubernetes package is imported when a kubeconfig is read, and only then.
+The kubernetes package is imported for a kubeconfig's exec plugin or auth provider, and only then.
 """

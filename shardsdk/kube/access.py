@@ -1,7 +1,7 @@
 """Where the configuration is: an explicit kubeconfig, $KUBECONFIG, the pod's ServiceAccount, ~/.kube/config.
 
-Kubeconfig files are read with the kubernetes package; a pod's three files need
-none, so that package (16 MiB of a process, a third of a second) stays out of pods.
+The kubernetes package (16 MiB of a process, a third of a second) is imported only
+where a kubeconfig names an exec plugin or an auth provider.
 Refuses: to fall through from a configuration that is there but broken; that is
 an error which says what to change.
 """

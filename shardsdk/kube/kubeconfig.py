@@ -1,199 +1,199 @@
-"""Access from kubeconfig files, by way of the kubernetes package.
+"""Access from kubeconfig files.
 
-Does: let that package merge and read the files, and take over what it gets wrong
-or leaves to its caller: exec plugins (it hides their errors and never runs them
-again), token files (read once there), expired OIDC tokens, renewed client
-certificates.  Refuses: to write to a kubeconfig.
+Does: merge files, choose the context and read its cluster and user as kubectl
+does.  A user with an exec plugin or an auth provider is the kubernetes package's
+matter (providers.py); without one it is not imported, which is half of the time
+that a command takes to start.  Refuses: to write to a kubeconfig.
 
-Imported on demand only: it brings the kubernetes package with it.
+Source: Kubernetes, "Organizing Cluster Access Using kubeconfig Files".
 """
 
 from __future__ import annotations
 
-import asyncio
+import base64
 import os
-import ssl
 import tempfile
-from collections.abc import Mapping
-from dataclasses import replace
-from datetime import UTC, datetime
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 import yaml
-from kubernetes.aio.client.configuration import Configuration
-from kubernetes.aio.config import ConfigException
-from kubernetes.aio.config.exec_provider import ExecProvider
-from kubernetes.aio.config.kube_config import (
-    ENV_KUBECONFIG_PATH_SEPARATOR,
-    ConfigNode,
-    KubeConfigLoader,
-    KubeConfigMerger,
-)
 
 from shardsdk.errors import ConfigurationError
-from shardsdk.kube.certificates import CertificateFiles, load_pair
+from shardsdk.kube.certificates import CertificateFiles
 from shardsdk.kube.clock import Clock
 from shardsdk.kube.credentials import (
     PROVIDER_PERIOD_SECONDS,
     Credentials,
     FileCredentials,
     FixedCredentials,
-    Issued,
     IssuedCredentials,
 )
 from shardsdk.kube.server import DEFAULT_NAMESPACE, Access, Server, make_access
 
-#: An exec plugin or identity provider that takes longer has failed.
-PROVIDER_TIMEOUT_SECONDS: Final = 60.0
+#: What goes wrong in a kubeconfig that is none, or not whole.
+_MALFORMED: Final = (OSError, ValueError, TypeError, KeyError, AttributeError, yaml.YAMLError)
 
-#: What goes wrong in a kubeconfig that is not what the kubernetes package expects.
-_MALFORMED: Final = (ConfigException, OSError, ValueError, TypeError, KeyError, AttributeError, yaml.YAMLError)
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """A context, a cluster or a user, and the directory that its paths are relative to."""
+
+    content: Mapping[str, Any]
+    base: Path = Path()
+
+    def text(self, name: str) -> str:
+        """A setting; empty when it is not there."""
+        return str(self.content.get(name) or "")
+
+    def path(self, name: str) -> Path | None:
+        """The file that a setting names.  Raises: FileNotFoundError."""
+        if not (named := self.text(name)):
+            return None
+        path = self.base / named
+        if not path.is_file():
+            raise FileNotFoundError(f"{name}: there is no file {path}")
+        return path
+
+    def data(self, name: str) -> bytes | None:
+        """What a setting holds in Base64."""
+        return base64.standard_b64decode(text) if (text := self.text(name)) else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Chosen:
+    """What the chosen context leads to."""
+
+    namespace: str
+    cluster: _Entry
+    user: _Entry
 
 
 async def load_kubeconfig(paths: str, context: str | None, origin: str, clock: Clock) -> Access:
     """Read one kubeconfig, or several separated by `:`.  Raises: ConfigurationError."""
-    _require_files(paths, origin)
+    files = _existing(paths, origin)
     try:
-        merged = KubeConfigMerger(paths).config
-        name = context or merged["current-context"]
-        chosen = merged["contexts"].get_with_name(name)["context"].value
-        user, base = _take_user(merged, chosen.get("user"))
-        loader = KubeConfigLoader(merged, active_context=name, config_base_path=None)
-        configuration = Configuration()
-        async with asyncio.timeout(PROVIDER_TIMEOUT_SECONDS):
-            await loader.load_and_set(configuration)
-    except TimeoutError as error:
-        raise ConfigurationError(f"{origin}: the identity provider did not answer") from error
+        chosen = _choose([_read(path) for path in files], context)
+        with _client_certificate(chosen.user) as pair:
+            return await _access(_server(chosen.cluster, pair), chosen, origin, clock)
     except _MALFORMED as error:
         raise ConfigurationError(
-            f"{origin} cannot be used: {error or type(error).__name__};"
+            f"{origin} cannot be used: {str(error) or type(error).__name__};"
             " check it with `kubectl config view --minify` (contexts: `kubectl config get-contexts`)"
         ) from error
-    namespace = str(chosen.get("namespace") or DEFAULT_NAMESPACE)
-    if user.get("exec") and not user.get("tokenFile"):
-        plugin = ExecPlugin(user["exec"], base, origin)
-        credentials: Credentials = IssuedCredentials(plugin.issue, await plugin.issue(False), clock)
-        access = make_access(_server(configuration), namespace=namespace, origin=origin, credentials=credentials)
-        plugin.attach(access.ssl)
-        return access
-    credentials = _credentials(user, base, loader, configuration, origin, clock)
-    access = make_access(_server(configuration), namespace=namespace, origin=origin, credentials=credentials)
-    files = [base / str(user[name]) for name in ("client-certificate", "client-key") if user.get(name)]
-    if len(files) == 2 and not (user.get("client-certificate-data") or user.get("client-key-data")):
-        return replace(access, credentials=CertificateFiles(files[0], files[1], access.ssl, credentials, clock))
-    return access
 
 
-def _server(configuration: Configuration) -> Server:
-    """What the kubernetes package has read, in our words."""
-    certificate = configuration.cert_file
-    return Server(
-        str(configuration.host),
-        ca_file=configuration.ssl_ca_cert,
-        ca_text=configuration.ca_cert_data,
-        client_certificate=(certificate, configuration.key_file) if certificate else None,
-        verify=configuration.verify_ssl,
-        name=configuration.tls_server_name,
-        proxy=configuration.proxy,
-        proxy_headers=configuration.proxy_headers,
+def _existing(paths: str, origin: str) -> list[Path]:
+    names = [Path(name).expanduser() for name in paths.split(os.pathsep) if name]
+    found = [path for path in names if path.exists()]
+    if not found:
+        raise ConfigurationError(f"{origin}: no such file; pass the path of a kubeconfig")
+    return found
+
+
+def _read(path: Path) -> _Entry:
+    content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    if content is not None and not isinstance(content, dict):
+        raise ValueError(f"{path} is no kubeconfig")
+    return _Entry(content or {}, path.parent.absolute())
+
+
+def _choose(files: list[_Entry], context: str | None) -> _Chosen:
+    """Of what several files say, the first counts."""
+    name = context or next(filter(None, (file.text("current-context") for file in files)), "")
+    if not name:
+        raise ValueError("it names no current-context")
+    chosen = _find(files, "contexts", "context", name)
+    user = chosen.text("user")
+    return _Chosen(
+        namespace=chosen.text("namespace") or DEFAULT_NAMESPACE,
+        cluster=_find(files, "clusters", "cluster", chosen.text("cluster")),
+        # Without a user one is nobody in particular, which some API servers are content with.
+        user=_find(files, "users", "user", user, missing=_Entry({})) if user else _Entry({}),
     )
 
 
-def _require_files(paths: str, origin: str) -> None:
-    names = [os.path.expanduser(name) for name in paths.split(ENV_KUBECONFIG_PATH_SEPARATOR) if name]
-    if not any(os.path.exists(name) for name in names):
-        raise ConfigurationError(f"{origin}: no such file; pass the path of a kubeconfig")
+def _find(files: list[_Entry], section: str, kind: str, name: str, missing: _Entry | None = None) -> _Entry:
+    for file in files:
+        for each in file.content.get(section) or ():
+            if each["name"] == name:
+                return _Entry(each[kind] or {}, file.base)
+    if missing is not None:
+        return missing
+    raise ValueError(f"there is no object with name {name} in its {section}")
 
 
-def _take_user(merged: Any, name: str | None) -> tuple[dict[str, Any], Path]:
-    """The user's entry and the directory its paths are relative to.
-
-    What we handle ourselves is taken out of the (private) copy that the
-    kubernetes package reads, so that it does not do it too.
-    """
-    entry = merged["users"].get_with_name(name, safe=True) if name and merged.safe_get("users") else None
-    if entry is None:
-        return {}, Path()
-    user = entry.value.get("user") or {}
-    entry.value["user"] = {key: value for key, value in user.items() if key not in ("exec", "tokenFile")}
-    return user, Path(entry.path or "").parent
-
-
-def _credentials(
-    user: Mapping[str, Any], base: Path, loader: Any, configuration: Any, origin: str, clock: Clock
-) -> Credentials:
-    if user.get("tokenFile"):
-        return FileCredentials(base / str(user["tokenFile"]), clock)
-    header = configuration.api_key.get("BearerToken")
-    if user.get("auth-provider"):
-
-        async def ask(rejected: bool) -> Issued:
-            fresh = Configuration()
-            try:
-                async with asyncio.timeout(PROVIDER_TIMEOUT_SECONDS):
-                    await loader.load_and_set(fresh)
-            except (TimeoutError, *_MALFORMED) as error:
-                raise ConfigurationError(f"{origin}: identity provider: {error or type(error).__name__}") from error
-            return Issued(fresh.api_key.get("BearerToken"))
-
-        return IssuedCredentials(ask, Issued(header), clock, period_seconds=PROVIDER_PERIOD_SECONDS)
-    return FixedCredentials(header.strip() if header else None)
+def _server(cluster: _Entry, pair: tuple[str, str] | None) -> Server:
+    host = cluster.text("server")
+    if not host:
+        raise ValueError("its cluster has no server")
+    authority = cluster.data("certificate-authority-data")
+    file = None if authority else cluster.path("certificate-authority")
+    return Server(
+        host,
+        # Comments may be in any language, certificates are not.
+        ca_text=authority.decode("ascii", "ignore") if authority else None,
+        ca_file=str(file) if file else None,
+        client_certificate=pair,
+        verify=not cluster.content.get("insecure-skip-tls-verify"),
+        name=cluster.text("tls-server-name") or None,
+        proxy=cluster.text("proxy-url") or None,
+    )
 
 
-class ExecPlugin:
-    """A command that issues tokens or client certificates (client.authentication.k8s.io)."""
-
-    __slots__ = ("_context", "_description", "_node", "_pair")
-
-    def __init__(self, plugin: Mapping[str, Any], base: Path, origin: str) -> None:
-        command = str(plugin.get("command") or "")
-        if os.sep in command:  # as client-go: a path is relative to the kubeconfig, a bare name is looked up in PATH
-            plugin = {**plugin, "command": str(base / command)}
-        self._node = ConfigNode("exec", dict(plugin))
-        self._description = f"{origin}: exec plugin {command!r}"
-        self._context: ssl.SSLContext | None = None
-        self._pair: tuple[str, str] | None = None
-
-    def attach(self, context: ssl.SSLContext) -> None:
-        """Where client certificates go; new connections use the latest pair."""
-        self._context = context
-        self._install()
-
-    async def issue(self, rejected: bool) -> Issued:
-        """Run the command.  Raises: ConfigurationError with what the command said."""
-        try:
-            async with asyncio.timeout(PROVIDER_TIMEOUT_SECONDS):
-                status = await ExecProvider(self._node).run()
-            header = f"Bearer {str(status['token']).strip()}" if status.get("token") else None
-            expires = _moment(status.get("expirationTimestamp"))
-            if status.get("clientCertificateData") and status.get("clientKeyData"):
-                self._pair = (str(status["clientCertificateData"]), str(status["clientKeyData"]))
-                self._install()
-            elif header is None:
-                raise ValueError("it issued neither token nor clientCertificateData with clientKeyData")
-        except TimeoutError as error:
-            raise ConfigurationError(f"{self._description} took over {PROVIDER_TIMEOUT_SECONDS:.0f} s") from error
-        except _MALFORMED as error:
-            raise ConfigurationError(
-                f"{self._description} failed: {error or type(error).__name__}; run it by hand to see why"
-            ) from error
-        return Issued(header, expires)
-
-    def _install(self) -> None:
-        if self._context is None or self._pair is None:
-            return
-        with tempfile.TemporaryDirectory() as directory:
-            certificate, key = Path(directory, "client.crt"), Path(directory, "client.key")
-            for path, text in zip((certificate, key), self._pair, strict=True):
-                path.touch(0o600, exist_ok=False)
-                path.write_text(text, encoding="utf-8")
-            load_pair(self._context, certificate, key)
+@contextmanager
+def _client_certificate(user: _Entry) -> Iterator[tuple[str, str] | None]:
+    """The files of a client certificate and its key, of which OpenSSL reads nothing else; data is there meanwhile."""
+    names = ("client-certificate", "client-key")
+    with tempfile.TemporaryDirectory() as directory:
+        files = []
+        for name in names:
+            if (data := user.data(f"{name}-data")) is not None:
+                path = Path(directory, name)
+                path.touch(0o600)
+                path.write_bytes(data)
+                files.append(str(path))
+            elif (given := user.path(name)) is not None:
+                files.append(str(given))
+        if len(files) == 1:
+            raise ValueError("client-certificate and client-key go together")
+        yield (files[0], files[1]) if files else None
 
 
-def _moment(text: object) -> datetime | None:
-    """RFC 3339 as aware time; `None` when the plugin names no expiry."""
-    if not text:
-        return None
-    moment = datetime.fromisoformat(str(text))
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+async def _access(server: Server, chosen: _Chosen, origin: str, clock: Clock) -> Access:
+    user = chosen.user
+    if user.content.get("exec") and not user.text("tokenFile"):
+        from shardsdk.kube.providers import ExecPlugin
+
+        plugin = ExecPlugin(user.content["exec"], user.base, origin)
+        issued: Credentials = IssuedCredentials(plugin.issue, await plugin.issue(False), clock)
+        access = make_access(server, namespace=chosen.namespace, origin=origin, credentials=issued)
+        plugin.attach(access.ssl)
+        return access
+    credentials = await _credentials(user, origin, clock)
+    access = make_access(server, namespace=chosen.namespace, origin=origin, credentials=credentials)
+    if user.text("client-certificate-data") or user.text("client-key-data"):
+        return access
+    certificate, key = user.path("client-certificate"), user.path("client-key")
+    if certificate is None or key is None:
+        return access
+    return replace(access, credentials=CertificateFiles(certificate, key, access.ssl, credentials, clock))
+
+
+async def _credentials(user: _Entry, origin: str, clock: Clock) -> Credentials:
+    if token_file := user.text("tokenFile"):
+        return FileCredentials(user.base / token_file, clock)
+    if user.content.get("auth-provider"):
+        from shardsdk.kube.providers import AuthProvider
+
+        provider = AuthProvider(user.content, user.base, origin)
+        first = await provider.issue(False)
+        return IssuedCredentials(provider.issue, first, clock, period_seconds=PROVIDER_PERIOD_SECONDS)
+    if token := user.text("token").strip():
+        return FixedCredentials(f"Bearer {token}")
+    if user.text("username"):
+        pair = f"{user.text('username')}:{user.text('password')}"
+        return FixedCredentials("Basic " + base64.b64encode(pair.encode()).decode())
+    return FixedCredentials(None)
