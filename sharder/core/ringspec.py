@@ -11,12 +11,13 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
+from sharder.core.keys import controlled_key, resource_key
 from sharder.core.problems import Problem, render_problems
 from sharder.core.selectors import NAMESPACE_NAME_LABEL, LabelSelector, all_namespaces_except, parse_selector
 from shardsdk.errors import ConfigurationError, InvalidRingName
 from shardsdk.protocol.labels import SYSTEM_NAMESPACE, RingLabels, parse_ring_name
 from shardsdk.protocol.names import is_dns_label, is_dns_subdomain
-from shardsdk.protocol.objects import GroupResource, Resource
+from shardsdk.protocol.objects import GroupResource, Resource, SlimMeta
 
 #: Main resources of one ring. The CRD has the same bound.
 MAX_RESOURCES: Final = 32
@@ -84,6 +85,12 @@ class Subject:
     role: Role
     resource: Resource
     main: ResolvedMain
+
+    def key_of(self, meta: SlimMeta) -> str | None:
+        """The ring key of an object of this resource; `None`: the ring leaves it alone."""
+        if self.role is Role.MAIN:
+            return resource_key(self.resource, meta.namespace, meta.name)
+        return controlled_key(meta.controller, meta.namespace, self.main.resource)
 
 
 @dataclass(frozen=True, slots=True)

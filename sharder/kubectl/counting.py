@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
-from sharder.core.keys import controlled_key, resource_key
+from sharder.core.decisions import Decision, Desired, Facts, Reason, decide, desire_controlled, desire_main
 from sharder.core.membership import Membership
 from sharder.core.ringspec import Role, Subject
 from shardsdk.protocol.labels import RingLabels
@@ -93,7 +93,7 @@ class Census:
             if self.labels.drain in labels:
                 tally.draining[shard] += 1
                 tally.note(Trouble.DRAINING, meta)
-        key = self._key(tally.subject, meta)
+        key = tally.subject.key_of(meta)
         covered = self.covers(meta.namespace)
         if tally.retired or key is None or covered is False:
             if shard is not None:
@@ -107,36 +107,30 @@ class Census:
     def _judge(self, tally: Tally, meta: SlimMeta, key: str, shard: str | None) -> None:
         if shard is None:
             tally.note(Trouble.UNASSIGNED, meta)
-        if self.membership is None:
+        membership, role = self.membership, tally.subject.role
+        if membership is None:
             return
-        known = self.membership.available | self.membership.ambiguous
-        if shard is not None and shard not in known:
+        if shard is not None and shard not in membership.available and shard not in membership.ambiguous:
             tally.note(Trouble.STRANDED, meta)
-        hashed = self.membership.target(key)
-        if tally.subject.role is Role.MAIN:
-            wanted = hashed
-            if shard != hashed:
-                self._remember(key, shard)
-        else:
-            wanted = self._displaced.get(key, hashed)
-        drains = tally.subject.role is Role.MAIN and self.labels.drain in (meta.labels or {})
-        available = self.membership.available
-        # Where neither place is available, it is the owner or the object itself that is stranded.
-        if shard not in available or wanted not in available or shard == wanted or drains:
-            return
-        if tally.subject.role is Role.CONTROLLED and self._uncounted:
+        draining = self.labels.drain in (meta.labels or {})
+        desired = self._desire(role, key, shard, membership)
+        outcome = decide(Facts(role, shard, draining, True, desired, membership))
+        leaves = outcome.decision in (Decision.DRAIN, Decision.MOVE) or outcome.reason is Reason.TARGET_NOT_READY
+        # Of what is on no available shard, that is the trouble.
+        if not leaves or shard not in membership.available or (role is Role.CONTROLLED and self._uncounted):
             return
         tally.note(Trouble.MISPLACED, meta)
+
+    def _desire(self, role: Role, key: str, shard: str | None, membership: Membership) -> Desired:
+        """Where the object should be; of owners it is known where those are that are not on the hash's shard."""
+        if role is Role.CONTROLLED and key in self._displaced:
+            return desire_controlled(key, membership, owner_exists=True, owner_label=self._displaced[key])
+        if role is Role.MAIN and shard != membership.target(key):
+            self._remember(key, shard)
+        return desire_main(key, membership)
 
     def _remember(self, key: str, shard: str | None) -> None:
         if len(self._displaced) < MAX_DISPLACED:
             self._displaced[key] = shard
         else:
             self._uncounted = True
-
-    def _key(self, subject: Subject, meta: SlimMeta) -> str | None:
-        resource = subject.resource
-        if subject.role is Role.MAIN:
-            return resource_key(resource, meta.namespace, meta.name)
-        reference = next((each for each in meta.owner_references or () if each.controller), None)
-        return controlled_key(reference, meta.namespace if resource.namespaced else "", subject.main.resource)

@@ -22,7 +22,6 @@ from sharder.core.decisions import (
     desire_controlled,
     desire_main,
 )
-from sharder.core.keys import controlled_key, resource_key
 from sharder.core.membership import Membership
 from sharder.core.ringspec import ResolvedRing, Role, Subject
 from sharder.kubectl.leader import Leading
@@ -116,16 +115,8 @@ def explain(known: Known) -> Explanation:
     )
 
 
-def key_of(subject: Subject, meta: ObjectMeta) -> str | None:
-    """The ring key of an object; None: the ring leaves it alone."""
-    resource = subject.resource
-    if subject.role is Role.MAIN:
-        return resource_key(resource, meta.namespace, meta.name)
-    return controlled_key(meta.controller, meta.namespace if resource.namespaced else "", subject.main.resource)
-
-
 def _desired(known: Known) -> tuple[str | None, Desired | None]:
-    key = key_of(known.subject, known.meta)
+    key = known.subject.key_of(known.meta)
     if known.membership is None:
         return key, None
     if known.subject.role is Role.MAIN or key is None:
