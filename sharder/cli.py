@@ -13,22 +13,22 @@ import gc
 import logging
 import os
 import sys
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from enum import IntEnum
 from functools import wraps
-from typing import TYPE_CHECKING, Any, Final, ParamSpec
+from typing import TYPE_CHECKING, Any, ParamSpec
 
 import click
 
 from sharder.arguments import HELP, kept_option, kubeconfig_option, ring_source, service_account_option
-from shardsdk.errors import ConfigurationError, NotFound, ShardingError
+from sharder.failures import explain_failure
+from shardsdk.errors import ConfigurationError, NotFound
 from shardsdk.kube.clock import SystemClock
 from shardsdk.protocol.labels import SHARDER_SERVICE_ACCOUNT, SYSTEM_NAMESPACE
 from shardsdk.version import VERSION
 
 if TYPE_CHECKING:
     from sharder.config import Loaded
-    from sharder.core.problems import Problem
     from sharder.core.ringspec import RingSpec
     from sharder.telemetry import Telemetry
     from shardsdk.kube.api import Api
@@ -36,8 +36,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 P = ParamSpec("P")
-
-_EXTRA: Final = frozenset({"cryptography", "fastapi", "httptools", "pydantic", "uvicorn", "uvloop", "xxhash", "yaml"})
 
 
 class ExitCode(IntEnum):
@@ -273,40 +271,10 @@ def _call(context: click.Context, act: Callable[[Api], Awaitable[None]]) -> None
 
 def _complain(error: Exception) -> int:
     """Say on stderr what went wrong; returns the exit code."""
-    lines, code = [], ExitCode.MISUSED
-    for leaf in _leaves(error):
-        explained = list(_explain(leaf))
-        if not explained:
-            # Nobody foresaw this: only its stack tells what to mend.
-            log.critical("failed unexpectedly", exc_info=error)
-            return ExitCode.FAILED
-        lines += explained
-        if not isinstance(leaf, ConfigurationError):
-            code = ExitCode.FAILED
-    for line in dict.fromkeys(lines):
-        print(f"sharder: {' '.join(line.split())}", file=sys.stderr)
-    return code
-
-
-def _leaves(error: BaseException) -> Iterator[BaseException]:
-    if isinstance(error, BaseExceptionGroup):
-        for inner in error.exceptions:
-            yield from _leaves(inner)
-    else:
-        yield error
-
-
-def _explain(error: BaseException) -> Iterator[str]:
-    """The lines that tell a user what went wrong; none for a fault of the program."""
-    if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] in _EXTRA:
-        yield f"{error.name} is not installed; the service needs `pip install 'controller-sharding[sharder]'`"
-    elif isinstance(error, ConfigurationError):
-        problems: Sequence[Problem] = getattr(error, "problems", ())
-        source = getattr(error, "source", "")
-        yield from (f"{source}: {problem}" if source else str(problem) for problem in problems)
-        if not problems:
-            yield str(error)
-    elif isinstance(error, ShardingError):
-        yield str(error) or type(error).__name__
-    elif isinstance(error, OSError) and error.strerror:
-        yield f"{error.strerror}: {error.filename}" if error.filename else str(error)
+    failure = explain_failure(error, "sharder")
+    if failure is None:
+        # Nobody foresaw this: only its stack tells what to mend.
+        log.critical("failed unexpectedly", exc_info=error)
+        return ExitCode.FAILED
+    failure.tell("sharder", sys.stderr)
+    return ExitCode.MISUSED if failure.misused else ExitCode.FAILED

@@ -16,8 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from sharder.core.webhookconfig import WEBHOOK_CONFIGURATIONS
-from sharder.webhook.secretstore import SECRET_NAME, SECRETS
+from sharder.core.webhookconfig import CERTIFICATES_SECRET, SECRETS, WEBHOOK_CONFIGURATIONS
 from shardsdk.errors import NotFound, ShardingError
 from shardsdk.kube.api import Api, PatchKind
 from shardsdk.kube.clock import Clock
@@ -103,7 +102,7 @@ async def remove_leftovers(api: Api, leftovers: Leftovers, clock: Clock) -> None
     async for page in api.pages(WEBHOOK_CONFIGURATIONS, selector=Selector(labels=exists(LEASE_RING_LABEL))):
         for configuration in page:
             await _delete(api, WEBHOOK_CONFIGURATIONS, configuration.metadata.name)
-    await _delete(api, SECRETS, SECRET_NAME, leftovers.namespace)
+    await _delete(api, SECRETS, CERTIFICATES_SECRET, leftovers.namespace)
     await _delete(api, LEASES, leftovers.lease, leftovers.namespace)
     for name in CRD_NAMES if leftovers.crds else ():
         await _delete(api, CRDS, name)

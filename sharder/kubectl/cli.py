@@ -26,8 +26,9 @@ from sharder.arguments import (
     ring_source,
     service_account_option,
 )
-from sharder.kubectl.outcomes import INTERRUPTED, ExitCode, leaves
-from shardsdk.errors import ConfigurationError, ShardingError
+from sharder.failures import explain_failure
+from sharder.kubectl.outcomes import INTERRUPTED, ExitCode
+from shardsdk.errors import ShardingError
 from shardsdk.protocol.labels import SHARDER_SERVICE_ACCOUNT, SYSTEM_NAMESPACE
 from shardsdk.version import VERSION
 
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
 C = TypeVar("C", bound=Callable[..., Any])
 Pair = tuple[str, str]
 
-_EXTRA: Final = frozenset({"cryptography", "xxhash", "yaml"})
 #: Nobody waits for longer who has pressed Tab.
 COMPLETION_SECONDS: Final = 5.0
 EXITS: Final = (
@@ -324,30 +324,11 @@ async def _connect(
 
 def complain(error: Exception, to: TextIO) -> int:
     """Say what went wrong; returns the exit code.  Raises: `error` itself when nobody foresaw it."""
-    lines, code = [], ExitCode.MISUSED
-    for leaf in leaves(error):
-        explained = _explain(leaf)
-        if explained is None:
-            raise error
-        lines += explained
-        if isinstance(leaf, ShardingError | OSError) and not isinstance(leaf, ConfigurationError):
-            code = ExitCode.UNKNOWN
-    to.writelines(f"kubectl-sharding: {' '.join(line.split())}\n" for line in dict.fromkeys(lines))
-    return code
-
-
-def _explain(error: BaseException) -> list[str] | None:
-    """The lines that tell a user what went wrong; None for a fault of the program."""
-    if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] in _EXTRA:
-        return [f"{error.name} is not installed; install `pip install 'controller-sharding[kubectl]'`"]
-    if isinstance(error, ConfigurationError):
-        problems = getattr(error, "problems", ())
-        return [str(problem) for problem in problems] or [str(error)]
-    if isinstance(error, ShardingError):
-        return [str(error) or type(error).__name__]
-    if isinstance(error, OSError) and error.strerror:
-        return [f"{error.strerror}: {error.filename}" if error.filename else str(error)]
-    return None
+    failure = explain_failure(error, "kubectl")
+    if failure is None:
+        raise error
+    failure.tell("kubectl-sharding", to)
+    return ExitCode.MISUSED if failure.misused else ExitCode.UNKNOWN
 
 
 if __name__ == "__main__":

@@ -12,9 +12,6 @@ from datetime import datetime
 from sharder.kubectl.text import span
 from shardsdk.protocol.leases import Lease, parse_micro_time
 
-#: Duration of a lease that does not say one.
-_DURATION_SECONDS = 15
-
 
 @dataclass(frozen=True, slots=True)
 class Leading:
@@ -40,11 +37,10 @@ def read_leading(lease: Lease | None, where: str, now: datetime) -> Leading:
     if not lease.holder:
         return Leading(False, f"nobody holds the lease {where}")
     renewed = parse_micro_time(lease.spec.renew_time)
-    duration = lease.spec.lease_duration_seconds or _DURATION_SECONDS
     if renewed is None:
         return Leading(True, f"{lease.holder} leads", lease.holder)
     seconds = (now - renewed).total_seconds()
     ago = span(max(seconds, 0.0))
-    if seconds > 2 * duration:
+    if seconds > 2 * lease.duration_seconds:
         return Leading(False, f"{lease.holder} last renewed the lease {where} {ago} ago", lease.holder)
     return Leading(True, f"{lease.holder} leads, renewed {ago} ago", lease.holder)

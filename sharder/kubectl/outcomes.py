@@ -6,7 +6,7 @@ configuration, 3 not found out (no answer, or not permitted), 130 interrupted.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterable, Iterator
+from collections.abc import Awaitable, Iterable
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Final, TypeVar
@@ -87,12 +87,3 @@ def unread(what: str, error: ShardingError) -> Unread:
     if isinstance(error, ApiError) and error.status == NOT_FOUND and remedy:
         return Unread(what, "the API server does not serve it", remedy.partition("; ")[2])
     return Unread(what, message, remedy)
-
-
-def leaves(error: BaseException) -> Iterator[BaseException]:
-    """The errors of a group, or the error itself."""
-    if isinstance(error, BaseExceptionGroup):
-        for inner in error.exceptions:
-            yield from leaves(inner)
-    else:
-        yield error

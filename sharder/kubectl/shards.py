@@ -7,6 +7,7 @@ clock and are for people (sharder.core.shards judges by what it has observed).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
@@ -14,7 +15,7 @@ from typing import Final
 
 from sharder.core import membership
 from sharder.core.membership import Membership
-from sharder.core.shards import State, facts_of
+from sharder.core.shards import LeaseFacts, Proof, State, classify, facts_of
 from shardsdk.protocol.labels import LEASE_STATE_LABEL, SHARDER_HOLDER
 from shardsdk.protocol.leases import Lease, parse_micro_time
 
@@ -57,14 +58,14 @@ class Standing:
 
 def read_standing(lease: Lease, now: datetime) -> Standing:
     """What one lease says."""
-    facts = facts_of(lease, seen_at=0.0)
     said = _state_label(lease)
     renewed = _seconds_since(lease.spec.renew_time, now)
+    facts = facts_of(lease, seen_at=-(renewed or 0.0))
     judged = said is not None and said.available == facts.held_by_shard
     return Standing(
         name=facts.name,
         namespace=facts.namespace,
-        state=said if said is not None and judged else _state_by_times(lease, renewed),
+        state=said if said is not None and judged else _state_by_times(facts),
         available=facts.held_by_shard,
         judged=judged,
         holder=facts.holder,
@@ -89,15 +90,9 @@ def _state_label(lease: Lease) -> State | None:
         return None
 
 
-def _state_by_times(lease: Lease, renewed_seconds: float | None) -> State:
-    facts = facts_of(lease, seen_at=0.0)
-    if not facts.held_by_shard:
-        return State.DEAD
-    if renewed_seconds is None or renewed_seconds <= facts.duration_seconds:
-        return State.READY
-    if renewed_seconds <= 2 * facts.duration_seconds and not facts.fenced:
-        return State.EXPIRED
-    return State.UNCERTAIN
+def _state_by_times(facts: LeaseFacts) -> State:
+    """By the lease's own times; that it may go is for the sharder to say."""
+    return classify(facts, Proof(since=-math.inf, until=0.0), orphaned_after_seconds=math.inf).state
 
 
 def _seconds_since(text: str | None, now: datetime) -> float | None:

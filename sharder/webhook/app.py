@@ -23,6 +23,7 @@ from starlette.types import Receive, Scope, Send
 from sharder.core import admission
 from sharder.core.admission import Answer, AnswerOutcome, NeedOwner, Review, Unreadable
 from sharder.core.views import RingView
+from sharder.core.webhookconfig import webhook_path
 from sharder.webhook.body import BodyReader, BodyRefused
 from sharder.webhook.owners import OwnerReader, OwnerUnread
 from shardsdk.kube.api import Api
@@ -31,7 +32,7 @@ from shardsdk.protocol.objects import GroupResource
 
 logger = logging.getLogger(__name__)
 
-PATH: Final = "/webhooks/sharder/clusterring/{ring}"
+PATH: Final = webhook_path("{ring}")
 #: An error that repeats with every request is told this often; the metric counts all.
 COMPLAINT_SECONDS: Final = 10.0
 _JSON: Final = b"application/json"

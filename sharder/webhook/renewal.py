@@ -19,6 +19,7 @@ from datetime import datetime
 from typing import Final
 
 from sharder.certificates import Certificate
+from sharder.core.webhookconfig import CERTIFICATE_KEY
 from sharder.webhook import x509 as authority
 from sharder.webhook.certificate_spec import Lifetimes, ServingNames
 from sharder.webhook.x509 import BACKDATE, Issued
@@ -26,7 +27,6 @@ from shardsdk.errors import ConfigurationError
 
 BUNDLE_KEY: Final = "ca.crt"
 AUTHORITY_KEY_KEY: Final = "ca.key"
-CERTIFICATE_KEY: Final = "tls.crt"
 PRIVATE_KEY_KEY: Final = "tls.key"
 
 #: More authorities than this are never in one bundle; the oldest goes first.

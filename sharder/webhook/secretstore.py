@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import msgspec
 
+from sharder.core.webhookconfig import CERTIFICATES_SECRET, SECRETS
 from sharder.webhook.certificate_spec import Lifetimes, ServingNames
 from sharder.webhook.certificates import Published, make_pair
 from sharder.webhook.x509_messages import Judgement, JudgeSecret, Refused
@@ -23,12 +24,9 @@ from sharder.webhook.x509_process import Ask, ask_here
 from shardsdk.errors import ApiError, ConfigurationError, NotFound, Retry, ShardingError
 from shardsdk.kube.api import Api
 from shardsdk.kube.clock import Clock
-from shardsdk.protocol.objects import ObjectMeta, Resource
+from shardsdk.protocol.objects import ObjectMeta
 
 logger = logging.getLogger(__name__)
-
-SECRETS: Final = Resource("", "v1", "secrets", "Secret")
-SECRET_NAME: Final = "sharder-webhook-certificates"
 
 #: How often the Secret is read: how long a replica goes without noticing that
 #: another one has replaced it. One small GET.
@@ -61,7 +59,7 @@ class SelfManaged:
         namespace: str,
         names: ServingNames,
         clock: Clock,
-        name: str = SECRET_NAME,
+        name: str = CERTIFICATES_SECRET,
         lifetimes: Lifetimes | None = None,
         ask: Ask = ask_here,
         on_load: Callable[[bool], None] = lambda good: None,

@@ -11,17 +11,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
-from typing import Any, Final
+from typing import Any
 
 from shardsdk.protocol.labels import FENCED_ANNOTATION, INSTANCE_ANNOTATION, LEASE_RING_LABEL
-from shardsdk.protocol.leases import Lease, parse_micro_time, render_instance, render_micro_time
+from shardsdk.protocol.leases import (
+    RELEASED_DURATION_SECONDS,
+    Lease,
+    parse_micro_time,
+    render_instance,
+    render_micro_time,
+)
 from shardsdk.protocol.objects import LEASES
-
-#: A held lease that does not say how long it lasts is taken to last this long.
-#: Source: client-go's default LeaseDuration, which every known peer uses.
-DEFAULT_DURATION_SECONDS: Final = 15
-#: What a release writes as the duration.  Source: client-go leaderelection, release.
-RELEASED_DURATION_SECONDS: Final = 1
 
 
 class Relation(Enum):
@@ -74,12 +74,6 @@ def is_older(lease: Lease, version: str) -> bool:
     """Whether `lease` is of an earlier version than `version`, which was there before: the store was set back."""
     found = lease.metadata.resource_version
     return found.isdecimal() and version.isdecimal() and int(found) < int(version)
-
-
-def duration_seconds(lease: Lease) -> int:
-    """How long a held lease lasts after each renewal."""
-    duration = lease.spec.lease_duration_seconds or 0
-    return duration if duration > 0 else DEFAULT_DURATION_SECONDS
 
 
 def describe_holder(lease: Lease) -> str:

@@ -35,7 +35,6 @@ from shardsdk.lease.claim import (
     Claim,
     Relation,
     describe_holder,
-    duration_seconds,
     is_older,
     released,
     render_create,
@@ -274,14 +273,14 @@ class Keeper:
                 seen = (lease.spec, lease.instance)
                 if seen != self._seen:
                     self._seen = seen
-                    self._others_until = at.monotonic + duration_seconds(lease)
+                    self._others_until = at.monotonic + lease.duration_seconds
             case Relation.FREE:
                 if released(lease):
                     self._others_until = -math.inf
                 elif self._seen is None and lease.spec.lease_duration_seconds is not None:
                     # Emptied by hand before we looked: whoever held it may be at work until it would have run out.
                     self._seen = (lease.spec, lease.instance)
-                    self._others_until = at.monotonic + duration_seconds(lease)
+                    self._others_until = at.monotonic + lease.duration_seconds
             case Relation.OURS:
                 if self._claim.ring is not None and lease.ring not in (None, self._claim.ring):
                     raise ConfigurationError(

@@ -28,6 +28,11 @@ from shardsdk.protocol.objects import ObjectMeta
 #: or faster meanwhile, the monotonic one too; quartz alone differs by 0.01 %.  One that
 #: is being held back goes at 0.9167, one that catches up at 1.0833: 15.4 % slower.
 MARGIN_SHARE: Final = 0.16
+#: Duration of a held lease that does not say a usable one.
+#: Source: client-go's default LeaseDuration, which every known peer uses.
+DEFAULT_DURATION_SECONDS: Final = 15
+#: What a release writes as the duration.  Source: client-go leaderelection, release.
+RELEASED_DURATION_SECONDS: Final = 1
 
 
 def margin_seconds(lease_duration: float) -> float:
@@ -55,6 +60,12 @@ class Lease(msgspec.Struct, frozen=True, rename="camel"):
     def holder(self) -> str:
         """Who holds the lease; empty when nobody does."""
         return self.spec.holder_identity or ""
+
+    @property
+    def duration_seconds(self) -> int:
+        """How long it lasts after each renewal."""
+        duration = self.spec.lease_duration_seconds or 0
+        return duration if duration > 0 else DEFAULT_DURATION_SECONDS
 
     @property
     def held_by_shard(self) -> bool:

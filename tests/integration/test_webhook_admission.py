@@ -11,9 +11,10 @@ import pytest_asyncio
 
 from localcluster import AdminClient, ControlPlane
 from sharder.core.views import RingView
+from sharder.core.webhookconfig import CERTIFICATES_SECRET
 from sharder.webhook.app import Limits
 from sharder.webhook.certificate_spec import Lifetimes
-from sharder.webhook.secretstore import SECRET_NAME, SelfManaged
+from sharder.webhook.secretstore import SelfManaged
 from sharder.webhook.x509 import parse_certificates
 from shardsdk.kube.clock import SystemClock
 from tests.integration.admission import MANIFESTS, SHARDS, WEBHOOKS, Admission, membership, webhook_in_force
@@ -211,7 +212,7 @@ async def test_certificates_rotate_while_the_api_server_keeps_calling(
     installed: ControlPlane, admin: AdminClient, namespace: str
 ) -> None:
     """A new authority, then a serving certificate that it signed: no call fails meanwhile."""
-    await admin.delete("v1/secrets", SECRET_NAME, "sharding-system")
+    await admin.delete("v1/secrets", CERTIFICATES_SECRET, "sharding-system")
     hours = [timedelta(hours=count) for count in (9, 0.9, 0)]
     lifetimes = Lifetimes(
         authority=timedelta(hours=12), serving=timedelta(hours=12), bundle_spread=timedelta(hours=0.5)
@@ -254,7 +255,7 @@ async def test_certificates_rotate_while_the_api_server_keeps_calling(
             signers.append(signer(source))
             stopped.set()
     assert signers[0] == signers[1] != signers[2]
-    await admin.delete("v1/secrets", SECRET_NAME, "sharding-system")
+    await admin.delete("v1/secrets", CERTIFICATES_SECRET, "sharding-system")
 
 
 def signer(source: SelfManaged) -> bytes:

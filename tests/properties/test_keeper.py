@@ -24,7 +24,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardsdk.errors import ApiError, Retry
-from shardsdk.lease.claim import Claim, duration_seconds
+from shardsdk.lease.claim import Claim
 from shardsdk.lease.keeper import Keeper
 from shardsdk.lease.steps import Left, LossKind, Moment, Phase, Read, Stop, Wait, Write
 from shardsdk.lease.timings import LeaseTimings
@@ -271,7 +271,7 @@ class World:
         self.seen_version = lease.metadata.resource_version
         self.sharder_holds = lease.holder == SHARDER_HOLDER
         if lease.held_by_shard:
-            self.held_until = max(self.held_until, self.now + duration_seconds(lease))
+            self.held_until = max(self.held_until, self.now + lease.duration_seconds)
         elif not lease.holder and lease.spec.lease_duration_seconds == 1:
             self.held_until = -math.inf
         if self.sharder_takes and self.hostile:

@@ -15,7 +15,7 @@ import msgspec
 
 from sharder.certificates import Certificate, parse_bundle
 from sharder.core.ringspec import ResolvedRing
-from sharder.core.webhookconfig import WEBHOOK_CONFIGURATIONS
+from sharder.core.webhookconfig import CERTIFICATE_KEY, CERTIFICATES_SECRET, SECRETS, WEBHOOK_CONFIGURATIONS
 from sharder.kubectl.check.cluster import SHARDER_RULES
 from sharder.kubectl.check.rings import RingEvidence
 from sharder.kubectl.check.webhooks import Probe, Probed, ServiceEvidence, WebhookEvidence
@@ -30,10 +30,6 @@ from shardsdk.protocol.objects import LEASES, GroupResource, ObjectMeta, Partial
 REVIEWS: Final = Resource("authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview", namespaced=False)
 SERVICES: Final = Resource("", "v1", "services", "Service")
 SLICES: Final = Resource("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice")
-SECRETS: Final = Resource("", "v1", "secrets", "Secret")
-#: Where the sharder keeps certificates of its own making, and under which key.  Source: sharder/webhook/secretstore.py.
-CERTIFICATES_SECRET: Final = "sharder-webhook-certificates"
-CERTIFICATE_KEY: Final = "tls.crt"
 #: Questions about permissions that are asked at the same time.
 QUESTIONS: Final = 16
 

@@ -12,8 +12,9 @@ import shutil
 from collections.abc import Sequence
 from typing import Final
 
+from sharder.failures import leaves
 from sharder.kubectl.cluster import Gathered
-from sharder.kubectl.outcomes import ExitCode, leaves
+from sharder.kubectl.outcomes import ExitCode
 from sharder.kubectl.session import Session
 from sharder.kubectl.status.command import View, make_frame, read_view
 from sharder.kubectl.text import Tone, plural, rows_of

@@ -62,9 +62,9 @@ def test_a_missing_extra_is_told_with_the_command_that_installs_it() -> None:
         text=True,
         check=False,
     )
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert done.stderr.splitlines() == [
-        "sharder: pydantic is not installed; the service needs `pip install 'controller-sharding[sharder]'`"
+        "sharder: pydantic is not installed; install `pip install 'controller-sharding[sharder]'`"
     ]
 
 

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from sharder.cli import main
-from sharder.core.webhookconfig import WEBHOOK_CONFIGURATIONS
+from sharder.core.webhookconfig import CERTIFICATES_SECRET, SECRETS, WEBHOOK_CONFIGURATIONS
 from sharder.install import (
     CRD_NAMES,
     CRDS,
@@ -23,7 +23,6 @@ from sharder.install import (
     crd_files,
     remove_leftovers,
 )
-from sharder.webhook.secretstore import SECRET_NAME, SECRETS
 from shardsdk.kube.api import Api
 from shardsdk.protocol.labels import LEASE_RING_LABEL
 from shardsdk.protocol.objects import LEASES
@@ -50,7 +49,7 @@ def littered(holder: str = "") -> MemoryServer:
     server = MemoryServer()
     server.create(LEASES, lease(holder))
     server.create(LEASES, {"metadata": {"name": "shard-a", "namespace": SPACE, "labels": {LEASE_RING_LABEL: "one"}}})
-    server.create(SECRETS, {"metadata": {"name": SECRET_NAME, "namespace": SPACE}})
+    server.create(SECRETS, {"metadata": {"name": CERTIFICATES_SECRET, "namespace": SPACE}})
     server.create(SECRETS, {"metadata": {"name": "another", "namespace": SPACE}})
     server.create(WEBHOOK_CONFIGURATIONS, {"metadata": {"name": "ours", "labels": {LEASE_RING_LABEL: "one"}}})
     server.create(WEBHOOK_CONFIGURATIONS, {"metadata": {"name": "theirs"}})
@@ -108,7 +107,7 @@ async def test_a_sharder_that_leads_on_is_named_and_nothing_is_removed(clock: Vi
     finally:
         renewing.cancel()
     assert clock.monotonic() >= LEADER_SECONDS
-    assert {"ours", SECRET_NAME} <= left(server)
+    assert {"ours", CERTIFICATES_SECRET} <= left(server)
 
 
 @in_virtual_time

@@ -8,9 +8,10 @@ from datetime import timedelta
 
 import pytest
 
+from sharder.core.webhookconfig import CERTIFICATES_SECRET
 from sharder.webhook.certificate_spec import Lifetimes, ServingNames
 from sharder.webhook.renewal import make_stored, render_stored
-from sharder.webhook.secretstore import SECRET_NAME, SelfManaged
+from sharder.webhook.secretstore import SelfManaged
 from sharder.webhook.x509 import parse_certificates
 from sharder.webhook.x509_messages import Answer, Question
 from sharder.webhook.x509_process import ask_here
@@ -45,7 +46,7 @@ async def test_the_first_replica_makes_the_secret_and_serves_what_it_stored() ->
     await source.refresh()
     assert source.published.loaded.is_set()
     assert source.published.pair is not None
-    stored = secrets.data(NAMESPACE, SECRET_NAME)
+    stored = secrets.data(NAMESPACE, CERTIFICATES_SECRET)
     assert source.published.pair.certificate == stored["tls.crt"]
     assert source.published.ca_bundle == stored["ca.crt"]
 
@@ -129,7 +130,7 @@ async def test_a_rotation_runs_by_itself_and_the_bundle_comes_first() -> None:
 )
 async def test_broken_content_is_replaced_and_said(data: dict[str, bytes], caplog: pytest.LogCaptureFixture) -> None:
     secrets = FakeSecrets()
-    secrets.overwrite(NAMESPACE, SECRET_NAME, data)
+    secrets.overwrite(NAMESPACE, CERTIFICATES_SECRET, data)
     source = replica(secrets, ManualClock())
     with caplog.at_level(logging.WARNING):
         await source.refresh()
@@ -146,7 +147,7 @@ async def test_a_deleted_secret_is_made_anew() -> None:
         before = source.published.ca_bundle
         secrets.objects.clear()
         await clock.pass_by(MINUTE)
-        assert source.published.ca_bundle == secrets.data(NAMESPACE, SECRET_NAME)["ca.crt"] != before
+        assert source.published.ca_bundle == secrets.data(NAMESPACE, CERTIFICATES_SECRET)["ca.crt"] != before
 
 
 async def test_an_unreachable_api_server_is_tried_again_and_the_pair_stays(caplog: pytest.LogCaptureFixture) -> None:
