@@ -7,12 +7,9 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 import pytest_asyncio
-from kubernetes.client import ApiException, CoreV1Api
-from kubernetes.config import new_client_from_config
 
 from localcluster import AdminClient, ControlPlane
 from shardsdk.contrib.kopf_relay import Relay
-from shardsdk.contrib.kubernetes import fence_writes
 from shardsdk.errors import ServerError
 from shardsdk.kube.access import load_access
 from shardsdk.kube.api import PatchKind
@@ -89,26 +86,5 @@ async def test_a_session_for_another_client(access: Access, admin: AdminClient, 
         refused = await session.request(verb, url, json=body, headers=headers if body else None)
         refused.close()
     assert refused.status == 504
-    assert not fence.answers
-    await nothing_happened(admin, namespace)
-
-
-@pytest.mark.parametrize("verb", ["create", "patch", "delete"])
-async def test_the_plain_kubernetes_client(
-    control_plane: ControlPlane, access: Access, admin: AdminClient, namespace: str, verb: str
-) -> None:
-    fence = SuspendedAfterwards(HOLD_SECONDS, HOLD_SECONDS)
-    with new_client_from_config(str(control_plane.admin_kubeconfig)) as api_client:
-        core = CoreV1Api(api_client)
-        core.read_namespaced_config_map("a", namespace)
-        fence_writes(api_client, fence)
-        writes: dict[str, Callable[[], object]] = {
-            "create": lambda: core.create_namespaced_config_map(namespace, {"metadata": {"name": "late"}}),
-            "patch": lambda: core.patch_namespaced_config_map("a", namespace, {"data": {"by": "late"}}),
-            "delete": lambda: core.delete_namespaced_config_map("a", namespace),
-        }
-        with pytest.raises(ApiException) as refused:
-            writes[verb]()
-    assert refused.value.status == 504
     assert not fence.answers
     await nothing_happened(admin, namespace)

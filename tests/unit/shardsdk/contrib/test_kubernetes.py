@@ -17,7 +17,6 @@ from kubernetes import client
 
 from shardsdk.contrib.kubernetes import FencedWrites, fence_writes
 from shardsdk.errors import FenceClosed
-from shardsdk.kube import fencing
 from shardsdk.kube.clock import SystemClock
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
 
@@ -38,9 +37,6 @@ class Server:
     requests: list[tuple[str, str]] = field(default_factory=list)
     statuses: list[int] = field(default_factory=list)
     before_answer: Callable[[], None] = lambda: None
-    before_body: Callable[[], None] = lambda: None
-    refuses_unread: bool = False
-    confirms: bool = True
     port: int = 0
 
 
@@ -51,20 +47,9 @@ def server() -> Iterator[Server]:
     class Handler(http.server.BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
-        def handle_expect_100(self) -> bool:
-            made.before_body()
-            if made.refuses_unread:
-                self.send_response(403)
-                self.send_header("Content-Length", "2")
-                self.end_headers()
-                self.wfile.write(b"{}")
-                return False
-            return not made.confirms or super().handle_expect_100()
-
         def answer(self) -> None:
             size = int(self.headers.get("Content-Length") or 0)
-            if len(self.rfile.read(size)) < size:
-                return  # the client left
+            self.rfile.read(size)
             made.requests.append((self.command, self.path))
             made.before_answer()
             body = json.dumps({"kind": "ConfigMap", "metadata": {"name": "a"}}).encode()
@@ -125,43 +110,6 @@ def test_without_the_hold_no_write_is_sent_but_reads_are(rig: Rig) -> None:
             write()
     assert rig.core.read_namespaced_config_map("a", "team").metadata.name == "a"
     assert [verb for verb, _ in rig.server.requests] == ["PATCH", "GET"]
-
-
-def test_a_fence_that_closes_before_the_api_server_has_read_the_headers_stops_the_body(rig: Rig) -> None:
-    rig.server.before_body = lambda: setattr(rig.fence, "seconds", 7.0)
-    with pytest.raises(FenceClosed, match="about to run out"):
-        rig.patch()
-    rig.server.before_body = lambda: None
-    rig.patch()
-    assert len(rig.server.requests) == 1
-
-
-def test_an_api_server_that_refuses_without_reading_the_body_is_understood(rig: Rig) -> None:
-    rig.server.refuses_unread = True
-    with pytest.raises(client.ApiException) as refused:
-        rig.patch()
-    assert refused.value.status == 403
-    assert refused.value.body == "{}"
-    rig.server.refuses_unread = False
-    rig.patch()
-    assert len(rig.server.requests) == 1
-
-
-def test_a_proxy_that_swallows_the_question_is_no_obstacle(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fencing, "CONTINUE_SECONDS", 0.01)
-    rig.server.confirms = False
-    for _ in range(fencing.MAX_UNCONFIRMED + 1):
-        rig.patch()
-    assert len(rig.server.requests) == fencing.MAX_UNCONFIRMED + 1
-
-
-def test_a_write_without_a_body_gets_one_to_hold_back(rig: Rig) -> None:
-    asked: list[bool] = []
-    rig.server.before_body = lambda: asked.append(True)
-    rig.core.delete_namespaced_config_map("a", "team")
-    assert asked == [True]
-    rig.core.read_namespaced_config_map("a", "team")
-    assert asked == [True]
 
 
 def test_another_attempt_is_asked_about_again(rig: Rig) -> None:
