@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
-from docsite import balance, commandline, crd, meters, states, wire
+from docsite import balance, commandline, crd, meters, states, tables, wire
 from docsite.pages import DOCS
 from sharder.core.decisions import LEAVING, render_table
 
@@ -27,6 +27,7 @@ PRINTERS: Final[Mapping[str, Callable[[], str]]] = {
     "decision-words": states.render_decisions,
     "balance": balance.render_balance,
     "states": states.render_states,
+    "takeover": tables.render_takeover,
     "conditions": states.render_conditions,
     "outcomes": states.render_outcomes,
     "clusterring-spec": crd.render_spec,

@@ -67,7 +67,7 @@ class Proof(NamedTuple):
     until: float
 
 
-class Standing(NamedTuple):
+class ShardState(NamedTuple):
     """A shard's state; time alone changes it no earlier than `look_again_at` (`None`: never)."""
 
     state: State
@@ -93,7 +93,7 @@ def runs_out_at(facts: LeaseFacts, proof: Proof) -> float:
     return max(facts.seen_at, proof.since) + facts.duration_seconds
 
 
-def classify(facts: LeaseFacts, proof: Proof, orphaned_after_seconds: float = ORPHANED_AFTER_SECONDS) -> Standing:
+def classify(facts: LeaseFacts, proof: Proof, orphaned_after_seconds: float = ORPHANED_AFTER_SECONDS) -> ShardState:
     """The state of the shard whose lease this is, as far as proven time tells.
 
     ORPHANED says only that the time has come; whether objects are left is the
@@ -102,10 +102,10 @@ def classify(facts: LeaseFacts, proof: Proof, orphaned_after_seconds: float = OR
     end, now = runs_out_at(facts, proof), proof.until
     if not facts.held_by_shard:
         if now < end + orphaned_after_seconds:
-            return Standing(State.DEAD, end + orphaned_after_seconds)
-        return Standing(State.ORPHANED, None)
+            return ShardState(State.DEAD, end + orphaned_after_seconds)
+        return ShardState(State.ORPHANED, None)
     if now < end:
-        return Standing(State.READY, end)
+        return ShardState(State.READY, end)
     if now < end + facts.duration_seconds and not facts.fenced:
-        return Standing(State.EXPIRED, end + facts.duration_seconds)
-    return Standing(State.UNCERTAIN, None)
+        return ShardState(State.EXPIRED, end + facts.duration_seconds)
+    return ShardState(State.UNCERTAIN, None)

@@ -5,6 +5,11 @@ or create it, renew it, give it back or delete it.  Whoever holds shard Y's leas
 is the only one who may take objects away from Y, so this is where two owners
 would begin.
 
+RULES is the decision: a list for each way in which a lease can be held, read from
+the top; the first rule whose condition holds says what to do, why, and when to
+look again.  The order carries meaning: whatever speaks against an act stands above
+it.
+
 Refuses: to read a clock, to write, to guess.  A lease found in the sharder's
 name is no hold until this leader has renewed it; a lease that vanished counts
 as held until it would have run out.
@@ -12,11 +17,13 @@ as held until it would have run out.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from types import MappingProxyType
 from typing import Final
 
-from sharder.core.shards import ORPHANED_AFTER_SECONDS, LeaseFacts, Standing, State
+from sharder.core.shards import ORPHANED_AFTER_SECONDS, LeaseFacts, ShardState, State
 from shardsdk.protocol.labels import SHARDER_HOLDER
 
 #: A released lease is acquired for at least this long.  Source: wire contract.
@@ -57,29 +64,41 @@ DEFAULT_LIMITS: Final = Limits()
 
 
 @dataclass(frozen=True, slots=True)
-class Custody:
+class TakeoverFacts:
     """All that is known about one lease; times in seconds on the monotonic clock.
 
-    `facts` and `standing` are `None` where no lease exists.  `presumed_until`:
+    `lease` and `state` are `None` where no lease exists.  `presumed_until`:
     until when a lease that nobody seems to hold still counts as held (0: free).
-    `hold_until`: end of this leader's own confirmed hold (`None`: it has none).
-    `work_left`: objects still carry the shard's label (`None`: not known yet).
+    `hold_until`: end of this leader's own hold, by its last confirmed write (`None`:
+    it has none).  `lives_elsewhere`: a shard of this name holds another lease.
+    `objects_left`: objects still carry the name (`None`: not known yet).
     `last_move_at`, `progress_at`: when an object last moved under this hold, and
     when anything last went forward (acquiring counts).  `barred_until`: no
     acquiring before that.
     """
 
-    facts: LeaseFacts | None
-    standing: Standing | None
+    lease: LeaseFacts | None
+    state: ShardState | None
     presumed_until: float
     hold_until: float | None
     hold_seconds: float
     ready_elsewhere: bool
     available_elsewhere: bool
-    work_left: bool | None
+    lives_elsewhere: bool
+    objects_left: bool | None
     last_move_at: float
     progress_at: float
     barred_until: float
+
+    @property
+    def work_left(self) -> bool | None:
+        """Whether objects are left to take away under this lease (`None`: not known yet).
+
+        What carries the name of a shard that lives under another lease belongs to that one.
+        """
+        if self.lives_elsewhere and (self.lease is None or not self.lease.held_by_shard):
+            return False
+        return self.objects_left
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,92 +110,204 @@ class Step:
     look_again_at: float | None = None
 
 
-def decide_custody(custody: Custody, now: float, limits: Limits = DEFAULT_LIMITS) -> Step:
-    """Decide the next step for one lease."""
-    facts, standing = custody.facts, custody.standing
-    if facts is None or standing is None:
-        return _absent(custody, now)
-    if facts.holder == SHARDER_HOLDER:
-        return _ours(custody, facts, now, limits)
-    if facts.holder == facts.name:
-        return _held_by_shard(custody, standing)
-    return _free(custody, standing, now)
+class Holder(Enum):
+    """Who holds a lease, as this leader sees it; the value says it in words."""
+
+    ABSENT = "there is no lease"
+    SHARD = "its shard"
+    OTHER = "nobody, or anyone else"
+    FOUND = "the sharder, but not by a write of this leader that still counts"
+    OURS = "this leader"
 
 
-def hold_seconds(facts: LeaseFacts | None, limits: Limits = DEFAULT_LIMITS) -> float:
+@dataclass(frozen=True, slots=True)
+class _Case:
+    """The facts at one moment, and the moments that follow from them."""
+
+    facts: TakeoverFacts
+    holder: Holder
+    now: float
+    limits: Limits
+
+    @property
+    def settled_at(self) -> float:
+        """From when on every watch has shown the last move; who was leading before may have made it until now."""
+        lease, moved_at = self.facts.lease, self.facts.last_move_at
+        if self.holder is Holder.FOUND and lease is not None:
+            moved_at = max(moved_at, lease.seen_at)
+        return moved_at + self.limits.return_after_seconds
+
+    @property
+    def stalled_at(self) -> float:
+        """From when on a hold is in vain."""
+        return self.facts.progress_at + self.limits.stall_seconds
+
+    @property
+    def renew_at(self) -> float:
+        """When the hold is to be renewed."""
+        assert self.facts.hold_until is not None
+        return self.facts.hold_until - self.facts.hold_seconds * (1 - RENEW_AFTER_FRACTION)
+
+    @property
+    def next_due(self) -> float:
+        """When the next of these comes that concerns a hold."""
+        moments = (self.renew_at, self.stalled_at)
+        return min(*moments, self.settled_at) if self.facts.work_left is False else min(moments)
+
+
+@dataclass(frozen=True, slots=True)
+class When:
+    """The condition of a rule."""
+
+    words: str
+    holds: Callable[[_Case], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """When to look again."""
+
+    words: str
+    of: Callable[[_Case], float | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What is done in a case for which no rule above this one holds; `reason` is what the log says."""
+
+    when: When
+    act: Act
+    reason: str
+    look_again: Moment | None = None
+
+    def step(self, case: _Case) -> Step:
+        """What to do in this case."""
+        return Step(self.act, self.reason, self.look_again.of(case) if self.look_again is not None else None)
+
+
+OTHERWISE: Final = When("otherwise", lambda _: True)
+NOTHING_KNOWN_LEFT: Final = When("no object is known to carry the shard's name", lambda case: not case.facts.work_left)
+UNKNOWN: Final = When(
+    "it is not known yet whether objects carry the shard's name", lambda case: case.facts.work_left is None
+)
+EMPTY: Final = When("no object carries the shard's name", lambda case: case.facts.work_left is False)
+EMPTY_AND_SETTLED: Final = When(
+    "no object carries the shard's name, and the last move was some seconds ago",
+    lambda case: case.facts.work_left is False and case.now >= case.settled_at,
+)
+EMPTY_AND_RECENT: Final = When(
+    "no object carries the shard's name, and the lease is not `orphaned`",
+    lambda case: case.facts.work_left is False and not _is(State.ORPHANED, case),
+)
+PRESUMED_HELD: Final = When(
+    "whoever held it last may still count on it", lambda case: case.now < case.facts.presumed_until
+)
+BARRED: Final = When(
+    "it was given back for lack of progress a moment ago", lambda case: case.now < case.facts.barred_until
+)
+NOT_OVERDUE: Final = When("the lease is not `uncertain`", lambda case: not _is(State.UNCERTAIN, case))
+NOBODY_READY: Final = When("no other shard is ready", lambda case: not case.facts.ready_elsewhere)
+NOBODY_AVAILABLE: Final = When("no other shard is available", lambda case: not case.facts.available_elsewhere)
+STALLED: Final = When("nothing has moved for too long", lambda case: case.now >= case.stalled_at)
+RENEWAL_DUE: Final = When("a third of the hold is used up", lambda case: case.now >= case.renew_at)
+
+STATE_CHANGES: Final = Moment("the state may change", lambda case: case.facts.state and case.facts.state.look_again_at)
+NOT_PRESUMED: Final = Moment("it would have run out", lambda case: case.facts.presumed_until)
+NOT_BARRED: Final = Moment("it may be acquired again", lambda case: case.facts.barred_until)
+SETTLED: Final = Moment("some seconds after the last move", lambda case: case.settled_at)
+NEXT_DUE: Final = Moment("the next of these is due", lambda case: case.next_due)
+
+#: What is done, by who holds the lease; read from the top, the first rule that holds decides.
+RULES: Final[Mapping[Holder, tuple[Rule, ...]]] = MappingProxyType(
+    {
+        Holder.ABSENT: (
+            Rule(NOTHING_KNOWN_LEFT, Act.WAIT, "no lease, and no object known to carry the shard's label"),
+            Rule(PRESUMED_HELD, Act.WAIT, "counts as held until it would have run out", NOT_PRESUMED),
+            Rule(BARRED, Act.WAIT, "given back for lack of progress a moment ago", NOT_BARRED),
+            Rule(NOBODY_READY, Act.WAIT, "no other shard is ready to take its objects"),
+            Rule(OTHERWISE, Act.CREATE, "its objects are to be moved"),
+        ),
+        Holder.SHARD: (
+            Rule(NOT_OVERDUE, Act.WAIT, "held by its shard", STATE_CHANGES),
+            Rule(NOBODY_READY, Act.WAIT, "not renewed in time, but no other shard is ready to take its objects"),
+            Rule(OTHERWISE, Act.ACQUIRE, "not renewed in time"),
+        ),
+        Holder.OTHER: (
+            Rule(UNKNOWN, Act.WAIT, "not known yet whether objects carry the shard's label", STATE_CHANGES),
+            Rule(EMPTY_AND_RECENT, Act.WAIT, "nobody holds it and nothing is left to move", STATE_CHANGES),
+            Rule(PRESUMED_HELD, Act.WAIT, "counts as held until it would have run out", NOT_PRESUMED),
+            Rule(EMPTY, Act.DELETE, "no object carries the shard's label any more"),
+            Rule(BARRED, Act.WAIT, "given back for lack of progress a moment ago", NOT_BARRED),
+            Rule(NOBODY_READY, Act.WAIT, "no other shard is ready to take its objects"),
+            Rule(OTHERWISE, Act.ACQUIRE, "its objects are to be moved"),
+        ),
+        Holder.FOUND: (
+            Rule(NOBODY_AVAILABLE, Act.GIVE_BACK, "no other shard is left that could take its objects"),
+            Rule(EMPTY_AND_SETTLED, Act.GIVE_BACK, "all its objects have moved"),
+            Rule(EMPTY, Act.WAIT, "found in our name with nothing left to move", SETTLED),
+            Rule(UNKNOWN, Act.WAIT, "found in our name; not known yet whether objects carry the shard's label"),
+            Rule(BARRED, Act.WAIT, "given back for lack of progress a moment ago", NOT_BARRED),
+            Rule(OTHERWISE, Act.RENEW, "found in our name, or our hold has run out"),
+        ),
+        Holder.OURS: (
+            Rule(NOBODY_AVAILABLE, Act.GIVE_BACK, "no other shard is left that could take its objects"),
+            Rule(EMPTY_AND_SETTLED, Act.GIVE_BACK, "all its objects have moved"),
+            Rule(STALLED, Act.GIVE_BACK, "nothing has moved for too long"),
+            Rule(RENEWAL_DUE, Act.RENEW, "its objects are still moving"),
+            Rule(OTHERWISE, Act.WAIT, "we hold it", NEXT_DUE),
+        ),
+    }
+)
+
+
+def decide_takeover(facts: TakeoverFacts, now: float, limits: Limits = DEFAULT_LIMITS) -> Step:
+    """The next step for one lease; total."""
+    holder = holder_of(facts, now)
+    case = _Case(facts, holder, now, limits)
+    return next(rule for rule in RULES[holder] if rule.when.holds(case)).step(case)
+
+
+def holder_of(facts: TakeoverFacts, now: float) -> Holder:
+    """Who holds the lease."""
+    lease = facts.lease
+    if lease is None:
+        return Holder.ABSENT
+    if lease.holder == SHARDER_HOLDER:
+        confirmed = facts.hold_until is not None and now < facts.hold_until
+        return Holder.OURS if confirmed else Holder.FOUND
+    return Holder.SHARD if lease.held_by_shard else Holder.OTHER
+
+
+def hold_seconds(lease: LeaseFacts | None, limits: Limits = DEFAULT_LIMITS) -> float:
     """How long the sharder holds the lease it acquires: twice what the shard asked for.
 
     A released lease says one second, so there is a floor for everything that
     the shard did not hold to its end.
     """
-    if facts is None:
+    if lease is None:
         return limits.min_hold_seconds
-    if facts.holder == facts.name:
-        return 2 * facts.duration_seconds
-    if facts.holder == SHARDER_HOLDER:
-        return max(facts.duration_seconds, 1.0)
-    return max(2 * facts.duration_seconds, limits.min_hold_seconds)
+    if lease.held_by_shard:
+        return 2 * lease.duration_seconds
+    if lease.holder == SHARDER_HOLDER:
+        return max(lease.duration_seconds, 1.0)
+    return max(2 * lease.duration_seconds, limits.min_hold_seconds)
 
 
-def _absent(custody: Custody, now: float) -> Step:
-    if not custody.work_left:
-        return Step(Act.WAIT, "no lease, and no object known to carry the shard's label")
-    return _take(custody, now, Act.CREATE)
+def needs_no_look(shown: str | None, state: ShardState, *, held: bool, may_lag: bool, looks_at: float) -> bool:
+    """Whether a renewal by its shard may be left to the look that is due already, at `looks_at`.
 
-
-def _held_by_shard(custody: Custody, standing: Standing) -> Step:
-    if standing.state is not State.UNCERTAIN:
-        return Step(Act.WAIT, "held by its shard", standing.look_again_at)
-    if not custody.ready_elsewhere:
-        return Step(Act.WAIT, "not renewed in time, but no other shard is ready to take its objects")
-    return Step(Act.ACQUIRE, "not renewed in time")
-
-
-def _free(custody: Custody, standing: Standing, now: float) -> Step:
-    if custody.work_left is None:
-        return Step(Act.WAIT, "not known yet whether objects carry the shard's label", standing.look_again_at)
-    if custody.work_left:
-        return _take(custody, now, Act.ACQUIRE)
-    if standing.state is not State.ORPHANED:
-        return Step(Act.WAIT, "nobody holds it and nothing is left to move", standing.look_again_at)
-    if now < custody.presumed_until:
-        return Step(Act.WAIT, "counts as held until it would have run out", custody.presumed_until)
-    return Step(Act.DELETE, "no object carries the shard's label any more")
-
-
-def _take(custody: Custody, now: float, act: Act) -> Step:
-    if now < custody.presumed_until:
-        return Step(Act.WAIT, "counts as held until it would have run out", custody.presumed_until)
-    if now < custody.barred_until:
-        return Step(Act.WAIT, "given back for lack of progress a moment ago", custody.barred_until)
-    if not custody.ready_elsewhere:
-        return Step(Act.WAIT, "no other shard is ready to take its objects")
-    return Step(act, "its objects are to be moved")
-
-
-def _ours(custody: Custody, facts: LeaseFacts, now: float, limits: Limits) -> Step:
-    if not custody.available_elsewhere:
-        return Step(Act.GIVE_BACK, "no other shard is left that could take its objects")
-    confirmed = custody.hold_until is not None and now < custody.hold_until
-    settled_at = (custody.last_move_at if confirmed else max(custody.last_move_at, facts.seen_at)) + (
-        limits.return_after_seconds
+    `shown`: the state that the lease's label says.  `held`: this leader counts on a hold.
+    `may_lag`: the cache may lag behind a write of ours.
+    """
+    return (
+        state.state is State.READY
+        and shown == state.state.value
+        and not held
+        and not may_lag
+        and state.look_again_at is not None
+        and looks_at <= state.look_again_at
     )
-    if custody.work_left is False and now >= settled_at:
-        return Step(Act.GIVE_BACK, "all its objects have moved")
-    stalled_at = custody.progress_at + limits.stall_seconds
-    if confirmed and now >= stalled_at:
-        return Step(Act.GIVE_BACK, "nothing has moved for too long")
-    if not confirmed:
-        if custody.work_left is False:
-            return Step(Act.WAIT, "found in our name with nothing left to move", settled_at)
-        if custody.work_left is None:
-            return Step(Act.WAIT, "found in our name; not known yet whether objects carry the shard's label")
-        if now < custody.barred_until:
-            return Step(Act.WAIT, "given back for lack of progress a moment ago", custody.barred_until)
-        return Step(Act.RENEW, "found in our name, or our hold has run out")
-    assert custody.hold_until is not None
-    renew_at = custody.hold_until - custody.hold_seconds * (1 - RENEW_AFTER_FRACTION)
-    if now >= renew_at:
-        return Step(Act.RENEW, "its objects are still moving")
-    look = min(renew_at, stalled_at, settled_at) if custody.work_left is False else min(renew_at, stalled_at)
-    return Step(Act.WAIT, "we hold it", look)
+
+
+def _is(state: State, case: _Case) -> bool:
+    return case.facts.state is not None and case.facts.state.state is state

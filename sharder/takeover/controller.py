@@ -2,7 +2,7 @@
 
 Does: classify leases, label them with their state, acquire the leases of shards
 that are gone before anything moves, renew them meanwhile, give them back, and
-delete what is orphaned.  `decide_custody` decides; this obeys.
+delete what is orphaned.  `decide_takeover` decides; this obeys.
 
 Refuses: to move objects (see placement), and to act on a lease it has not seen
 in the version that it writes against.
@@ -22,12 +22,12 @@ from sharder.backlog.objects import ItemKey
 from sharder.cache.rings import LeaseKey, Registry, RingEntry, SeenLease
 from sharder.cache.working import work_off
 from sharder.core.membership import Membership
-from sharder.core.shards import LeaseFacts, Standing, State, classify, facts_of
-from sharder.core.takeover import Act, Custody, Limits, Step, decide_custody, hold_seconds
-from sharder.takeover.facts import custody_of, is_presumed_held, lives_elsewhere, only_renewed, unknown_lease
+from sharder.core.shards import LeaseFacts, ShardState, State, classify, facts_of
+from sharder.core.takeover import Act, Limits, Step, TakeoverFacts, decide_takeover, hold_seconds
+from sharder.takeover.facts import lives_elsewhere, missed, only_renewed, presumed_held, takeover_facts, unknown_lease
 from sharder.takeover.fences import CommitProof, JointHold, ShardHold, join
 from sharder.takeover.lease_client import LeaseWriter, Record, Records, namespaces_of
-from sharder.takeover.states import Standings
+from sharder.takeover.states import ShardStates
 from shardsdk.errors import ShardingError
 from shardsdk.kube.api import Api, Fence
 from shardsdk.kube.backoff import double
@@ -52,9 +52,6 @@ UNPROVEN_LOOK_SECONDS: Final = 1.0
 WRITE_AGAIN_SECONDS: Final = 0.5
 #: Pauses before a read is repeated that found objects left on a shard: the first, doubling, and the last.
 READ_AGAIN_SECONDS: Final = (0.2, 10.0)
-
-#: (namespace, shard); the namespace is empty for a shard that no lease is known of.
-CustodyKey = LeaseKey
 
 
 class TakeoverController:
@@ -85,11 +82,11 @@ class TakeoverController:
         self._clock = clock
         self._limits = limits or Limits()
         self._at_once = at_once or asyncio.Semaphore(WORKERS)
-        self._queue: WorkQueue[CustodyKey] = WorkQueue(
+        self._queue: WorkQueue[LeaseKey] = WorkQueue(
             clock, name=f"takeover/{ring}", rate_limit=RateLimit(0.05, 5.0, None)
         )
         self._records = Records(clock)
-        self._standings = Standings(proof, clock, self._standing)
+        self._states = ShardStates(proof, clock, self._judge)
         self._on_takeover = on_takeover
         self._backlog: Backlog | None = None
         self._unsubscribe: Callable[[], None] = lambda: None
@@ -108,7 +105,7 @@ class TakeoverController:
     def membership(self) -> Membership:
         """The ring's shards, with those ready that this leader has found to be."""
         known = entry.membership if (entry := self._entry()) is not None else Membership()
-        ready = self._standings.ready
+        ready = self._states.ready
         return known if ready is None else replace(known, ready=known.available & ready)
 
     # -- what the backlog tells ------------------------------------------------
@@ -141,7 +138,7 @@ class TakeoverController:
         entry, records = self._entry(), [self._records.of(key) for key in self._keys(shard)]
         if entry is None or not (records and all(record.held for record in records)):
             return None
-        if is_presumed_held(entry, shard, self._proof.since, self._clock.monotonic()):
+        if presumed_held(entry, shard, self._proof.since, self._clock.monotonic()):
             return None
         joint = join(shard, (record.hold for record in records))
         return joint if joint.remaining() > 0 else None
@@ -169,7 +166,7 @@ class TakeoverController:
 
     def states(self) -> Mapping[LeaseKey, State]:
         """The state of each of the ring's leases, by (namespace, name)."""
-        return {key: self._shown(key[1], state) for key, state in self._standings.states.items()}
+        return {key: self._shown(key[1], state) for key, state in self._states.states.items()}
 
     async def give_all_back(self) -> None:
         """Give back every lease that is held; nothing else may write them any more.  Shards need not wait then."""
@@ -195,19 +192,19 @@ class TakeoverController:
         entry = self._entry()
         if entry is None:
             return
-        standing, record = self._look(self._standings.look_at, entry, lease), self._records.get(lease)
+        state, record = self._look(self._states.look_at, entry, lease), self._records.get(lease)
         recent = self._clock.monotonic() - MAX_LAG_SECONDS
-        if standing is None or record is None or not only_renewed(entry.leases[lease].lease, standing, record, recent):
+        if state is None or record is None or not only_renewed(entry.leases[lease].lease, state, record, recent):
             self._queue.add(lease)
 
     def enqueue_all(self) -> None:
         """Decide about every lease again: the ring, its shards or what is known of their objects has changed."""
         entry = self._entry()
         if entry is None:
-            self._standings.forget()
+            self._states.forget()
             self._records.forget_all()
             return
-        self._look(self._standings.look_at_all, entry)
+        self._look(self._states.look_at_all, entry)
         self._enqueue_each(entry)
 
     def _enqueue_each(self, entry: RingEntry) -> None:
@@ -216,16 +213,16 @@ class TakeoverController:
 
     def _look(self, look: Callable[..., T], entry: RingEntry, *which: LeaseKey) -> T:
         """Judge leases, and tell if that has changed which shards are ready."""
-        before = self._standings.ready
+        before = self._states.ready
         found = look(entry, *which)
-        if self._standings.ready != before:
+        if self._states.ready != before:
             for tell in self.when_ready:
                 tell()
             # Whether another shard is there to take the objects of one that is gone decides about that one.
             self._enqueue_each(entry)
         return found
 
-    def _failed(self, key: CustodyKey, error: Exception) -> None:
+    def _failed(self, key: LeaseKey, error: Exception) -> None:
         where = {"ring": self._ring, "namespace": key[0], "shard": key[1]}
         if isinstance(error, ShardingError):
             log.warning("lease not handled, will retry", extra={**where, "error": str(error)})
@@ -233,16 +230,16 @@ class TakeoverController:
             log.error("lease not handled, will retry", extra=where, exc_info=error)
         self._queue.add_rate_limited(key)
 
-    async def _handle_next(self, key: CustodyKey) -> None:
+    async def _handle_next(self, key: LeaseKey) -> None:
         async with self._at_once:
             await self._handle(key)
 
-    async def _handle(self, key: CustodyKey) -> None:
+    async def _handle(self, key: LeaseKey) -> None:
         namespace, shard = key
         entry = self._entry()
         if entry is None:
             return
-        self._look(self._standings.look, entry)
+        self._look(self._states.look, entry)
         seen = entry.leases.get(key)
         record = self._records.of(key)
         record.looks_at = float("inf")
@@ -259,26 +256,28 @@ class TakeoverController:
         if seen is not None and seen.lease.holder != SHARDER_HOLDER:
             record.drop()
         self._announce(key, record)
-        custody, standing = self._custody(entry, key, seen)
+        if seen is None and missed(entry, shard):
+            record.missing_since = record.missing_since or self._clock.monotonic()
+        facts = self._facts(entry, key, seen)
         now = self._clock.monotonic()
-        step = decide_custody(custody, self._counted(now), self._limits)
-        if step.act is Act.WAIT and seen is not None and standing is not None:
+        step = decide_takeover(facts, self._counted(now), self._limits)
+        if step.act is Act.WAIT and seen is not None and facts.state is not None:
             # Any other act writes the lease itself; two writes would cross each other.
-            await self._writer.show_state(seen.lease, self._shown(shard, standing.state))
+            await self._writer.show_state(seen.lease, self._shown(shard, facts.state.state))
         await self._obey(entry, key, seen, step)
         if step.look_again_at is not None:
             self._look_again(key, step.look_again_at)
-        elif seen is None and not custody.work_left:
+        elif seen is None and not facts.work_left:
             self._records.forget(key)
 
-    def _look_again(self, key: CustodyKey, moment: float) -> None:
+    def _look_again(self, key: LeaseKey, moment: float) -> None:
         now = self._clock.monotonic()
         proven = self._counted(now) == now
         pause = max(moment - now, MIN_LOOK_SECONDS if proven else UNPROVEN_LOOK_SECONDS)
         self._records.of(key).looks_at = now + pause
         self._queue.add_after(key, pause)
 
-    def _announce(self, key: CustodyKey, record: Record) -> None:
+    def _announce(self, key: LeaseKey, record: Record) -> None:
         _, shard = key
         # The fence is open before the objects are enqueued that may be taken away under it.
         if record.held and not record.announced and self.fence_for(shard) is not None:
@@ -286,7 +285,7 @@ class TakeoverController:
             for tell in self.when_acquired:
                 tell(shard)
 
-    async def _obey(self, entry: RingEntry, key: CustodyKey, seen: SeenLease | None, step: Step) -> None:
+    async def _obey(self, entry: RingEntry, key: LeaseKey, seen: SeenLease | None, step: Step) -> None:
         _, shard = key
         match step.act:
             case Act.WAIT:
@@ -306,13 +305,13 @@ class TakeoverController:
             case Act.DELETE if seen is not None:
                 await self._delete(entry, key, seen)
 
-    def _again(self, key: CustodyKey) -> None:
+    def _again(self, key: LeaseKey) -> None:
         """Somebody else wrote first; try again once the watch has told."""
         if self._records.of(key).behind:
             self._registry.doubt_leases(f"the one of shard {key[1]} has changed, and its watch says nothing of that")
         self._queue.add_after(key, WRITE_AGAIN_SECONDS)
 
-    async def _take(self, entry: RingEntry, key: CustodyKey, seen: SeenLease | None) -> bool:
+    async def _take(self, entry: RingEntry, key: LeaseKey, seen: SeenLease | None) -> bool:
         _, shard = key
         if (unknown := unknown_lease(entry, shard, await self._writer.find_all(shard))) is not None:
             # A shard that lives under it keeps what it has.
@@ -329,13 +328,13 @@ class TakeoverController:
         )
         return await self._writer.create_all(self._records, self._ring, everywhere, shard, seconds)
 
-    async def _renew(self, key: CustodyKey) -> bool:
+    async def _renew(self, key: LeaseKey) -> bool:
         record, entry = self._records.of(key), self._entry()
         async with record.lock:
             seen = entry.leases.get(key) if entry is not None else None
             return seen is not None and await self._writer.renew(record, seen.lease)
 
-    async def _give_back(self, entry: RingEntry, key: CustodyKey, seen: SeenLease, step: Step) -> None:
+    async def _give_back(self, entry: RingEntry, key: LeaseKey, seen: SeenLease, step: Step) -> None:
         _, shard = key
         record = self._records.of(key)
         others = bool(entry.membership.available - {shard})
@@ -348,7 +347,7 @@ class TakeoverController:
             await self._writer.give_back(record, seen.lease)
         log.info("gave lease back", extra={"ring": self._ring, "shard": shard, "reason": step.reason})
 
-    async def _confirm_empty(self, key: CustodyKey) -> bool:
+    async def _confirm_empty(self, key: LeaseKey) -> bool:
         record = self._records.of(key)
         if self._backlog is not None and await self._backlog.confirm_empty_of(key[1]):
             record.reads = 0
@@ -357,7 +356,7 @@ class TakeoverController:
         record.reads += 1
         return False
 
-    async def _delete(self, entry: RingEntry, key: CustodyKey, seen: SeenLease) -> None:
+    async def _delete(self, entry: RingEntry, key: LeaseKey, seen: SeenLease) -> None:
         namespace, shard = key
         if not lives_elsewhere(entry, shard) and not await self._confirm_empty(key):
             return
@@ -371,7 +370,7 @@ class TakeoverController:
         # Time that no commit proves does not count against anyone's lease.
         return min(now, self._proof.proven_until())
 
-    def _standing(self, seen: SeenLease) -> tuple[LeaseFacts, Standing]:
+    def _judge(self, seen: SeenLease) -> tuple[LeaseFacts, ShardState]:
         facts = facts_of(seen.lease, seen.seen_at)
         return facts, classify(facts, self._proof.of(facts.duration_seconds), self._limits.orphaned_after_seconds)
 
@@ -382,18 +381,14 @@ class TakeoverController:
         # Long dead is not orphaned while objects are left, or nobody knows.
         return State.DEAD if state is State.ORPHANED and not self._is_empty_of(shard) else state
 
-    def _custody(self, entry: RingEntry, key: CustodyKey, seen: SeenLease | None) -> tuple[Custody, Standing | None]:
-        judged = self._standing(seen) if seen is not None else None
-        empty, ready = self._is_empty_of(key[1]), self.membership.ready
-        work_left = None if empty is None else not empty
-        custody = custody_of(
-            entry, key[1], seen, judged, self._records.of(key), work_left, ready, self._proof.since, self._clock
-        )
-        return custody, judged[1] if judged is not None else None
+    def _facts(self, entry: RingEntry, key: LeaseKey, seen: SeenLease | None) -> TakeoverFacts:
+        judged = self._judge(seen) if seen is not None else None
+        record, empty = self._records.of(key), self._is_empty_of(key[1])
+        return takeover_facts(entry, key[1], seen, judged, record, empty, self.membership.ready, self._proof.since)
 
     def _entry(self) -> RingEntry | None:
         return self._registry.entry(self._ring)
 
-    def _keys(self, shard: str) -> list[CustodyKey]:
+    def _keys(self, shard: str) -> list[LeaseKey]:
         entry = self._entry()
         return [] if entry is None else [key for key in entry.leases if key[1] == shard]

@@ -1,7 +1,7 @@
 """What is known of one lease, put together as the decision about it wants it.
 
-Does: say until when a lease that nobody holds counts as held, and whose the
-objects are that carry a name with more than one lease.  Refuses: to decide.
+Does: say until when a lease that nobody holds counts as held, and whether a read
+shows a lease that the cache does not have.  Refuses: to decide, and to remember.
 """
 
 from __future__ import annotations
@@ -9,63 +9,54 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from sharder.cache.rings import RingEntry, SeenLease, hold_of
-from sharder.core.shards import LeaseFacts, Standing, State
-from sharder.core.takeover import Custody
+from sharder.core.shards import LeaseFacts, ShardState
+from sharder.core.takeover import TakeoverFacts, needs_no_look
 from sharder.takeover.lease_client import Record, usable_seconds
 from shardsdk.errors import ConfigurationError
-from shardsdk.kube.clock import Clock
 from shardsdk.protocol.labels import LEASE_RING_LABEL, LEASE_STATE_LABEL, SHARDER_HOLDER
 from shardsdk.protocol.leases import Lease
 
 
-def custody_of(
+def takeover_facts(
     entry: RingEntry,
     shard: str,
     seen: SeenLease | None,
-    judged: tuple[LeaseFacts, Standing] | None,
+    judged: tuple[LeaseFacts, ShardState] | None,
     record: Record,
-    work_left: bool | None,
+    empty: bool | None,
     ready: frozenset[str],
     proven_since: Callable[[float], float],
-    clock: Clock,
-) -> Custody:
+) -> TakeoverFacts:
     """The facts about the lease `seen` of `shard` (`None`: there is no lease of that name).
 
-    `ready`: which of the ring's shards are.  `proven_since(duration)`: since when time counts
+    `empty`: no object carries the shard's name (`None`: not known yet).  `ready`: which
+    of the ring's shards are.  `proven_since(duration)`: since when time counts
     against a lease of that duration.
     """
-    membership = entry.membership
-    facts, standing = judged if judged is not None else (None, None)
-    if lives_elsewhere(entry, shard) and (facts is None or facts.holder != shard):
-        work_left = False
-    return Custody(
-        facts=facts,
-        standing=standing,
-        presumed_until=presumed_until(entry, shard, seen, record, proven_since, clock),
+    lease, state = judged if judged is not None else (None, None)
+    return TakeoverFacts(
+        lease=lease,
+        state=state,
+        presumed_until=presumed_until(entry, shard, seen, record.missing_since, proven_since),
         hold_until=record.hold.until if record.held else None,
         hold_seconds=usable_seconds(record.hold_length),
         ready_elsewhere=bool(ready - {shard}),
-        available_elsewhere=bool(membership.available - {shard}),
-        work_left=work_left,
+        available_elsewhere=bool(entry.membership.available - {shard}),
+        lives_elsewhere=lives_elsewhere(entry, shard),
+        objects_left=None if empty is None else not empty,
         last_move_at=record.last_move_at,
         progress_at=record.progress_at,
         barred_until=record.barred_until,
     )
 
 
-def only_renewed(lease: Lease, standing: Standing, record: Record, recent: float) -> bool:
-    """Whether a shard just goes on holding `lease`: nothing is to be written, and it comes up again in time.
+def only_renewed(lease: Lease, state: ShardState, record: Record, recent: float) -> bool:
+    """Whether a shard just goes on holding `lease`, so that it needs no look of its own.
 
     `recent`: since when our own writes may be missing in what is seen.
     """
-    return (
-        standing.state is State.READY
-        and lease.metadata.label(LEASE_STATE_LABEL) == standing.state.value
-        and not record.held
-        and record.wrote_at < recent
-        and standing.look_again_at is not None
-        and record.looks_at <= standing.look_again_at
-    )
+    shown, may_lag = lease.metadata.label(LEASE_STATE_LABEL), record.wrote_at >= recent
+    return needs_no_look(shown, state, held=record.held, may_lag=may_lag, looks_at=record.looks_at)
 
 
 def lives_elsewhere(entry: RingEntry, shard: str) -> bool:
@@ -99,9 +90,8 @@ def presumed_until(
     entry: RingEntry,
     shard: str,
     seen: SeenLease | None,
-    record: Record,
+    missing_since: float,
     proven_since: Callable[[float], float],
-    clock: Clock,
 ) -> float:
     """Until when a lease that is not held by its shard, or not there, counts as held (0: it is free)."""
     vanished = vanished_until(entry, shard, proven_since)
@@ -112,9 +102,7 @@ def presumed_until(
         return max(_ends(*hold_of(seen), proven_since), vanished or 0.0)
     if vanished is not None:
         return vanished
-    if record.missing_since == 0.0:
-        record.missing_since = clock.monotonic()
-    return _ends(record.missing_since, entry.longest_duration, proven_since)
+    return _ends(missing_since, entry.longest_duration, proven_since)
 
 
 def vanished_until(entry: RingEntry, shard: str, proven_since: Callable[[float], float]) -> float | None:
@@ -125,7 +113,12 @@ def vanished_until(entry: RingEntry, shard: str, proven_since: Callable[[float],
     return max(ends, default=None)
 
 
-def is_presumed_held(entry: RingEntry, shard: str, proven_since: Callable[[float], float], now: float) -> bool:
+def missed(entry: RingEntry, shard: str) -> bool:
+    """Whether nothing is known of a lease that is not there: nobody here has seen it go."""
+    return not any(gone.name == shard for gone in entry.vanished.values())
+
+
+def presumed_held(entry: RingEntry, shard: str, proven_since: Callable[[float], float], now: float) -> bool:
     """Whether a lease of that name vanished that counts as held, whatever others of the name say."""
     until = vanished_until(entry, shard, proven_since)
     return until is not None and now < until

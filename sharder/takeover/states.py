@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from sharder.cache.rings import LeaseKey, RingEntry, SeenLease
-from sharder.core.shards import LeaseFacts, Standing, State
+from sharder.core.shards import LeaseFacts, ShardState, State
 from sharder.takeover.fences import CommitProof
 from shardsdk.kube.clock import Clock
 
 _NONE: Final[Mapping[LeaseKey, State]] = {}
 
-Judge = Callable[[SeenLease], tuple[LeaseFacts, Standing]]
+Judge = Callable[[SeenLease], tuple[LeaseFacts, ShardState]]
 
 
 @dataclass(slots=True)
@@ -38,7 +38,7 @@ class _Known:
     ready: frozenset[str]
 
 
-class Standings:
+class ShardStates:
     """The states of the leases of one ring."""
 
     def __init__(self, proof: CommitProof, clock: Clock, judge: Judge) -> None:
@@ -66,10 +66,10 @@ class Standings:
         basis, now = self._proof.basis(), self._clock.monotonic()
         until, states = float("inf") if basis is not None else now, dict[LeaseKey, State]()
         for key, seen in entry.leases.items():
-            standing = self._judge(seen)[1]
-            states[key] = standing.state
-            if standing.look_again_at is not None:
-                until = min(until, standing.look_again_at)
+            judged = self._judge(seen)[1]
+            states[key] = judged.state
+            if judged.look_again_at is not None:
+                until = min(until, judged.look_again_at)
         ready = frozenset(name for (_, name), state in states.items() if state is State.READY)
         self._known = _Known(entry, basis, states, until, ready)
 
@@ -78,15 +78,15 @@ class Standings:
         if self._counts(entry) is None:
             self.look_at_all(entry)
 
-    def look_at(self, entry: RingEntry, key: LeaseKey) -> Standing | None:
+    def look_at(self, entry: RingEntry, key: LeaseKey) -> ShardState | None:
         """One lease says something new: how it stands if its state is what it was; `None`: it is not."""
         known, seen = self._counts(entry), entry.leases.get(key)
         if known is not None and seen is not None:
-            standing = self._judge(seen)[1]
-            if known.states.get(key) is standing.state:
-                if standing.look_again_at is not None:
-                    known.until = min(known.until, standing.look_again_at)
-                return standing
+            judged = self._judge(seen)[1]
+            if known.states.get(key) is judged.state:
+                if judged.look_again_at is not None:
+                    known.until = min(known.until, judged.look_again_at)
+                return judged
         self.look_at_all(entry)
         return None
 

@@ -57,7 +57,7 @@ SHARDER_FAULTS: Final[dict[str, Fault]] = {
     "UNKNOWN_IS_FREE": Fault(
         "a leader that never saw a missing lease waits the ring's longest duration",
         "sharder.takeover.facts",
-        "return _ends(record.missing_since, entry.longest_duration, proven_since)",
+        "return _ends(missing_since, entry.longest_duration, proven_since)",
         "return 0.0",
         LEASES,
         {"delete_lease": 30.0, "crash_leader": 20.0, "touch_work": 20.0},
@@ -73,14 +73,14 @@ SHARDER_FAULTS: Final[dict[str, Fault]] = {
     "TAKE_WITH_NOBODY_READY": Fault(
         "a lease is acquired only while another shard can take the objects",
         "sharder.core.takeover",
-        '        return Step(Act.WAIT, "not renewed in time, but no other shard is ready to take its objects")',
-        '        return Step(Act.ACQUIRE, "not renewed in time, but no other shard is ready to take its objects")',
+        'Rule(NOBODY_READY, Act.WAIT, "not renewed in time, but no other shard is ready to take its objects"),',
+        'Rule(NOBODY_READY, Act.ACQUIRE, "not renewed in time, but no other shard is ready to take its objects"),',
         TAKEOVER,
     ),
     "FOUND_IN_OUR_NAME": Fault(
         "a lease found in the sharder's name is no hold until this leader has renewed it",
         "sharder.core.takeover",
-        "confirmed = custody.hold_until is not None and now < custody.hold_until",
+        "confirmed = facts.hold_until is not None and now < facts.hold_until",
         "confirmed = True",
         TAKEOVER,
     ),
@@ -122,8 +122,8 @@ SHARDER_FAULTS: Final[dict[str, Fault]] = {
     "NEVER_GIVE_BACK": Fault(
         "a lease is given back when nothing has progressed for a while",
         "sharder.core.takeover",
-        "    if confirmed and now >= stalled_at:",
-        "    if False:",
+        '            Rule(STALLED, Act.GIVE_BACK, "nothing has moved for too long"),\n',
+        "",
         TAKEOVER,
     ),
     # -- moving families -------------------------------------------------------

@@ -8,7 +8,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from sharder.core.shards import LeaseFacts, Proof, State, classify
-from sharder.core.takeover import Act, Custody, Limits, decide_custody, hold_seconds
+from sharder.core.takeover import Act, Limits, TakeoverFacts, decide_takeover, hold_seconds
 from shardsdk.protocol.labels import SHARDER_HOLDER
 
 LIMITS = Limits()
@@ -36,29 +36,30 @@ ANY_LEASE = st.one_of(st.none(), leases())
 
 
 @st.composite
-def custodies(draw: st.DrawFn, about: st.SearchStrategy[LeaseFacts | None] = ANY_LEASE) -> Custody:
-    facts = draw(about)
+def cases(draw: st.DrawFn, about: st.SearchStrategy[LeaseFacts | None] = ANY_LEASE) -> TakeoverFacts:
+    lease = draw(about)
     ready = draw(st.booleans())
     proof = Proof(draw(st.sampled_from([0.0, 900.0, 990.0])), NOW)
-    return Custody(
-        facts=facts,
-        standing=classify(facts, proof) if facts is not None else None,
+    return TakeoverFacts(
+        lease=lease,
+        state=classify(lease, proof) if lease is not None else None,
         presumed_until=draw(moments),
         hold_until=draw(st.one_of(st.none(), moments)),
         hold_seconds=draw(st.sampled_from([15.0, 30.0, 120.0])),
         ready_elsewhere=ready,
         available_elsewhere=ready or draw(st.booleans()),
-        work_left=draw(st.sampled_from([None, False, True])),
+        lives_elsewhere=draw(st.booleans()),
+        objects_left=draw(st.sampled_from([None, False, True])),
         last_move_at=draw(st.one_of(st.just(0.0), st.integers(900, 1000).map(float))),
         progress_at=draw(st.one_of(st.just(0.0), st.integers(900, 1000).map(float))),
         barred_until=draw(moments),
     )
 
 
-@given(custodies())
-def test_each_decision_suits_the_lease_that_it_is_about(custody: Custody) -> None:
-    holder = custody.facts.holder if custody.facts is not None else None
-    match decide_custody(custody, NOW, LIMITS).act:
+@given(cases())
+def test_each_decision_suits_the_lease_that_it_is_about(facts: TakeoverFacts) -> None:
+    holder = facts.lease.holder if facts.lease is not None else None
+    match decide_takeover(facts, NOW, LIMITS).act:
         case Act.CREATE:
             assert holder is None
         case Act.ACQUIRE:
@@ -72,51 +73,58 @@ def test_each_decision_suits_the_lease_that_it_is_about(custody: Custody) -> Non
             pass
 
 
-@given(custodies())
-def test_nothing_is_taken_that_may_be_held_nor_without_a_shard_to_move_it_to(custody: Custody) -> None:
-    if decide_custody(custody, NOW, LIMITS).act not in (Act.ACQUIRE, Act.CREATE):
+@given(cases())
+def test_nothing_is_taken_that_may_be_held_nor_without_a_shard_to_move_it_to(facts: TakeoverFacts) -> None:
+    if decide_takeover(facts, NOW, LIMITS).act not in (Act.ACQUIRE, Act.CREATE):
         return
-    assert custody.ready_elsewhere
-    if custody.facts is not None and custody.facts.holder == custody.facts.name:
-        assert custody.standing is not None
-        assert custody.standing.state is State.UNCERTAIN
+    assert facts.ready_elsewhere
+    if facts.lease is not None and facts.lease.holder == facts.lease.name:
+        assert facts.state is not None
+        assert facts.state.state is State.UNCERTAIN
     else:
-        assert custody.presumed_until <= NOW
-        assert custody.barred_until <= NOW
-        assert custody.work_left
+        assert facts.presumed_until <= NOW
+        assert facts.barred_until <= NOW
+        assert facts.work_left
 
 
-@given(custodies())
-def test_only_what_is_known_to_be_empty_is_deleted_or_given_back_as_done(custody: Custody) -> None:
-    step = decide_custody(custody, NOW, LIMITS)
+@given(cases())
+def test_only_what_is_known_to_be_empty_is_deleted_or_given_back_as_done(facts: TakeoverFacts) -> None:
+    step = decide_takeover(facts, NOW, LIMITS)
     if step.act is Act.DELETE:
-        assert custody.work_left is False
-        assert custody.presumed_until <= NOW
-    if step.act is Act.GIVE_BACK and custody.available_elsewhere and custody.work_left is not False:
-        assert custody.hold_until is not None
-        assert custody.hold_until > NOW
-        assert custody.progress_at + LIMITS.stall_seconds <= NOW
+        assert facts.work_left is False
+        assert facts.presumed_until <= NOW
+    if step.act is Act.GIVE_BACK and facts.available_elsewhere and facts.work_left is not False:
+        assert facts.hold_until is not None
+        assert facts.hold_until > NOW
+        assert facts.progress_at + LIMITS.stall_seconds <= NOW
 
 
-@given(custodies(), st.floats(0.0, 400.0))
-def test_no_moment_is_missed(custody: Custody, seconds: float) -> None:
+@given(cases(), st.floats(0.0, 400.0))
+def test_no_moment_is_missed(facts: TakeoverFacts, seconds: float) -> None:
     """Until the moment that a wait names (for ever, if it names none) time alone changes nothing."""
-    step = decide_custody(custody, NOW, LIMITS)
+    step = decide_takeover(facts, NOW, LIMITS)
     assume(step.act is Act.WAIT)
     assert step.look_again_at is None or step.look_again_at > NOW
     later = NOW + seconds
     assume(step.look_again_at is None or later < step.look_again_at)
-    assert decide_custody(custody, later, LIMITS).act is Act.WAIT
+    assert decide_takeover(facts, later, LIMITS).act is Act.WAIT
 
 
-@given(custodies(leases((SHARDER_HOLDER,))))
-def test_a_lease_in_the_sharders_name_is_always_on_its_way_back(custody: Custody) -> None:
+@given(cases(leases((SHARDER_HOLDER,))))
+def test_a_lease_in_the_sharders_name_is_always_on_its_way_back(facts: TakeoverFacts) -> None:
     """Whatever the facts: renewed, given back, or looked at again; unless it waits to hear what is left on it."""
-    step = decide_custody(custody, NOW, LIMITS)
+    step = decide_takeover(facts, NOW, LIMITS)
     if step.act is Act.WAIT and step.look_again_at is None:
-        assert custody.work_left is None
-    stuck = replace(custody, work_left=True, available_elsewhere=True, hold_until=NOW + 1e6, hold_seconds=1e6)
-    assert decide_custody(stuck, custody.progress_at + LIMITS.stall_seconds, LIMITS).act is Act.GIVE_BACK
+        assert facts.work_left is None
+    stuck = replace(
+        facts,
+        objects_left=True,
+        lives_elsewhere=False,
+        available_elsewhere=True,
+        hold_until=NOW + 1e6,
+        hold_seconds=1e6,
+    )
+    assert decide_takeover(stuck, facts.progress_at + LIMITS.stall_seconds, LIMITS).act is Act.GIVE_BACK
 
 
 @given(st.one_of(st.none(), leases()))

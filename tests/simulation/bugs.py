@@ -15,7 +15,7 @@ from unittest.mock import patch
 
 from sharder.backlog.scope import RingScope
 from sharder.core import proven_time as proof
-from sharder.core.shards import LeaseFacts, Proof, Standing, classify
+from sharder.core.shards import LeaseFacts, Proof, ShardState, classify
 from sharder.placement.children import Group
 from sharder.placement.handover import GroupMover
 from sharder.takeover import controller as leases
@@ -78,7 +78,7 @@ def _tolerated_gap(duration_seconds: float, retry_seconds: float) -> float:
     return proof.MOST_PERIODS * retry_seconds
 
 
-def _classify(facts: LeaseFacts, *others: Any) -> Standing:
+def _classify(facts: LeaseFacts, *others: Any) -> ShardState:
     return classify(replace(facts, fenced=True), *others)
 
 

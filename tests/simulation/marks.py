@@ -121,8 +121,8 @@ _STATE: Final = {state: (f"state {state.value}",) for state in State}
 _LISTENERS: Final[tuple[tuple[Any, str, _Wrap], ...]] = (
     (worker, "decide", _decided),
     (admission, "decide", _decided),
-    (leases, "decide_custody", _after(lambda step, *_: (f"lease {step.act.name}",))),
-    (leases, "classify", _after(lambda standing, *_: _STATE[standing.state])),
+    (leases, "decide_takeover", _after(lambda step, *_: (f"lease {step.act.name}",))),
+    (leases, "classify", _after(lambda judged, *_: _STATE[judged.state])),
     (identity, "judge", _judged),
     (GroupMover, "_renew", _after_awaiting(_let_go)),
     (GroupMover, "_clear_doubt", _after_awaiting(lambda *_: ("group doubts cleared",))),

@@ -13,7 +13,7 @@ from sharder.core.shards import (
     DEFAULT_DURATION_SECONDS,
     LeaseFacts,
     Proof,
-    Standing,
+    ShardState,
     State,
     classify,
     facts_of,
@@ -47,22 +47,22 @@ def dead(holder: str = "", seconds: int = 10) -> LeaseFacts:
 @pytest.mark.parametrize(
     ("facts", "now", "standing"),
     [
-        (held(), 100, Standing(State.READY, 110)),
-        (held(), 109.9, Standing(State.READY, 110)),
-        (held(), 110, Standing(State.EXPIRED, 120)),
-        (held(), 119.9, Standing(State.EXPIRED, 120)),
-        (held(), 120, Standing(State.UNCERTAIN, None)),
-        (held(), 1e9, Standing(State.UNCERTAIN, None)),
-        (held(fenced=True), 109.9, Standing(State.READY, 110)),
-        (held(fenced=True), 110, Standing(State.UNCERTAIN, None)),
-        (dead(), 100, Standing(State.DEAD, 170)),
-        (dead(), 169.9, Standing(State.DEAD, 170)),
-        (dead(), 170, Standing(State.ORPHANED, None)),
-        (dead(holder="shardlease-controller", seconds=30), 100, Standing(State.DEAD, 190)),
-        (dead(holder="somebody"), 170, Standing(State.ORPHANED, None)),
+        (held(), 100, ShardState(State.READY, 110)),
+        (held(), 109.9, ShardState(State.READY, 110)),
+        (held(), 110, ShardState(State.EXPIRED, 120)),
+        (held(), 119.9, ShardState(State.EXPIRED, 120)),
+        (held(), 120, ShardState(State.UNCERTAIN, None)),
+        (held(), 1e9, ShardState(State.UNCERTAIN, None)),
+        (held(fenced=True), 109.9, ShardState(State.READY, 110)),
+        (held(fenced=True), 110, ShardState(State.UNCERTAIN, None)),
+        (dead(), 100, ShardState(State.DEAD, 170)),
+        (dead(), 169.9, ShardState(State.DEAD, 170)),
+        (dead(), 170, ShardState(State.ORPHANED, None)),
+        (dead(holder="shardlease-controller", seconds=30), 100, ShardState(State.DEAD, 190)),
+        (dead(holder="somebody"), 170, ShardState(State.ORPHANED, None)),
     ],
 )
-def test_the_states_of_the_contract(facts: LeaseFacts, now: float, standing: Standing) -> None:
+def test_the_states_of_the_contract(facts: LeaseFacts, now: float, standing: ShardState) -> None:
     assert classify(facts, Proof(since=0, until=now)) == standing
 
 
@@ -87,8 +87,8 @@ def test_a_held_lease_without_usable_duration_has_the_default(seconds: int | Non
 @pytest.mark.parametrize("time", [None, "", "yesterday", "2999-01-01T00:00:00.000000Z", "1970-01-01T00:00:00.000000Z"])
 def test_times_in_the_lease_do_not_matter(time: str | None) -> None:
     facts = facts_of(lease(holderIdentity="a", leaseDurationSeconds=10, renewTime=time, acquireTime=time), 100)
-    assert classify(facts, Proof(0, 109)) == Standing(State.READY, 110)
-    assert classify(facts, Proof(0, 111)) == Standing(State.EXPIRED, 120)
+    assert classify(facts, Proof(0, 109)) == ShardState(State.READY, 110)
+    assert classify(facts, Proof(0, 111)) == ShardState(State.EXPIRED, 120)
 
 
 @pytest.mark.parametrize("spec", [{}, {"holderIdentity": ""}, {"holderIdentity": None}, {"holderIdentity": "b"}])

@@ -137,13 +137,13 @@ async def test_a_move_on_its_way_is_waited_for_before_the_lease_is_given_back(cl
 
 def test_a_renewal_is_one_look_at_one_lease(monkeypatch: pytest.MonkeyPatch) -> None:
     looks: list[Any] = []
-    decide = takeover.decide_custody
+    decide = takeover.decide_takeover
 
     def count(*arguments: Any) -> Any:
         looks.append(arguments)
         return decide(*arguments)
 
-    monkeypatch.setattr("sharder.takeover.controller.decide_custody", count)
+    monkeypatch.setattr("sharder.takeover.controller.decide_takeover", count)
 
     @in_virtual_time
     async def at_rest(clock: VirtualClock) -> None:

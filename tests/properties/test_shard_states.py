@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sharder.cache.rings import RingEntry, SeenLease
-from sharder.core.shards import LeaseFacts, Standing, State, classify, facts_of
+from sharder.core.shards import LeaseFacts, ShardState, State, classify, facts_of
 from sharder.takeover.fences import CommitProof
-from sharder.takeover.states import Standings
+from sharder.takeover.states import ShardStates
 from shardsdk.protocol.labels import SHARDER_HOLDER
 from shardsdk.protocol.leases import Lease, LeaseSpec
 from shardsdk.protocol.objects import ObjectMeta
@@ -27,10 +27,10 @@ class World:
         self.clock = VirtualClock(100.0)
         self.proof = CommitProof(self.clock, RETRY_SECONDS)
         self.entry = RingEntry("ring")
-        self.standings = Standings(self.proof, self.clock, self.judge)
+        self.standings = ShardStates(self.proof, self.clock, self.judge)
         self.judged = 0
 
-    def judge(self, seen: SeenLease) -> tuple[LeaseFacts, Standing]:
+    def judge(self, seen: SeenLease) -> tuple[LeaseFacts, ShardState]:
         self.judged += 1
         facts = facts_of(seen.lease, seen.seen_at)
         return facts, classify(facts, self.proof.of(facts.duration_seconds))

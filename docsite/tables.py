@@ -1,0 +1,23 @@
+"""State machines of the core as tables: the rows that the code runs by, in its own words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from sharder.core.takeover import RULES
+
+
+def render_takeover() -> str:
+    """What is done with a lease: for each holder the rules in their order."""
+    rows: list[tuple[str, ...]] = []
+    for holder, rules in RULES.items():
+        for number, rule in enumerate(rules):
+            again = rule.look_again.words if rule.look_again is not None else "something changes"
+            again = again if rule.act.name == "WAIT" else ""
+            rows.append((holder.value if number == 0 else "", rule.when.words, rule.act.name, rule.reason, again))
+    return _table(("held by", "when", "act", "reason, as it is logged", "looked at again when"), rows)
+
+
+def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+    lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
+    return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows])
