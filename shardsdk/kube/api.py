@@ -229,6 +229,9 @@ class _ReviewAnswer(msgspec.Struct, frozen=True):
 class Api:
     """An API server, reached through `transport`.
 
+    An object that is there is named by resource, name and namespace; one that is
+    given whole names itself, unless `namespace` says where it is to be.
+
     Every call may raise the `ApiError` leaves, `ConnectionFailed` (no answer; a
     write may have happened) and, when it writes, `FenceClosed` (nothing was
     sent).  429 with Retry-After is retried inside a bounded number of times; all
@@ -347,9 +350,8 @@ class Api:
         fences: Sequence[Fence] = (),
         field_manager: str | None = None,
     ) -> T:
-        """Create an object, in the namespace of its metadata unless another is given.
+        """Create an object; `apiVersion` and `kind` are the resource's unless the body has them.
 
-        `apiVersion` and `kind` are the resource's unless the body has them.
         Raises: AlreadyExists, Invalid.
         """
         metadata = body.get("metadata") or {}
@@ -358,7 +360,7 @@ class Api:
                 "create",
                 resource,
                 metadata.get("name") or metadata.get("generateName") or "",
-                namespace or _namespace_of(resource, metadata),
+                _namespace_of(resource, metadata, namespace),
                 _typed(resource, body),
                 tuple(fences),
                 model,
@@ -409,6 +411,7 @@ class Api:
         self,
         resource: Resource,
         body: Mapping[str, Any],
+        namespace: str | None = None,
         *,
         subresource: str = "",
         model: type[T] = PARTIAL,
@@ -424,7 +427,7 @@ class Api:
                 "update",
                 resource,
                 metadata.get("name") or "",
-                _namespace_of(resource, metadata),
+                _namespace_of(resource, metadata, namespace),
                 _typed(resource, body),
                 tuple(fences),
                 model,
@@ -510,8 +513,9 @@ def _wants_metadata(model: Any, metadata_only: bool | None) -> bool:
     return model is PartialObject if metadata_only is None else metadata_only
 
 
-def _namespace_of(resource: Resource, metadata: Mapping[str, Any]) -> str | None:
-    return (metadata.get("namespace") or None) if resource.namespaced else None
+def _namespace_of(resource: Resource, metadata: Mapping[str, Any], given: str | None) -> str | None:
+    """Where to put an object that is given whole."""
+    return given or (metadata.get("namespace") if resource.namespaced else None) or None
 
 
 def _typed(resource: Resource, body: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -112,6 +112,8 @@ class Ledger:
 
     def opened(self, write: Guard, until: float) -> None:
         """`write` leaves now; it cannot be executed after `until`, by the monotonic clock."""
+        now = self._clock.monotonic()
+        self._open = {each: ends for each, ends in self._open.items() if ends > now}
         self._open[write] = until
 
     def answered(self, write: Guard) -> None:
@@ -124,15 +126,17 @@ class Ledger:
 
     def __len__(self) -> int:
         now = self._clock.monotonic()
-        for write in [write for write, until in self._open.items() if until <= now]:
-            del self._open[write]
-        return len(self._open)
+        return sum(until > now for until in self._open.values())
 
     async def settled(self) -> None:
         """Wait for the writes that are open now; later ones do not count."""
         mine = set(self._open)
-        while len(self) and (mine := mine & self._open.keys()):
-            await self._change(max(self._open[write] for write in mine) - self._clock.monotonic())
+        while True:
+            now = self._clock.monotonic()
+            mine = {write for write in mine if self._open.get(write, now) > now}
+            if not mine:
+                return
+            await self._change(max(self._open[write] for write in mine) - now)
 
     async def _change(self, seconds: float) -> None:
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -19,6 +19,7 @@ from shardsdk.errors import Forbidden, Gone, Invalid, StreamInterrupted
 from shardsdk.kube.answers import Target
 from shardsdk.kube.api import Selection, Unfit, WatchEvent, WatchKind, WatchOptions
 from shardsdk.kube.decoding import SLICE_BYTES, Codec, codec_of, decode_raw_page
+from shardsdk.kube.initial_events import InitialEvents
 from shardsdk.kube.requests import list_call, watch_call
 from shardsdk.kube.sessions import Sessions
 from shardsdk.kube.watching import read_events
@@ -28,9 +29,6 @@ T = TypeVar("T")
 
 #: A page larger than this is decoded in slices, with other tasks running between them.
 PAGE_AT_ONCE_BYTES: Final = 512 * 1024
-#: After so many streams in a row that ended early, the next read is in pages: an
-#: API server that does not know initial events ignores the wish and never ends them.
-STREAM_FAILURES_MAX: Final = 2
 #: A stream of initial events that says nothing for so long is taken for dead.
 STREAM_SILENCE_SECONDS: Final = 30.0
 #: An API server answers a watch as soon as it has accepted it, events or none.
@@ -42,12 +40,11 @@ OPEN_SECONDS: Final = 15.0
 class Reader:
     """Reads over one client's connections; remembers where initial events do not work."""
 
-    __slots__ = ("_failures", "_refused", "_sessions")
+    __slots__ = ("_initial_events", "_sessions")
 
     def __init__(self, sessions: Sessions) -> None:
         self._sessions = sessions
-        self._failures: dict[Resource, int] = {}
-        self._refused: set[Resource] = set()
+        self._initial_events: dict[Resource, InitialEvents] = {}
 
     async def pages(
         self,
@@ -75,26 +72,26 @@ class Reader:
 
     async def stream(self, selection: Selection[T], batch: int) -> AsyncGenerator[list[T], None]:
         """By initial events; in pages if they are refused, not permitted, or failed twice in a row."""
-        resource = selection.resource
-        if resource not in self._refused and self._failures.get(resource, 0) < STREAM_FAILURES_MAX:
+        initial_events = self._initial_events.setdefault(selection.resource, InitialEvents())
+        if initial_events.worth_a_try:
             try:
                 async with aclosing(self._initial(selection)) as batches:
                     async for things in batches:
                         for start in range(0, len(things), batch):
                             yield things[start : start + batch]
-                self._failures.pop(resource, None)
+                initial_events.listed()
                 return
             except Invalid:
-                self._refused.add(resource)
+                initial_events.refused()
             except Forbidden:
                 pass  # `list` may be granted without `watch`
             except (StreamInterrupted, Gone) as error:
-                self._failures[resource] = self._failures.get(resource, 0) + 1
+                initial_events.failed()
                 raise StreamInterrupted(str(error)) from error
         async with aclosing(self.pages(selection, limit=batch)) as pages:
             async for page in pages:
                 yield page
-        self._failures.pop(resource, None)
+        initial_events.listed()
 
     async def _initial(self, selection: Selection[T]) -> AsyncGenerator[list[T], None]:
         """Initial events; an object that changes meanwhile comes again, one that goes has been there."""

@@ -34,13 +34,14 @@ from shardsdk.kube.api import PARTIAL, SILENCE_SECONDS, Api, Unfit, WatchEvent, 
 from shardsdk.kube.backoff import Backoff
 from shardsdk.kube.clock import Clock
 from shardsdk.kube.decoding import identify
+from shardsdk.kube.initial_events import InitialEvents
 from shardsdk.kube.mirror import Delta, EventKind, Listing, Mirror, OnUnfit, contain
 from shardsdk.kube.selectors import Selector
 from shardsdk.kube.store import Index, Key, Store
 from shardsdk.logs import logger_of
 from shardsdk.protocol.objects import Resource
 
-__all__ = ["HEALTHY_SECONDS", "PAUSE_MAX_SECONDS", "STREAM_FAILURES_MAX", "Delta", "EventKind", "Reflector"]
+__all__ = ["HEALTHY_SECONDS", "PAUSE_MAX_SECONDS", "Delta", "EventKind", "Reflector"]
 
 log: Final = logger_of(__name__)
 
@@ -56,8 +57,6 @@ PAUSE_MAX_SECONDS: Final = 30.0
 WATCH_SECONDS: Final = 300
 #: Events handled before other tasks get a turn.
 TURN_EVENTS: Final = 128
-#: After so many streams of initial events that ended early, one list is made in pages.
-STREAM_FAILURES_MAX: Final = 2
 
 _EVERYTHING: Final = Selector()
 
@@ -138,8 +137,7 @@ class Reflector(Generic[T]):
         self._listed_epoch = -1
         self._waiters: list[tuple[int, asyncio.Future[None]]] = []
         self._attempting: asyncio.Task[None] | None = None
-        self._stream_failures = 0
-        self._pages_only = False
+        self._initial_events = InitialEvents()
         self._opened_at: float | None = None
 
     def status(self) -> str:
@@ -204,12 +202,9 @@ class Reflector(Generic[T]):
         self._opened_at = None
         refused = self.failure if self._relist_due() else None
         try:
-            if self._version is None and (
-                self._pages_only or self._stream_failures >= STREAM_FAILURES_MAX or refused is not None
-            ):
+            if self._version is None and (refused is not None or not self._initial_events.worth_a_try):
                 await self._list_in_pages()
                 self._relisted_at = self._clock.monotonic()
-                self._stream_failures = 0
             await self._follow()
         except ShardingError as error:
             self._fail(error, self.failure or refused)
@@ -319,13 +314,15 @@ class Reflector(Generic[T]):
                     if count % TURN_EVENTS == 0:
                         await asyncio.sleep(0)
         except Invalid:
-            self._pages_only = self._pages_only or listing is not None
+            if listing is not None:
+                self._initial_events.refused()
             raise
         except StreamInterrupted:
-            self._stream_failures += 0 if listing is None else 1
+            if listing is not None:
+                self._initial_events.failed()
             raise
         if listing is not None:
-            self._stream_failures += 1
+            self._initial_events.failed()
             raise StreamInterrupted(f"{self.name}: the stream ended before its initial events were complete")
 
     def _take(self, event: WatchEvent[T], listing: Listing | None) -> None:
@@ -346,7 +343,7 @@ class Reflector(Generic[T]):
             if count % TURN_EVENTS == 0:
                 await asyncio.sleep(0)
         self._version = version
-        self._stream_failures = 0
+        self._initial_events.listed()
         self.failure = None
         self.fresh_at = self._clock.monotonic()
         self._listed_epoch = listing.epoch

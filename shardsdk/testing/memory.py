@@ -86,7 +86,7 @@ class MemoryServer:
             case "patch":
                 return self.patch(resource, name, namespace, body, operation.kind, operation.subresource)
             case "update":
-                return self.update(resource, body)
+                return self.update(resource, body, namespace)
             case "delete":
                 conditions = body.get("preconditions", {})
                 version, uid = conditions.get("resourceVersion"), conditions.get("uid")
@@ -166,9 +166,9 @@ class MemoryServer:
             wanted = self._status_only(resource, name, namespace, wanted)
         return self._replace(resource, name, namespace, wanted)
 
-    def update(self, resource: Resource, body: Mapping[str, Any]) -> Object:
+    def update(self, resource: Resource, body: Mapping[str, Any], namespace: str | None = None) -> Object:
         """Raises: NotFound, Conflict."""
-        metadata = body["metadata"]
+        metadata = {**({"namespace": namespace} if namespace else {}), **body["metadata"]}
         name, namespace = metadata["name"], metadata.get("namespace")
         current = self.get(resource, name, namespace)
         kept = {part: current["metadata"][part] for part in ("uid", "creationTimestamp", "generation")}

@@ -195,17 +195,11 @@ class SimApi(Api):
         return thing
 
     async def _fetch(self, what: str, execute: Callable[[], Any], *, timeout_seconds: float = REQUEST_SECONDS) -> Any:
-        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        execute, compare = (execute, None) if self._comparison is None else self._comparison.watch(execute)
-        self._server.receive(self.link, execute, answer, writes=False, granted=timeout_seconds)
         try:
             with Limit(timeout_seconds):
-                return await answer
+                return await self._exchange(execute, timeout_seconds, writes=False)
         except TimeoutError as error:
             raise ConnectionFailed(f"{what}: no answer within {timeout_seconds:g} s") from error
-        finally:
-            if compare is not None and answer.done() and not answer.cancelled():
-                compare()
 
     async def _send(self, what: str, execute: Callable[[float], Any], operation: Operation[Any]) -> Any:
         """One write, as shardsdk.kube.sessions sends it."""
@@ -221,8 +215,7 @@ class SimApi(Api):
                 if not guard.admit():
                     raise guard.refused or ConnectionFailed(what)
                 deadline = loop.time() + granted
-                answer: asyncio.Future[Any] = loop.create_future()
-                result = await self._exchange(lambda: execute(deadline), answer, granted)
+                result = await self._exchange(lambda: execute(deadline), granted, writes=True)
         except TimeoutError as error:
             raise ConnectionFailed(f"{what}: no answer within {limit:.1f} s") from error
         except ApiError as error:
@@ -232,9 +225,10 @@ class SimApi(Api):
         self.ledger.answered(guard)
         return result
 
-    async def _exchange(self, execute: Callable[[], Any], answer: asyncio.Future[Any], granted: float) -> Any:
+    async def _exchange(self, execute: Callable[[], Any], granted: float, *, writes: bool) -> Any:
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         execute, compare = (execute, None) if self._comparison is None else self._comparison.watch(execute)
-        self._server.receive(self.link, execute, answer, writes=True, granted=granted)
+        self._server.receive(self.link, execute, answer, writes=writes, granted=granted)
         try:
             return await answer
         finally:

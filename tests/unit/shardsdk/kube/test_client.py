@@ -190,18 +190,22 @@ async def test_writes_say_what_they_mean() -> None:
         assert delete.json["propagationPolicy"] == "Background"
 
 
-async def test_an_object_is_created_in_the_namespace_that_it_names() -> None:
+async def test_an_object_is_written_in_the_namespace_that_it_names_unless_another_is_given() -> None:
     """As `set_controller_reference` and every manifest have it; one that is given beside the body goes first."""
     async with talking(says(config_map("a"), 201)) as (client, server):
         body = {"metadata": {"name": "a", "namespace": "team"}}
         await client.create(CONFIGMAPS, body)
         await client.create(CONFIGMAPS, body, "other")
         await client.create(NAMESPACES, body)
+        await client.update(CONFIGMAPS, body)
+        await client.update(CONFIGMAPS, {"metadata": {"name": "a"}}, "other")
         paths = [each.path for each in server.seen]
     assert paths == [
         "/api/v1/namespaces/team/configmaps",
         "/api/v1/namespaces/other/configmaps",
         "/api/v1/namespaces",
+        "/api/v1/namespaces/team/configmaps/a",
+        "/api/v1/namespaces/other/configmaps/a",
     ]
 
 

@@ -15,7 +15,8 @@ from shardsdk.errors import (
     StreamInterrupted,
 )
 from shardsdk.kube.api import Unfit, WatchEvent, WatchKind
-from shardsdk.kube.reflector import STREAM_FAILURES_MAX, Delta
+from shardsdk.kube.initial_events import STREAM_FAILURES_MAX
+from shardsdk.kube.reflector import Delta
 from shardsdk.protocol.objects import ObjectMeta, PartialObject
 from tests.kube_fakes import (
     Hold,
