@@ -12,12 +12,11 @@ from typing import Any, Final
 from sharder.core.ringspec import RingSpec, placed_resources
 from shardsdk.protocol.labels import SHARDER_SERVICE_ACCOUNT, SYSTEM_NAMESPACE
 from shardsdk.protocol.objects import GroupResource
+from shardsdk.rbac import grant, rules_for
 
 #: `list`: resyncs and the owners of controlled objects; `watch`: repair within a
 #: second what admission missed; `patch`: labels.  Never get, create, update or delete.
 RING_VERBS: Final = ("list", "watch", "patch")
-
-_RBAC: Final = "rbac.authorization.k8s.io"
 
 
 def ring_role_name(ring: str) -> str:
@@ -36,22 +35,8 @@ def ring_role(
 
     `resources`: main and controlled ones, in any order.
     """
-    role = ring_role_name(name)
-    return [
-        {
-            "apiVersion": f"{_RBAC}/v1",
-            "kind": "ClusterRole",
-            "metadata": _metadata(role),
-            "rules": _rules(resources),
-        },
-        {
-            "apiVersion": f"{_RBAC}/v1",
-            "kind": "ClusterRoleBinding",
-            "metadata": _metadata(role),
-            "roleRef": {"apiGroup": _RBAC, "kind": "ClusterRole", "name": role},
-            "subjects": [{"kind": "ServiceAccount", "name": service_account, "namespace": namespace}],
-        },
-    ]
+    metadata = {"name": ring_role_name(name), "labels": {"app.kubernetes.io/name": "controller-sharding"}}
+    return grant("ClusterRole", metadata, rules_for(resources, RING_VERBS), (namespace, service_account))
 
 
 def ring_roles(
@@ -71,18 +56,4 @@ def ring_roles(
             namespace=namespace,
             service_account=name,
         )
-    ]
-
-
-def _metadata(name: str) -> dict[str, Any]:
-    return {"name": name, "labels": {"app.kubernetes.io/name": "controller-sharding"}}
-
-
-def _rules(resources: Iterable[GroupResource]) -> list[dict[str, Any]]:
-    by_group: dict[str, set[str]] = {}
-    for resource in resources:
-        by_group.setdefault(resource.group, set()).add(resource.resource)
-    return [
-        {"apiGroups": [group], "resources": sorted(by_group[group]), "verbs": list(RING_VERBS)}
-        for group in sorted(by_group)
     ]

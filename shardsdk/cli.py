@@ -18,7 +18,7 @@ from shardsdk.errors import ConfigurationError
 from shardsdk.protocol.labels import parse_ring_name
 from shardsdk.protocol.names import LABEL_CHARACTERS, SUBDOMAIN_CHARACTERS, is_dns_label, is_dns_subdomain
 from shardsdk.protocol.objects import GroupResource
-from shardsdk.rbac import ShardRole, render_shard_role
+from shardsdk.rbac import ShardRole, shard_role
 from shardsdk.version import VERSION
 
 #: What RBAC knows.  Source: Kubernetes, "Authorization: request verbs".
@@ -95,7 +95,9 @@ def rbac(
         further_controlled_verbs=_read_verbs("--controlled-verbs", controlled_verbs),
         watch_namespace=watch_namespace,
     )
-    _write(render_shard_role(role))
+    import yaml
+
+    _write(yaml.safe_dump_all(shard_role(role), sort_keys=False))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -1,17 +1,13 @@
-"""What a shard may do: the manifests of its ServiceAccount, its roles and their bindings, as text to apply.
+"""What a shard may do: the manifests of its ServiceAccount, its roles and their bindings.
 
-Does: render rbac/shard.yaml for any controller.  Refuses: wildcards; resources
-are named one by one.  The text is YAML by hand, because a shard needs no YAML
-library; what is not a plain word is quoted.
+Does: what rbac/shard.yaml says, for any controller; resources are named one by one, there are no wildcards.
 """
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from shardsdk.protocol.objects import CLUSTERRINGS, GroupResource
 
@@ -24,10 +20,9 @@ EVENT_VERBS: Final = ("create", "patch")
 #: And its ring, to compare what that lists with what it works on.
 RING_VERBS: Final = ("get",)
 
-_RBAC: Final = "rbac.authorization.k8s.io"
-_PLAIN: Final = re.compile(r"[a-z][a-z0-9.:-]*[a-z0-9]")
-#: Words that YAML reads as something else than text.  Source: YAML 1.1, "bool" and "null".
-_NO_TEXT: Final = frozenset({"true", "false", "yes", "no", "on", "off", "null"})
+Manifest = dict[str, Any]
+
+_GROUP: Final = "rbac.authorization.k8s.io"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,87 +45,52 @@ class ShardRole:
     watch_namespace: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Rule:
-    group: str
-    resources: Sequence[str]
-    verbs: Sequence[str]
-    names: Sequence[str] = ()
-
-
-def render_shard_role(role: ShardRole) -> str:
-    """ServiceAccount, roles and bindings as YAML documents."""
-    account = f"apiVersion: v1\nkind: ServiceAccount\n{_metadata(role.name, role.namespace)}"
+def shard_role(role: ShardRole) -> list[Manifest]:
+    """ServiceAccount, roles and bindings."""
+    account = (role.namespace, role.name)
     own = [
-        _Rule("coordination.k8s.io", ["leases"], LEASE_VERBS),
-        _Rule("", ["events"], EVENT_VERBS),
+        *rules_for([GroupResource("coordination.k8s.io", "leases")], LEASE_VERBS),
+        *rules_for([GroupResource("", "events")], EVENT_VERBS),
     ]
-    main = _by_group(role.main, _join(MAIN_VERBS, role.further_main_verbs))
-    controlled = _by_group(role.controlled, _join(CONTROLLED_VERBS, role.further_controlled_verbs))
-    objects = [*main, *controlled]
-    ring = _Rule(CLUSTERRINGS.group, [CLUSTERRINGS.plural], RING_VERBS, [role.ring])
-    #: A role for the objects beside that for the leases, in one namespace, has a name of its own.
-    name = role.name if role.watch_namespace is None else f"{role.name}-objects"
-    documents = [
-        account,
-        _role("Role", role.name, role.namespace, own),
-        _binding("Role", role.name, role.namespace, role),
+    objects = [
+        *rules_for(role.main, (*MAIN_VERBS, *role.further_main_verbs)),
+        *rules_for(role.controlled, (*CONTROLLED_VERBS, *role.further_controlled_verbs)),
+    ]
+    ring = [{**rule, "resourceNames": [role.ring]} for rule in rules_for([CLUSTERRINGS.group_resource], RING_VERBS)]
+    made: list[Manifest] = [
+        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": role.name, "namespace": role.namespace}},
+        *grant("Role", {"name": role.name, "namespace": role.namespace}, own, account),
     ]
     if role.watch_namespace is None:
-        documents += [
-            _role("ClusterRole", name, None, [*objects, ring]),
-            _binding("ClusterRole", name, None, role),
-        ]
-    else:
-        # A ring is in no namespace; a cluster role's name is one for all namespaces.
-        reads_ring = f"sharding:ring-reader:{role.namespace}:{role.name}"
-        documents += [
-            _role("Role", name, role.watch_namespace, objects),
-            _binding("Role", name, role.watch_namespace, role),
-            _role("ClusterRole", reads_ring, None, [ring]),
-            _binding("ClusterRole", reads_ring, None, role),
-        ]
-    return "---\n".join(documents)
+        return [*made, *grant("ClusterRole", {"name": role.name}, [*objects, *ring], account)]
+    # A role for the objects beside that for the leases, in one namespace, has a name of its own.
+    within = {"name": f"{role.name}-objects", "namespace": role.watch_namespace}
+    # A ring is in no namespace; a cluster role's name is one for all namespaces.
+    reads_ring = {"name": f"sharding:ring-reader:{role.namespace}:{role.name}"}
+    return [*made, *grant("Role", within, objects, account), *grant("ClusterRole", reads_ring, ring, account)]
 
 
-def _role(kind: str, name: str, namespace: str | None, rules: Iterable[_Rule]) -> str:
-    text = f"apiVersion: {_RBAC}/v1\nkind: {kind}\n{_metadata(name, namespace)}rules:\n"
-    for rule in rules:
-        text += f"- apiGroups: {_list([rule.group])}\n"
-        text += f"  resources: {_list(rule.resources)}\n"
-        text += f"  resourceNames: {_list(rule.names)}\n" if rule.names else ""
-        text += f"  verbs: {_list(rule.verbs)}\n"
-    return text
-
-
-def _binding(kind: str, name: str, namespace: str | None, role: ShardRole) -> str:
-    return (
-        f"apiVersion: {_RBAC}/v1\nkind: {kind}Binding\n{_metadata(name, namespace)}"
-        f"roleRef:\n  apiGroup: {_RBAC}\n  kind: {kind}\n  name: {_word(name)}\n"
-        f"subjects:\n- kind: ServiceAccount\n  name: {_word(role.name)}\n  namespace: {_word(role.namespace)}\n"
-    )
-
-
-def _metadata(name: str, namespace: str | None) -> str:
-    where = "" if namespace is None else f"  namespace: {_word(namespace)}\n"
-    return f"metadata:\n  name: {_word(name)}\n{where}"
-
-
-def _by_group(resources: Iterable[GroupResource], verbs: Sequence[str]) -> list[_Rule]:
+def rules_for(resources: Iterable[GroupResource], verbs: Iterable[str]) -> list[dict[str, Any]]:
+    """The same verbs for all of them: a rule for each API group."""
     groups: dict[str, list[str]] = {}
     for each in sorted(set(resources)):
         groups.setdefault(each.group, []).append(each.resource)
-    return [_Rule(group, names, verbs) for group, names in groups.items()]
+    once = dict.fromkeys(verbs)
+    return [{"apiGroups": [group], "resources": names, "verbs": list(once)} for group, names in groups.items()]
 
 
-def _join(always: Sequence[str], further: Sequence[str]) -> list[str]:
-    return list(dict.fromkeys([*always, *further]))
-
-
-def _list(words: Iterable[str]) -> str:
-    return f"[{', '.join(map(_word, words))}]"
-
-
-def _word(text: str) -> str:
-    """`text` as YAML: in quotes unless it can only be read as text."""
-    return text if _PLAIN.fullmatch(text) and text not in _NO_TEXT else json.dumps(text)
+def grant(
+    kind: str, metadata: Mapping[str, Any], rules: Sequence[Mapping[str, Any]], account: tuple[str, str]
+) -> list[Manifest]:
+    """A `Role` or `ClusterRole`, and its binding to a ServiceAccount (namespace and name)."""
+    namespace, name = account
+    return [
+        {"apiVersion": f"{_GROUP}/v1", "kind": kind, "metadata": dict(metadata), "rules": list(rules)},
+        {
+            "apiVersion": f"{_GROUP}/v1",
+            "kind": f"{kind}Binding",
+            "metadata": dict(metadata),
+            "roleRef": {"apiGroup": _GROUP, "kind": kind, "name": metadata["name"]},
+            "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": namespace}],
+        },
+    ]
