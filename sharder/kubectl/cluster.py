@@ -8,7 +8,7 @@ everything because one thing is forbidden.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -28,7 +28,7 @@ from sharder.core.ringspec import (
 from sharder.core.selectors import LabelSelector, parse_selector
 from sharder.core.webhookconfig import WEBHOOK_CONFIGURATIONS, go_webhook_name, webhook_name
 from sharder.kubectl.counting import Census, Covers, Tally
-from sharder.kubectl.outcomes import Gaps, Unread
+from sharder.kubectl.outcomes import Gaps
 from sharder.kubectl.selecting import by_name_alone, describe_selector
 from sharder.kubectl.shards import Standing, read_membership, read_standing
 from sharder.kubectl.status.overview import Overview, ResourceCount, count_resource, read_conditions, uncounted_resource
@@ -86,46 +86,6 @@ class SeenLeases:
 
     leases: list[Lease] | None
     whole: bool
-
-    def membership(self, now: datetime) -> Membership | None:
-        """The ring's shards at that time; None: not all leases were seen."""
-        leases = self.leases or []
-        return read_membership(leases, tuple(read_standing(lease, now) for lease in leases)) if self.whole else None
-
-
-@dataclass(frozen=True, slots=True)
-class Gathered:
-    """What was read of a ring `at` some time: its leases, and its objects as counts of each of `resources`."""
-
-    ring: Ring
-    at: datetime
-    seen: SeenLeases
-    membership: Membership | None
-    resources: tuple[Resource, ...]
-    counts: tuple[ResourceCount, ...]
-    problems: tuple[str, ...]
-    scope: str
-    unread: tuple[Unread, ...]
-    namespace: str | None
-
-    def overview(self) -> Overview:
-        """Summed up, with every age as it was when it was read."""
-        leases = self.seen.leases
-        return Overview(
-            name=self.ring.name,
-            read=self.ring.read,
-            conditions=read_conditions(self.ring.status, ages_of(self.ring.status, self.at)),
-            up_to_date=self.ring.up_to_date,
-            problems=self.problems,
-            scope=self.scope,
-            standings=None
-            if leases is None
-            else sort_standings(tuple(read_standing(each, self.at) for each in leases)),
-            membership=self.membership,
-            resources=self.counts,
-            unread=self.unread,
-            namespace=self.namespace,
-        )
 
 
 @dataclass(slots=True)
@@ -297,28 +257,35 @@ class Reader:
 
     # -- a whole ring --------------------------------------------------------
 
-    async def gather(self, ring: Ring) -> Gathered:
+    async def overview(self, ring: Ring) -> Overview:
         """Everything about a ring that `status` shows, as it is now."""
         now = self.clock.now()
-        seen = await self.leases(ring.name)
-        membership = seen.membership(now)
+        leases = await self.leases(ring.name)
+        standings = [read_standing(lease, now) for lease in leases.leases or ()]
+        membership = read_membership(leases.leases or (), standings) if leases.whole else None
         counts: tuple[ResourceCount, ...] = ()
         problems: tuple[str, ...] = ()
-        scope, resources = "", tuple[Resource, ...]()
+        scope = ""
         if ring.invalid is not None:
             problems = tuple(str(problem) for problem in ring.invalid.problems)
         if ring.spec is not None:
             resolved, missing = await self.resolved(ring.spec)
             problems = tuple(f"the API server does not serve {name}" for name in missing)
             scope = describe_selector(resolved.namespace_selector)
-            resources = tuple(subject.resource for subject in resolved.subjects())
             counts = await self.count(ring, resolved, membership)
-        gaps = tuple(self.gaps.found)
-        return Gathered(ring, now, seen, membership, resources, counts, problems, scope, gaps, self.namespace)
-
-    async def overview(self, ring: Ring) -> Overview:
-        """The same, summed up."""
-        return (await self.gather(ring)).overview()
+        return Overview(
+            name=ring.name,
+            read=ring.read,
+            conditions=read_conditions(ring.status, ages_of(ring.status, now)),
+            up_to_date=ring.up_to_date,
+            problems=problems,
+            scope=scope,
+            standings=None if leases.leases is None else sort_standings(standings),
+            membership=membership,
+            resources=counts,
+            unread=tuple(self.gaps.found),
+            namespace=self.namespace,
+        )
 
 
 def read_ring(raw: Mapping[str, Any]) -> Ring:
@@ -344,6 +311,6 @@ def ages_of(status: Mapping[str, Any], now: datetime) -> dict[str, float]:
     return ages
 
 
-def sort_standings(standings: tuple[Standing, ...]) -> tuple[Standing, ...]:
+def sort_standings(standings: Iterable[Standing]) -> tuple[Standing, ...]:
     """By name, as people look for them."""
     return tuple(sorted(standings, key=lambda each: (each.name, each.namespace)))

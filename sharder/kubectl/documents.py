@@ -30,7 +30,7 @@ def render_document(document: Any, form: str, *, compact: bool = False) -> str:
     return ("---\n" if compact else "") + str(yaml.safe_dump(document, sort_keys=False, allow_unicode=True))
 
 
-def overviews_document(overviews: list[Overview], unread: list[Unread]) -> dict[str, Any]:
+def overviews_document(overviews: Iterable[Overview], unread: Iterable[Unread]) -> dict[str, Any]:
     """What `status` says."""
     return {
         "rings": [overview_document(overview) for overview in overviews],

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sharder.kubectl.cluster import Gathered, Reader, Ring
+from sharder.kubectl.cluster import Reader, Ring
 from sharder.kubectl.documents import overviews_document, render_document
 from sharder.kubectl.outcomes import ExitCode, Unread, exit_code
 from sharder.kubectl.session import Session
+from sharder.kubectl.status.overview import Overview
 from sharder.kubectl.status.text import render_overview
 from sharder.kubectl.text import Tone
 from shardsdk.errors import ConfigurationError, NotFound
@@ -25,7 +26,7 @@ class Frame:
 class View:
     """What was read: of each ring, and what could not be read beside them."""
 
-    rings: tuple[Gathered, ...]
+    rings: tuple[Overview, ...]
     unread: tuple[Unread, ...] = ()
 
 
@@ -42,23 +43,22 @@ async def read_view(session: Session, ring: str | None) -> View:
     rings = await find_rings(session, reader, ring)
     if rings is None and ring is not None:
         # Its leases carry its name, so something can be said all the same.
-        return View((await reader.gather(Ring(ring, {}, read=False)),))
-    found = [await make_reader(session).gather(each) for each in rings or ()]
+        return View((await reader.overview(Ring(ring, {}, read=False)),))
+    found = [await make_reader(session).overview(each) for each in rings or ()]
     return View(tuple(found), tuple(reader.gaps.found))
 
 
 def make_frame(session: Session, view: View, *, compact: bool = False) -> Frame:
-    """Render, with every age as it was when it was read; `compact`: a document on one line."""
-    overviews = [each.overview() for each in view.rings]
+    """Render; `compact`: a document on one line."""
     code = exit_code(
-        wrong=any(overview.wrong for overview in overviews),
-        unknown=bool(view.unread) or any(overview.unknown for overview in overviews),
+        wrong=any(overview.wrong for overview in view.rings),
+        unknown=bool(view.unread) or any(overview.unknown for overview in view.rings),
     )
     if not session.for_people:
-        text = render_document(overviews_document(overviews, list(view.unread)), session.output, compact=compact)
+        text = render_document(overviews_document(view.rings, view.unread), session.output, compact=compact)
         return Frame(text.rstrip("\n").split("\n"), code)
     lines: list[str] = []
-    for overview in overviews:
+    for overview in view.rings:
         lines += [*([""] if lines else []), *render_overview(overview, session.painter, wide=session.output == "wide")]
     lines += [f"{session.painter.paint('? not read', Tone.WARN)}: {gap}" for gap in view.unread]
     return Frame(lines or ["There are no ClusterRings."], code)

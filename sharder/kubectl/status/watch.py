@@ -10,16 +10,16 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from sharder.failures import leaves
-from sharder.kubectl.cluster import Gathered
 from sharder.kubectl.outcomes import ExitCode
 from sharder.kubectl.session import Session
 from sharder.kubectl.status.command import View, make_frame, read_view
+from sharder.kubectl.status.overview import Overview
 from sharder.kubectl.text import Tone, plural, rows_of
 from shardsdk.errors import ConfigurationError, ShardingError
-from shardsdk.protocol.leases import Lease
 
 #: Of the time that a refresh took, this many times as long passes until the next one begins.
 REST: Final = 9
@@ -48,27 +48,18 @@ async def watch_status(session: Session, ring: str | None, interval_seconds: flo
 
 def _essence_of(view: View) -> object:
     """What is shown, but for what only time changes."""
-    return view.unread, [
-        (each.ring.raw, each.counts, each.problems, each.unread, _shards_of(each), _leases_of(each))
-        for each in view.rings
-    ]
+    return view.unread, [_timeless(overview) for overview in view.rings]
 
 
-def _shards_of(gathered: Gathered) -> list[str] | None:
-    """The shards that objects are counted for."""
-    return None if gathered.membership is None else sorted(gathered.membership.available)
-
-
-def _leases_of(gathered: Gathered) -> list[str]:
-    """Its leases, in order, without the time of their renewal."""
-    return sorted(repr(_lasting(lease)) for lease in gathered.seen.leases or ())
-
-
-def _lasting(lease: Lease) -> object:
-    """What people look at, but for the time of the last renewal."""
-    meta, spec = lease.metadata, lease.spec
-    held = (spec.holder_identity, spec.lease_duration_seconds, spec.acquire_time, spec.lease_transitions)
-    return meta.namespace, meta.name, meta.labels, meta.annotations, meta.deletion_timestamp, held
+def _timeless(overview: Overview) -> object:
+    shards = overview.standings
+    return replace(
+        overview,
+        conditions=tuple(replace(each, seconds=None) for each in overview.conditions),
+        standings=None
+        if shards is None
+        else tuple(replace(each, renewed_seconds=None, held_seconds=None) for each in shards),
+    ), [each.silent for each in shards or ()]
 
 
 def _passing(error: Exception) -> str:
