@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from shardsdk.errors import Invalid
+
+#: Most values are one of these; only what is none is asked whether it is a mapping, which takes its time to tell.
+_SCALARS: Final = (str, int, float)
+_MAPPINGS: Final = (dict, Mapping)
 
 
 def copy_tree(value: Any) -> Any:
@@ -23,9 +27,11 @@ def merge(target: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]
     for key, value in patch.items():
         if value is None:
             merged.pop(key, None)
-        elif isinstance(value, Mapping):
+        elif isinstance(value, _SCALARS):
+            merged[key] = value
+        elif isinstance(value, _MAPPINGS):
             inner = merged.get(key)
-            merged[key] = merge(inner if isinstance(inner, Mapping) else {}, value)
+            merged[key] = merge(inner if isinstance(inner, _MAPPINGS) else {}, value)
         else:
             merged[key] = copy_tree(value)
     return merged

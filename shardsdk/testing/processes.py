@@ -39,6 +39,10 @@ class ProcessState(Enum):
     KILLED = "killed"
 
 
+#: Asked for at each step of each task.
+_RUNNING: Final = ProcessState.RUNNING
+
+
 class Process:
     """A process of a scenario: a name, its tasks, and whether they take steps."""
 
@@ -104,7 +108,7 @@ class _Gated(Coroutine[Any, Any, T]):
         self._pending: Callable[[], Any] | None = None
 
     def send(self, value: Any) -> Any:
-        if self._pending is None and self._process.state is ProcessState.RUNNING:
+        if self._pending is None and self._process.state is _RUNNING:
             return self._inner.send(value)
         return self._step(self._pending or (lambda: self._inner.send(value)))
 

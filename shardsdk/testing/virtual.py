@@ -122,7 +122,7 @@ class SkewedClock:
         """This machine's idea of the time."""
         return self._clock.now() + self._ahead
 
-    async def sleep(self, seconds: float) -> None:
+    def sleep(self, seconds: float) -> Coroutine[Any, Any, None]:
         """Let virtual time pass, until this machine has counted so many seconds; never less, as real timers."""
         ends = self.monotonic() + seconds
         moment, now = (ends - self._boot) / self._rate, self._clock.monotonic()
@@ -131,7 +131,7 @@ class SkewedClock:
             moment += max(math.ulp(moment), math.ulp(ends))
         pause = moment - now
         pause = pause if now + pause >= moment else pause + math.ulp(moment)
-        await asyncio.sleep(max(pause, 0.0))
+        return asyncio.sleep(max(pause, 0.0))
 
 
 class _Handle(msgspec.Struct, eq=False):

@@ -56,8 +56,8 @@ class Webhooks:
         self._ask = ask
         self._poison = poison
         self._reviews = 0
-        #: The webhook configurations as they were stored when last looked at, and the resources that they name.
-        self._configured: tuple[tuple[Version, ...], frozenset[tuple[str, str]]] = ((), frozenset())
+        #: The state of the webhook configurations when they were last looked at, and the resources that they name.
+        self._configured: tuple[tuple[int, int], frozenset[tuple[str, str]]] = ((0, 0), frozenset())
 
     def wants(self, resource: Resource, before: Version | None, doc: Doc, author: Author) -> bool:
         if self._poison.refuses(resource, _key_of(before, doc)):
@@ -84,11 +84,12 @@ class Webhooks:
 
     def _is_configured(self, resource: Resource) -> bool:
         """Whether any webhook is there for the resource at all."""
-        stored = tuple(self._storage.objects(WEBHOOK_CONFIGURATIONS))
-        if stored != self._configured[0]:
+        state = self._storage.state_of(WEBHOOK_CONFIGURATIONS)
+        if state != self._configured[0]:
+            stored = self._storage.objects(WEBHOOK_CONFIGURATIONS)
             rules = (rule for each in stored for webhook in each.doc.get("webhooks") or () for rule in webhook["rules"])
             named = {pair for rule in rules for pair in product(rule["apiGroups"], rule["resources"])}
-            self._configured = (stored, frozenset(named))
+            self._configured = (state, frozenset(named))
         return (resource.group, resource.plural) in self._configured[1]
 
     def _matching(self, resource: Resource, before: Version | None, doc: Doc, account: str) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from random import Random
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from shardsdk.testing.processes import outside
 from tests.simulation.foreign import ForeignShard
@@ -26,6 +26,8 @@ T = TypeVar("T")
 
 #: Shards that run at most, of both rings.
 MAX_SHARDS = 7
+#: How many names chance has for shards of a ring that it adds.
+ADDED_NAMES: Final = 6
 #: Main objects at most.
 MAX_OBJECTS = 24
 
@@ -126,7 +128,7 @@ class Happenings:
     def add_shard(self, rng: Random) -> None:
         if len(self.world.shards) < MAX_SHARDS:
             ring = FAMILY if rng.random() < 0.7 else PLAIN
-            self.world.start_shard(f"{ring.ring[:3]}-{rng.randint(0, 5)}x", ring)
+            self.world.start_shard(f"{ring.ring[:3]}-{rng.randrange(ADDED_NAMES)}x", ring)
 
     def second_process(self, rng: Random) -> None:
         """A pod deleted by force while it still runs: its successor has the same name."""

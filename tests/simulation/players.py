@@ -26,6 +26,7 @@ from threading import Thread
 from typing import Any, Final
 
 from tests.simulation.bugs import Bug
+from tests.simulation.happenings import ADDED_NAMES
 from tests.simulation.liveness import ring_of
 from tests.simulation.running import Outcome, plan_of, run_plan
 from tests.simulation.scenarios import Scenario
@@ -38,8 +39,8 @@ MAX_MEMORY_MIB: Final = 1024
 #: How often that is looked at, in CPU time.
 _LOOK_SECONDS: Final = 1.0
 _NICE: Final = 10
-#: Shards that most plans begin with: their hash rings are made before the first.
-_USUAL_SHARDS: Final = (("fam-0", "fam-1", "fam-2", "fam-3"), ("pla-0", "pla-1"))
+#: Shards that most plans begin with: the hash rings of some of them, and of one more, are made before the first plan.
+_USUAL_SHARDS: Final = {"fam": ("fam-0", "fam-1", "fam-2", "fam-3"), "pla": ("pla-0", "pla-1")}
 
 
 class Players:
@@ -160,10 +161,12 @@ def _prepare() -> None:
     # Whoever is interrupted by it is who asks for the next.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     Thread(target=_end_with_parent, daemon=True).start()
-    for names in _USUAL_SHARDS:
-        for number in range(1, len(names) + 1):
+    for ring, names in _USUAL_SHARDS.items():
+        added = [[f"{ring}-{number}x"] for number in range(ADDED_NAMES)]
+        for number in range(len(names) + 1):
             for some in combinations(names, number):
-                ring_of(frozenset(some))
+                for more in ([], *added):
+                    ring_of(frozenset((*some, *more)))
     run_plan(plan_of(0))
     gc.collect()
     gc.freeze()

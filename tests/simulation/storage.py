@@ -148,6 +148,10 @@ class Storage:
         history = self._history.get(resource.plural, [])
         return history[bisect.bisect_right(history, number, key=lambda commit: commit.number) :]
 
+    def state_of(self, resource: Resource) -> tuple[int, int]:
+        """Another one after each write of `resource`: until then what was worked out of its objects counts."""
+        return self.era, len(self._history.get(resource.plural, ()))
+
     # -- backups -----------------------------------------------------------
 
     def set_back(self, number: int, *, raised_by: int = 0) -> list[Commit]:
