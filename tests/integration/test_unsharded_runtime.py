@@ -11,7 +11,6 @@ from typing import Any
 
 import msgspec
 import pytest_asyncio
-from kubernetes.aio.client.models import V1ConfigMap
 
 from localcluster import AdminClient, ControlPlane
 from shardsdk import (
@@ -123,6 +122,8 @@ async def test_several_namespaces_field_selectors_and_indexes(
 async def test_typed_models_of_the_kubernetes_package_are_cached_and_handed_out_as_copies(
     control_plane: ControlPlane, admin: AdminClient, namespace: str
 ) -> None:
+    from kubernetes.aio.client.models import V1ConfigMap
+
     seen = Seen()
     model: Any = V1ConfigMap
     await config_map(admin, namespace, "typed", k="v")

@@ -8,7 +8,6 @@ from random import Random
 from typing import Any
 
 import pytest
-from kubernetes.aio.client.models import V1ConfigMap
 
 from shardsdk.cache.cache import Cache
 from shardsdk.cache.objects import Request, drop_managed_fields, private_copy
@@ -129,6 +128,8 @@ async def test_a_transform_decides_what_is_kept(clock: VirtualClock) -> None:
 
 
 def test_a_typed_model_is_copied_as_well() -> None:
+    from kubernetes.aio.client.models import V1ConfigMap
+
     model: Any = V1ConfigMap
     thing = model(data={"k": "v"})
     private_copy(thing).data["k"] = "spoilt"

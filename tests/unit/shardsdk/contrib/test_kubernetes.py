@@ -13,7 +13,6 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 import urllib3
-from kubernetes import client
 
 from shardsdk.contrib.kubernetes import FencedWrites, fence_writes
 from shardsdk.errors import FenceClosed
@@ -86,6 +85,9 @@ class Rig:
 
 @pytest.fixture
 def rig(server: Server) -> Iterator[Rig]:
+    # Imported where it is used: workers that run other tests need not wait for it.
+    from kubernetes import client
+
     fence = Fence()
     api_client = client.ApiClient(client.Configuration(host=f"http://127.0.0.1:{server.port}"))
     writes = fence_writes(api_client, fence)
