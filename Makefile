@@ -12,6 +12,11 @@ WORKERS ?= auto
 NODES ?= $(if $(IMAGE),0,3)
 # The order of the tests: the same in each run, so that what fails can be tried again; ORDER=random for another.
 ORDER ?= 3151281236
+CHECK = $(RUN) ruff check --quiet . && $(RUN) ruff format --check --quiet . && $(RUN) mypy --no-error-summary && \
+  { said=$$($(VENV)/bin/lint-imports --no-logo) || { echo "$$said"; false; }; }
+# Every test file is imported once while the code is checked: each worker of the tests would compile them all otherwise,
+# and what they import. What fails here fails there, and is told there.
+COMPILE = $(RUN) pytest -p no:randomly --collect-only --quiet >/dev/null 2>&1
 VERSION = $(shell sed -n 's/^VERSION.*"\(.*\)"$$/\1/p' shardsdk/version.py)
 BUILDER ?= docker
 # The image: sharder or examples, as the Dockerfile calls them.
@@ -49,7 +54,8 @@ node-deps: ## install Debian's packages for a node that runs pods (root)
 demo: $(READY) ## watch shards share, hand over and lose their objects (KEEP=1 leaves it running)
 	@$(RUN) examples.demo $(if $(KEEP),--keep)
 
-test: controlplane helm check ## set everything up, check the code and run every test (ORDER=, ARGS= for pytest)
+test: controlplane helm ## set everything up, check the code and run every test (ORDER=, ARGS= for pytest)
+	@$(COMPILE) & $(CHECK); checked=$$?; wait; exit $$checked
 	@$(RUN) pytest $(if $(filter-out random,$(ORDER)),--randomly-seed=$(ORDER)) -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 e2e-node: $(READY) helm ## test both charts with real pods (root, after node-deps; or on KUBECONFIG= with IMAGE=)
@@ -62,8 +68,7 @@ unit: $(READY) ## run the tests that need no control plane
 	@$(RUN) pytest tests/unit tests/properties $(ARGS)
 
 check: $(READY) ## lint, formatting, types, import rules
-	@$(RUN) ruff check --quiet . && $(RUN) ruff format --check --quiet . && $(RUN) mypy --no-error-summary
-	@said=$$($(VENV)/bin/lint-imports --no-logo) || { echo "$$said"; exit 1; }
+	@$(CHECK)
 
 fmt: $(READY) ## format the code and mend what can be mended
 	@$(RUN) ruff check --fix --quiet . ; $(RUN) ruff format .
