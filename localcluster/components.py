@@ -32,7 +32,8 @@ SERVICE_ADDRESS: Final = "10.0.0.1"
 START_SECONDS: Final = 240.0
 #: An API server finishes its requests first; then it is killed.
 STOP_SECONDS: Final = 15.0
-_POLL_SECONDS: Final = 0.02
+#: Each look is a TLS handshake, for both sides.
+_POLL_SECONDS: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ TIMINGS: Final = SharderTimings(graceful_shutdown=4.0)
 async def eventually(condition: Callable[[], Coroutine[Any, Any, bool]], timeout_seconds: float = 40.0) -> None:
     async with asyncio.timeout(timeout_seconds):
         while not await condition():
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(0.05)
 
 
 async def readiness(replica: Sharder) -> tuple[int, str]:
