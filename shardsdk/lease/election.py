@@ -259,17 +259,7 @@ class _Term:
         """Wait until no write of `lead` can be executed any more; `False`: nobody knows."""
         if self._leading is None:
             return True
-        try:
-            async with asyncio.timeout(self._elector.timings.lease_duration):
-                await self._elector._settled()
-        except TimeoutError:
-            error = f"a write has had no answer for {self._elector.timings.lease_duration:.0f} s"
-            log.warning("Writes may still be under way; the leader's lease is left to run out", extra={"error": error})
-            return False
-        except Exception:
-            log.warning("Writes may still be under way; the leader's lease is left to run out", exc_info=True)
-            return False
-        return True
+        return await self.tenure.settle([self._elector._settled], self._elector.timings.lease_duration)
 
 
 def _tell(callback: Callable[..., None] | None, *arguments: object) -> None:

@@ -301,20 +301,7 @@ class ShardLease:
         limit = self.timings.lease_duration
         if self.loss is not None:
             limit = max((self.fence.ends_at - self._clock.monotonic()) / 2, 0.0)
-        try:
-            async with asyncio.timeout(limit):
-                for settled in self._settlers:
-                    await settled()
-        except TimeoutError:
-            error = f"a write has had no answer for {limit:.0f} s"
-            where = {**self._where(), "error": error}
-            log.warning("Writes may still be under way; the lease is left to run out", extra=where)
-            return False
-        except Exception:
-            where = self._where()
-            log.warning("Writes may still be under way; the lease is left to run out", exc_info=True, extra=where)
-            return False
-        return True
+        return await self._tenure.settle(self._settlers, limit)
 
     def _where(self) -> dict[str, str]:
         return {"ring": self.ring.ring, "shard": self.name}

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, assert_never
@@ -128,6 +128,25 @@ class Tenure:
         """The work has ended, or will not begin: give the lease up and end."""
         self._goodbye = goodbye
         self._leaving.set()
+
+    async def settle(self, settlers: Iterable[Callable[[], Awaitable[None]]], seconds: float) -> bool:
+        """Wait on the owner's loop until no write of the work can be executed any more; `False`: nobody knows."""
+        try:
+            async with asyncio.timeout(seconds):
+                for settled in settlers:
+                    await settled()
+        except Exception as error:
+            late = isinstance(error, TimeoutError)
+            why = f"a write has had no answer for {seconds:.0f} s" if late else repr(error)
+            log.warning(
+                "Writes may still be under way; the %s is left to run out: %s",
+                self._claim,
+                why,
+                exc_info=None if late else error,
+                extra=self._fields(),
+            )
+            return False
+        return True
 
     async def run(self, api: Api) -> bool:
         """Run to the end; `True`: the Lease does not say any more that this process holds it.

@@ -35,7 +35,6 @@ ALLOWED = {
     "This machine was stopped for about %.1f s; leases are confirmed before the next write": "all that it holds",
     "Reconcile stopped: the lease is gone": "names the object; the line before it names the lease",
     "Leader is working": "names its election, which may be any",
-    "Writes may still be under way; the leader's lease is left to run out": "the process has one leader's lease",
     "A reflector's handler failed, it goes on with the next event": "names the reflector; any object's event",
     "Objects could not be listed; the controller waits": "no object is known; the error names the resource",
     "Children could not be listed; their owners wait": "no object is known; the error names the resource",
