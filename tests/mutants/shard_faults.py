@@ -122,9 +122,9 @@ SHARD_FAULTS: Final[dict[str, Fault]] = {
     ),
     "ERRORS_ARE_ANSWERS": Fault(
         "a write that was answered with a 5xx may still be executed",
-        "shardsdk.kube.fencing",
-        "        return len(self._open)",
-        "        self._open.clear()\n        return 0",
+        "shardsdk.kube.sessions",
+        "if guard is not None and not isinstance(error, ServerError):",
+        "if guard is not None:",
         FENCING,
     ),
     # -- the shard and its objects -------------------------------------------
