@@ -8,6 +8,7 @@ PART `shards`: three shards of the example next to one replica of it.
 PART `cache`: memory of an object in a shard's cache.
 PART `families`: owners with children when a shard joins: how long nobody has them.
 PART `conditions`: what the comparison of labels in the API server costs.
+PART `rest`: CPU of a leader and a standby while nothing moves.
 PART `join`: many objects when a shard joins: what writes, another ring and users wait for.
 """
 
@@ -29,6 +30,7 @@ from bench.families import joining
 from bench.joining import joining_many
 from bench.load import CONFIGMAPS, Figures, Usage, creates, generated, measure, patches
 from bench.replicas import one_and_three
+from bench.rest import resting
 from bench.shards import Owners, Shard
 from localcluster import ControlPlane
 from localcluster.installation import Installation, SharderTimings
@@ -233,19 +235,25 @@ def run() -> int:
     """Parse the command line and run."""
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument(
-        "part", nargs="?", choices=["sharder", "shards", "cache", "families", "join", "conditions"], default="sharder"
+        "part",
+        nargs="?",
+        choices=["sharder", "shards", "rest", "cache", "families", "join", "conditions"],
+        default="sharder",
     )
     parser.add_argument(
         "--objects", type=int, help="objects per figure (default: 2000; families 3000, a cache 10000, join 30000)"
     )
     parser.add_argument("--lease-seconds", type=int, default=15, help="lease of the sharder's shards (default: 15)")
-    parser.add_argument("--rest-seconds", type=float, default=20.0, help="how long rest is measured (default: 20)")
+    parser.add_argument("--rest-seconds", type=float, help="how long rest is measured (default: 20; rest 60)")
     parser.add_argument("--json", type=Path, help="write the figures to this file as well")
     options = parser.parse_args()
     report: dict[str, float] = {}
     match options.part:
         case "shards":
             asyncio.run(one_and_three(options.objects or 2000, partial(say, report)))
+        case "rest":
+            seconds = options.rest_seconds or 60.0
+            asyncio.run(resting(options.objects or 300, options.lease_seconds, seconds, partial(say, report)))
         case "families":
             asyncio.run(joining(options.objects or 3000, partial(say, report)))
         case "conditions":
@@ -255,7 +263,7 @@ def run() -> int:
         case "cache":
             asyncio.run(sizes(options.objects or 10_000, partial(say, report)))
         case _:
-            report = asyncio.run(main(options.objects or 2000, options.lease_seconds, options.rest_seconds))
+            report = asyncio.run(main(options.objects or 2000, options.lease_seconds, options.rest_seconds or 20.0))
     if options.json is not None:
         options.json.write_text(json.dumps(report, indent=2))
     return 0

@@ -16,7 +16,7 @@ from bench.shards import Shard
 from localcluster import ControlPlane
 from localcluster.installation import Installation, SharderTimings
 from sharder.cli import main
-from sharder.rings import reporter as rings
+from sharder.rings import webhook_configuration
 from shardsdk.kube.access import load_access
 from shardsdk.kube.client import Client
 from shardsdk.kube.selectors import Selector, exists
@@ -96,11 +96,11 @@ def _tell(what: str, figures: dict[str, list[Figures]], say: Say) -> None:
 
 
 if __name__ == "__main__":
-    render = vars(rings)["render_webhook"]
+    render = vars(webhook_configuration)["render_webhook"]
 
     def render_as_named(ring: Any, *, account: str = "", **more: Any) -> Any:
         """As always, but for one ring the API server compares nothing."""
         return render(ring, account="" if ring.spec.name == WITHOUT else account, **more)
 
-    vars(rings)["render_webhook"] = render_as_named
+    vars(webhook_configuration)["render_webhook"] = render_as_named
     sys.exit(main())

@@ -26,6 +26,7 @@ import yaml
 
 from localcluster.control_plane import ControlPlane
 from localcluster.errors import ComponentFailed
+from localcluster.forwarder import POLL_SECONDS as PROBE_SECONDS
 from localcluster.forwarder import Backend, Forwarder
 from localcluster.ports import LOOPBACK, ReservedPort, reserve_port
 from localcluster.process import Supervisor
@@ -130,7 +131,7 @@ class Installation:
     """The project on `plane`; an async context manager that ends its processes.
 
     Sharders find the API server as in a pod, unless `sharder_kubeconfig` says otherwise;
-    `sharder_module` is what they run.
+    `sharder_module` is what they run, `probe_seconds` how often each is asked whether it is ready.
     """
 
     plane: ControlPlane
@@ -141,10 +142,14 @@ class Installation:
     shards: dict[str, Process] = field(default_factory=dict)
     sharder_kubeconfig: Path | None = None
     sharder_module: str = "sharder"
+    probe_seconds: float = PROBE_SECONDS
     _identity: dict[str, str] = field(default_factory=dict)
     _supervisor: Supervisor = field(default_factory=Supervisor)
-    _forwarder: Forwarder = field(default_factory=Forwarder)
+    _forwarder: Forwarder = field(init=False)
     _ports: list[ReservedPort] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._forwarder = Forwarder(poll_seconds=self.probe_seconds)
 
     async def __aenter__(self) -> Self:
         await self._forwarder.__aenter__()

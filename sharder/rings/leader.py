@@ -62,7 +62,7 @@ class Leader:
     def webhook_changed(self) -> None:
         """What webhook configurations are made from has changed."""
         for controller in self._rings.values():
-            controller.reporter.enqueue()
+            controller.enqueue()
 
     async def give_all_back(self) -> None:
         """Give back every lease that is held, once no controller runs any more."""
@@ -122,7 +122,7 @@ class Leader:
     def _on_configuration(self, ring: str, delta: Delta[PartialObject]) -> None:
         # Also for a ring that is gone: nobody may have been there to remove it.
         if (controller := self._begin(ring)) is not None:
-            controller.reporter.on_configuration(delta)
+            controller.on_configuration(delta)
 
     def _restart_watches(self) -> None:
         now = self._clock.monotonic()
@@ -139,7 +139,7 @@ class Leader:
         while True:
             for ring, controller in list(self._rings.items()):
                 try:
-                    self._on_summary(ring, controller.look(self._clock.monotonic()), controller.takeover.states())
+                    self._on_summary(ring, controller.look(), controller.takeover.states())
                 except Exception:
                     log.exception("state of a ring not summed up", extra={"ring": ring})
             await self._clock.sleep(SUMMARY_SECONDS)

@@ -1,12 +1,16 @@
 """Everything of one ring on the leader, from the moment that there is such a ring until there is none.
 
-What a ring is made of lives as long as it does: its backlog, with informers, drain
-ages and expectations, whatever is edited.  Placement is made anew with each edit.
+Three things run side by side, because none may hold up another: the takeover of the
+shards' leases, placement (`supervisor`), and the reconciles of what surrounds the
+ring.  The order within one reconcile is all in `_reconcile` and `_provide`:
 
-The order of things matters, and all of it is in `_follow`:
-- What the ring lists is written into its status before any object gets a label (`RingReporter.retired`).
-- A new placement begins only when the old one has ended and nothing that it has sent can be
-  executed any more; else the two could move parts of one family to different shards.
+- What the ring lists is written into its status before any object gets a label:
+  before placement begins by it, and before the webhook is called for it.
+- The webhook configuration is not applied by half of a ring: while somebody cannot
+  say what some resource is, one that is there stays as it is.
+- Another sharder's configuration goes after ours is in force: objects are not left without a webhook.
+- The status is written last, and says what has failed before; a failure is tried again.
+- A ring that is gone is forgotten when its webhook configuration is.
 """
 
 from __future__ import annotations
@@ -14,38 +18,27 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
-from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
-from sharder.backlog.backlog import Backlog
 from sharder.backlog.objects import Placed
-from sharder.backlog.scope import Members, RingScope
-from sharder.cache.namespaces import excluded_by_name
-from sharder.cache.rings import Registry
+from sharder.cache.rings import Registry, RingEntry
 from sharder.cache.subscribers import Change
+from sharder.cache.working import work_off
 from sharder.core.ringspec import ResolvedRing
-from sharder.placement.expectations import Past
-from sharder.placement.placement import Ground, Placement
 from sharder.rings.deps import RingDeps
-from sharder.rings.reporter import RingReporter
-from sharder.rings.summary import Summary, summarize
+from sharder.rings.permissions import DENIED_SECONDS, GRANTED_SECONDS, PermissionsCheck
+from sharder.rings.removed_resources import RemovedResources
+from sharder.rings.status import StatusWriter
+from sharder.rings.summary import Summary
+from sharder.rings.supervisor import PlacementSupervisor, Wanted, end
+from sharder.rings.webhook_configuration import RingWebhook
 from sharder.takeover.controller import TakeoverController
-from shardsdk.kube.turns import FLOW
-from shardsdk.protocol.objects import SlimMeta
+from shardsdk.errors import FenceClosed, NotFound, Retry, ShardingError
+from shardsdk.kube.reflector import Delta
+from shardsdk.protocol.objects import PartialObject, SlimMeta
+from shardsdk.queueing.queue import Priority, RateLimit, WorkQueue
 
 log = logging.getLogger(__name__)
-
-#: Pause before a ring is begun anew whose placement ended with an error.
-RESTART_SECONDS: Final = 5.0
-
-
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """What is placed: the ring as it is resolved, and what it listed once and whose objects may be labelled still."""
-
-    ring: ResolvedRing
-    retired: tuple[Placed, ...]
 
 
 class RingController:
@@ -54,183 +47,169 @@ class RingController:
     def __init__(self, name: str, deps: RingDeps, registry: Registry) -> None:
         self.name = name
         self._deps = deps
-        self._lead = lead = deps.leadership
         self._registry = registry
-        self.reporter = RingReporter(name, deps, registry)
-        self.reporter.when_recorded.append(self._refresh)
+        lead, settings = deps.leadership, deps.settings
         self.takeover = TakeoverController(
             name, lead.api, registry, leader=lead.fence, proof=deps.proof, clock=lead.clock,
-            limits=deps.settings.limits, at_once=deps.settings.takeovers,
+            limits=settings.limits, at_once=settings.takeovers,
             on_takeover=functools.partial(lead.counters.took_over, name),
         )  # fmt: skip
-        self.takeover.when_ready.append(self._set_membership)
-        self.takeover.when_acquired.append(self._take_from)
-        self._ground: Ground | None = None
-        self._keeping: asyncio.Task[None] | None = None
-        self._placed: Wanted | None = None
-        self._placement: Placement | None = None
-        self._placing: asyncio.Task[None] | None = None
-        self._failed = False
-        self._wake = asyncio.Event()
-        self._wake.set()
+        self._supervisor = PlacementSupervisor(name, deps, self.takeover)
+        self._status = StatusWriter(name, lead, deps.recorder, drain_alarm_seconds=settings.drain_alarm_seconds)
+        self._removed = RemovedResources(name, lead.api, self._status.write)
+        self._webhook = RingWebhook(name, lead, settings.webhook, deps.configurations)
+        self._permissions = PermissionsCheck(name, lead.api, lead.clock)
+        self._queue: WorkQueue[str] = WorkQueue(lead.clock, name=f"rings/{name}", rate_limit=RateLimit(0.1, 30.0, None))
+        self._outline: Any = None
+        #: Set when the ring is gone, and so is what was made for it.
+        self._gone = asyncio.Event()
 
     # -- what happens to the ring --------------------------------------------
 
-    def _refresh(self) -> None:
-        """The ring, or what it has retired, may have changed."""
-        self._wake.set()
+    def enqueue(self) -> None:
+        """Reconcile the ring."""
+        self._queue.add(self.name)
 
     def on_change(self, what: int) -> None:
         """The registry tells of the ring."""
-        self.reporter.on_change(what)
+        entry = self._registry.entry(self.name)
         if what & (Change.RING | Change.MEMBERSHIP):
+            self.enqueue()
             self.takeover.enqueue_all()
-            self._set_membership()
+            self._supervisor.membership_changed()
+        elif entry is not None and entry.obj is not None and entry.obj.status_dict.get("shards") != len(entry.leases):
+            # Renewals come all the time; what they change shows as MEMBERSHIP.
+            self.enqueue()
         if what & Change.RING:
-            self._refresh()
+            self._stop_placing_another()
 
     def on_namespace(self, name: str, before: SlimMeta | None, after: SlimMeta | None) -> None:
         """A namespace came, changed its labels or went."""
-        if self._placement is None or self._placed is None:
-            return
-        ring, namespaces = self._placed.ring, self._deps.namespaces
-        if excluded_by_name(ring) is None and namespaces.covered(ring, before) != namespaces.covered(ring, after):
-            self._placement.namespace_changed(name)
+        self._supervisor.namespace_changed(name, before, after)
+
+    def on_configuration(self, delta: Delta[PartialObject]) -> None:
+        """The ring's webhook configuration, or another sharder's for it, has changed."""
+        pause = self._webhook.on_event(delta)
+        if pause is not None:
+            self._queue.add_after(self.name, pause)
 
     def restart_watches(self) -> None:
         """Begin every watch anew: an API server may hang, and say nothing of it."""
-        if self._placement is not None:
-            self._placement.restart_watches()
-
-    def _take_from(self, shard: str) -> None:
-        # A placement that begins later looks at everything anyway.
-        if self._placement is not None:
-            self._placement.take_from(shard)
-
-    def _set_membership(self) -> None:
-        if self._ground is None:
-            return
-        self._ground.members.newest = self.takeover.membership
-        if self._placement is not None:
-            self._placement.membership_changed()
+        self._supervisor.restart_watches()
 
     # -- for people ----------------------------------------------------------
 
-    def look(self, now: float) -> Summary:
+    def look(self) -> Summary:
         """Sum up what the ring waits for, and tell its people what they should know of that."""
-        if self._placement is None:
-            return Summary()
-        summary = summarize(self._placement, now)
-        self.reporter.on_summary(summary)
-        if (refused := self._placement.writer.refusals.take(now)) is not None:
-            self.reporter.on_refused(refused)
+        summary = self._supervisor.summarize()
+        outline = summary.outline(self._deps.settings.drain_alarm_seconds)
+        if outline != self._outline:
+            self._outline = outline
+            self.enqueue()
+        if summary.not_served:
+            self._registry.resolve_again(self.name)
+        entry = self._registry.entry(self.name)
+        if entry is not None and (refused := self._supervisor.take_refused()) is not None:
+            self._status.tell_refused(entry, refused, self._permissions.denied)
         return summary
 
     # -- running -------------------------------------------------------------
 
     async def run(self) -> None:
         """Follow the ring until it is gone."""
-        tasks = [asyncio.create_task(part.run()) for part in (self.takeover, self.reporter)]
-        # What is placed waits for turns among its own; a lease or a status does not wait behind ten thousand objects.
-        FLOW.set(self.name)
-        for task in tasks:
-            task.add_done_callback(lambda _: self._wake.set())
+        self.enqueue()
+        parts = (self.takeover.run, self._run_reconciles, self._supervisor.run, self._gone.wait)
+        tasks: list[asyncio.Task[Any]] = [asyncio.create_task(run()) for run in parts]
         try:
-            await self._deps.namespaces.reflector.synced.wait()
-            while self._registry.entry(self.name) is not None or not self.reporter.cleaned:
-                await self._wake.wait()
-                self._wake.clear()
-                for task in tasks:
-                    if task.done():
-                        task.result()
-                try:
-                    await self._follow()
-                except Exception:
-                    log.exception("ring not placed", extra={"ring": self.name})
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in tasks:
+                if task.done():
+                    task.result()
         finally:
             for task in tasks:
-                await _end(task)
-            await self._end_placement()
-            await self._forget()
+                await end(task)
 
-    async def _follow(self) -> None:
-        """Have that placed which is wanted now."""
-        wanted = self._want()
-        if wanted == self._placed and not self._failed:
-            return
-        await self._end_placement()
-        if self._failed:
-            self._failed = False
-            await self._forget()
-            await self._lead.clock.sleep(RESTART_SECONDS)
-        elif wanted is None or (self._ground is not None and self._ground.scope.ring.spec.uid != wanted.ring.spec.uid):
-            await self._forget()
-        await self._lead.api.writes_settled()
-        if wanted is not None and wanted == self._want():
-            self._begin(wanted)
-        else:
-            self._wake.set()
-
-    def _want(self) -> Wanted | None:
-        entry = self._registry.entry(self.name)
-        if entry is None or entry.resolved is None:
-            return None
-        retired = self.reporter.retired
-        if retired is not None:
-            return Wanted(entry.resolved, retired)
-        same = self._placed is not None and self._placed.ring.spec.uid == entry.resolved.spec.uid
-        return self._placed if same else None
-
-    def _begin(self, wanted: Wanted) -> None:
-        lead, deps = self._lead, self._deps
-        before = self._ground
-        scope = RingScope(wanted.ring, wanted.retired, deps.namespaces, before.scope if before is not None else None)
-        if before is None:
-            members = Members()
-            backlog = Backlog(
-                scope, members, lead.api,
-                clock=lead.clock, rng=lead.rng, sync_period_seconds=deps.settings.pace.sync_period_seconds,
-            )  # fmt: skip
-            self._keeping = asyncio.create_task(self._guard(backlog.run))
-            self.takeover.set_backlog(backlog)
-            known: dict[int, Past] = {}
-        else:
-            members, backlog, known = before.members, before.backlog, dict(before.expectations)
-            backlog.set_scope(scope)
-        expectations = {number: known.get(number) or Past() for number in scope.placed}
-        self._ground = Ground(scope, members, backlog, expectations)
-        self._set_membership()
-        self._placed, self._placement = wanted, Placement(lead, deps.settings.pace, self._ground, self.takeover)
-        self._placing = asyncio.create_task(self._guard(self._placement.run))
-
-    async def _guard(self, run: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Run something, and have everything of the ring begun anew when it fails."""
+    async def _run_reconciles(self) -> None:
         try:
-            await run()
-        except Exception:
-            log.exception("placement of a ring failed, begins anew", extra={"ring": self.name})
-            # Nothing that is held still counts: what has failed may have been what kept it.
-            self._ground = self._placement = None
-            self.takeover.set_backlog(None)
-            self._failed = True
-            self._wake.set()
+            await work_off(self._queue, self._reconcile_next, self._failed)
+        finally:
+            await self._queue.shut_down()
 
-    async def _end_placement(self) -> None:
-        if self._placement is not None or self._placed is not None:
-            self.reporter.on_summary(Summary())
-        self._placed = self._placement = None
-        task, self._placing = self._placing, None
-        await _end(task)
+    def _failed(self, ring: str, error: Exception) -> None:
+        if not isinstance(error, ShardingError):
+            log.error("ring not reconciled, will retry", extra={"ring": ring}, exc_info=error)
+            self._queue.add_rate_limited(ring)
+            return
+        log.warning("ring not reconciled, will retry", extra={"ring": ring, "error": str(error)})
+        if error.retry is not Retry.NEVER or isinstance(error, NotFound):
+            self._queue.add_rate_limited(ring)
+        else:
+            self._queue.add_after(ring, DENIED_SECONDS, Priority.BULK)
 
-    async def _forget(self) -> None:
-        self._ground = None
-        self.takeover.set_backlog(None)
-        task, self._keeping = self._keeping, None
-        await _end(task)
+    # -- one reconcile -------------------------------------------------------
 
+    async def _reconcile_next(self, ring: str) -> None:
+        async with self._deps.settings.reports:
+            await self._reconcile()
 
-async def _end(task: asyncio.Task[None] | None) -> None:
-    """Cancel it, and wait until it has ended."""
-    if task is not None:
-        task.cancel()
-        await asyncio.wait((task,))
+    async def _reconcile(self) -> None:
+        entry = self._registry.entry(self.name)
+        if entry is None:
+            # Garbage collection would do, but it may take half a minute to know of a new CRD's objects.
+            await self._webhook.remove()
+            self._gone.set()
+            return
+        failure = None
+        if entry.invalid is not None:
+            await self._webhook.remove()
+        elif entry.resolved is not None:
+            try:
+                failure = await self._provide(entry, entry.resolved)
+            except FenceClosed:
+                raise
+            except ShardingError as error:
+                await self._show(entry, str(error))
+                raise
+        await self._show(entry, failure)
+
+    async def _provide(self, entry: RingEntry, resolved: ResolvedRing) -> str | None:
+        """Have the ring's resources written down, placed, and brought to the webhook; returns what is wrong besides."""
+        assert entry.obj is not None
+        removed = await self._removed.record(entry.obj.status_dict, resolved, self._supervisor.removed_clean)
+        self._place(resolved, removed)
+        if not entry.unanswered or not self._webhook.exists:
+            # One that is there may name more than can be looked up at present.
+            await self._webhook.apply(resolved)
+        failure = self._deps.watch_count.judge(self.name)
+        rival = await self._deps.configurations.others.remove(resolved.spec)
+        if rival is not None:
+            failure, seconds = rival
+            self._queue.add_after(self.name, seconds)
+        resources = (*resolved.subjects(), *(each.subject for each in removed))
+        again = await self._permissions.check(
+            tuple(each.resource.group_resource for each in resources), doubted=self._supervisor.summarize().forbidden
+        )
+        self._queue.add_after(
+            self.name, again if self._removed.complete else min(again, GRANTED_SECONDS), Priority.BULK
+        )
+        return failure
+
+    def _place(self, resolved: ResolvedRing, removed: tuple[Placed, ...]) -> None:
+        entry = self._registry.entry(self.name)
+        if entry is not None and entry.resolved == resolved:  # else it has been edited meanwhile, and is in the queue
+            self._supervisor.place(Wanted(resolved, removed))
+
+    def _stop_placing_another(self) -> None:
+        """Place nothing of a ring that is gone, cannot be used, or is another of that name.
+
+        While an edited one is not written down yet, that is placed which was.
+        """
+        entry, wanted = self._registry.entry(self.name), self._supervisor.wanted
+        resolved = entry.resolved if entry is not None else None
+        if wanted is not None and (resolved is None or resolved.spec.uid != wanted.ring.spec.uid):
+            self._supervisor.place(None)
+
+    async def _show(self, entry: RingEntry, failure: str | None) -> None:
+        pause = await self._status.show(entry, self._supervisor.summarize(), failure, self._permissions.denied)
+        if pause is not None:
+            self._queue.add_after(self.name, pause, Priority.BULK)

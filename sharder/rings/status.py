@@ -1,17 +1,102 @@
-"""From what the leader knows of a ring to its status, and back from a status to what it remembers.
+"""A ring's status: conditions, counts, and the Events about what has changed.
 
-Does: sum up, and say which news can wait.  Refuses: to write.
+Does: put together what the others found, and write it when it differs; numbers that
+keep changing are written now and then only.  Refuses: to judge.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import logging
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
 
 from sharder.backlog.informers import Kind
 from sharder.cache.rings import RingEntry
-from sharder.core.status import ConditionType, Health, MissingRule, Unsettled
+from sharder.core.status import (
+    ConditionType,
+    Health,
+    MissingRule,
+    Unsettled,
+    changed_conditions,
+    conditions_of,
+    render_status,
+)
+from sharder.placement.leadership import Leadership
+from sharder.placement.rejections import Refused
+from sharder.rings.deps import Recorder
 from sharder.rings.summary import Summary
+from shardsdk.events.recorder import EventType, Regarding
+from shardsdk.protocol.objects import CLUSTERRINGS
+
+log = logging.getLogger(__name__)
+
+#: Between two writes of a status that differ in numbers only: while much moves, they always do.
+STATUS_SECONDS: Final = 3.0
+#: Reason of the Event about objects whose labels cannot be changed.
+REFUSED: Final = "PlacementRefused"
+
+
+class StatusWriter:
+    """Writes the status of one ring, and Events about it."""
+
+    def __init__(self, ring: str, leadership: Leadership, recorder: Recorder, *, drain_alarm_seconds: float) -> None:
+        self._ring = ring
+        self._lead = leadership
+        self._recorder = recorder
+        self._drain_alarm_seconds = drain_alarm_seconds
+        self._written_at = float("-inf")
+
+    async def write(self, status: Mapping[str, Any]) -> None:
+        """Merge `status` into the ring's."""
+        await self._lead.api.patch(
+            CLUSTERRINGS, self._ring, None, {"status": status}, subresource="status", fences=(self._lead.fence,)
+        )
+
+    async def show(
+        self, entry: RingEntry, summary: Summary, failure: str | None, denied: tuple[MissingRule, ...]
+    ) -> float | None:
+        """Write how the ring is, if its status says otherwise; returns in how many seconds that is due, if not now."""
+        if entry.obj is None or (entry.resolved is None and entry.invalid is None):
+            return None
+        clock, before = self._lead.clock, entry.obj.status_dict
+        health = health_of(entry, summary, failure, denied, self._drain_alarm_seconds)
+        self._lead.counters.conditions(self._ring, {each.type.value: each.status for each in conditions_of(health)})
+        status = render_status(health, before, clock.now())
+        for kind in Kind:
+            status[kind.value] = summary.count(kind)
+        if all(before.get(name) == value for name, value in status.items()):
+            return None
+        news = [each for each in changed_conditions(before, status) if not _can_wait(before, each)]
+        early = self._written_at + STATUS_SECONDS - clock.monotonic()
+        if early > 0 and not news and before.get("observedGeneration") == status["observedGeneration"]:
+            return early
+        await self.write(status)
+        self._written_at = clock.monotonic()
+        self._tell(entry, before, news)
+        return None
+
+    def tell_refused(self, entry: RingEntry, refused: Refused, denied: tuple[MissingRule, ...]) -> None:
+        """Tell people of objects whose labels the API server lets nobody change."""
+        if MissingRule("patch", refused.resource) in denied:
+            return  # the ring's conditions tell of a permission that is missing
+        message = refused.render()
+        where = {"resource": str(refused.resource), "namespace": refused.namespace, "object": refused.name}
+        log.warning("object cannot be placed", extra={"ring": self._ring, **where, "why": message})
+        self._event(entry, EventType.WARNING, REFUSED, message)
+
+    def _tell(self, entry: RingEntry, before: Mapping[str, Any], news: Iterable[Mapping[str, Any]]) -> None:
+        for condition in news:
+            good = condition["status"] == "True"
+            if condition["status"] == "Unknown" or condition["type"] == ConditionType.SETTLED:
+                continue
+            if good and not _was(before, condition["type"], "False"):
+                continue
+            kind = EventType.NORMAL if good else EventType.WARNING
+            self._event(entry, kind, condition["reason"], condition["message"])
+
+    def _event(self, entry: RingEntry, kind: EventType, reason: str, message: str) -> None:
+        if entry.obj is not None:
+            self._recorder.event(Regarding.of(CLUSTERRINGS, entry.obj.metadata), kind, reason, message)
 
 
 def health_of(
@@ -27,8 +112,7 @@ def health_of(
         stranded=summary.count(Kind.STRANDED),
         draining=summary.count(Kind.DRAINING),
     )
-    oldest = summary.oldest_drain
-    stuck = oldest is not None and oldest.seconds >= drain_alarm_seconds
+    stuck = summary.stuck_drain(drain_alarm_seconds)
     assert entry.obj is not None
     return Health(
         generation=entry.obj.metadata.generation,
@@ -43,15 +127,13 @@ def health_of(
         unanswered=entry.unanswered,
         denied=denied,
         unsettled=counts if counts or summary.settled else None,
-        stuck_drains=(f"{oldest.resource} {oldest.namespace}/{oldest.name} on shard {oldest.shard}",)
-        if oldest is not None and stuck
-        else (),
-        stuck_unlisted=oldest is not None and stuck and oldest.retired,
+        stuck_drains=(str(stuck),) if stuck is not None else (),
+        stuck_unlisted=stuck is not None and stuck.retired,
         leaving=tuple(sorted(summary.leaving.items())),
     )
 
 
-def was(status: Mapping[str, Any], condition: str, value: str) -> bool:
+def _was(status: Mapping[str, Any], condition: str, value: str) -> bool:
     """Whether a condition had the status `value`."""
     conditions = status.get("conditions")
     return any(
@@ -60,14 +142,6 @@ def was(status: Mapping[str, Any], condition: str, value: str) -> bool:
     )
 
 
-def only_settling(before: Mapping[str, Any], condition: Mapping[str, Any]) -> bool:
+def _can_wait(before: Mapping[str, Any], condition: Mapping[str, Any]) -> bool:
     """That a ring is settled no longer is told at once; all other news about that can wait a moment."""
-    return condition["type"] == ConditionType.SETTLED and not was(before, ConditionType.SETTLED, "True")
-
-
-def worth_a_look(summary: Summary, alarm_seconds: float) -> tuple[Any, ...]:
-    """What of a summary makes the status worth a look when it changes."""
-    oldest = summary.oldest_drain
-    stuck = (oldest.namespace, oldest.name) if oldest is not None and oldest.seconds >= alarm_seconds else None
-    failures = tuple((resource, kind, type(error)) for resource, kind, error in summary.failures)
-    return summary.settled, summary.counts, stuck, failures, summary.retired_clean, summary.leaving
+    return condition["type"] == ConditionType.SETTLED and not _was(before, ConditionType.SETTLED, "True")

@@ -6,10 +6,11 @@ Refuses: to change anything.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from sharder.backlog.informers import Kind
 from sharder.placement.placement import Placement
-from shardsdk.errors import ShardingError
+from shardsdk.errors import Forbidden, NotFound, ShardingError
 from shardsdk.protocol.objects import GroupResource
 
 
@@ -24,10 +25,13 @@ class OldestDrain:
     seconds: float
     retired: bool = False
 
+    def __str__(self) -> str:
+        return f"{self.resource} {self.namespace}/{self.name} on shard {self.shard}"
+
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What a ring waits for; `counts` per kind of selection and resource.
+    """What a ring waits for; `counts` per kind of informer and resource.
 
     `leaving`: objects of resources that the ring lists no longer and that have its
     labels still; -1 while they have not been counted.
@@ -43,6 +47,28 @@ class Summary:
     def count(self, kind: Kind) -> int:
         """Objects of one kind over all resources."""
         return sum(number for (each, _), number in self.counts.items() if each is kind)
+
+    def stuck_drain(self, alarm_seconds: float) -> OldestDrain | None:
+        """The oldest drain, if it has waited for too long."""
+        oldest = self.oldest_drain
+        return oldest if oldest is not None and oldest.seconds >= alarm_seconds else None
+
+    @property
+    def forbidden(self) -> bool:
+        """Whether an informer lacks a right."""
+        return any(isinstance(error, Forbidden) for _, _, error in self.failures)
+
+    @property
+    def not_served(self) -> bool:
+        """Whether a type that was served once is so no longer, or in another version."""
+        return any(isinstance(error, NotFound) for _, _, error in self.failures)
+
+    def outline(self, alarm_seconds: float) -> tuple[Any, ...]:
+        """What the ring's status is made from: with the same outline it says the same."""
+        stuck = self.stuck_drain(alarm_seconds)
+        failures = tuple((resource, kind, type(error)) for resource, kind, error in self.failures)
+        of_drain = (stuck.namespace, stuck.name) if stuck is not None else None
+        return self.settled, self.counts, of_drain, failures, self.retired_clean, self.leaving
 
 
 def summarize(placement: Placement, now: float) -> Summary:

@@ -15,7 +15,7 @@ import pytest_asyncio
 from localcluster import AdminClient, ControlPlane, LocalClusterError
 from sharder.kubectl.check.cluster import SHARDER_RULES
 from sharder.rbac import RING_VERBS, ring_role
-from sharder.rings.reporter import VERBS
+from sharder.rings.permissions import VERBS
 from shardsdk.protocol.objects import GroupResource
 from tests.permissions import Permission, audit_flags, compare, expand_rules, read_calls, read_files, read_permissions
 
@@ -38,14 +38,14 @@ USES: dict[tuple[str, str, str, str], dict[str, str]] = {
         "watch": "sharder/cache/rings.py",
     },
     (SHARDER, "clusterrings.sharding.timebertt.dev/status", "", ""): {
-        "patch": "sharder/rings/reporter.py",
+        "patch": "sharder/rings/status.py",
     },
     (SHARDER, "mutatingwebhookconfigurations.admissionregistration.k8s.io", "", ""): {
-        "list": "sharder/rings/reporter.py",
-        "watch": "sharder/rings/reporter.py",
-        "create": "sharder/rings/reporter.py",
-        "patch": "sharder/rings/reporter.py",
-        "delete": "sharder/rings/reporter.py",
+        "list": "sharder/rings/webhook_configurations.py",
+        "watch": "sharder/rings/webhook_configurations.py",
+        "create": "sharder/rings/webhook_configuration.py",
+        "patch": "sharder/rings/webhook_configuration.py",
+        "delete": "sharder/rings/webhook_configuration.py",
     },
     (SHARDER, "namespaces", "", ""): {
         "list": "sharder/cache/namespaces.py",
@@ -56,7 +56,7 @@ USES: dict[tuple[str, str, str, str], dict[str, str]] = {
         "patch": "shardsdk/events/recorder.py",
     },
     (SHARDER, "selfsubjectaccessreviews.authorization.k8s.io", "", ""): {
-        "create": "sharder/rings/reporter.py",
+        "create": "sharder/rings/permissions.py",
     },
     (SHARDER, "selfsubjectreviews.authentication.k8s.io", "", ""): {
         "create": "sharder/webhook/account.py",

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sharder.cache import rings as registry
-from sharder.rings import reporter as rings
+from sharder.rings import permissions
 from shardsdk.kube import discovery
 from tests.integration.harness import Stage
 from tests.integration.world import Family, Ring
@@ -19,7 +19,7 @@ CHILDREN = "v1/configmaps"
 @pytest.fixture(autouse=True)
 def _asks_often(monkeypatch: pytest.MonkeyPatch) -> None:
     """Missing rights are asked for again every few seconds; tests need not wait that long."""
-    monkeypatch.setattr(rings, "DENIED_SECONDS", 0.5)
+    monkeypatch.setattr(permissions, "DENIED_SECONDS", 0.5)
 
 
 async def set_up(stage: Stage, verbs: Sequence[str] | None, **settings: Any) -> tuple[Ring, Family]:
@@ -54,7 +54,7 @@ async def test_missing_rights_are_named_with_their_remedy_and_forgotten_once_gra
 
 @pytest.mark.parametrize("verb", ["list", "patch"])
 async def test_a_single_missing_right_is_named_alone(stage: Stage, verb: str) -> None:
-    ring, ships = await set_up(stage, [each for each in rings.VERBS if each != verb])
+    ring, ships = await set_up(stage, [each for each in permissions.VERBS if each != verb])
     condition = await ring.condition("PermissionsGranted", "False")
     assert f"the sharder may not {verb} ships.{ships.group};" in condition["message"]
     await ring.condition("Ready", "False")
@@ -84,8 +84,8 @@ async def test_without_watch_alone_the_sync_period_serves_and_the_condition_says
 
 
 async def test_rights_taken_away_show_too(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rings, "GRANTED_SECONDS", 1.0)
-    ring, ships = await set_up(stage, rings.VERBS)
+    monkeypatch.setattr(permissions, "GRANTED_SECONDS", 1.0)
+    ring, ships = await set_up(stage, permissions.VERBS)
     await ring.condition("Ready")
     await stage.grant(ring.name, [ships.main], verbs=["list", "watch"])
     condition = await ring.condition("PermissionsGranted", "False")
@@ -124,7 +124,7 @@ async def test_a_type_that_is_not_served_is_named_and_placed_once_it_is(
 
 async def test_a_type_that_is_not_served_any_more_shows(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(discovery, "FOUND_SECONDS", 1.0)
-    ring, ships = await set_up(stage, rings.VERBS)
+    ring, ships = await set_up(stage, permissions.VERBS)
     await ring.condition("Ready")
     await ring.create(ships.main)
     await ring.in_place({"one"})

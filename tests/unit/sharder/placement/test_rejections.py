@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sharder.rings.reporter import REFUSED
+from sharder.rings.status import REFUSED
 from shardsdk.errors import Conflict, Forbidden, Invalid, ShardingError
 from shardsdk.protocol.objects import CLUSTERRINGS, GroupResource
 from shardsdk.testing.memoryapi import MemoryApi

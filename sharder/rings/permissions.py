@@ -1,0 +1,52 @@
+"""Which rights the sharder lacks on the resources of one ring.
+
+Refuses: to grant any, and to infer a right from what has worked: what is needed is asked for by name.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from sharder.core.status import MissingRule
+from shardsdk.kube.api import Api
+from shardsdk.kube.clock import Clock
+from shardsdk.protocol.objects import GroupResource
+
+log = logging.getLogger(__name__)
+
+#: What the sharder needs on each resource of a ring.
+VERBS: Final = ("list", "watch", "patch")
+#: How long granted permissions are believed, and missing ones before they are asked for again.
+GRANTED_SECONDS: Final = 60.0
+DENIED_SECONDS: Final = 3.0
+#: An answer is asked for again no sooner than this, however old the last one is.
+MIN_PAUSE_SECONDS: Final = 0.05
+
+
+class PermissionsCheck:
+    """Asks what is missing, and believes an answer for a while; `denied` is what it was last told."""
+
+    def __init__(self, ring: str, api: Api, clock: Clock) -> None:
+        self._ring = ring
+        self._api = api
+        self._clock = clock
+        self.denied: tuple[MissingRule, ...] = ()
+        self._asked_at = float("-inf")
+        self._asked_for: tuple[GroupResource, ...] | None = None
+
+    async def check(self, resources: tuple[GroupResource, ...], *, doubted: bool) -> float:
+        """Ask, unless that was done lately; `doubted`: a watch has just been forbidden.
+
+        Returns in how many seconds to check again.
+        """
+        now = self._clock.monotonic()
+        believed = DENIED_SECONDS if self.denied or doubted else GRANTED_SECONDS
+        if self._asked_for != resources or now - self._asked_at >= believed:
+            rules = [MissingRule(verb, resource) for resource in resources for verb in VERBS]
+            denied = [rule for rule in rules if not await self._api.allowed(rule.verb, rule.resource)]
+            if self.denied and not denied:
+                log.info("permissions granted", extra={"ring": self._ring})
+            self.denied, self._asked_at, self._asked_for = tuple(denied), now, resources
+            believed = DENIED_SECONDS if denied else GRANTED_SECONDS
+        return max(MIN_PAUSE_SECONDS, self._asked_at + believed - now)

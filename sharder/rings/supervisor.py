@@ -1,0 +1,211 @@
+"""One ring's placement, ended and begun anew as the ring is edited.
+
+What a ring is made of lives as long as it does: its backlog, with informers, drain
+ages and expectations, whatever is edited.  Placement is made anew with each edit,
+and only when the old one has ended and nothing that it has sent can be executed any
+more; else the two could move parts of one family to different shards.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sharder.backlog.backlog import Backlog
+from sharder.backlog.objects import Placed
+from sharder.backlog.scope import Members, RingScope
+from sharder.cache.namespaces import excluded_by_name
+from sharder.core.ringspec import ResolvedRing
+from sharder.placement.expectations import Past
+from sharder.placement.placement import Ground, Placement
+from sharder.placement.rejections import Refused
+from sharder.rings.deps import RingDeps
+from sharder.rings.summary import Summary, summarize
+from sharder.takeover.controller import TakeoverController
+from shardsdk.kube.turns import FLOW
+from shardsdk.protocol.objects import GroupResource, SlimMeta
+
+log = logging.getLogger(__name__)
+
+#: Pause before a ring is begun anew whose placement ended with an error.
+RESTART_SECONDS: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is placed: the ring as it is resolved, and what it listed once and whose objects may be labelled still."""
+
+    ring: ResolvedRing
+    removed: tuple[Placed, ...]
+
+
+class PlacementSupervisor:
+    """Runs the placement of one ring that is wanted; `run` it."""
+
+    def __init__(self, name: str, deps: RingDeps, takeover: TakeoverController) -> None:
+        self._name = name
+        self._deps = deps
+        self._lead = deps.leadership
+        self._takeover = takeover
+        takeover.when_ready.append(self.membership_changed)
+        takeover.when_acquired.append(self._take_from)
+        #: What is to be placed; `None`: nothing.
+        self.wanted: Wanted | None = None
+        self._placed: Wanted | None = None
+        self._ground: Ground | None = None
+        self._keeping: asyncio.Task[None] | None = None
+        self._placement: Placement | None = None
+        self._placing: asyncio.Task[None] | None = None
+        self._failed = False
+        self._wake = asyncio.Event()
+
+    # -- what happens to the ring --------------------------------------------
+
+    def place(self, wanted: Wanted | None) -> None:
+        """Have this placed from now on, and nothing else.
+
+        Every resource of it has been written down in the ring's status before: objects get labels from now on.
+        """
+        if wanted != self.wanted:
+            self.wanted = wanted
+            self._wake.set()
+
+    def membership_changed(self) -> None:
+        """Other shards are there, or ready, than before."""
+        if self._ground is None:
+            return
+        self._ground.members.newest = self._takeover.membership
+        if self._placement is not None:
+            self._placement.membership_changed()
+
+    def namespace_changed(self, name: str, before: SlimMeta | None, after: SlimMeta | None) -> None:
+        """A namespace came, changed its labels or went."""
+        if self._placement is None or self._placed is None:
+            return
+        ring, namespaces = self._placed.ring, self._deps.namespaces
+        if excluded_by_name(ring) is None and namespaces.covered(ring, before) != namespaces.covered(ring, after):
+            self._placement.namespace_changed(name)
+
+    def restart_watches(self) -> None:
+        """Begin every watch anew: an API server may hang, and say nothing of it."""
+        if self._placement is not None:
+            self._placement.restart_watches()
+
+    def _take_from(self, shard: str) -> None:
+        # A placement that begins later looks at everything anyway.
+        if self._placement is not None:
+            self._placement.take_from(shard)
+
+    # -- what is found -------------------------------------------------------
+
+    def summarize(self) -> Summary:
+        """What the ring waits for."""
+        if self._placement is None:
+            return Summary()
+        return summarize(self._placement, self._lead.clock.monotonic())
+
+    @property
+    def removed_clean(self) -> frozenset[GroupResource]:
+        """Removed resources of which no object has labels any more.
+
+        A placement that is about to be replaced says nothing: one that is listed again may have got labels since.
+        """
+        return self.summarize().retired_clean if self._placed == self.wanted else frozenset()
+
+    def take_refused(self) -> Refused | None:
+        """News of objects whose labels cannot be changed, if there are any and it is time to tell them."""
+        if self._placement is None:
+            return None
+        return self._placement.writer.refusals.take(self._lead.clock.monotonic())
+
+    # -- running -------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Place until cancelled."""
+        # What is placed waits for turns among its own; a lease or a status does not wait behind ten thousand objects.
+        FLOW.set(self._name)
+        try:
+            await self._deps.namespaces.reflector.synced.wait()
+            while True:
+                try:
+                    await self._follow()
+                except Exception:
+                    log.exception("ring not placed", extra={"ring": self._name})
+                await self._wake.wait()
+                self._wake.clear()
+        finally:
+            await self._end_placement()
+            await self._forget()
+
+    async def _follow(self) -> None:
+        """Have that placed which is wanted now."""
+        wanted = self.wanted
+        if wanted == self._placed and not self._failed:
+            return
+        await self._end_placement()
+        if self._failed:
+            self._failed = False
+            await self._forget()
+            await self._lead.clock.sleep(RESTART_SECONDS)
+        elif wanted is None or (self._ground is not None and self._ground.scope.ring.spec.uid != wanted.ring.spec.uid):
+            await self._forget()
+        await self._lead.api.writes_settled()
+        if wanted is not None and wanted == self.wanted:
+            self._begin(wanted)
+        else:
+            self._wake.set()
+
+    def _begin(self, wanted: Wanted) -> None:
+        lead, deps = self._lead, self._deps
+        before = self._ground
+        scope = RingScope(wanted.ring, wanted.removed, deps.namespaces, before.scope if before is not None else None)
+        if before is None:
+            members = Members()
+            backlog = Backlog(
+                scope, members, lead.api,
+                clock=lead.clock, rng=lead.rng, sync_period_seconds=deps.settings.pace.sync_period_seconds,
+            )  # fmt: skip
+            self._keeping = asyncio.create_task(self._guard(backlog.run))
+            self._takeover.set_backlog(backlog)
+            known: dict[int, Past] = {}
+        else:
+            members, backlog, known = before.members, before.backlog, dict(before.expectations)
+            backlog.set_scope(scope)
+        expectations = {number: known.get(number) or Past() for number in scope.placed}
+        self._ground = Ground(scope, members, backlog, expectations)
+        self.membership_changed()
+        self._placed, self._placement = wanted, Placement(lead, deps.settings.pace, self._ground, self._takeover)
+        self._placing = asyncio.create_task(self._guard(self._placement.run))
+
+    async def _guard(self, run: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Run something, and have everything of the ring begun anew when it fails."""
+        try:
+            await run()
+        except Exception:
+            log.exception("placement of a ring failed, begins anew", extra={"ring": self._name})
+            # Nothing that is held still counts: what has failed may have been what kept it.
+            self._ground = self._placement = None
+            self._takeover.set_backlog(None)
+            self._failed = True
+            self._wake.set()
+
+    async def _end_placement(self) -> None:
+        self._placed = self._placement = None
+        task, self._placing = self._placing, None
+        await end(task)
+
+    async def _forget(self) -> None:
+        self._ground = None
+        self._takeover.set_backlog(None)
+        task, self._keeping = self._keeping, None
+        await end(task)
+
+
+async def end(task: asyncio.Task[None] | None) -> None:
+    """Cancel it, and wait until it has ended."""
+    if task is not None:
+        task.cancel()
+        await asyncio.wait((task,))

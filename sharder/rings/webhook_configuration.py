@@ -1,0 +1,89 @@
+"""One ring's MutatingWebhookConfiguration: applied, repaired when somebody changes it, removed with the ring."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, Final
+
+from sharder.core.ringspec import ResolvedRing
+from sharder.core.webhookconfig import WEBHOOK_CONFIGURATIONS, render_webhook, webhook_name
+from sharder.placement.leadership import Leadership
+from sharder.rings.deps import WebhookSettings
+from sharder.rings.webhook_configurations import WebhookConfigurations
+from shardsdk.errors import NotFound
+from shardsdk.kube.api import PatchKind
+from shardsdk.kube.reflector import Delta, EventKind
+from shardsdk.protocol.objects import PartialObject
+
+log = logging.getLogger(__name__)
+
+#: How long somebody else's change of a webhook configuration stays.
+REPAIR_SECONDS: Final = 0.5
+FIELD_MANAGER: Final = "sharder"
+
+
+class RingWebhook:
+    """The configuration of one ring; `settings` None: there is to be none."""
+
+    def __init__(
+        self, ring: str, leadership: Leadership, settings: WebhookSettings | None, configurations: WebhookConfigurations
+    ) -> None:
+        self._name = webhook_name(ring)
+        self._ring = ring
+        self._lead = leadership
+        self._settings = settings
+        self._configurations = configurations
+        #: What was applied last, and the version that it became; `None`: something else may be there.
+        self._applied: dict[str, Any] | None = None
+        self._applied_version = ""
+
+    @property
+    def exists(self) -> bool:
+        """Whether the watch shows it."""
+        return self._configurations.find(self._name) is not None
+
+    def on_event(self, delta: Delta[PartialObject]) -> float | None:
+        """A configuration that concerns the ring has changed: in how many seconds to reconcile; `None`: no need."""
+        if delta.object.metadata.name != self._name:
+            return 0.0
+        if delta.kind is EventKind.DELETED or delta.object.metadata.resource_version != self._applied_version:
+            self._applied = None
+            # Not at once: somebody who changes it back each time would keep both of us busy.
+            return REPAIR_SECONDS
+        return None
+
+    async def apply(self, resolved: ResolvedRing) -> None:
+        """Make it as it should be, if it may be otherwise."""
+        settings = self._settings
+        if settings is None:
+            await self.remove()
+            return
+        wanted = render_webhook(
+            resolved,
+            client_config=settings.client_config,
+            ca_bundle=settings.ca_bundle(),
+            annotations=settings.annotations,
+            account=settings.account(),
+            timeout_seconds=settings.timeout_seconds,
+        )
+        if wanted == self._applied:
+            return
+        made = await self._lead.api.patch(
+            WEBHOOK_CONFIGURATIONS, self._name, None, wanted, kind=PatchKind.APPLY,
+            field_manager=FIELD_MANAGER, force=True, fences=(self._lead.fence,),
+        )  # fmt: skip
+        self._applied, self._applied_version = wanted, made.metadata.resource_version
+        log.info("webhook configuration applied", extra={"ring": self._ring})
+
+    async def remove(self) -> None:
+        """Take it away, if it is there."""
+        self._applied = None
+        seen = self._configurations.find(self._name)
+        if seen is None:
+            return
+        meta = seen.metadata
+        try:
+            await self._lead.api.delete(WEBHOOK_CONFIGURATIONS, meta.name, uid=meta.uid, fences=(self._lead.fence,))
+            log.info("webhook configuration removed", extra={"ring": self._ring})
+        except NotFound:
+            pass
