@@ -90,9 +90,6 @@ class Replica:
         on_settled: Callable[[str], object] = lambda ring: None,
     ) -> None:
         self._on_settled = on_settled
-        self._settled: set[str] = set()
-        #: What the metrics say of each ring.
-        self._shown: dict[str, tuple[Summary, Mapping[LeaseKey, State]]] = {}
         self._api = api
         self._settings = settings
         self._metrics = metrics
@@ -166,7 +163,6 @@ class Replica:
                 await self._clock.sleep(self._settings.timings.retry_period)
             finally:
                 self._metrics.leading(self._settings.lease_name, False)
-                self._shown.clear()
 
     async def _lead(self, leader: Fence) -> None:
         log.info("leading", extra={"lease": self._settings.lease_name})
@@ -176,11 +172,13 @@ class Replica:
         gate = Gate(leader)
         self._leader = leads = self._build(Unconfirmed(gate), gate)
         leading = asyncio.ensure_future(leads.run())
+        self._metrics.before_scrape.append(self._show)
         try:
             await asyncio.wait((leading,))
             leading.result()
         finally:
             await self._stop_leading(leading, gate, leads)
+            self._metrics.before_scrape.remove(self._show)
             self._leader = None
             self._detection.forget()
 
@@ -215,16 +213,17 @@ class Replica:
         )  # fmt: skip
         leadership = Leadership(self._api, leader, confirmed, _Counters(self._metrics), self._clock, self._rng)
         return Leader(
-            leadership, self.registry, of_rings, proof=self._proof, recorder=self._recorder, on_summary=self._show
-        )
+            leadership, self.registry, of_rings,
+            proof=self._proof, recorder=self._recorder, on_settled=self._on_settled,
+        )  # fmt: skip
 
-    def _show(self, ring: str, summary: Summary, states: Mapping[LeaseKey, State]) -> None:
-        if self.registry.entry(ring) is None:
-            return
-        self._note_settled(ring, summary)
-        if self._shown.get(ring) == (summary, states):
-            return  # at rest, which is nearly always
-        self._shown[ring] = (summary, states)
+    def _show(self) -> None:
+        """Have the metrics say how the rings are; asked for when somebody reads them."""
+        for ring, summary, states in self._leader.states() if self._leader is not None else ():
+            if self.registry.entry(ring) is not None:
+                self._show_ring(ring, summary, states)
+
+    def _show_ring(self, ring: str, summary: Summary, states: Mapping[LeaseKey, State]) -> None:
         for resource in self._metrics.resources_of(ring) | {resource for _, resource in summary.counts}:
             # One that the ring lists no longer has none; else its last number would stay.
             gauges = self._metrics.resource(ring, resource)
@@ -235,19 +234,11 @@ class Replica:
         of_ring.oldest_drain_age.set(summary.oldest_drain.seconds if summary.oldest_drain is not None else 0.0)
         of_ring.set_shards(states.values())
 
-    def _note_settled(self, ring: str, summary: Summary) -> None:
-        if not summary.settled:
-            self._settled.discard(ring)
-        elif ring not in self._settled:
-            self._settled.add(ring)
-            self._on_settled(ring)
-
     def _count(self, ring: str, what: int) -> None:
         if what & Change.MEMBERSHIP and self.registry.entry(ring) is not None:
             self._metrics.ring(ring).calculations.inc()
         elif what & Change.RING and self.registry.entry(ring) is None:
             self._metrics.forget_ring(ring)
-            self._shown.pop(ring, None)
         elif what & Change.RING:
             self._metrics.webhook_expected(ring, OUTCOMES)
 

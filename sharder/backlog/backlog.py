@@ -60,12 +60,14 @@ class Backlog:
         self._clock = clock
         self.labels = scope.labels
         self._handlers: list[Handler] = []
+        #: Told whenever what waits, or what is known of it, may have changed; often, so be quick.
+        self.when_changed: list[Callable[[], None]] = []
         self.queue: WorkQueue[ItemKey] = WorkQueue(
             clock, name=f"placement/{scope.name}", rate_limit=RateLimit(*RETRY_SECONDS, per_second=None)
         )
         self.informers = Informers(
             scope, members, api, clock=clock, rng=rng, sync_period_seconds=sync_period_seconds,
-            on_event=self._on_event, on_synced=self._on_synced,
+            on_event=self._on_event, on_synced=self._on_synced, on_failing=self._tell_changed,
         )  # fmt: skip
         self.waiting = WaitingSince(clock)
         #: Since when objects drain, those that have been draining longest first.
@@ -111,6 +113,7 @@ class Backlog:
         """Have an object looked at that an informer holds."""
         self.waiting.begin(key)
         self.queue.add(key, priority)
+        self._tell_changed()
 
     def enqueue_found(self, key: ItemKey, obj: SlimObject, priority: Priority = Priority.BULK) -> None:
         """Have an object looked at that no informer need hold."""
@@ -154,6 +157,7 @@ class Backlog:
     def defer(self, key: ItemKey) -> None:
         """Have an object looked at again, some time, that no event brings back."""
         self._deferred[key] = None
+        self._tell_changed()
 
     # -- taking --------------------------------------------------------------
 
@@ -223,6 +227,10 @@ class Backlog:
 
     # -- events --------------------------------------------------------------
 
+    def _tell_changed(self) -> None:
+        for tell in tuple(self.when_changed):
+            tell()
+
     def _on_event(self, number: int, kind: Kind, delta: Delta[SlimObject]) -> None:
         obj, gone = delta.object, delta.kind is EventKind.DELETED
         key = ItemKey(number, obj.metadata.namespace, obj.metadata.name)
@@ -237,7 +245,9 @@ class Backlog:
             self.enqueue(key)
         for handler in tuple(self._handlers):
             handler.on_event(key, kind, obj, gone=gone)
+        self._tell_changed()
 
     def _on_synced(self) -> None:
         for handler in tuple(self._handlers):
             handler.on_synced()
+        self._tell_changed()

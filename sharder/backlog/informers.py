@@ -55,12 +55,17 @@ class Source:
     sync_period_seconds: float
 
     def watch(
-        self, selector: Selector, wanted: Wanted, handler: Callable[[Delta[SlimObject]], None], name: str
+        self,
+        selector: Selector,
+        wanted: Wanted,
+        handler: Callable[[Delta[SlimObject]], None],
+        on_failing: Callable[[], None],
+        name: str,
     ) -> Reflector[SlimObject]:
         """What keeps an informer current."""
         return Reflector(
             self.api, self.resource, selector=selector, model=SlimObject, metadata_only=True,
-            keep=wanted, handler=handler, name=name, clock=self.clock, rng=self.rng,
+            keep=wanted, handler=handler, on_failing=on_failing, name=name, clock=self.clock, rng=self.rng,
             indexes={_BY_SHARD: self.shards_of}, relist_seconds=min(self.sync_period_seconds, MAX_RELIST_SECONDS),
         )  # fmt: skip
 
@@ -82,7 +87,7 @@ class FilteredInformer:
     """Lists and watches one resource; renewed as a whole when what it selects changes.
 
     `on_event(delta)` is told of every event, `on_synced()` of each first complete
-    list.  Without the right to watch it is listed on the sync period.
+    list, `on_failing()` when it cannot be watched.  Without the right to watch it is listed on the sync period.
     """
 
     def __init__(
@@ -93,6 +98,7 @@ class FilteredInformer:
         name: str,
         on_event: Callable[[Delta[SlimObject]], None],
         on_synced: Callable[[], None],
+        on_failing: Callable[[], None],
     ) -> None:
         #: What it was begun with; `None`: it does not run.
         self.selected: Selected | None = None
@@ -101,6 +107,7 @@ class FilteredInformer:
         self._name = name
         self._on_event = on_event
         self._on_synced = on_synced
+        self._on_failing = on_failing
         self._reflector: Reflector[SlimObject] | None = None
         self._task: asyncio.Task[None] | None = None
 
@@ -145,7 +152,9 @@ class FilteredInformer:
         """Begin anew; its initial events are exactly what is selected now."""
         self.stop()
         self.selected = selected
-        self._reflector = self._source.watch(selected.selector, self._wanted, self._on_event, self._name)
+        self._reflector = self._source.watch(
+            selected.selector, self._wanted, self._on_event, self._on_failing, self._name
+        )
         self._task = tasks.create_task(self._watch(self._reflector))
 
     def restart(self) -> None:
@@ -172,7 +181,8 @@ OnEvent = Callable[[int, Kind, Delta[SlimObject]], None]
 class Informers:
     """The informers of one ring's resources, by number and kind.
 
-    `on_event(number, kind, delta)` is told of every event, `on_synced()` whenever one is complete.
+    `on_event(number, kind, delta)` is told of every event, `on_synced()` whenever one is complete,
+    `on_failing()` when one cannot be watched.
     """
 
     def __init__(
@@ -186,6 +196,7 @@ class Informers:
         sync_period_seconds: float,
         on_event: OnEvent,
         on_synced: Callable[[], None],
+        on_failing: Callable[[], None],
     ) -> None:
         self._scope = scope
         self._members = members
@@ -195,6 +206,7 @@ class Informers:
         self._sync_period_seconds = sync_period_seconds
         self._on_event = on_event
         self._on_synced = on_synced
+        self._on_failing = on_failing
         self._tasks: asyncio.TaskGroup | None = None
         self._each: dict[tuple[int, Kind], FilteredInformer] = {}
         self.set_scope(scope)
@@ -224,6 +236,7 @@ class Informers:
         return FilteredInformer(
             source, wanted, name=f"{self._scope.name}/{resource.plural}/{kind}",
             on_event=lambda delta: self._on_event(number, kind, delta), on_synced=self._on_synced,
+            on_failing=self._on_failing,
         )  # fmt: skip
 
     # -- running -----------------------------------------------------------

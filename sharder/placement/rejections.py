@@ -7,7 +7,7 @@ to tell of each of ten thousand objects that one policy refuses.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -56,6 +56,13 @@ class Refusals:
         self._first: Refused | None = None
         self._objects: set[tuple[GroupResource, str, str]] = set()
         self._quiet_until = float("-inf")
+        #: Told when there is something to tell.
+        self.when_noted: list[Callable[[], None]] = []
+
+    @property
+    def pending(self) -> bool:
+        """Whether there is news that has not been told."""
+        return self._first is not None
 
     def note(self, placed: Placed, meta: SlimMeta, patch: Mapping[str, Any], error: ShardingError) -> None:
         """`patch` of the object was answered by `error`; errors that a retry may mend are none of ours."""
@@ -66,6 +73,8 @@ class Refusals:
             self._first = Refused(resource, meta.namespace, meta.name, self._wanted(meta, patch), str(error), 0)
         if len(self._objects) < MAX_COUNTED:
             self._objects.add((resource, meta.namespace, meta.name))
+        for tell in self.when_noted:
+            tell()
 
     def take(self, now: float) -> Refused | None:
         """The news, if there is any and it is time to tell it; `now` is monotonic."""

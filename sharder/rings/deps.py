@@ -63,7 +63,10 @@ class RingSettings:
 
 @dataclass(frozen=True, slots=True)
 class RingDeps:
-    """What the controller of a ring is handed; all but the settings is shared by the rings of one leadership."""
+    """What the controller of a ring is handed; all but the settings is shared by the rings of one leadership.
+
+    `on_settled(ring)` is told when everything has moved that had to.
+    """
 
     leadership: Leadership
     settings: RingSettings
@@ -72,3 +75,4 @@ class RingDeps:
     namespaces: Namespaces
     configurations: WebhookConfigurations
     watch_count: WatchCount
+    on_settled: Callable[[str], object]

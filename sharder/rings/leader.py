@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from sharder.cache.namespaces import Namespaces
@@ -25,14 +25,12 @@ from shardsdk.protocol.objects import PartialObject, SlimMeta
 
 log = logging.getLogger(__name__)
 
-#: How often the sums are looked at that people see.
-SUMMARY_SECONDS: Final = 1.0
 #: Shortest pause between two restarts of all watches: where much moves, each lists much.
 RESTART_WATCHES_SECONDS: Final = 30.0
 
 
 class Leader:
-    """The rings of one leadership; `on_summary(ring, summary, states of its leases)` is told how each of them is."""
+    """The rings of one leadership; `on_settled(ring)` is told when everything of one has moved that had to."""
 
     def __init__(
         self,
@@ -42,19 +40,19 @@ class Leader:
         *,
         proof: CommitProof,
         recorder: Recorder,
-        on_summary: Callable[[str, Summary, Mapping[LeaseKey, State]], None],
+        on_settled: Callable[[str], object],
     ) -> None:
         api, clock, rng = leadership.api, leadership.clock, leadership.rng
         self._registry = registry
         self._clock = clock
-        self._on_summary = on_summary
         self._namespaces = Namespaces(api, clock=clock, rng=rng, on_change=self._on_namespace)
         self._configurations = WebhookConfigurations(
             api, leader=leadership.fence, clock=clock, rng=rng, on_change=self._on_configuration
         )
         self._deps = RingDeps(
-            leadership, settings, proof, recorder, self._namespaces, self._configurations, WatchCount(registry)
-        )
+            leadership, settings, proof, recorder, self._namespaces, self._configurations, WatchCount(registry),
+            on_settled,
+        )  # fmt: skip
         self._rings: dict[str, RingController] = {}
         self._tasks: asyncio.TaskGroup | None = None
         self._restarted_at = float("-inf")
@@ -84,7 +82,7 @@ class Leader:
                 tasks.create_task(self._configurations.run())
                 for entry in self._registry.entries():
                     self._begin(entry.name)
-                await self._look()
+                await asyncio.Event().wait()
             finally:
                 self._tasks = None
                 for each in undo:
@@ -135,11 +133,10 @@ class Leader:
 
     # -- for people --------------------------------------------------------
 
-    async def _look(self) -> None:
-        while True:
-            for ring, controller in list(self._rings.items()):
-                try:
-                    self._on_summary(ring, controller.look(), controller.takeover.states())
-                except Exception:
-                    log.exception("state of a ring not summed up", extra={"ring": ring})
-            await self._clock.sleep(SUMMARY_SECONDS)
+    def states(self) -> Iterator[tuple[str, Summary, Mapping[LeaseKey, State]]]:
+        """What each ring waits for, and the states of its leases."""
+        for ring, controller in list(self._rings.items()):
+            try:
+                yield ring, controller.summarize(), controller.takeover.states()
+            except Exception:
+                log.exception("state of a ring not summed up", extra={"ring": ring})

@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
-from typing import Any
+from typing import Any, Final
 
 from sharder.backlog.objects import Placed
 from sharder.cache.rings import Registry, RingEntry
@@ -40,6 +40,9 @@ from shardsdk.queueing.queue import Priority, RateLimit, WorkQueue
 
 log = logging.getLogger(__name__)
 
+#: How often what people see is looked at while much changes.
+SUMMARY_SECONDS: Final = 1.0
+
 
 class RingController:
     """One ring; `run` it until the ring is gone, and what was made for it, or leadership ends."""
@@ -60,7 +63,11 @@ class RingController:
         self._webhook = RingWebhook(name, lead, settings.webhook, deps.configurations)
         self._permissions = PermissionsCheck(name, lead.api, lead.clock)
         self._queue: WorkQueue[str] = WorkQueue(lead.clock, name=f"rings/{name}", rate_limit=RateLimit(0.1, 30.0, None))
+        #: What was found last, as far as people see it.
         self._outline: Any = None
+        self._was_settled = False
+        self._changed = asyncio.Event()
+        self._supervisor.when_changed.append(self._changed.set)
         #: Set when the ring is gone, and so is what was made for it.
         self._gone = asyncio.Event()
 
@@ -99,8 +106,26 @@ class RingController:
 
     # -- for people ----------------------------------------------------------
 
-    def look(self) -> Summary:
-        """Sum up what the ring waits for, and tell its people what they should know of that."""
+    def summarize(self) -> Summary:
+        """What the ring waits for."""
+        return self._supervisor.summarize()
+
+    async def _follow_changes(self) -> None:
+        """Look whenever something has changed, soon after; at rest nothing is looked at."""
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            try:
+                self._look()
+            except Exception:
+                log.exception("state of a ring not summed up", extra={"ring": self.name})
+                self._changed.set()
+            if not self._supervisor.at_rest:
+                self._changed.set()  # also what only time changes, as the age of a drain
+            await self._deps.leadership.clock.sleep(SUMMARY_SECONDS)
+
+    def _look(self) -> None:
+        """Tell people what they should know of what has been found."""
         summary = self._supervisor.summarize()
         outline = summary.outline(self._deps.settings.drain_alarm_seconds)
         if outline != self._outline:
@@ -111,14 +136,16 @@ class RingController:
         entry = self._registry.entry(self.name)
         if entry is not None and (refused := self._supervisor.take_refused()) is not None:
             self._status.tell_refused(entry, refused, self._permissions.denied)
-        return summary
+        if summary.settled and not self._was_settled:
+            self._deps.on_settled(self.name)
+        self._was_settled = summary.settled
 
     # -- running -------------------------------------------------------------
 
     async def run(self) -> None:
         """Follow the ring until it is gone."""
         self.enqueue()
-        parts = (self.takeover.run, self._run_reconciles, self._supervisor.run, self._gone.wait)
+        parts = (self.takeover.run, self._run_reconciles, self._supervisor.run, self._follow_changes, self._gone.wait)
         tasks: list[asyncio.Task[Any]] = [asyncio.create_task(run()) for run in parts]
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

@@ -52,6 +52,8 @@ class PlacementSupervisor:
         self._takeover = takeover
         takeover.when_ready.append(self.membership_changed)
         takeover.when_acquired.append(self._take_from)
+        #: Told whenever what `summarize` says may be another than before; often, so be quick.
+        self.when_changed: list[Callable[[], None]] = []
         #: What is to be placed; `None`: nothing.
         self.wanted: Wanted | None = None
         self._placed: Wanted | None = None
@@ -80,6 +82,7 @@ class PlacementSupervisor:
         self._ground.members.newest = self._takeover.membership
         if self._placement is not None:
             self._placement.membership_changed()
+        self._tell_changed()
 
     def namespace_changed(self, name: str, before: SlimMeta | None, after: SlimMeta | None) -> None:
         """A namespace came, changed its labels or went."""
@@ -88,6 +91,7 @@ class PlacementSupervisor:
         ring, namespaces = self._placed.ring, self._deps.namespaces
         if excluded_by_name(ring) is None and namespaces.covered(ring, before) != namespaces.covered(ring, after):
             self._placement.namespace_changed(name)
+            self._tell_changed()
 
     def restart_watches(self) -> None:
         """Begin every watch anew: an API server may hang, and say nothing of it."""
@@ -114,6 +118,14 @@ class PlacementSupervisor:
         A placement that is about to be replaced says nothing: one that is listed again may have got labels since.
         """
         return self.summarize().retired_clean if self._placed == self.wanted else frozenset()
+
+    @property
+    def at_rest(self) -> bool:
+        """Whether nothing of what is found changes by itself, or as time goes by."""
+        placement, summary = self._placement, self.summarize()
+        if placement is None or summary.failures or summary.leaving or placement.writer.refusals.pending:
+            return placement is None
+        return summary.settled
 
     def take_refused(self) -> Refused | None:
         """News of objects whose labels cannot be changed, if there are any and it is time to tell them."""
@@ -169,6 +181,7 @@ class PlacementSupervisor:
                 clock=lead.clock, rng=lead.rng, sync_period_seconds=deps.settings.pace.sync_period_seconds,
             )  # fmt: skip
             self._keeping = asyncio.create_task(self._guard(backlog.run))
+            backlog.when_changed.append(self._tell_changed)
             self._takeover.set_backlog(backlog)
             known: dict[int, Past] = {}
         else:
@@ -177,7 +190,10 @@ class PlacementSupervisor:
         expectations = {number: known.get(number) or Past() for number in scope.placed}
         self._ground = Ground(scope, members, backlog, expectations)
         self.membership_changed()
-        self._placed, self._placement = wanted, Placement(lead, deps.settings.pace, self._ground, self._takeover)
+        placement = Placement(lead, deps.settings.pace, self._ground, self._takeover)
+        placement.writer.refusals.when_noted.append(self._tell_changed)
+        self._placed, self._placement = wanted, placement
+        self._tell_changed()
         self._placing = asyncio.create_task(self._guard(self._placement.run))
 
     async def _guard(self, run: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -189,11 +205,17 @@ class PlacementSupervisor:
             # Nothing that is held still counts: what has failed may have been what kept it.
             self._ground = self._placement = None
             self._takeover.set_backlog(None)
+            self._tell_changed()
             self._failed = True
             self._wake.set()
 
+    def _tell_changed(self) -> None:
+        for tell in self.when_changed:
+            tell()
+
     async def _end_placement(self) -> None:
         self._placed = self._placement = None
+        self._tell_changed()
         task, self._placing = self._placing, None
         await end(task)
 

@@ -11,13 +11,14 @@ one of its resources.  After `forget_ring` the old ones lead nowhere: ask again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.metrics import MetricWrapperBase
+from prometheus_client.metrics_core import Metric
 
 from sharder.core.shards import State
 from shardsdk.protocol.objects import GroupResource
@@ -81,6 +82,19 @@ class RingMetrics:
             self.shards[state].set(count)
 
 
+class _BeforeScrape:
+    """Has nothing to show; registered before all that have, it is asked first."""
+
+    def __init__(self, hooks: list[Callable[[], None]]) -> None:
+        self._hooks = hooks
+
+    def collect(self) -> Iterable[Metric]:
+        """Called by the registry for each scrape."""
+        for hook in tuple(self._hooks):
+            hook()
+        return ()
+
+
 @dataclass(frozen=True, slots=True)
 class Metrics:
     """All metric families of one process, and the children handed out so far."""
@@ -108,6 +122,8 @@ class Metrics:
     api_duration: Histogram
     loop_lag: Histogram
     leader: Gauge
+    #: Called before metrics are read; for gauges that need not be right while nobody looks.
+    before_scrape: list[Callable[[], None]] = field(default_factory=list)
     _rings: dict[str, RingMetrics] = field(default_factory=dict)
     _resources: dict[tuple[str, GroupResource], ResourceMetrics] = field(default_factory=dict)
     _webhook: dict[tuple[str, str], Counter] = field(default_factory=dict)
@@ -128,6 +144,8 @@ class Metrics:
         def seconds(name: str, text: str, buckets: tuple[float, ...], *labels: str) -> Histogram:
             return Histogram(f"controller_sharding_{name}_seconds", text, labels, registry=registry, buckets=buckets)
 
+        hooks: list[Callable[[], None]] = []
+        registry.register(_BeforeScrape(hooks))
         gauge("build_info", "Always 1; the label says which version runs.", "version").labels(VERSION).set(1)
         return cls(
             assignments=counter("assignments_total", "Shard labels given by the webhook.", *_OBJECT),
@@ -170,6 +188,7 @@ class Metrics:
             leader=Gauge(
                 "leader_election_master_status", "1 on the leading replica, else 0.", ["name"], registry=registry
             ),
+            before_scrape=hooks,
         )  # fmt: skip
 
     def ring(self, name: str) -> RingMetrics:

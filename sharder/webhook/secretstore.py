@@ -95,7 +95,9 @@ class SelfManaged:
         Raises: ShardingError when the API server refuses or does not answer.
         """
         settled = await self._settle_despite_races()
-        pair = make_pair(settled.certificate, settled.key, settled.expires_at)
+        pair = self.published.pair
+        if pair is None or (pair.certificate, pair.key) != (settled.certificate, settled.key):
+            pair = make_pair(settled.certificate, settled.key, settled.expires_at)
         if self.published.publish(pair, settled.bundle):
             self._on_load(True)
             logger.info("webhook certificate loaded", extra=self._where() | {"expires_at": pair.expires_at.isoformat()})

@@ -83,11 +83,29 @@ def _explain(address: BindAddress, error: OSError) -> str:
 
 
 class _Server(uvicorn.Server):
-    """uvicorn would take SIGINT and SIGTERM for itself; the service handles them."""
+    """uvicorn's, but for two things that are ours.
+
+    It would take SIGINT and SIGTERM for itself; the service handles them.  And it would wake
+    up ten times a second, to make a Date header that we do not send and to look whether it
+    should exit; it waits for being told instead (`exit`).
+    """
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self._told = asyncio.Event()
+
+    def exit(self) -> None:
+        """Finish what is being served, and end."""
+        self.should_exit = True
+        self._told.set()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
+
+    async def main_loop(self) -> None:
+        await self.on_tick(0)
+        await self._told.wait()
 
 
 class WebhookServer:
@@ -156,7 +174,7 @@ class WebhookServer:
         self._server.config.encoded_headers.append((b"connection", b"close"))
         self._server.server_state.default_headers = self._server.config.encoded_headers
         await self._clock.sleep(grace_seconds)
-        self._server.should_exit = True
+        self._server.exit()
         await self._ended.wait()
 
     def close(self) -> None:

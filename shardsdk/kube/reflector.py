@@ -68,7 +68,8 @@ class Reflector(Generic[T]):
     before they are stored (one that is no longer kept gives DELETED), `transform`
     makes them smaller (name, namespace, uid and resourceVersion must stay).
     `handler` is called for every change, in order, on the event loop: it must be
-    quick.  `on_synced` is called when a list is complete, the first and each later one.
+    quick.  `on_synced` is called when a list is complete, the first and each later one,
+    `on_failing` when it begins to fail, or fails for another reason than before.
     An object that does not fit the model, or at which `transform` or an index
     raises, is not in the store; `on_unfit` is told of it (see `OnUnfit`), and
     `unfit` has what is known of it.
@@ -95,6 +96,7 @@ class Reflector(Generic[T]):
         handler: Callable[[Delta[T]], None] | None = None,
         on_unfit: OnUnfit | None = None,
         on_synced: Callable[[], None] | None = None,
+        on_failing: Callable[[], None] | None = None,
         indexes: Mapping[str, Index[T]] | None = None,
         name: str = "",
         clock: Clock,
@@ -124,6 +126,7 @@ class Reflector(Generic[T]):
         self._model = model
         self._metadata_only = metadata_only
         self._on_synced = on_synced
+        self._on_failing = on_failing
         self._clock = clock
         self._rng = rng
         self._silence_seconds = silence_seconds
@@ -240,6 +243,8 @@ class Reflector(Generic[T]):
         log.log(level, "Reflector interrupted, it will try again", extra=extra)
         if not self._may_resume(error):
             self._version = None
+        if self._on_failing is not None and not again:
+            contain(self._on_failing, self.name)
 
     def _may_resume(self, error: ShardingError) -> bool:
         """Whether the position is still good; if not, a new list is made.

@@ -14,7 +14,7 @@ from random import Random
 from typing import Any, Final
 
 import msgspec
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, Gauge
 
 from sharder.core.hashring import HashRing
 from sharder.core.keys import resource_key
@@ -253,6 +253,13 @@ def make_replica(stage: Stage, settings: ReplicaSettings = SETTINGS, webhook: We
         stage.api, settings, metrics=Metrics.create(CollectorRegistry()), recorder=stage.events, webhook=webhook,
         clock=stage.clock, rng=Random(7),
     )  # fmt: skip
+
+
+def scrape(replica: Replica, family: Gauge) -> list[float]:
+    """The values of a gauge as somebody reads them who asks the replica now."""
+    for tell in replica._metrics.before_scrape:
+        tell()
+    return [sample.value for each in family.collect() for sample in each.samples]
 
 
 def later(clock: VirtualClock, seconds: float) -> str:

@@ -10,7 +10,7 @@ from shardsdk.protocol.objects import CLUSTERRINGS, GroupResource
 from shardsdk.testing.memoryapi import MemoryApi
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
 from tests.unit.sharder.placement.families import create_family
-from tests.unit.sharder.placement.stage import OWNERS, RING, Stage, leading, make_stage, names_on, ring, thing
+from tests.unit.sharder.placement.stage import OWNERS, RING, Stage, leading, make_stage, names_on, ring, scrape, thing
 
 
 class Refusing(MemoryApi):
@@ -116,8 +116,7 @@ async def test_what_leaves_the_ring_is_counted_no_longer(clock: VirtualClock) ->
     async with leading(stage) as replica:
 
         def unassigned() -> list[float]:
-            families = replica._metrics.unassigned.collect()
-            return [sample.value for family in families for sample in family.samples]
+            return scrape(replica, replica._metrics.unassigned)
 
         await stage.until(lambda: sum(unassigned()) > 0)
         stage.server.patch(CLUSTERRINGS, RING, None, {"spec": {"resources": []}})

@@ -22,6 +22,7 @@ from tests.unit.sharder.placement.stage import (
     make_stage,
     names_on,
     ring,
+    scrape,
     thing,
 )
 
@@ -51,8 +52,8 @@ def edit(stage: Stage, **spec: Any) -> None:
 
 def oldest_drain(replica: Replica) -> float:
     """The age of the drain that has waited longest, in seconds, as the metrics show it."""
-    [sample] = [each for family in replica._metrics.oldest_drain_age.collect() for each in family.samples]
-    return sample.value
+    [seconds] = scrape(replica, replica._metrics.oldest_drain_age)
+    return seconds
 
 
 @in_virtual_time

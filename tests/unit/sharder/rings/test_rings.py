@@ -10,6 +10,7 @@ import pytest
 
 from sharder.core.webhookconfig import WEBHOOK_CONFIGURATIONS, go_webhook_name
 from sharder.rings.deps import WebhookSettings
+from sharder.rings.ring_controller import RingController
 from shardsdk.errors import Forbidden, ServerError
 from shardsdk.kube.sessions import CONNECTIONS, Lane
 from shardsdk.protocol.labels import LEASE_RING_LABEL, parse_ring_name
@@ -285,6 +286,61 @@ async def test_too_many_watches_show_in_the_log_and_then_in_the_rings_condition(
         await stage.until(lambda: stage.condition("Ready") == "False")
         conditions = stage.server.get(CLUSTERRINGS, RING, None)["status"]["conditions"]
         assert "the rings together take 9 watches, and a leader holds 8 at most" in str(conditions)
+
+
+class Losing(MemoryApi):
+    """The right to watch owners may be taken away."""
+
+    lost = False
+
+    async def watch(self, resource: Resource, *args: Any, **more: Any) -> AsyncIterator[Any]:
+        if self.lost and resource == OWNERS:
+            raise Forbidden("watch owners", status=403)
+        async for event in super().watch(resource, *args, **more):
+            yield event
+
+    async def allowed(self, verb: str, resource: GroupResource, **_: Any) -> bool:
+        return not self.lost or (verb, resource) != ("watch", OWNERS.group_resource)
+
+
+@in_virtual_time
+async def test_a_right_that_is_taken_away_while_nothing_moves_is_named_at_once(clock: VirtualClock) -> None:
+    stage = make_stage(clock, api=Losing)
+    assert isinstance(stage.api, Losing)
+    stage.create(CLUSTERRINGS, ring(), None)
+    stage.start("one")
+    async with leading(stage) as replica:
+        await stage.until(lambda: stage.condition("Settled") == "True")
+        await stage.pass_time(100)
+        stage.api.lost = True
+        assert replica._leader is not None
+        replica._leader._restart_watches()
+        await stage.until(lambda: stage.condition("PermissionsGranted") == "False", seconds=10)
+        stage.api.lost = False
+        await stage.until(lambda: stage.condition("PermissionsGranted") == "True", seconds=40)
+
+
+@in_virtual_time
+async def test_a_ring_at_rest_is_not_looked_at_again(clock: VirtualClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[float] = []
+
+    def look(controller: RingController, right: Any = RingController._look) -> None:
+        looked.append(clock.monotonic())
+        right(controller)
+
+    monkeypatch.setattr(RingController, "_look", look)
+    stage = make_stage(clock)
+    stage.create(CLUSTERRINGS, ring(), None)
+    stage.start("one")
+    stage.create(OWNERS, thing("it"))
+    async with leading(stage):
+        await stage.until(lambda: stage.condition("Settled") == "True")
+        await stage.pass_time(5)
+        looked.clear()
+        await stage.pass_time(200)  # shards renew meanwhile
+        assert not looked
+        stage.create(OWNERS, thing("another"))
+        await stage.until(lambda: bool(looked), seconds=2)
 
 
 class Refusing(MemoryApi):

@@ -182,3 +182,10 @@ async def test_the_loops_lag_is_what_a_wake_up_came_too_late(clock: VirtualClock
     await asyncio.sleep(1.5)
     task.cancel()
     assert seen == [pytest.approx(3.0), pytest.approx(0.0)]
+
+
+def test_what_somebody_reads_was_asked_for_just_before(registry: CollectorRegistry, metrics: Metrics) -> None:
+    ages = iter((1.0, 2.0))
+    metrics.before_scrape.append(lambda: metrics.ring("r").oldest_drain_age.set(next(ages)))
+    name, labels = "controller_sharding_oldest_drain_age_seconds", {"ringName": "r"}
+    assert [registry.get_sample_value(name, labels) for _ in range(2)] == [1.0, 2.0]

@@ -7,6 +7,7 @@ import signal
 import socket
 import ssl
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import aiohttp
@@ -289,3 +290,19 @@ def test_answers_are_sent_without_waiting_for_receipts() -> None:
         connection, _ = listener.accept()
         with connection:
             assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
+async def test_a_server_that_nobody_calls_is_not_woken_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """uvicorn's would look ten times a second whether it should exit."""
+
+    async def sleep(seconds: float) -> None:
+        raise AssertionError(f"slept for {seconds} s")
+
+    monkeypatch.setattr("uvicorn.server.asyncio", SimpleNamespace(**{**vars(asyncio), "sleep": sleep}))
+    published, stored = Published(), make_certificates()
+    publish(published, stored)
+    async with serving(Echo(), published) as server, connect(trusting(stored)) as client:
+        async with client.post(url(server), data=b"hello") as answer:
+            assert await answer.read() == b"hello"
+        async with client.post(url(server), data=b"again") as answer:
+            assert await answer.read() == b"again"

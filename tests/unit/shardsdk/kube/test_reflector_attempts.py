@@ -16,7 +16,7 @@ from shardsdk.errors import (
     StreamInterrupted,
     TooManyRequests,
 )
-from shardsdk.kube.reflector import HEALTHY_SECONDS, Delta, EventKind
+from shardsdk.kube.reflector import HEALTHY_SECONDS, Delta, EventKind, Reflector
 from shardsdk.kube.selectors import Selector
 from shardsdk.protocol.objects import PartialObject
 from tests.kube_fakes import (
@@ -47,6 +47,21 @@ async def test_a_missing_permission_is_told_and_waited_for() -> None:
     assert reflector.failure is None
     assert told.story == ["added a@1*"]
     running.cancel()
+
+
+async def test_that_it_begins_to_fail_is_told_once_for_each_reason() -> None:
+    forbidden = [Forbidden("grant watch on configmaps")]
+    told: list[str] = []
+    api = ScriptedApi(InstantClock(), [listed(5), Gone("expired")], forbidden, forbidden, [NotFound("no configmaps")])
+
+    def note() -> None:
+        told.append(str(reflector.failure))
+
+    reflector: Reflector[PartialObject] = reflect(api, on_failing=note)[0]
+    running = asyncio.ensure_future(reflector.run())
+    await api.idle.wait()
+    running.cancel()
+    assert told == ["expired", "grant watch on configmaps", "no configmaps"]
 
 
 async def test_pauses_grow_up_to_a_limit() -> None:
