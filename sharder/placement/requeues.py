@@ -9,6 +9,8 @@ off comes all the same.
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import suppress
 from typing import Final
 
 from sharder.backlog.backlog import Backlog
@@ -34,14 +36,22 @@ class Sweep:
         self._transit = transit
         self._resync = resync
         self._clock = clock
+        self._changed = asyncio.Event()
 
     async def run(self) -> None:
         """Sweep until cancelled."""
+        self._backlog.when_changed.append(self._changed.set)
+        try:
+            await self._sweep()
+        finally:
+            self._backlog.when_changed.remove(self._changed.set)
+
+    async def _sweep(self) -> None:
         backlog, clock = self._backlog, self._clock
         pause = SWEEP_SECONDS[0]
         due = clock.monotonic() + pause
         while True:
-            await clock.sleep(SWEEP_SECONDS[0])
+            await self._pause()
             now = clock.monotonic()
             self._families.look(settled=self._resync.settled)
             self._transit.look(lambda key: backlog.informers.find(key) is not None)
@@ -53,3 +63,12 @@ class Sweep:
                 pause = SWEEP_SECONDS[0] if backlog.take_news() else min(2 * pause, SWEEP_SECONDS[1])
                 due = now + pause
                 await backlog.enqueue_again()
+
+    async def _pause(self) -> None:
+        """A short pause; at rest first until something changes, or a long one has passed."""
+        if self._resync.settled and not len(self._backlog.queue) and not len(self._transit):
+            self._changed.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(SWEEP_SECONDS[1] - SWEEP_SECONDS[0]):
+                    await self._changed.wait()
+        await self._clock.sleep(SWEEP_SECONDS[0])
