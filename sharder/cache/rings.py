@@ -209,24 +209,21 @@ class Registry:
             tasks.create_task(self.leases.run())
             tasks.create_task(self._confirmation.run())
             for _ in range(RESOLVERS):
-                tasks.create_task(self._resolve_rings())
+                tasks.create_task(self._to_resolve.process(self._resolve_next, self._not_resolved))
 
-    async def _resolve_rings(self) -> None:
-        while (ring := await self._to_resolve.get()) is not None:
-            try:
-                if await self._resolve(ring):
-                    self._to_resolve.forget(ring)
-                else:
-                    self._to_resolve.add_rate_limited(ring)
-            except ShardingError as error:
-                log.warning("ring not resolved, will retry", extra={"ring": ring, "error": str(error)})
+    async def _resolve_next(self, ring: str) -> None:
+        try:
+            if not await self._resolve(ring):
                 self._to_resolve.add_rate_limited(ring)
-            except Exception:
-                log.exception("ring not resolved, will retry", extra={"ring": ring})
-                self._to_resolve.add_rate_limited(ring)
-            finally:
-                self._unresolved.discard(ring)
-                self._to_resolve.done(ring)
+        finally:
+            self._unresolved.discard(ring)
+
+    def _not_resolved(self, ring: str, error: Exception) -> None:
+        if isinstance(error, ShardingError):
+            log.warning("ring not resolved, will retry", extra={"ring": ring, "error": str(error)})
+        else:
+            log.error("ring not resolved, will retry", extra={"ring": ring}, exc_info=error)
+        self._to_resolve.add_rate_limited(ring)
 
     async def _resolve(self, ring: str) -> bool:
         """Look up a ring's resources; False: some are not served (yet), or nobody can tell."""

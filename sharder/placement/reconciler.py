@@ -15,7 +15,6 @@ from typing import Final
 from sharder.backlog.backlog import Backlog
 from sharder.backlog.objects import ItemKey, Placed, slim
 from sharder.backlog.scope import Members, RingScope
-from sharder.cache.working import work_off
 from sharder.core.decisions import (
     Decision,
     Desired,
@@ -77,7 +76,7 @@ class Reconciler:
 
     async def run(self) -> None:
         """Work until the queue shuts down."""
-        await work_off(self._backlog.queue, self._reconcile, self._failed)
+        await self._backlog.queue.process(self._reconcile, self._failed)
 
     def _failed(self, key: ItemKey, error: Exception) -> None:
         queue = self._backlog.queue

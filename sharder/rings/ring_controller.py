@@ -23,7 +23,6 @@ from typing import Any, Final
 from sharder.backlog.objects import Placed
 from sharder.cache.rings import Registry, RingEntry
 from sharder.cache.subscribers import Change
-from sharder.cache.working import work_off
 from sharder.core.ringspec import ResolvedRing
 from sharder.rings.deps import RingDeps
 from sharder.rings.permissions import DENIED_SECONDS, GRANTED_SECONDS, PermissionsCheck
@@ -158,7 +157,7 @@ class RingController:
 
     async def _run_reconciles(self) -> None:
         try:
-            await work_off(self._queue, self._reconcile_next, self._failed)
+            await self._queue.process(self._reconcile_next, self._failed)
         finally:
             await self._queue.shut_down()
 

@@ -20,7 +20,6 @@ from sharder.backlog.backlog import Backlog
 from sharder.backlog.informers import Kind
 from sharder.backlog.objects import ItemKey
 from sharder.cache.rings import LeaseKey, Registry, RingEntry, SeenLease
-from sharder.cache.working import work_off
 from sharder.core.membership import Membership
 from sharder.core.shards import LeaseFacts, ShardState, State, classify, facts_of
 from sharder.core.takeover import Act, Limits, Step, TakeoverFacts, decide_takeover, hold_seconds
@@ -183,7 +182,7 @@ class TakeoverController:
             self.enqueue_all()
             async with asyncio.TaskGroup() as tasks:
                 for _ in range(WORKERS):
-                    tasks.create_task(work_off(self._queue, self._handle_next, self._failed))
+                    tasks.create_task(self._queue.process(self._handle_next, self._failed))
         finally:
             await self._queue.shut_down()
 

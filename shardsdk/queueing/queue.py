@@ -19,8 +19,8 @@ tests/unit/shardsdk/queueing/test_queue.py and held against a model in tests/pro
 
 Its metrics are client-go's (shardsdk/queueing/metrics.py, tests/unit/shardsdk/queueing/test_metrics.py).
 
-Refuses: to run anything.  Does not guarantee order between items that were
-delayed, nor survive the process; it holds each distinct item at most twice
+Refuses: to have workers of its own; `process` is what each of them does.  Does
+not guarantee order between items that were delayed, nor survive the process; it holds each distinct item at most twice
 (waiting and delayed), so the number of distinct items is its bound.
 """
 
@@ -29,12 +29,12 @@ from __future__ import annotations
 import asyncio
 import heapq
 from collections import OrderedDict, deque
-from collections.abc import Hashable
+from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final, Generic, Protocol, TypeVar
 
-from shardsdk.errors import ConfigurationError
+from shardsdk.errors import ConfigurationError, FenceClosed
 from shardsdk.kube.backoff import double
 from shardsdk.kube.clock import Clock
 from shardsdk.kube.pace import TokenBucket
@@ -211,6 +211,23 @@ class WorkQueue(Generic[K]):
         if again is not None:
             self._enqueue(item, again[0], since=again[1])
         self._note_idle()
+
+    async def process(self, handle: Callable[[K], Awaitable[None]], failed: Callable[[K, Exception], None]) -> None:
+        """Have `handle` work on one item after the other, until the queue is shut down and empty; call it per worker.
+
+        An item that is handled begins its backoff anew.  `failed` is told what `handle` has raised, and sees to it
+        that the item comes again.  Where a fence has closed, it does not: the work is another's.
+        """
+        while (item := await self.get()) is not None:
+            try:
+                await handle(item)
+                self.forget(item)
+            except FenceClosed:
+                self.forget(item)
+            except Exception as error:
+                failed(item, error)
+            finally:
+                self.done(item)
 
     async def shut_down(self, *, drain: bool = False) -> None:
         """Take nothing in any more, and forget what is delayed.

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from shardsdk.errors import ConfigurationError
+from shardsdk.errors import ConfigurationError, FenceClosed
 from shardsdk.queueing.queue import BULK_SHARE, Priority, RateLimit, WorkQueue
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
 
@@ -350,3 +350,31 @@ async def test_metrics_see_waiting_working_and_retries(clock: VirtualClock) -> N
 async def test_an_idle_queue_has_no_longest_runner(clock: VirtualClock) -> None:
     queue = make_queue(clock)
     assert queue.longest_running_seconds() == queue.unfinished_seconds() == 0
+
+
+@in_virtual_time
+async def test_a_worker_handles_item_after_item_whatever_becomes_of_one(clock: VirtualClock) -> None:
+    queue: WorkQueue[str] = WorkQueue(clock, rate_limit=RateLimit(1.0, 8.0))
+    handled: list[tuple[str, float]] = []
+    told: list[tuple[str, str]] = []
+    answers: dict[str, list[Exception]] = {"fails": [ValueError("once")], "fenced": [FenceClosed("another leads")]}
+
+    async def handle(item: str) -> None:
+        handled.append((item, clock.monotonic()))
+        if answers.get(item):
+            raise answers[item].pop()
+
+    def failed(item: str, error: Exception) -> None:
+        told.append((item, str(error)))
+        queue.add_rate_limited(item)
+
+    began = clock.monotonic()
+    for item in ("fails", "fenced", "works"):
+        queue.add(item)
+    worker = asyncio.create_task(queue.process(handle, failed))
+    await clock.sleep(2)
+    assert [(item, at - began) for item, at in handled] == [("fails", 0), ("fenced", 0), ("works", 0), ("fails", 1)]
+    assert told == [("fails", "once")]
+    assert queue.requeues("fails") == 0
+    await queue.shut_down()
+    await worker
