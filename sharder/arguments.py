@@ -1,6 +1,6 @@
 """Options that the commands `sharder` and `kubectl sharding` have in common.
 
-Refuses: to import what a command needs; `--help` and completion are to be quick.
+What a command needs is imported once it runs, here and in both: `--help` and completion are to be quick.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Certificates as they are found: who signed them, for which names, until when.
-
-Refuses: to make, renew or judge any.
-"""
+"""Certificates as they are found: who signed them, for which names, until when."""
 
 from __future__ import annotations
 

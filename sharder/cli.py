@@ -1,7 +1,6 @@
 """The command `sharder`: run the service, print what it needs of a cluster, clean up after it.
 
-Does: turn arguments into calls and outcomes into exit codes.  Refuses: to show a
-traceback for anything that a user can mend; each problem is one line on stderr.
+Whatever a user can mend is one line on stderr, without a traceback.
 
 Exit codes: 0 done or stopped in order, 1 failed, 2 wrong arguments or
 configuration, 128 + N ended at once by a second signal N.

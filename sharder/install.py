@@ -1,11 +1,10 @@
 """What an installer needs besides manifests: the CRDs, and what a sharder leaves behind.
 
-Does: hand out the CustomResourceDefinitions that this version was built with,
-bring a cluster's up to them, and remove what the sharder itself has made in a
-cluster: webhook configurations, its lease, its Secret.
-
-Refuses: to remove anything while a sharder leads (it would make it again), and
-to touch objects, their labels or shards' leases: shards go on with what they own.
+Hands out the CustomResourceDefinitions that this version was built with, brings
+a cluster's up to them, and removes what the sharder itself has made in a
+cluster: webhook configurations, its lease, its Secret; never while a sharder
+leads, which would make it again.  Objects, their labels and shards' leases stay:
+shards go on with what they own.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Runs the service's coroutine as a process: event loop, signals, last resort.
 
-Does: cancel the coroutine on the first SIGTERM or SIGINT, so that it can stop in
-order; end the process at once on the second; end it, too, when the orderly stop
-takes longer than it may.  Refuses: to know what an orderly stop is.
+The first SIGTERM or SIGINT cancels the coroutine, so that it can stop in order;
+the second ends the process at once, and so does an orderly stop that takes
+longer than it may.
 """
 
 from __future__ import annotations

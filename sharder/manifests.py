@@ -1,7 +1,6 @@
 """Rings in manifests, as people apply them to a cluster.
 
-Does: read YAML or JSON from a file or standard input, Lists included.  Refuses:
-to judge anything that is not a ClusterRing; it is passed over.
+YAML or JSON, from a file or standard input, Lists included; what is no ClusterRing is passed over.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Giving memory back that a mass move has used.
 
-Does: ask the C library to.  Refuses: to collect garbage; Python has freed by then
-what nobody refers to, and only the allocator below still holds on to it.
+Python has freed by then what nobody refers to; the C library's allocator still
+holds on to it, and is asked to let go.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""The permissions that a ring needs, as manifests to apply.
-
-Does: render the role with which the sharder may place a ring's objects, and
-nothing else.  Refuses: wildcards; a ring's resources are named one by one.
-"""
+"""The permissions that a ring needs, as manifests to apply: the role with which the sharder may place its objects."""
 
 from __future__ import annotations
 

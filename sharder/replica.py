@@ -1,11 +1,8 @@
 """One replica of the sharder, without its servers: caches, views, and the controllers while it leads.
 
-Does: keep the caches warm on every replica and run the controllers under the
-leadership's fence.  A replica that loses the leadership stops its controllers
-and stands by again.
-
-Refuses: to open ports or read files (sharder.service does), and to start a
-controller before the caches are in.
+Every replica keeps the caches warm.  Controllers run under the leadership's
+fence, and begin once the caches are in; a replica that loses the leadership stops
+them and stands by again.  Ports and files are sharder.service's.
 """
 
 from __future__ import annotations

@@ -1,11 +1,8 @@
 """The sharder as a process: one replica with its servers, certificates and orderly stop.
 
-Does: put the parts together, answer probes, and on cancellation stop in order:
-unready, hand over the leadership, serve on meanwhile for a moment while telling
-callers to go, finish their requests, exit.
-
-Refuses: to decide anything about objects, and to exit because the API server is
-away; it waits, and says so.
+On cancellation it stops in order: unready, hand over the leadership, serve on
+meanwhile for a moment while telling callers to go, finish their requests, exit.
+While the API server is away it waits, and says so.
 """
 
 from __future__ import annotations

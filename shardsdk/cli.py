@@ -2,7 +2,7 @@
 
     shardsdk rbac --ring example --main secrets --controlled configmaps | kubectl apply -f -
 
-Refuses: to show a traceback for wrong input; that is one line on stderr and exit code 2.
+Wrong input is one line on stderr, and exit code 2.
 """
 
 from __future__ import annotations

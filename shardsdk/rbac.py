@@ -1,6 +1,6 @@
 """What a shard may do: the manifests of its ServiceAccount, its roles and their bindings.
 
-Does: what rbac/shard.yaml says, for any controller; resources are named one by one, there are no wildcards.
+They are those of rbac/shard.yaml, for any controller; resources are named one by one, without wildcards.
 """
 
 from __future__ import annotations

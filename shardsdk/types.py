@@ -2,8 +2,7 @@
 
     from shardsdk.types import Feed, Outcome, Predicate
 
-Does: give each of them a place that stays.  Refuses: to be loaded by `import
-shardsdk`; most programs never name one.
+`import shardsdk` does not load it; most programs never name one.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""Durations as Go writes them: `15s`, `1m30s`, `250ms`.
+"""Durations exactly as Go's `time.ParseDuration` reads them: `15s`, `1m30s`, `250ms`.
 
-Does: accept exactly what Go's `time.ParseDuration` accepts.  Refuses: a number
-without a unit; seconds and nanoseconds look the same without one.
+A number without a unit is an error; seconds and nanoseconds look the same without one.
 """
 
 from __future__ import annotations

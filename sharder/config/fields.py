@@ -1,8 +1,8 @@
 """The kinds of values that a configuration file holds.
 
-Does: turn one value of a file into what the code works with, or say what is
+Each turns one value of a file into what the code works with, or says what is
 wrong and what to write instead.  As in Go, a value that is null or empty means
-the default.  Refuses: to convert quietly; `"100"` is no number, `15` no duration.
+the default.  Nothing is converted quietly: `"100"` is no number, `15` no duration.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Reads a configuration file.
+"""Reads a configuration file, YAML or JSON.
 
-Does: accept YAML or JSON, report everything that is wrong with it at once, and
-tell which of its settings do nothing here.  Refuses: to start with half of a
-file; a typo in a field's name is an error, not a default.
+Everything that is wrong with it is reported at once, a typo in a field's name
+included, and nothing starts with half of a file.  Settings that do nothing here
+are told.
 """
 
 from __future__ import annotations

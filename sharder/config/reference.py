@@ -1,7 +1,6 @@
 """What may stand where in a configuration file, read off the schema itself.
 
-Does: walk the sections for messages about unknown fields, and print the
-reference that docs include.  Refuses: to hold a second list of fields.
+Serves messages about unknown fields, and the reference that docs include.
 """
 
 from __future__ import annotations

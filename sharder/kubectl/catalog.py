@@ -1,8 +1,8 @@
 """What the API server serves, and what people call it.
 
-Does: read discovery as a whole (aggregated, as Kubernetes 1.30 and newer offer it),
-and find resources by plural, singular, short name or kind, as kubectl does.  Refuses: to
-guess versions; of each group the one that the API server prefers is taken.
+Discovery is read as a whole (aggregated, as Kubernetes 1.30 and newer offer it).
+Resources are found by plural, singular, short name or kind, as kubectl does, each
+in the version that the API server prefers.
 
 Source: k8s.io/api/apidiscovery/v2.
 """

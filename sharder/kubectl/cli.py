@@ -1,9 +1,6 @@
 """The command `kubectl sharding` (kubectl runs `kubectl-sharding` from the PATH).
 
-Does: turn arguments into calls and outcomes into exit codes.  Refuses: to show a
-traceback for anything that a user can mend, each problem is one line on stderr;
-and to import what a command needs before it runs, since `--help` and completion
-are to be quick.
+Whatever a user can mend is one line on stderr, without a traceback.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Asks the API server what the commands need, as far as the caller may know it.
 
-Does: read rings, leases, namespaces and webhook configurations, and stream the
-metadata of objects past a census.  Refuses: to hold objects, and to give up on
-everything because one thing is forbidden.
+Rings, leases, namespaces and webhook configurations are read; the metadata of
+objects is streamed past a census, and not kept.  What is forbidden leaves a gap,
+and the rest is shown.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """What a shell offers after `kubectl sharding …` (kubectl runs `kubectl_complete-sharding`).
 
-Does: print one suggestion per line, then a directive, as kubectl wants it of
-plugins.  Refuses: to disturb somebody who is typing: what cannot be found out
-within a few seconds is not suggested, and errors are not shown.
+Prints one suggestion per line, then a directive, as kubectl wants it of plugins.
+What cannot be found out within a few seconds is not suggested, and no error is shown.
 
 Source: https://kubernetes.io/docs/tasks/extend-kubectl/kubectl-plugins/, "Shell
 completion"; the directives are those of github.com/spf13/cobra.

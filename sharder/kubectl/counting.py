@@ -1,10 +1,9 @@
 """Counts a ring's objects while they stream by.
 
-Does: count per resource and shard, and tell objects that are not where they
-should be from those that are, by the same functions as the sharder.  Refuses: to
-keep objects.  Where a controlled object should be depends on its owner's label;
-only owners that are not where the hash puts them are remembered, and those are
-few (at most MAX_DISPLACED, beyond that misplaced children are not counted).
+Per resource and shard, and those that are not where they should be by the sharder's
+own decision.  Objects are not kept.  Where a controlled object should be depends on
+its owner's label, so owners that are not where the hash puts them are remembered; those
+are few (at most MAX_DISPLACED, beyond that misplaced children are not counted).
 """
 
 from __future__ import annotations

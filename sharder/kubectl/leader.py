@@ -1,7 +1,7 @@
 """Whether a sharder leads, as its lease shows it.
 
-Refuses: certainty.  The lease's time is compared with this machine's clock, so a
-leader counts as gone only when it is late by more than a whole duration.
+The lease's time is compared with this machine's clock, so a leader counts as
+gone only when it is late by more than a whole duration.
 """
 
 from __future__ import annotations

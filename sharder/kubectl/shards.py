@@ -1,8 +1,8 @@
 """A shard, as its lease shows it to somebody who looks once.
 
-Does: say who holds the lease and what state the sharder gave it.  Refuses: to
-decide anything by the times in the lease; they come from another machine's
-clock and are for people (sharder.core.shards judges by what it has observed).
+The state is what the sharder's label says.  Where that says nothing, it is made of the
+lease's own times, which come from another machine's clock: good enough for people, and
+nothing is decided by it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Names in the cluster that a word on the command line can be.
-
-Refuses: to read more than the first page of anything.
-"""
+"""Names in the cluster that a word on the command line can be; of anything the first page at most."""
 
 from __future__ import annotations
 

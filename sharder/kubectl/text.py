@@ -1,7 +1,4 @@
-"""Text for terminals and pipes: colours, tables, spans of time.
-
-Does: lay out cells and paint them.  Refuses: to know what it shows.
-"""
+"""Text for terminals and pipes: colours, tables, spans of time."""
 
 from __future__ import annotations
 

@@ -1,11 +1,9 @@
 """The user name under which this process writes, as the API server knows it.
 
-Does: ask until it is answered.  The webhook lets the sharder's own changes of
-shard labels pass, and webhook configurations name the account, so that such
-changes do not even call it.
-
-Refuses: to guess the name from a token or a configuration file; authenticators
-rename as they like.
+The webhook lets the sharder's own changes of shard labels pass, and webhook
+configurations name the account, so that such changes do not even call it.  The
+API server is asked until it answers: a token or a configuration file may name
+another one, since authenticators rename as they like.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """The webhook's HTTP face: one route, and an answer to whatever arrives there.
 
-Does: read a bounded body, let sharder.core.admission decide, read an owner
-where it asks for one, and count what became of each request.  Refuses: to
-deny.  What cannot be understood or decided passes unlabelled: as an answer that
-allows where there is a review to answer, else as a 4xx, which failurePolicy
-Ignore lets pass as well.
+Reads a bounded body, lets sharder.core.admission decide, reads an owner where it
+asks for one, and counts what became of each request.  Nothing is ever denied:
+what cannot be understood or decided passes unlabelled, as an answer that allows
+where there is a review to answer, else as a 4xx, which failurePolicy Ignore lets
+pass as well.
 """
 
 from __future__ import annotations

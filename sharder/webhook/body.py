@@ -1,8 +1,7 @@
 """Reads request bodies without letting callers take the memory.
 
-Does: bound one body, all bodies together, and the time that one may take.
-Refuses: what is over a bound, as soon as that is known, with a text that names
-the bound.
+One body, all bodies together, and the time that one may take are bounded.  What
+is over a bound is refused as soon as that is known, with a text that names it.
 """
 
 from __future__ import annotations

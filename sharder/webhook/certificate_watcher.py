@@ -1,10 +1,9 @@
 """Serving certificates from a directory that someone else keeps, as cert-manager's mounted Secret.
 
-Does: read the pair again and again and publish it when it has changed; a
-symlink swap (as Kubernetes mounts Secrets) and files replaced one after the
-other are both just new content.  Refuses: a pair that does not fit together;
-the old one stays until the next look.  The CA is whoever's made the pair: it
-is not injected anywhere.
+The pair is read again and again and published when it has changed; a symlink
+swap (as Kubernetes mounts Secrets) and files replaced one after the other are
+both just new content.  While a pair does not fit together, the old one stays.
+The CA is whoever's made the pair: it is not injected anywhere.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """What a serving certificate is, and what a source of them promises.
 
-Does: hold a certificate with its key, and build the TLS context that serves
-it.  Refuses: to hand out a pair that does not fit together; building the
-context is the proof, and it happens before anything is switched.
+Building the TLS context is the proof that certificate and key fit together, and
+it happens before anything is switched.
 """
 
 from __future__ import annotations

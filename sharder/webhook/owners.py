@@ -1,8 +1,7 @@
-"""Reads owners for admission, consistently and within bounds.
+"""Reads owners for admission: one consistent list by name per child.
 
-Does: one list by name per child, never from a cache (a label that has just
-been taken off would come back).  Refuses: to wait longer than an API server
-waits for the webhook, or to send more reads at once than it is told.
+Never from a cache, where a label that has just been taken off would come back;
+and never for longer than an API server waits for the webhook.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """When the sharder's own certificates are due, and what replaces them.
 
-Does: read what the Secret holds, and say what it should hold now.  Refuses:
-to read a clock or the Secret itself; the same content and the same moment
-always give the same judgement, so replicas agree without talking.
+Says, of what the Secret holds, what it should hold now.  The same content and
+the same moment always give the same judgement, so replicas agree without talking.
 
 A new authority is first only trusted: it joins the bundle, and the serving
 certificate stays with the outgoing one.  Only after `bundle_spread` does the

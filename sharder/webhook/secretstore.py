@@ -1,10 +1,9 @@
 """The sharder's own certificates, in one Secret that all replicas share.
 
-Does: create the Secret when it is missing, renew what is due, repair what is
-broken, and publish what is stored.  Every write is conditional, so replicas
-may race: the one that comes second reads again and takes what the first wrote.
-Refuses: to serve anything that is not stored (another replica could not vouch
-for it), and to touch any other Secret.
+It is created when it is missing, renewed when it is due and repaired when it is
+broken.  Every write is conditional, so replicas may race: the one that comes
+second reads again and takes what the first wrote.  Nothing is served that is not
+stored: another replica could not vouch for it.
 """
 
 from __future__ import annotations

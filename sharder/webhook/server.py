@@ -1,9 +1,7 @@
 """Serves the webhook over TLS, in the event loop it is run in, and stops without losing a request.
 
-Does: bind, serve, and on request stop in order: answers say `Connection:
-close` for a moment while everything is still served, then running requests
-end, then the rest is closed.  Refuses: to take over signals, to log each
-request, to start an event loop or a thread.
+Stopping has an order: answers say `Connection: close` for a moment while
+everything is still served, then running requests end, then the rest is closed.
 """
 
 from __future__ import annotations

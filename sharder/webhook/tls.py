@@ -1,8 +1,7 @@
 """Changes the certificate of a listening server without dropping a connection.
 
-Does: let every handshake use the newest good pair; running connections keep
-theirs.  Refuses: to load anything into a context that is in use, which would
-break handshakes half-way.
+Every handshake uses the newest good pair; running connections keep theirs.  A
+context that is in use is never loaded anew, which would break handshakes half-way.
 """
 
 from __future__ import annotations

@@ -1,9 +1,4 @@
-"""Makes certificates: an authority of our own, and what it signs.
-
-Does: create keys, sign, and read back what it made.  Refuses: to keep
-anything, to look at a clock, or to decide when a certificate is due (that is
-renewal.py).
-"""
+"""Makes certificates: an authority of our own, and what it signs.  When one is due is renewal.py's."""
 
 from __future__ import annotations
 

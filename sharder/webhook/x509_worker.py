@@ -1,10 +1,9 @@
 """Everything that needs X.509: what the sharder's Secret should hold, and when a certificate ends.
 
-Does: answer questions that carry all they need, and nothing but.  Run as a
-module it answers one from standard input on standard output, so that the
-sharder can ask a process that is gone afterwards (apart.py).  Refuses: to read
-a clock, a file or the API server; keys go through pipes, never through
-arguments or disks.
+Questions carry all that their answers need.  Run as a module it answers one from
+standard input on standard output, so that the sharder can ask a process that is
+gone afterwards (x509_process.py); keys go through pipes, never through arguments
+or disks.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Objects as reconcilers meet them: their names, their metadata, copies that cannot do harm.
 
-Does: read metadata from whatever an object is decoded to (a struct with an
-`ObjectMeta`, a dict, a typed model of the kubernetes package).  Refuses: to
-compare resourceVersions that are not numbers by anything but equality.
+Metadata is read from whatever an object is decoded to: a struct with an
+`ObjectMeta`, a dict, a typed model of the kubernetes package.
 """
 
 from __future__ import annotations

@@ -7,8 +7,6 @@
 
 kopf processes the events of one object one after the other, so a drain that has
 come to its turn finds no handler of that object running.
-
-Refuses: to know how handlers are found or called; that is kopf's.
 """
 
 from __future__ import annotations

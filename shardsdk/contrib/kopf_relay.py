@@ -4,11 +4,11 @@
         lease.settle_first(session.writes_settled)
         response = await session.request("patch", url, json=body, headers=…)
 
-Does: answer with aiohttp's responses, whatever their status, as an
-`aiohttp.ClientSession` would; ask the fences about every write as its bytes
-go.  Refuses: to retry, and to show a 401: the identity is renewed once, and a
-second refusal is a lost connection to the foreign client, which then does not
-look for credentials of its own, past the fences.
+Answers with aiohttp's responses, whatever their status, as an
+`aiohttp.ClientSession` would; the fences are asked about every write as its bytes
+go.  A 401 is never shown: the identity is renewed once, and a second refusal is a
+lost connection to the foreign client, which then does not look for credentials of
+its own, past the fences.
 """
 
 from __future__ import annotations

@@ -3,9 +3,6 @@
 A message with a name or a number in it never repeats, so counting repeats does
 not help: a deployment that fails to make each of 500 pods would have 500 Events.
 Source: client-go, tools/record/events_cache.go, EventAggregator (10 messages in 600 s).
-
-Does: remember which messages a group of Events had lately.  Refuses: to know
-what an Event is.
 """
 
 from __future__ import annotations

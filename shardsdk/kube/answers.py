@@ -1,7 +1,6 @@
 """What the API server answered, as an error of this project's tree.
 
-Does: read a Status, pick the leaf, and word what was attempted, on what, and
-what the reader can do.  Refuses: to decide about retries; the leaves carry that.
+It says what was attempted, on what, and what the reader can do; whether to try again is the leaf's to say.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A client certificate in files that somebody replaces from time to time, as kubelet and cert-manager do.
 
-Does: read the files again once a minute and when the API server rejects us, and
-have new connections show the new pair.  Refuses: to put a pair that does not
-fit (half of it is written yet) into the context that connections are made with.
+The files are read again once a minute and when the API server rejects us; new
+connections show the new pair.  A pair that does not fit together (half of it is
+written yet) does not get into the context that connections are made with.
 
 Connections that are open keep the certificate that they were opened with; one
 that is rejected is closed by the transport, and for a minute after a change a

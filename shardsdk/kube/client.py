@@ -1,8 +1,7 @@
 """The client: `Api` against a real API server.
 
-Does: bind requests, connections, decoding, watching and discovery together.
-Refuses: to retry what may have been executed, to read at resourceVersion 0 (such
-a list may miss writes and ignores `limit`), and to call half a list a list.
+It does not retry what may have been executed, and never reads at resourceVersion 0:
+such a list may miss writes and ignores `limit`.
 """
 
 from __future__ import annotations

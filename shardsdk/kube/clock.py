@@ -1,7 +1,5 @@
-"""Time, as everything else in this project gets it.
+"""Time, as everything else in this project gets it: no other module looks at a clock, so that simulations bring theirs.
 
-Does: hand out the only clock that code outside this module may look at, so that
-tests and simulations can replace it.  Refuses: to be compared between machines;
 `monotonic()` means something on this machine, in this boot, and nowhere else.
 """
 

@@ -1,10 +1,9 @@
 """Who we are to the API server: the `Authorization` header, always a current one.
 
-Does: re-read token files (in-cluster ones rotate), run exec plugins again before
-their token runs out or once it was rejected, let OIDC and GCP providers renew
-theirs.  A renewal that takes time runs beside the requests, which go on with the
-old token.  Refuses: to fail a request because a renewal failed; it is logged, the
-old token is used, and the API server judges it.
+Token files are read again (in-cluster ones rotate), exec plugins run again before
+their token runs out or once it was rejected, OIDC and GCP providers renew theirs.
+A renewal that takes time runs beside the requests, which go on with the old token;
+so they do when a renewal fails, and the API server judges it.
 
 Safe to share between event loops and threads: whoever finds a renewal under way
 uses what is there.

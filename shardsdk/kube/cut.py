@@ -1,8 +1,7 @@
 """Connections that are cut short, as event loops report them.
 
-Does: keep out of the log what a loop reports of a TLS connection that has broken,
-and that whoever used the connection has been told of.  Refuses: to hide anything
-else; what it does not know goes where it went before.
+What a loop reports of a TLS connection that has broken is kept out of the log:
+whoever used the connection has been told.  All else goes where it went before.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """From bytes to objects: single ones, pages of lists, lines of a watch.
 
-Does: decode with msgspec to the model that the caller names, skipping what the
-model does not know.  One object that does not fit its model is logged and left
-out, so that it cannot hold up all others; its metadata is told (`Unfit`).  Refuses: to trust the wire; whatever
-else is malformed is an error that names what was asked.
+msgspec decodes to the model that the caller names and skips what the model does
+not know.  One object that does not fit its model is logged and left out, so that
+it cannot hold up all others; its metadata is told (`Unfit`).  Whatever else is
+malformed is an error that names what was asked.
 
 `kubernetes.aio` brings typed models too; they work through their `from_dict`,
 and pydantic's through `model_validate`, at many times the cost.

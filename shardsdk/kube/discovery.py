@@ -1,8 +1,8 @@
 """Which resources the API server serves, and in which version.
 
-Does: ask for a group's preferred version first, then for its others, and
-remember answers for seconds.  Refuses: to remember that something is missing for
-long; whoever asks is waiting for it to appear.
+A group's preferred version is asked first, then its others; answers are
+remembered for seconds.  That something is missing is forgotten sooner: whoever
+asks is waiting for it to appear.
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
 """A store that is brought up to date event by event, and tells what each one changed.
 
-Does: turn what the API server says (which may be old news, or leave things out)
-into what changed here, so that each object's story makes sense: ADDED, then
-MODIFIED, then DELETED before the next ADDED.  An object that does not fit its
-model, or at which a transform or an index raises, is no object of the store;
-what is known of it is kept beside.  Refuses: to wait or to do I/O; when to
-believe what is the reflector's.
+What the API server says may be old news, or leave things out; what is told makes
+sense for each object: ADDED, then MODIFIED, then DELETED before the next ADDED.
+An object that does not fit its model, or at which a transform or an index raises,
+is no object of the store; what is known of it is kept beside.  When to believe
+what is the reflector's.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """What objects are decoded to, looked at when it is declared.
 
-Does: find out, on an object made up for it, whether a model shows the metadata
-that objects are told apart by.  Without that, all objects would look like one
-without a name, and none like a shard's.  Refuses: to judge anything but
-metadata; an object that does not fit the rest is left out when it is read.
+A model has to show the metadata that objects are told apart by; without it all
+objects would look like one without a name, and none like a shard's.  That is found
+out on an object made up for it.
 """
 
 from __future__ import annotations

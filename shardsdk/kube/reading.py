@@ -1,8 +1,7 @@
 """Lists, streams and watches: everything that reads more than one object.
 
-Does: consistent lists in pages, the same by initial events where the API server
-offers them, and watches.  Refuses: resourceVersion 0 (such a list may miss
-writes and ignores `limit`), and to pass off half a list as a list.
+Lists are consistent: in pages, or by initial events where the API server offers
+them, and never half a list.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Keeps a store equal to what the API server has, and tells a handler what changed.
 
-Does: list consistently, watch, and go on after whatever happens: connections
+It lists consistently, watches, and goes on after whatever happens: connections
 that break or fall silent, versions that expire, streams that end before they
 proved anything, missing permissions, an API server that asks for patience.
-What vanished while nobody was looking gets its DELETED.  Refuses: to give up,
-to list at resourceVersion 0, and to let a failing handler stop the others' news.
+What vanished while nobody was looking gets its DELETED.  A handler that fails
+does not stop the others' news.
 
 The story of one attempt: `run` → `_attempt` → (`_list_in_pages`) → `_follow` →
 `Mirror.apply` for each event → `_complete` once everything that existed has been seen.

@@ -1,7 +1,6 @@
 """Requests as data: paths, queries, headers.
 
-Does: build every kind of request the client sends, with names quoted.  Refuses:
-an empty name, because `DELETE` on it would mean the whole collection.
+Names are quoted, and an empty one is an error: `DELETE` on it would mean the whole collection.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Label and field selectors as the API server reads them.
 
-Does: render terms and join them.  Refuses: to parse or evaluate selectors, and
-to check keys (the API server answers 400 to a malformed one).
+Keys are not checked; the API server answers 400 to a malformed one.
 
 >>> Selector(labels=join(exists("team"), not_in("tier", ["a", "b"]))).labels
 'team,tier notin (a,b)'

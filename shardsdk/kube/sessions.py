@@ -1,9 +1,9 @@
 """One HTTP exchange with the API server.
 
-Does: send a request with current credentials, through the fences when it writes,
-wait as long as Retry-After says on 429 (such a request was not executed), renew
-the identity once on 401, and turn everything else that is no success into the
-project's errors.  Refuses: to retry anything whose outcome is unknown.
+A request goes with current credentials, through the fences when it writes, waits
+as long as Retry-After says on 429 (such a request was not executed), and renews
+the identity once on 401.  Everything else that is no success becomes one of the
+project's errors; nothing whose outcome is unknown is tried again.
 
 Leases, reads, pages of lists, writes and watches each have connections of their own, so that
 however many objects are written or watched, no lease renewal and no read that an

@@ -1,8 +1,4 @@
-"""What a reflector knows: objects by namespace and name.
-
-Does: answer from memory, by key and by index.  Refuses: to hand out anything
-that changes the store; only its reflector writes.
-"""
+"""What a reflector knows: objects by namespace and name, answered by key and by index.  Only its reflector writes."""
 
 from __future__ import annotations
 

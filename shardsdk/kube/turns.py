@@ -11,8 +11,6 @@ Guarantees (tests/unit/shardsdk/kube/test_turns.py):
 - Between flows, one after the other; and a flow leaves some turns to others, even
   if none of its own ever end.  So one ring whose writes hang keeps no other waiting.
 - A turn that is given to somebody who is cancelled meanwhile is not lost.
-
-Refuses: to know about time; how long somebody waits is for the one who waits.
 """
 
 from __future__ import annotations

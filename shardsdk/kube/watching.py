@@ -1,8 +1,7 @@
 """One watch connection, from bytes to events.
 
-Does: split lines whatever their length (aiohttp's own line reader stops at its
-buffer size), decode them in slices of about a millisecond, notice silence.
-Refuses: to reconnect or to list; that is the reflector's.
+Lines are split whatever their length (aiohttp's own line reader stops at its
+buffer size) and decoded in slices of about a millisecond; silence is noticed.
 """
 
 from __future__ import annotations

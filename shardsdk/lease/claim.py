@@ -1,9 +1,7 @@
 """A claim on a Lease: whose it is to the claimant, and what the claimant writes into it.
 
-Does: judge a Lease as its claimant sees it, and render the bodies of the four
-writes (create, hold, release, grace).  Refuses: to write more than its own
-fields; labels and annotations of others stay, because all but the creation are
-merge patches.
+All writes (hold, release, grace) but the creation are merge patches of our own
+fields, so labels and annotations of others stay.
 """
 
 from __future__ import annotations

@@ -1,8 +1,5 @@
 """Where a tenure runs: on the owner's event loop, or on one in a thread of its own.
 
-Does: start it, carry calls between the two loops, tell the owner how it ended.
-Refuses: to share anything else between them.
-
 The thread is what lets a lease be renewed while the owner's loop is blocked.
 It is a daemon: it never keeps a process alive.
 """

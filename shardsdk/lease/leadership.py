@@ -2,9 +2,8 @@
 
     Manager(election=Election("my-controller"))
 
-Does: stand for election when asked to, and run the work while it leads.
-Refuses: to stand again after a lost election; whoever restarts the process
-brings back a clean one.
+It stands once: after a lost election whoever restarts the process brings back a
+clean one.
 
 A leader whose event loop is blocked cannot be told that its time is over, so a
 thread watches the clock for it, and ends the process once its hold has ended

@@ -1,8 +1,4 @@
-"""What the keeper is told and what it answers, as data.
-
-Does: name phases, moments and actions.  Refuses: to hold a rule; those are in
-keeper.py.
-"""
+"""What the keeper is told and what it answers, as data: phases, moments, actions."""
 
 from __future__ import annotations
 

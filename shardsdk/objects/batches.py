@@ -2,8 +2,8 @@
 
     made = await slow_start_batch([partial(context.api.create, PODS, body) for body in bodies])
 
-Does: run calls side by side, 1, then 2, 4, 8, … of them, and stop at the first
-batch in which one fails.  Refuses: to retry; the next reconcile sees what is there.
+Calls run side by side, 1, then 2, 4, 8, … of them, until the first batch in which
+one fails; the next reconcile sees what is there.
 Source: client-go users' slowStartBatch (kubernetes/pkg/controller/replicaset).
 """
 

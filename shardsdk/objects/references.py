@@ -2,10 +2,9 @@
 
     body = set_controller_reference(context.main, context.metadata, CONFIGMAPS, {"metadata": {"name": "a"}})
 
-Does: write the reference, and refuse the two mistakes that Kubernetes lets pass
-or reports late: an owner in another namespace (the garbage collector deletes
-such a child as if its owner were gone) and a second controller.
-Refuses: to write anything to the API server.
+Two mistakes are refused that Kubernetes lets pass or reports late: an owner in
+another namespace (the garbage collector deletes such a child as if its owner
+were gone) and a second controller.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""What a manager was told, checked as a whole before anything starts.
-
-Does: say in a sentence what cannot work and what to change.  Refuses: to look at the cluster.
-"""
+"""What a manager was told, checked as a whole before anything starts, with what to change in each message."""
 
 from __future__ import annotations
 

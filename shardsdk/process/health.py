@@ -1,9 +1,8 @@
 """Health, readiness and metrics over HTTP, for probes and for Prometheus.
 
-Does: answer /healthz and /readyz from named checks (`?verbose` lists them,
+Answers /healthz and /readyz from named checks (`?verbose` lists them,
 `/readyz/<name>` asks one) and /metrics from a function.  A check that raises
-counts as failed.  Refuses: to be more than that; no TLS, no authentication, no
-request bodies.
+counts as failed.  No TLS, no authentication, no request bodies.
 
 A server can live in a thread of its own (`serve_in_thread`), so that it still
 answers, and says so, when the main loop is blocked; checks must then be safe to

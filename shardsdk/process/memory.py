@@ -4,8 +4,7 @@ Measured (48 connections to an API server by TLS, after some lists of a few MB):
 70 MiB resident instead of 102 with uvloop, 81 instead of 132 with asyncio's loop,
 of which the smaller buffers are 9.
 
-Does: set what is set once a process.  Refuses: to do so unasked; a library that is
-imported changes nothing of a program's.
+Set when asked for only; a library that is imported changes nothing of a program's.
 """
 
 from __future__ import annotations

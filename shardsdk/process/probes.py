@@ -1,7 +1,6 @@
 """What a manager answers to probes and to Prometheus, while it runs and while it is stuck.
 
-Does: run the endpoints in threads of their own, and notice that the event loop
-takes no turn.  Refuses: to judge; what makes a process ready is the manager's.
+The endpoints run in threads of their own, so that they notice, and say, when the event loop takes no turn.
 """
 
 from __future__ import annotations

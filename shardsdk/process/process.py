@@ -1,9 +1,4 @@
-"""The process around a manager: signals, exit codes, the end of last resort.
-
-Does: tell a stop signal from the second one, which ends the process at once
-even while something blocks the event loop.  Refuses: to clean up in `die`; it
-is for when nothing may run any more.
-"""
+"""The process around a manager: signals, exit codes, the end of last resort."""
 
 from __future__ import annotations
 

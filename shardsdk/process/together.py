@@ -3,8 +3,6 @@
 The first part to end decides: one that ended as asked waits for the others, one
 that failed stops them in order, one that raised (a lease is lost) has them
 cancelled, because nothing may be left of the process when its time is over.
-
-Does: run, stop, cancel.  Refuses: to restart anything.
 """
 
 from __future__ import annotations

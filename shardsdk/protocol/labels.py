@@ -1,8 +1,7 @@
 """Names that go over the wire: API group, lease labels, object labels.
 
-Does: derive a ring's two object labels from its name, and refuse names that
-cannot be labels.  Refuses: to guess; a name that does not fit is an error with
-a remedy, never a silently shortened label.
+A ring's two object labels are derived from its name; a name that does not fit
+is an error with a remedy, never a silently shortened label.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Metadata of Kubernetes objects, and the resources they belong to.
 
-Does: decode just what sharding looks at (msgspec skips the rest unread).
-Refuses: to hold spec or status; whoever needs them decodes them elsewhere.
+Only what sharding looks at is decoded; msgspec skips the rest unread.
 """
 
 from __future__ import annotations

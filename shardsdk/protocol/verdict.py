@@ -1,7 +1,6 @@
 """The guard: may this shard work on this object, and how does it give one away?
 
-Does: judge an object by its labels alone.  Refuses: to remember anything; the
-labels on the object are the whole truth.
+By the labels on the object alone; they are the whole truth.
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 In this order: the folder that KUBEBUILDER_ASSETS names, the PATH, what
 `setup-envtest` has downloaded, what this project's checkout has built.
-
-Refuses: to download or build anything.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""Reads what `check` judges, as far as the caller may.
+"""Reads what `check` judges, as far as the caller may, and changes nothing.
 
-Refuses: to change anything.  What the webhook would do is asked by a dry run,
-which the API server does not carry out.
+What the webhook would do is asked by a dry run, which the API server does not carry out.
 """
 
 from __future__ import annotations

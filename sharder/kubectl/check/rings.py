@@ -1,8 +1,7 @@
 """Judges a ring, its shards and its objects.
 
-Does: turn what was read into findings, each with its remedy.  Refuses: to read,
-and to alarm about what is merely in motion: objects that change hands are a
-problem only once that has lasted.
+What was read becomes findings, each with its remedy.  What is merely in motion
+is no alarm: objects that change hands are a problem only once that has lasted.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Judges a ring's webhook: its configuration, certificates, and whether it answers.
 
-Does: compare the configuration with the one that the sharder would write, follow
-it to Service and endpoints, and read the certificates on the way.  Refuses: to
-call the webhook itself; only the API server's way to it counts (see probing).
+The configuration is compared with the one that the sharder would write, and
+followed to Service and endpoints; certificates are read on the way.  The webhook
+is not called from here: only the API server's way to it counts.
 """
 
 from __future__ import annotations

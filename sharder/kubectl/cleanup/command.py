@@ -1,6 +1,6 @@
 """`kubectl sharding cleanup`: removes the labels that a deleted ring has left on objects.
 
-Refuses: to do it without --yes, and while the ring exists.
+Only with --yes, and not while the ring exists.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Takes the labels of a ring that is gone off its objects.
 
-Does: find them by selector, page by page, and patch each one conditionally on
-the version that was seen.  Refuses: to go on once the ring is there again, and
-to touch anything but the ring's two labels.
+They are found by selector, page by page, and each is patched conditionally on
+the version that was seen.  Once the ring is there again, the sweep ends.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""`kubectl sharding explain`: one object, in every ring that lists its resource.
-
-Refuses: to look at more than the object, its owner, and the rings' leases.
-"""
+"""`kubectl sharding explain`: one object, in every ring that lists its resource."""
 
 from __future__ import annotations
 

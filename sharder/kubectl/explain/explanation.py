@@ -1,9 +1,4 @@
-"""Why an object is where it is, in one ring.
-
-Does: ask the sharder's own decision about one object, and put facts, reason and
-what is missing into words.  Refuses: to read anything, and to decide otherwise
-than sharder.core does.
-"""
+"""Why an object is where it is, in one ring: the sharder's own decision about it, put into words."""
 
 from __future__ import annotations
 

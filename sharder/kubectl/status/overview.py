@@ -1,8 +1,4 @@
-"""A ring at a glance: shards, objects, balance, and what is amiss.
-
-Does: sum up what was read into one value that can be rendered as text or data.
-Refuses: to read and to word tables.
-"""
+"""A ring at a glance: shards, objects, balance, and what is amiss; as text or as data."""
 
 from __future__ import annotations
 

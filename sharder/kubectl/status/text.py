@@ -1,7 +1,4 @@
-"""An overview as text, for people.
-
-Refuses: to judge; what is amiss is said by `overview`, here it gets words.
-"""
+"""An overview as text, for people."""
 
 from __future__ import annotations
 

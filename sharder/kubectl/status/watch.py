@@ -1,8 +1,7 @@
 """`kubectl sharding status --watch`: read again at intervals, and shown.
 
-Does: redraw a terminal; elsewhere append what has changed.  Refuses: to load the
-API server by being looked at: it reads for a tenth of the time at most, however
-large the cluster and however busy.
+A terminal is redrawn; elsewhere what has changed is appended.  It reads for a
+tenth of the time at most, however large the cluster and however busy.
 """
 
 from __future__ import annotations
