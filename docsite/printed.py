@@ -27,6 +27,7 @@ PRINTERS: Final[Mapping[str, Callable[[], str]]] = {
     "decision-words": states.render_decisions,
     "balance": balance.render_balance,
     "states": states.render_states,
+    "observed": tables.render_observed,
     "takeover": tables.render_takeover,
     "conditions": states.render_conditions,
     "outcomes": states.render_outcomes,

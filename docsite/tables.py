@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from sharder.core.observed import REMAINS, Known, Says
 from sharder.core.takeover import RULES
 
 
@@ -16,6 +17,12 @@ def render_takeover() -> str:
             again = again if rule.act.name == "WAIT" else ""
             rows.append((holder.value if number == 0 else "", rule.when.words, rule.act.name, rule.reason, again))
     return _table(("held by", "when", "act", "reason, as it is logged", "looked at again when"), rows)
+
+
+def render_observed() -> str:
+    """For how long a lease counts as held by who had it before: what was known by what it says."""
+    rows = [(known.value, *(REMAINS[known, says].value for says in Says)) for known in Known]
+    return _table(("was", *(f"is {says.value}" for says in Says)), rows)
 
 
 def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from random import Random
 from typing import Final
 
@@ -22,17 +22,17 @@ from sharder.cache.resources import Resolution, resolve_ring
 from sharder.cache.ringobject import RingObject
 from sharder.cache.subscribers import Change, LeaseFollower, Subscriber, tell
 from sharder.core import membership as memberships
-from sharder.core.liveness import History, follow, is_unsteady
+from sharder.core.liveness import is_unsteady
 from sharder.core.membership import Membership
+from sharder.core.observed import ObservedLease, VanishedLease, observe, vanish
 from sharder.core.ringspec import InvalidRing, ResolvedRing, RingSpec, default_namespaces, parse_ring
 from sharder.core.selectors import LabelSelector
-from sharder.core.shards import facts_of
 from sharder.core.views import RingView
 from shardsdk.errors import ShardingError
 from shardsdk.kube.api import Api
 from shardsdk.kube.clock import Clock
 from shardsdk.kube.reflector import Delta, EventKind, Reflector
-from shardsdk.protocol.labels import SHARDER_HOLDER, SYSTEM_NAMESPACE
+from shardsdk.protocol.labels import SYSTEM_NAMESPACE
 from shardsdk.protocol.leases import Lease
 from shardsdk.protocol.objects import CLUSTERRINGS, LEASES, GroupResource
 from shardsdk.queueing.queue import RateLimit, WorkQueue
@@ -45,38 +45,10 @@ STALENESS_SECONDS: Final = 10.0
 RESOLVE_AGAIN_SECONDS: Final = 10.0
 #: Rings looked up side by side: an API group that does not answer holds up its own ring only.
 RESOLVERS: Final = 4
-#: A lease of which nothing is known counts as held for this long at least.  Source: wire contract.
-UNSEEN_SECONDS: Final = 15.0
 #: Vanished leases remembered while they may still count as held.
 MAX_VANISHED: Final = 10_000
 
 LeaseKey = tuple[str, str]
-
-
-@dataclass(frozen=True, slots=True)
-class SeenLease:
-    """A lease, the moment since when it says this, and what it said before.
-
-    `held_from`, `held_seconds`: a lease that its shard neither holds nor released
-    counts as held from then, for that long.  `history`: how it was held before.
-    """
-
-    lease: Lease
-    seen_at: float
-    held_from: float = 0.0
-    held_seconds: float = 0.0
-    history: History = field(default_factory=History)
-
-
-@dataclass(frozen=True, slots=True)
-class VanishedLease:
-    """A lease that was deleted while it was held; it counts as held until it would have run out."""
-
-    namespace: str
-    name: str
-    held_from: float
-    held_seconds: float
-    history: History
 
 
 @dataclass(slots=True)
@@ -90,19 +62,18 @@ class RingEntry:
     resolved: ResolvedRing | None = None
     unserved: tuple[GroupResource, ...] = ()
     unanswered: tuple[tuple[GroupResource, str], ...] = ()
-    leases: dict[LeaseKey, SeenLease] = field(default_factory=dict)
+    leases: dict[LeaseKey, ObservedLease] = field(default_factory=dict)
     vanished: dict[LeaseKey, VanishedLease] = field(default_factory=dict)
     silent: frozenset[str] = frozenset()
     membership: Membership = field(default_factory=Membership)
 
-    def leases_named(self, shard: str) -> Iterator[SeenLease]:
+    def leases_named(self, shard: str) -> Iterator[ObservedLease]:
         """The leases called `shard`, in whatever namespace."""
         return (seen for (_, name), seen in self.leases.items() if name == shard)
 
-    @property
-    def longest_duration(self) -> float:
-        """The longest lease duration among the ring's shards, at least 15 s."""
-        return max([UNSEEN_SECONDS, *(facts_of(seen.lease, 0.0).duration_seconds for seen in self.leases.values())])
+    def vanished_named(self, shard: str) -> list[VanishedLease]:
+        """The leases called `shard` that are gone."""
+        return [gone for gone in self.vanished.values() if gone.name == shard]
 
 
 class Registry:
@@ -284,43 +255,12 @@ class Registry:
         entry = self._entries.setdefault(lease.ring, RingEntry(lease.ring))
         key = (lease.metadata.namespace, lease.metadata.name)
         before = entry.leases.get(key)
-        entry.leases[key] = self._seen(entry, key, lease)
-        entry.vanished.pop(key, None)
+        known = before or entry.vanished.pop(key, None)
+        entry.leases[key] = observe(known, lease, self._clock.monotonic(), entry.leases.values())
         # A renewal, and those come all the time, changes nobody's membership.
         if before is None or before.lease.held_by_shard != lease.held_by_shard:
             self._rebuild(entry)
         self._tell_lease(entry.name, key)
-
-    def _seen(self, entry: RingEntry, key: LeaseKey, lease: Lease) -> SeenLease:
-        now = self._clock.monotonic()
-        before, vanished = entry.leases.get(key), entry.vanished.get(key)
-        if before is not None and _says_the_same(before.lease, lease):
-            return replace(before, lease=lease)
-        known = before or vanished
-        history = known.history if known is not None else History()
-        if before is None:
-            history = follow(history, None, now, lease, now)
-        else:
-            history = follow(history, before.lease, before.seen_at, lease, now)
-        return SeenLease(lease, now, *self._held_since(entry, lease, before, vanished), history)
-
-    def _held_since(
-        self, entry: RingEntry, lease: Lease, before: SeenLease | None, vanished: VanishedLease | None
-    ) -> tuple[float, float]:
-        """Since when, and for how long, a lease counts as held that its shard neither holds nor has released."""
-        now, free = self._clock.monotonic(), (0.0, 0.0)
-        if lease.holder in (lease.metadata.name, SHARDER_HOLDER):
-            return free
-        # A release counts only from who may give the lease away: emptying what somebody
-        # took by hand does not end the hold that its shard may still count on.
-        given_by = before.lease.holder if before is not None else lease.metadata.name
-        if facts_of(lease, now).released and vanished is None and given_by in (lease.metadata.name, SHARDER_HOLDER):
-            return free
-        if before is not None:
-            return hold_of(before)
-        if vanished is not None:
-            return vanished.held_from, vanished.held_seconds
-        return free if lease.holder else (now, entry.longest_duration)
 
     def _forget_lease(self, ring: str | None, lease: Lease) -> None:
         entry = self._entries.get(ring or "")
@@ -331,7 +271,7 @@ class Registry:
         if seen is not None:
             if len(entry.vanished) >= MAX_VANISHED:
                 entry.vanished.pop(next(iter(entry.vanished)))
-            entry.vanished[key] = VanishedLease(*key, *hold_of(seen), seen.history)
+            entry.vanished[key] = vanish(seen)
         self._rebuild(entry)
         self._tell_lease(entry.name, key)
         if entry.obj is None and not entry.leases:
@@ -344,7 +284,7 @@ class Registry:
         unsteady = frozenset(
             seen.lease.metadata.name
             for seen in entry.leases.values()
-            if seen.history.crashed_at and is_unsteady(facts_of(seen.lease, seen.seen_at), seen.history, now)
+            if seen.history.crashed_at and is_unsteady(seen.facts, seen.history, now)
         )
         new = memberships.build(
             leases, {lease.metadata.name for lease in leases}, previous=old, silent=entry.silent, unsteady=unsteady
@@ -359,23 +299,3 @@ class Registry:
     def _tell_lease(self, ring: str, lease: LeaseKey) -> None:
         self._tell(ring, Change.LEASES)
         tell(self._followers, ring, lease)
-
-
-def hold_of(seen: SeenLease) -> tuple[float, float]:
-    """Since when, and for how many seconds, a lease counts as held at most (0: it is free)."""
-    facts = facts_of(seen.lease, seen.seen_at)
-    if facts.holder in (facts.name, SHARDER_HOLDER):
-        return seen.seen_at, facts.duration_seconds
-    if facts.holder:
-        return max(seen.held_from, seen.seen_at), max(seen.held_seconds, facts.duration_seconds)
-    return seen.held_from, seen.held_seconds
-
-
-def _says_the_same(one: Lease, other: Lease) -> bool:
-    # Labels (the state that we write ourselves) and unrelated annotations renew nothing.
-    return (
-        one.spec == other.spec
-        and one.instance == other.instance
-        and one.fenced == other.fenced
-        and one.metadata.uid == other.metadata.uid
-    )

@@ -48,11 +48,11 @@ class History:
     crashed_at: tuple[float, ...] = ()
 
 
-def follow(known: History, before: Lease | None, seen_at: float, lease: Lease, now: float) -> History:
-    """The history once `lease` is seen at `now`; `before` it said was seen since `seen_at` (`None`: there was none)."""
+def follow(known: History, before: Lease | None, observed_at: float, lease: Lease, now: float) -> History:
+    """The history once `lease` is observed at `now`, after `before` since `observed_at` (`None`: there was none)."""
     if lease.held_by_shard:
         if before is not None and before.held_by_shard:
-            return History(known.held_since, now - seen_at, known.crashed_at)
+            return History(known.held_since, now - observed_at, known.crashed_at)
         return replace(known, held_since=now if before is not None or known.crashed_at else known.held_since, pause=0.0)
     # Left to its next incarnation, it was given back all the same.
     held = before is not None and before.held_by_shard and before.instance != ""
@@ -64,7 +64,7 @@ def follow(known: History, before: Lease | None, seen_at: float, lease: Lease, n
 def is_silent(facts: LeaseFacts, history: History, proof: Proof) -> bool:
     """Whether a shard that holds its lease has missed its renewals, in time in which it could have made them."""
     patience = max(SILENT_SHARE * facts.duration_seconds, SILENT_PAUSES * history.pause, SILENT_SECONDS)
-    return facts.held_by_shard and proof.until - max(facts.seen_at, proof.since) > patience
+    return facts.held_by_shard and proof.until - max(facts.observed_at, proof.since) > patience
 
 
 def is_unsteady(facts: LeaseFacts, history: History, now: float) -> bool:

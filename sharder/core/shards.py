@@ -40,7 +40,7 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LeaseFacts:
-    """What a lease says, and since when (`seen_at`, monotonic) it has said so.
+    """What a lease says, and since when (`observed_at`, monotonic) it has said so.
 
     `holder` is empty when nobody holds it; `duration_seconds` is always usable;
     `released` tells a release from a holder that someone wiped out.
@@ -51,7 +51,7 @@ class LeaseFacts:
     holder: str
     duration_seconds: int
     fenced: bool
-    seen_at: float
+    observed_at: float
     released: bool
 
     @property
@@ -74,8 +74,8 @@ class ShardState(NamedTuple):
     look_again_at: float | None
 
 
-def facts_of(lease: Lease, seen_at: float) -> LeaseFacts:
-    """The facts of a lease whose present content was first seen at `seen_at`."""
+def facts_of(lease: Lease, observed_at: float) -> LeaseFacts:
+    """The facts of a lease whose present content was first seen at `observed_at`."""
     duration = lease.spec.lease_duration_seconds
     return LeaseFacts(
         namespace=lease.metadata.namespace,
@@ -83,14 +83,14 @@ def facts_of(lease: Lease, seen_at: float) -> LeaseFacts:
         holder=lease.holder,
         duration_seconds=duration if duration is not None and duration > 0 else DEFAULT_DURATION_SECONDS,
         fenced=lease.fenced,
-        seen_at=seen_at,
+        observed_at=observed_at,
         released=lease.holder == "" and duration == RELEASED_DURATION_SECONDS,
     )
 
 
 def runs_out_at(facts: LeaseFacts, proof: Proof) -> float:
     """E: one duration after the lease was seen to change, or after proof began, whichever is later."""
-    return max(facts.seen_at, proof.since) + facts.duration_seconds
+    return max(facts.observed_at, proof.since) + facts.duration_seconds
 
 
 def classify(facts: LeaseFacts, proof: Proof, orphaned_after_seconds: float = ORPHANED_AFTER_SECONDS) -> ShardState:

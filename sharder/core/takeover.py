@@ -134,7 +134,7 @@ class _Case:
         """From when on every watch has shown the last move; who was leading before may have made it until now."""
         lease, moved_at = self.facts.lease, self.facts.last_move_at
         if self.holder is Holder.FOUND and lease is not None:
-            moved_at = max(moved_at, lease.seen_at)
+            moved_at = max(moved_at, lease.observed_at)
         return moved_at + self.limits.return_after_seconds
 
     @property

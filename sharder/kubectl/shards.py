@@ -60,7 +60,7 @@ def read_standing(lease: Lease, now: datetime) -> Standing:
     """What one lease says."""
     said = _state_label(lease)
     renewed = _seconds_since(lease.spec.renew_time, now)
-    facts = facts_of(lease, seen_at=-(renewed or 0.0))
+    facts = facts_of(lease, observed_at=-(renewed or 0.0))
     judged = said is not None and said.available == facts.held_by_shard
     return Standing(
         name=facts.name,

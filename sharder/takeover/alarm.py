@@ -16,7 +16,6 @@ from typing import Protocol
 
 from sharder.cache.rings import Registry, RingEntry
 from sharder.core.proven_time import are_slow, tolerated_gap
-from sharder.core.shards import facts_of
 from sharder.takeover.fences import CommitProof
 from shardsdk.events.recorder import EventType, Regarding
 from shardsdk.protocol.objects import CLUSTERRINGS
@@ -86,5 +85,5 @@ class Detection:
 
 def _shortest_duration(entry: RingEntry) -> int | None:
     """The shortest lease that a shard of the ring holds; `None`: none does."""
-    held = (facts_of(seen.lease, seen.seen_at) for seen in entry.leases.values() if seen.lease.held_by_shard)
+    held = (seen.facts for seen in entry.leases.values() if seen.lease.held_by_shard)
     return min((facts.duration_seconds for facts in held), default=None)

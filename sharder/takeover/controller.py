@@ -19,11 +19,12 @@ from typing import Final, TypeVar
 from sharder.backlog.backlog import Backlog
 from sharder.backlog.informers import Kind
 from sharder.backlog.objects import ItemKey
-from sharder.cache.rings import LeaseKey, Registry, RingEntry, SeenLease
+from sharder.cache.rings import LeaseKey, Registry, RingEntry
 from sharder.core.membership import Membership
-from sharder.core.shards import LeaseFacts, ShardState, State, classify, facts_of
+from sharder.core.observed import ObservedLease
+from sharder.core.shards import LeaseFacts, ShardState, State, classify
 from sharder.core.takeover import Act, Limits, Step, TakeoverFacts, decide_takeover, hold_seconds
-from sharder.takeover.facts import lives_elsewhere, missed, only_renewed, presumed_held, takeover_facts, unknown_lease
+from sharder.takeover.facts import lives_elsewhere, only_renewed, presumed_held, takeover_facts, unknown_lease
 from sharder.takeover.fences import CommitProof, JointHold, ShardHold, join
 from sharder.takeover.lease_client import LeaseWriter, Record, Records, namespaces_of
 from sharder.takeover.states import ShardStates
@@ -255,7 +256,7 @@ class TakeoverController:
         if seen is not None and seen.lease.holder != SHARDER_HOLDER:
             record.drop()
         self._announce(key, record)
-        if seen is None and missed(entry, shard):
+        if seen is None and not entry.vanished_named(shard):
             record.missing_since = record.missing_since or self._clock.monotonic()
         facts = self._facts(entry, key, seen)
         now = self._clock.monotonic()
@@ -284,7 +285,7 @@ class TakeoverController:
             for tell in self.when_acquired:
                 tell(shard)
 
-    async def _obey(self, entry: RingEntry, key: LeaseKey, seen: SeenLease | None, step: Step) -> None:
+    async def _obey(self, entry: RingEntry, key: LeaseKey, seen: ObservedLease | None, step: Step) -> None:
         _, shard = key
         match step.act:
             case Act.WAIT:
@@ -310,7 +311,7 @@ class TakeoverController:
             self._registry.doubt_leases(f"the one of shard {key[1]} has changed, and its watch says nothing of that")
         self._queue.add_after(key, WRITE_AGAIN_SECONDS)
 
-    async def _take(self, entry: RingEntry, key: LeaseKey, seen: SeenLease | None) -> bool:
+    async def _take(self, entry: RingEntry, key: LeaseKey, seen: ObservedLease | None) -> bool:
         _, shard = key
         if (unknown := unknown_lease(entry, shard, await self._writer.find_all(shard))) is not None:
             # A shard that lives under it keeps what it has.
@@ -318,13 +319,11 @@ class TakeoverController:
             return False
         if seen is not None:
             record = self._records.of(key)
-            seconds = hold_seconds(facts_of(seen.lease, seen.seen_at), self._limits)
+            seconds = hold_seconds(seen.facts, self._limits)
             async with record.lock:
                 return await self._writer.acquire(record, seen.lease, seconds)
         seconds = hold_seconds(None, self._limits)
-        everywhere = namespaces_of(
-            entry.leases, (gone.namespace for gone in entry.vanished.values() if gone.name == shard)
-        )
+        everywhere = namespaces_of(entry.leases, (gone.namespace for gone in entry.vanished_named(shard)))
         return await self._writer.create_all(self._records, self._ring, everywhere, shard, seconds)
 
     async def _renew(self, key: LeaseKey) -> bool:
@@ -333,7 +332,7 @@ class TakeoverController:
             seen = entry.leases.get(key) if entry is not None else None
             return seen is not None and await self._writer.renew(record, seen.lease)
 
-    async def _give_back(self, entry: RingEntry, key: LeaseKey, seen: SeenLease, step: Step) -> None:
+    async def _give_back(self, entry: RingEntry, key: LeaseKey, seen: ObservedLease, step: Step) -> None:
         _, shard = key
         record = self._records.of(key)
         others = bool(entry.membership.available - {shard})
@@ -355,7 +354,7 @@ class TakeoverController:
         record.reads += 1
         return False
 
-    async def _delete(self, entry: RingEntry, key: LeaseKey, seen: SeenLease) -> None:
+    async def _delete(self, entry: RingEntry, key: LeaseKey, seen: ObservedLease) -> None:
         namespace, shard = key
         if not lives_elsewhere(entry, shard) and not await self._confirm_empty(key):
             return
@@ -369,8 +368,8 @@ class TakeoverController:
         # Time that no commit proves does not count against anyone's lease.
         return min(now, self._proof.proven_until())
 
-    def _judge(self, seen: SeenLease) -> tuple[LeaseFacts, ShardState]:
-        facts = facts_of(seen.lease, seen.seen_at)
+    def _judge(self, seen: ObservedLease) -> tuple[LeaseFacts, ShardState]:
+        facts = seen.facts
         return facts, classify(facts, self._proof.of(facts.duration_seconds), self._limits.orphaned_after_seconds)
 
     def _is_empty_of(self, shard: str) -> bool | None:
@@ -380,7 +379,7 @@ class TakeoverController:
         # Long dead is not orphaned while objects are left, or nobody knows.
         return State.DEAD if state is State.ORPHANED and not self._is_empty_of(shard) else state
 
-    def _facts(self, entry: RingEntry, key: LeaseKey, seen: SeenLease | None) -> TakeoverFacts:
+    def _facts(self, entry: RingEntry, key: LeaseKey, seen: ObservedLease | None) -> TakeoverFacts:
         judged = self._judge(seen) if seen is not None else None
         record, empty = self._records.of(key), self._is_empty_of(key[1])
         return takeover_facts(entry, key[1], seen, judged, record, empty, self.membership.ready, self._proof.since)

@@ -1,33 +1,34 @@
 """What is known of one lease, put together as the decision about it wants it.
 
-Does: say until when a lease that nobody holds counts as held, and whether a read
-shows a lease that the cache does not have.  Refuses: to decide, and to remember.
+Does: gather the facts, and say whether a read shows a lease that the cache does
+not have.  Refuses: to decide, and to remember.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from sharder.cache.rings import RingEntry, SeenLease, hold_of
+from sharder.cache.rings import RingEntry
+from sharder.core.observed import ObservedLease, held_until, vanished_until
 from sharder.core.shards import LeaseFacts, ShardState
 from sharder.core.takeover import TakeoverFacts, needs_no_look
 from sharder.takeover.lease_client import Record, usable_seconds
 from shardsdk.errors import ConfigurationError
-from shardsdk.protocol.labels import LEASE_RING_LABEL, LEASE_STATE_LABEL, SHARDER_HOLDER
+from shardsdk.protocol.labels import LEASE_RING_LABEL, LEASE_STATE_LABEL
 from shardsdk.protocol.leases import Lease
 
 
 def takeover_facts(
     entry: RingEntry,
     shard: str,
-    seen: SeenLease | None,
+    observed: ObservedLease | None,
     judged: tuple[LeaseFacts, ShardState] | None,
     record: Record,
     empty: bool | None,
     ready: frozenset[str],
     proven_since: Callable[[float], float],
 ) -> TakeoverFacts:
-    """The facts about the lease `seen` of `shard` (`None`: there is no lease of that name).
+    """The facts about the lease `observed` of `shard` (`None`: there is no lease of that name).
 
     `empty`: no object carries the shard's name (`None`: not known yet).  `ready`: which
     of the ring's shards are.  `proven_since(duration)`: since when time counts
@@ -37,7 +38,9 @@ def takeover_facts(
     return TakeoverFacts(
         lease=lease,
         state=state,
-        presumed_until=presumed_until(entry, shard, seen, record.missing_since, proven_since),
+        presumed_until=held_until(
+            observed, entry.vanished_named(shard), record.missing_since, entry.leases.values(), proven_since
+        ),
         hold_until=record.hold.until if record.held else None,
         hold_seconds=usable_seconds(record.hold_length),
         ready_elsewhere=bool(ready - {shard}),
@@ -86,44 +89,7 @@ def unknown_lease(entry: RingEntry, shard: str, found: Iterable[Lease]) -> str |
     return None
 
 
-def presumed_until(
-    entry: RingEntry,
-    shard: str,
-    seen: SeenLease | None,
-    missing_since: float,
-    proven_since: Callable[[float], float],
-) -> float:
-    """Until when a lease that is not held by its shard, or not there, counts as held (0: it is free)."""
-    vanished = vanished_until(entry, shard, proven_since)
-    if seen is not None:
-        if seen.lease.holder in (shard, SHARDER_HOLDER):
-            return 0.0
-        # One that we made in another namespace, and gave back, says nothing of the shard's own.
-        return max(_ends(*hold_of(seen), proven_since), vanished or 0.0)
-    if vanished is not None:
-        return vanished
-    return _ends(missing_since, entry.longest_duration, proven_since)
-
-
-def vanished_until(entry: RingEntry, shard: str, proven_since: Callable[[float], float]) -> float | None:
-    """Until when leases of that name count as held that are not there any more; `None`: none is known."""
-    ends = [
-        _ends(gone.held_from, gone.held_seconds, proven_since) for gone in entry.vanished.values() if gone.name == shard
-    ]
-    return max(ends, default=None)
-
-
-def missed(entry: RingEntry, shard: str) -> bool:
-    """Whether nothing is known of a lease that is not there: nobody here has seen it go."""
-    return not any(gone.name == shard for gone in entry.vanished.values())
-
-
 def presumed_held(entry: RingEntry, shard: str, proven_since: Callable[[float], float], now: float) -> bool:
     """Whether a lease of that name vanished that counts as held, whatever others of the name say."""
-    until = vanished_until(entry, shard, proven_since)
+    until = vanished_until(entry.vanished_named(shard), proven_since)
     return until is not None and now < until
-
-
-def _ends(begins: float, seconds: float, proven_since: Callable[[float], float]) -> float:
-    # Time that no commit proves lets nothing run out.
-    return max(begins, proven_since(seconds)) + seconds if seconds else 0.0

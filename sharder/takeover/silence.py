@@ -9,7 +9,6 @@ from typing import Final
 
 from sharder.cache.rings import Registry, RingEntry
 from sharder.core.liveness import SILENT_SECONDS, is_silent
-from sharder.core.shards import facts_of
 from sharder.takeover.fences import CommitProof
 from shardsdk.kube.clock import Clock
 
@@ -36,9 +35,9 @@ class Liveness:
         silent = set[str]()
         renewed = self._clock.monotonic() - SILENT_SECONDS
         for seen in entry.leases.values():
-            if seen.seen_at >= renewed:
+            if seen.observed_at >= renewed:
                 continue
-            facts = facts_of(seen.lease, seen.seen_at)
+            facts = seen.facts
             if is_silent(facts, seen.history, self._proof.of(facts.duration_seconds)):
                 silent.add(facts.name)
         self._registry.set_silent(entry.name, frozenset(silent))

@@ -14,14 +14,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sharder.cache.rings import LeaseKey, RingEntry, SeenLease
+from sharder.cache.rings import LeaseKey, RingEntry
+from sharder.core.observed import ObservedLease
 from sharder.core.shards import LeaseFacts, ShardState, State
 from sharder.takeover.fences import CommitProof
 from shardsdk.kube.clock import Clock
 
 _NONE: Final[Mapping[LeaseKey, State]] = {}
 
-Judge = Callable[[SeenLease], tuple[LeaseFacts, ShardState]]
+Judge = Callable[[ObservedLease], tuple[LeaseFacts, ShardState]]
 
 
 @dataclass(slots=True)

@@ -28,7 +28,7 @@ def state(facts: LeaseFacts, seconds: float) -> State:
 
 def test_a_lease_held_by_its_shard_makes_the_shard_available() -> None:
     lease = recorded("held_by_shard")
-    facts = facts_of(lease, seen_at=0)
+    facts = facts_of(lease, observed_at=0)
     assert lease.ring == "example"
     assert facts.held_by_shard
     assert (facts.duration_seconds, facts.fenced, facts.released) == (15, False, False)
@@ -42,14 +42,14 @@ def test_a_lease_held_by_its_shard_makes_the_shard_available() -> None:
 
 
 def test_a_released_lease_is_dead_at_once_and_known_as_released() -> None:
-    facts = facts_of(recorded("released_by_shard"), seen_at=0)
+    facts = facts_of(recorded("released_by_shard"), observed_at=0)
     assert facts.released
     assert [state(facts, at) for at in (0, 60.9, 61)] == [State.DEAD, State.DEAD, State.ORPHANED]
     assert build([recorded("released_by_shard")], set()).available == frozenset()
 
 
 def test_a_lease_taken_over_by_a_go_sharder_is_dead() -> None:
-    facts = facts_of(recorded("taken_over_by_sharder"), seen_at=0)
+    facts = facts_of(recorded("taken_over_by_sharder"), observed_at=0)
     assert facts.holder == SHARDER_HOLDER
     assert not facts.released
     assert [state(facts, at) for at in (0, 89.9, 90)] == [State.DEAD, State.DEAD, State.ORPHANED]
@@ -59,7 +59,7 @@ def test_annotations_speak_for_the_write_that_they_came_with() -> None:
     lease, left = recorded("held_by_fenced_shard"), recorded("left_in_restart_grace")
     assert (lease.instance, lease.fenced) == ("0b1f5f0e-6c0f-4e7b-9d0d-3f5c2a1e8b77", True)
     assert (left.instance, left.fenced) == ("", True)
-    assert state(facts_of(lease, seen_at=0), 15) is State.UNCERTAIN
+    assert state(facts_of(lease, observed_at=0), 15) is State.UNCERTAIN
 
 
 @pytest.mark.parametrize("name", ["held_by_fenced_shard", "left_in_restart_grace"])

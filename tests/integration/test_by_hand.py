@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from localcluster import AdminError
-from sharder.cache import rings as registry
+from sharder.core import observed
 from tests.integration.harness import Sharder, Stage
 from tests.integration.world import TIMEOUT_SECONDS, Ring
 
@@ -43,7 +43,7 @@ async def test_a_drain_label_without_a_shard_is_taken_off_with_the_placement(sta
 async def test_labels_that_no_lease_can_have_the_name_of_are_replaced_at_once(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(registry, "UNSEEN_SECONDS", LONGER_THAN_ANY_TEST)
+    monkeypatch.setattr(observed, "UNSEEN_SECONDS", LONGER_THAN_ANY_TEST)
     ring, _ = await set_up(stage)
     owner = await ring.create(name="mine", labels={ring.labels[0]: "No_Shard"})
     await ring.create_child(owner, name="child", labels={ring.labels[0]: "No_Shard_Either"})
@@ -51,7 +51,7 @@ async def test_labels_that_no_lease_can_have_the_name_of_are_replaced_at_once(
 
 
 async def test_an_empty_shard_label_is_no_shard(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "UNSEEN_SECONDS", LONGER_THAN_ANY_TEST)
+    monkeypatch.setattr(observed, "UNSEEN_SECONDS", LONGER_THAN_ANY_TEST)
     ring, _ = await set_up(stage)
     await ring.create(name="mine", labels={ring.labels[0]: ""})
     await ring.in_place()

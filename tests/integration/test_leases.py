@@ -8,8 +8,7 @@ from typing import Final
 
 import pytest
 
-from sharder.cache import rings as registry
-from sharder.core import shards
+from sharder.core import observed, shards
 from sharder.core.takeover import Limits
 from shardsdk.protocol.labels import parse_ring_name
 from shardsdk.protocol.leases import parse_micro_time
@@ -216,7 +215,7 @@ async def test_a_strangers_hold_is_waited_for_and_its_objects_move_then(
 async def test_a_lease_that_says_nothing_counts_as_held_by_someone_who_may_still_work(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(registry, "UNSEEN_SECONDS", 2.0)
+    monkeypatch.setattr(observed, "UNSEEN_SECONDS", 2.0)
     ring = await stage.ring(LONE_SECRETS)
     await stage.shard(ring, "sound", script=ONE_SECOND)
     await put_lease(stage, ring.name, "silent", {})
@@ -353,7 +352,7 @@ async def test_a_lease_emptied_without_a_release_counts_as_held_until_it_would_h
 async def test_a_label_of_a_shard_that_never_had_a_lease_is_waited_out_and_then_moved(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(registry, "UNSEEN_SECONDS", 2.0)
+    monkeypatch.setattr(observed, "UNSEEN_SECONDS", 2.0)
     ring = await stage.ring()
     await stage.shard(ring, "sound", script=ONE_SECOND)
     owner = await ring.create(SECRETS, name="owner", labels={ring.labels[0]: "phantom"})

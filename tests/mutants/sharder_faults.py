@@ -8,6 +8,7 @@ from tests.mutants.fault import Fault
 
 #: Tests that look for a fault, by what they are about.
 TAKEOVER: Final = ("tests/unit/sharder/core/test_takeover.py", "tests/properties/test_takeover.py")
+OBSERVED: Final = ("tests/unit/sharder/core/test_observed.py",)
 LEASES: Final = (
     "tests/unit/sharder/takeover/test_controller.py",
     "tests/unit/sharder/takeover/test_failover.py",
@@ -48,18 +49,18 @@ SHARDER_FAULTS: Final[dict[str, Fault]] = {
     # -- taking leases over ----------------------------------------------------
     "DELETED_IS_FREE": Fault(
         "a lease that was deleted counts as held until it would have run out",
-        "sharder.takeover.facts",
-        "return max(ends, default=None)",
-        "return 0.0 if ends else None",
-        (),
+        "sharder.core.observed",
+        "return max((_end(gone.held, proven_since) for gone in vanished), default=None)",
+        "return max((0.0 for gone in vanished), default=None)",
+        OBSERVED,
         {"delete_lease": 30.0, "touch_work": 20.0},
     ),
     "UNKNOWN_IS_FREE": Fault(
         "a leader that never saw a missing lease waits the ring's longest duration",
-        "sharder.takeover.facts",
-        "return _ends(missing_since, entry.longest_duration, proven_since)",
-        "return 0.0",
-        LEASES,
+        "sharder.core.observed",
+        "else _end(Span(missing_since, longest_duration(others)), proven_since)",
+        "else 0.0",
+        (*OBSERVED, *LEASES),
         {"delete_lease": 30.0, "crash_leader": 20.0, "touch_work": 20.0},
     ),
     "CACHES_ARE_RIGHT": Fault(

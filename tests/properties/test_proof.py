@@ -84,8 +84,8 @@ def test_ever_shorter_gaps_are_merged_to_let_less_time_count() -> None:
     assert proof_for(known, 9.7, RETRY, moments[-1][1]).since >= last_too_long
 
 
-def lease(duration: int, seen_at: float) -> LeaseFacts:
-    return LeaseFacts("ns", "a", "a", duration, fenced=True, seen_at=seen_at, released=False)
+def lease(duration: int, observed_at: float) -> LeaseFacts:
+    return LeaseFacts("ns", "a", "a", duration, fenced=True, observed_at=observed_at, released=False)
 
 
 @example(duration=6, away=4.5, phase=0.05, jitter=0.0, since_renewal=0.0)

@@ -7,8 +7,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sharder.cache.rings import RingEntry, SeenLease
-from sharder.core.shards import LeaseFacts, ShardState, State, classify, facts_of
+from sharder.cache.rings import RingEntry
+from sharder.core.observed import ObservedLease
+from sharder.core.shards import LeaseFacts, ShardState, State, classify
 from sharder.takeover.fences import CommitProof
 from sharder.takeover.states import ShardStates
 from shardsdk.protocol.labels import SHARDER_HOLDER
@@ -30,15 +31,15 @@ class World:
         self.standings = ShardStates(self.proof, self.clock, self.judge)
         self.judged = 0
 
-    def judge(self, seen: SeenLease) -> tuple[LeaseFacts, ShardState]:
+    def judge(self, seen: ObservedLease) -> tuple[LeaseFacts, ShardState]:
         self.judged += 1
-        facts = facts_of(seen.lease, seen.seen_at)
+        facts = seen.facts
         return facts, classify(facts, self.proof.of(facts.duration_seconds))
 
     def write(self, shard: str, holder: str, duration: int) -> None:
         spec = LeaseSpec(holder_identity=holder, lease_duration_seconds=duration)
         lease = Lease(ObjectMeta(name=shard, namespace="shards"), spec)
-        self.entry.leases["shards", shard] = SeenLease(lease, self.clock.monotonic())
+        self.entry.leases["shards", shard] = ObservedLease(lease, self.clock.monotonic())
         self.standings.look_at(self.entry, ("shards", shard))
 
     def delete(self, shard: str) -> None:

@@ -27,7 +27,7 @@ def leases(draw: st.DrawFn, holders: tuple[str, ...] = ("", "a", SHARDER_HOLDER,
         holder=holder,
         duration_seconds=duration,
         fenced=draw(st.booleans()),
-        seen_at=draw(st.integers(800, 1000).map(float)),
+        observed_at=draw(st.integers(800, 1000).map(float)),
         released=holder == "" and duration == 1,
     )
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
-from sharder.cache.rings import UNSEEN_SECONDS
+from sharder.core.observed import UNSEEN_SECONDS
 from shardsdk.kube.sessions import REQUEST_SECONDS
 from shardsdk.kube.store import Key
 from shardsdk.protocol.labels import SHARDER_HOLDER, SHARDER_SERVICE_ACCOUNT, SYSTEM_NAMESPACE, RingLabels

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from sharder.cache.rings import Registry, SeenLease, hold_of
+from sharder.cache.rings import Registry
+from sharder.core.observed import ObservedLease
 from shardsdk.errors import ServerError
 from shardsdk.protocol.objects import CLUSTERRINGS, LEASES, Resource
 from shardsdk.testing.memoryapi import MemoryApi
@@ -54,14 +55,14 @@ async def knowing(stage: Stage) -> AsyncIterator[Registry]:
         yield registry
 
 
-def seen(registry: Registry, shard: str = "one") -> SeenLease:
+def seen(registry: Registry, shard: str = "one") -> ObservedLease:
     entry = registry.entry(RING)
     assert entry is not None
     return entry.leases[SHARDS, shard]
 
 
 def ends(registry: Registry, shard: str = "one") -> float:
-    begins, seconds = hold_of(seen(registry, shard))
+    begins, seconds = seen(registry, shard).held
     return begins + seconds
 
 

@@ -21,18 +21,18 @@ def lease(holder: str = "a", *, duration: int = 15, instance: str | None = None)
     return Lease(ObjectMeta(name="a", annotations=annotations), LeaseSpec(holder, duration, renew_time=RENEWED))
 
 
-def facts(seen_at: float, duration: int = 15, holder: str = "a") -> LeaseFacts:
-    return LeaseFacts("ns", "a", holder, duration, fenced=True, seen_at=seen_at, released=False)
+def facts(observed_at: float, duration: int = 15, holder: str = "a") -> LeaseFacts:
+    return LeaseFacts("ns", "a", holder, duration, fenced=True, observed_at=observed_at, released=False)
 
 
 @pytest.mark.parametrize(
-    ("seen_at", "pause", "until", "silent"),
+    ("observed_at", "pause", "until", "silent"),
     [(0, 2, 4.9, False), (0, 2, 5.1, True), (0, 4, 7.9, False), (0, 4, 8.1, True), (3, 2, 7.9, False)],
 )
 def test_a_shard_is_silent_after_two_renewals_that_did_not_come(
-    seen_at: float, pause: float, until: float, silent: bool
+    observed_at: float, pause: float, until: float, silent: bool
 ) -> None:
-    assert is_silent(facts(seen_at), History(pause=pause), Proof(-100, until)) is silent
+    assert is_silent(facts(observed_at), History(pause=pause), Proof(-100, until)) is silent
 
 
 def test_a_short_lease_makes_nobody_silent_who_is_late_by_a_moment() -> None:

@@ -36,8 +36,8 @@ def lease(name: str = "a", *, fenced: bool = False, **spec: Any) -> Lease:
     return msgspec.convert({"metadata": metadata, "spec": spec}, Lease)
 
 
-def held(*, fenced: bool = False, seconds: Any = 10, seen_at: float = 100) -> LeaseFacts:
-    return facts_of(lease(fenced=fenced, holderIdentity="a", leaseDurationSeconds=seconds), seen_at)
+def held(*, fenced: bool = False, seconds: Any = 10, observed_at: float = 100) -> LeaseFacts:
+    return facts_of(lease(fenced=fenced, holderIdentity="a", leaseDurationSeconds=seconds), observed_at)
 
 
 def dead(holder: str = "", seconds: int = 10) -> LeaseFacts:
@@ -116,8 +116,8 @@ def test_a_release_is_told_from_a_holder_wiped_out(spec: dict[str, Any], release
 
 
 any_facts = st.builds(
-    lambda holder, seconds, fenced, seen_at: facts_of(
-        lease(fenced=fenced, holderIdentity=holder, leaseDurationSeconds=seconds), seen_at
+    lambda holder, seconds, fenced, observed_at: facts_of(
+        lease(fenced=fenced, holderIdentity=holder, leaseDurationSeconds=seconds), observed_at
     ),
     st.sampled_from([None, "", "a", "b", "shardlease-controller"]),
     st.none() | st.integers(-5, 10_000),

@@ -30,8 +30,8 @@ LIMITS = Limits(
 )  # fmt: skip
 
 
-def held_by(holder: str, *, seen_at: float = NOW, duration: int = 10, released: bool = False) -> LeaseFacts:
-    return LeaseFacts("ns", "a", holder, 1 if released else duration, False, seen_at, released)
+def held_by(holder: str, *, observed_at: float = NOW, duration: int = 10, released: bool = False) -> LeaseFacts:
+    return LeaseFacts("ns", "a", holder, 1 if released else duration, False, observed_at, released)
 
 
 def facts(lease: LeaseFacts | None, *, now: float = NOW) -> TakeoverFacts:
@@ -67,7 +67,10 @@ def test_there_is_a_rule_for_every_case() -> None:
 
 def test_every_rule_decides_some_case() -> None:
     reached = set()
-    leases = [None, *(held_by(holder, seen_at=NOW - age) for holder in ("", "a", SHARDER_HOLDER) for age in (1, 80))]
+    leases = [
+        None,
+        *(held_by(holder, observed_at=NOW - age) for holder in ("", "a", SHARDER_HOLDER) for age in (1, 80)),
+    ]
     moments = (0.0, NOW + 5)
     for lease, presumed, barred in product(leases, moments, moments):
         for hold_until, left, ready, elsewhere, moved_at in product(
@@ -86,21 +89,21 @@ def test_every_rule_decides_some_case() -> None:
 
 @pytest.mark.parametrize("age", [0, 9.9, 10, 19.9])
 def test_a_lease_that_its_shard_may_still_renew_is_left_alone_until_the_state_changes(age: float) -> None:
-    step = decide(facts(held_by("a", seen_at=NOW - age)))
+    step = decide(facts(held_by("a", observed_at=NOW - age)))
     assert step.act is Act.WAIT
     assert step.look_again_at == (NOW - age + 10 if age < 10 else NOW - age + 20)
 
 
 def test_a_lease_that_was_not_renewed_in_time_is_acquired() -> None:
-    assert decide(facts(held_by("a", seen_at=NOW - 20))).act is Act.ACQUIRE
+    assert decide(facts(held_by("a", observed_at=NOW - 20))).act is Act.ACQUIRE
 
 
 def test_it_is_acquired_even_if_no_object_is_left_because_that_proves_that_the_shard_is_gone() -> None:
-    assert decide(replace(facts(held_by("a", seen_at=NOW - 20)), objects_left=False)).act is Act.ACQUIRE
+    assert decide(replace(facts(held_by("a", observed_at=NOW - 20)), objects_left=False)).act is Act.ACQUIRE
 
 
 def test_a_rings_only_shard_is_not_taken_over_while_no_other_is_ready() -> None:
-    given = replace(facts(held_by("a", seen_at=NOW - 20)), ready_elsewhere=False, available_elsewhere=False)
+    given = replace(facts(held_by("a", observed_at=NOW - 20)), ready_elsewhere=False, available_elsewhere=False)
     assert decide(given).act is Act.WAIT
 
 
@@ -138,13 +141,13 @@ def test_a_lease_that_was_given_back_for_lack_of_progress_is_not_acquired_again_
 
 
 def test_an_orphaned_lease_is_deleted_once_nothing_is_left() -> None:
-    lease = held_by("", seen_at=NOW - 61, released=True)
+    lease = held_by("", observed_at=NOW - 61, released=True)
     assert decide(replace(facts(lease), objects_left=False)).act is Act.DELETE
     assert decide(facts(lease)).act is Act.ACQUIRE
 
 
 def test_an_orphaned_lease_that_counts_as_held_is_looked_at_again_when_it_does_not() -> None:
-    lease = held_by("", seen_at=NOW - 71)
+    lease = held_by("", observed_at=NOW - 71)
     given = replace(facts(lease), objects_left=False, presumed_until=NOW + 50)
     assert given.state == ShardState(State.ORPHANED, None)
     step = decide(given)
@@ -178,8 +181,8 @@ def test_what_carries_the_name_of_a_shard_that_lives_under_another_lease_belongs
 # -- held by the sharder -------------------------------------------------------------
 
 
-def ours(*, hold_until: float | None = NOW + 25, seen_at: float = NOW - 5) -> TakeoverFacts:
-    held = facts(held_by(SHARDER_HOLDER, seen_at=seen_at, duration=30))
+def ours(*, hold_until: float | None = NOW + 25, observed_at: float = NOW - 5) -> TakeoverFacts:
+    held = facts(held_by(SHARDER_HOLDER, observed_at=observed_at, duration=30))
     return replace(held, hold_until=hold_until, progress_at=NOW - 5)
 
 
@@ -209,10 +212,10 @@ def test_the_lease_is_given_back_some_seconds_after_the_last_move() -> None:
 
 
 def test_a_lease_found_in_our_name_is_given_back_some_seconds_after_it_was_seen() -> None:
-    given = replace(ours(hold_until=None, seen_at=NOW - 1), objects_left=False)
+    given = replace(ours(hold_until=None, observed_at=NOW - 1), objects_left=False)
     step = decide(given)
     assert (step.act, step.look_again_at) == (Act.WAIT, NOW + 2)
-    assert decide(replace(ours(hold_until=None, seen_at=NOW - 3), objects_left=False)).act is Act.GIVE_BACK
+    assert decide(replace(ours(hold_until=None, observed_at=NOW - 3), objects_left=False)).act is Act.GIVE_BACK
 
 
 def test_the_lease_is_given_back_when_no_other_shard_is_left() -> None:

@@ -1,0 +1,230 @@
+"""Leases as this replica has observed them: since when each says what it says, and until when it counts as held.
+
+A lease that says that its shard (or the sharder) holds it is held for one duration
+from when that was observed.  But leases are also emptied, deleted and overwritten
+by hand, and the shard that held one of those may count on it still.  So an
+observation carries over how long whoever held the lease before may do so; nothing
+is taken away before that has run out.
+
+REMAINS is that rule: by what was known of the lease, and by what it says now.
+
+Refuses: to read a clock, or the times written in a lease; they come from another
+machine's clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
+from sharder.core.liveness import History, follow
+from sharder.core.shards import LeaseFacts, facts_of
+from shardsdk.protocol.labels import SHARDER_HOLDER
+from shardsdk.protocol.leases import Lease
+
+#: A lease of which nothing is known counts as held for this long at least.  Source: wire contract.
+UNSEEN_SECONDS: Final = 15.0
+
+
+class Span(NamedTuple):
+    """For so many seconds from then on (monotonic) a lease counts as held; none: it is free."""
+
+    since: float
+    seconds: float
+
+
+FREE: Final = Span(0.0, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedLease:
+    """A lease, and since when (monotonic) it has been observed to say this.
+
+    `remains`: for how long it counts as held by who had it before.  `history`: how
+    its shard held it before.
+    """
+
+    lease: Lease
+    observed_at: float
+    remains: Span = FREE
+    history: History = field(default_factory=History)
+
+    @property
+    def facts(self) -> LeaseFacts:
+        """What the lease says, and since when."""
+        return facts_of(self.lease, self.observed_at)
+
+    @property
+    def held(self) -> Span:
+        """For how long it counts as held at most, whoever holds it."""
+        facts = self.facts
+        own = Span(self.observed_at, facts.duration_seconds)
+        match says(self.lease):
+            case Says.RIGHTFUL:
+                return own
+            case Says.STRANGER:
+                return Span(max(self.remains.since, own.since), max(self.remains.seconds, own.seconds))
+            case Says.RELEASED | Says.EMPTIED:
+                return self.remains
+
+
+@dataclass(frozen=True, slots=True)
+class VanishedLease:
+    """A lease that is not there any more; `held`: for how long it counts as held nevertheless."""
+
+    namespace: str
+    name: str
+    held: Span
+    history: History
+
+
+class Known(Enum):
+    """What was known of a lease; the value says it in words."""
+
+    RIGHTFUL = "held by its shard or the sharder"
+    OTHERWISE = "held by a stranger, or by nobody"
+    VANISHED = "deleted"
+    NOTHING = "never observed"
+
+
+class Says(Enum):
+    """What a lease says now."""
+
+    RIGHTFUL = "held by its shard or the sharder"
+    RELEASED = "released"
+    EMPTIED = "emptied"
+    STRANGER = "held by a stranger"
+
+
+class Remains(Enum):
+    """For how long a lease counts as held by who had it before."""
+
+    NOT = "no longer"
+    AS_BEFORE = "as long as before"
+    LONGEST = "the longest lease duration of the ring, from now on"
+
+
+#: What remains of a hold, by what was known of the lease and what it says now.  A release
+#: counts only from who may give the lease away: emptying what somebody took by hand does
+#: not end the hold that its shard may still count on.
+REMAINS: Final[Mapping[tuple[Known, Says], Remains]] = MappingProxyType(
+    {
+        (Known.RIGHTFUL, Says.RIGHTFUL): Remains.NOT,
+        (Known.RIGHTFUL, Says.RELEASED): Remains.NOT,
+        (Known.RIGHTFUL, Says.EMPTIED): Remains.AS_BEFORE,
+        (Known.RIGHTFUL, Says.STRANGER): Remains.AS_BEFORE,
+        (Known.OTHERWISE, Says.RIGHTFUL): Remains.NOT,
+        (Known.OTHERWISE, Says.RELEASED): Remains.AS_BEFORE,
+        (Known.OTHERWISE, Says.EMPTIED): Remains.AS_BEFORE,
+        (Known.OTHERWISE, Says.STRANGER): Remains.AS_BEFORE,
+        (Known.VANISHED, Says.RIGHTFUL): Remains.NOT,
+        (Known.VANISHED, Says.RELEASED): Remains.AS_BEFORE,
+        (Known.VANISHED, Says.EMPTIED): Remains.AS_BEFORE,
+        (Known.VANISHED, Says.STRANGER): Remains.AS_BEFORE,
+        (Known.NOTHING, Says.RIGHTFUL): Remains.NOT,
+        (Known.NOTHING, Says.RELEASED): Remains.NOT,
+        (Known.NOTHING, Says.EMPTIED): Remains.LONGEST,
+        (Known.NOTHING, Says.STRANGER): Remains.NOT,
+    }
+)
+
+
+def observe(
+    known: ObservedLease | VanishedLease | None, lease: Lease, now: float, others: Iterable[ObservedLease]
+) -> ObservedLease:
+    """The lease as observed at `now`, after what was `known` of it (`None`: nothing); `others`: the ring's leases."""
+    if isinstance(known, ObservedLease) and _says_the_same(known.lease, lease):
+        return replace(known, lease=lease)
+    history = known.history if known is not None else History()
+    if isinstance(known, ObservedLease):
+        history = follow(history, known.lease, known.observed_at, lease, now)
+    else:
+        history = follow(history, None, now, lease, now)
+    return ObservedLease(lease, now, _remains(known, lease, now, others), history)
+
+
+def vanish(known: ObservedLease) -> VanishedLease:
+    """What is remembered of a lease that is deleted."""
+    meta = known.lease.metadata
+    return VanishedLease(meta.namespace, meta.name, known.held, known.history)
+
+
+def says(lease: Lease) -> Says:
+    """What a lease says now."""
+    if lease.holder in (lease.metadata.name, SHARDER_HOLDER):
+        return Says.RIGHTFUL
+    if lease.holder:
+        return Says.STRANGER
+    return Says.RELEASED if facts_of(lease, 0.0).released else Says.EMPTIED
+
+
+def longest_duration(leases: Iterable[ObservedLease]) -> float:
+    """The longest lease duration among a ring's leases, at least 15 s."""
+    return max([UNSEEN_SECONDS, *(each.facts.duration_seconds for each in leases)])
+
+
+def held_until(
+    observed: ObservedLease | None,
+    vanished: Iterable[VanishedLease],
+    missing_since: float,
+    others: Iterable[ObservedLease],
+    proven_since: Callable[[float], float],
+) -> float:
+    """Until when a lease counts as held that neither its shard nor the sharder holds (0: it is free).
+
+    `observed` `None`: there is no lease of that name.  `vanished`: those of that name that
+    are gone.  `missing_since`: since when one is missed of which nothing is known.
+    `proven_since(duration)`: since when time counts against a lease of that duration.
+    """
+    gone = vanished_until(vanished, proven_since)
+    if observed is not None:
+        if says(observed.lease) is Says.RIGHTFUL:
+            return 0.0
+        # One that we made in another namespace, and gave back, says nothing of the shard's own.
+        return max(_end(observed.held, proven_since), gone or 0.0)
+    return gone if gone is not None else _end(Span(missing_since, longest_duration(others)), proven_since)
+
+
+def vanished_until(vanished: Iterable[VanishedLease], proven_since: Callable[[float], float]) -> float | None:
+    """Until when leases count as held that are gone; `None`: there are none."""
+    return max((_end(gone.held, proven_since) for gone in vanished), default=None)
+
+
+def _end(held: Span, proven_since: Callable[[float], float]) -> float:
+    # Time that no commit proves lets nothing run out.
+    return max(held.since, proven_since(held.seconds)) + held.seconds if held.seconds else 0.0
+
+
+def _remains(
+    known: ObservedLease | VanishedLease | None, lease: Lease, now: float, others: Iterable[ObservedLease]
+) -> Span:
+    match REMAINS[_what_was(known), says(lease)]:
+        case Remains.NOT:
+            return FREE
+        case Remains.AS_BEFORE:
+            return known.held if known is not None else FREE
+        case Remains.LONGEST:
+            return Span(now, longest_duration(others))
+
+
+def _what_was(known: ObservedLease | VanishedLease | None) -> Known:
+    match known:
+        case None:
+            return Known.NOTHING
+        case VanishedLease():
+            return Known.VANISHED
+        case ObservedLease():
+            return Known.RIGHTFUL if says(known.lease) is Says.RIGHTFUL else Known.OTHERWISE
+
+
+def _says_the_same(one: Lease, other: Lease) -> bool:
+    # Labels (the state that we write ourselves) and unrelated annotations renew nothing.
+    return (
+        one.spec == other.spec
+        and one.instance == other.instance
+        and one.fenced == other.fenced
+        and one.metadata.uid == other.metadata.uid
+    )
