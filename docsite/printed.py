@@ -28,6 +28,8 @@ PRINTERS: Final[Mapping[str, Callable[[], str]]] = {
     "balance": balance.render_balance,
     "states": states.render_states,
     "observed": tables.render_observed,
+    "resync": tables.render_resync,
+    "resync-conclusions": tables.render_conclusions,
     "takeover": tables.render_takeover,
     "conditions": states.render_conditions,
     "outcomes": states.render_outcomes,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from sharder.core.observed import REMAINS, Known, Says
+from sharder.core.resync import CONCLUSIONS, TABLE, Event
 from sharder.core.takeover import RULES
 
 
@@ -23,6 +24,20 @@ def render_observed() -> str:
     """For how long a lease counts as held by who had it before: what was known by what it says."""
     rows = [(known.value, *(REMAINS[known, says].value for says in Says)) for known in Known]
     return _table(("was", *(f"is {says.value}" for says in Says)), rows)
+
+
+def render_resync() -> str:
+    """What each event changes about the passes over a ring."""
+    return _table(
+        ("event", "then"), [(event.value, "; ".join(each.words for each in TABLE[event].effects)) for event in Event]
+    )
+
+
+def render_conclusions() -> str:
+    """What the end of a deep pass means, in the order in which that is asked."""
+    return _table(
+        ("when a deep pass ends, and", "this happens"), [(each.words, each.event.value) for each in CONCLUSIONS]
+    )
 
 
 def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:

@@ -24,6 +24,20 @@ from sharder.backlog.lists import read_all
 from sharder.backlog.objects import ItemKey, Placed
 from sharder.backlog.scope import Members, RingScope
 from sharder.core.membership import Membership
+from sharder.core.resync import (
+    NOTHING,
+    Asked,
+    Event,
+    ResyncState,
+    Round,
+    begin,
+    compare,
+    conclude,
+    due,
+    is_settled,
+    is_superseded,
+    on,
+)
 from sharder.core.ringspec import Role
 from sharder.placement.leadership import Counters
 from sharder.placement.transit import Transit
@@ -35,8 +49,6 @@ from shardsdk.protocol.objects import SlimObject
 
 log = logging.getLogger(__name__)
 
-#: Pause before a pass that failed or was found wanting is made again; doubles up to the second.
-RETRY_SECONDS: Final = (1.0, 60.0)
 #: With so many misplaced objects waiting at most, a pass turns to the next page; each takes more than a kilobyte.
 FEW_MISPLACED: Final = 1_000
 #: Namespaces that are gone through one by one; more, and all are.
@@ -48,8 +60,6 @@ PROGRESS_SECONDS: Final = 1.0
 PAUSED_SECONDS: Final = 120.0
 #: Misplaced objects held at most while they wait; a pass leaves out what is more, and comes again.
 MAX_MISPLACED: Final = 10_000
-#: How often in a row a pass ends early because the membership has changed.
-MAX_SUPERSEDED: Final = 2
 
 
 class Superseded(Exception):
@@ -100,26 +110,9 @@ class Resync:
         self._counters = counters
         self._clock = clock
         self._sync_period_seconds = sync_period_seconds
-        self._settle_after_seconds = settle_after_seconds
         self._when_settled = when_settled
         self._wake = asyncio.Event()
-        #: A shallow pass, and passes over namespaces, are asked for; not before this moment.
-        self._wanted = False
-        self._namespaces: set[str] = set()
-        self._not_before = float("-inf")
-        #: When a deep pass is due (`None`: it is not), and whether one is as soon as nothing waits any more.
-        self._deep_at: float | None = None
-        self._owed = False
-        #: The last deep pass found nothing, and nothing has moved since.
-        self._clean = False
-        self._changed_at = clock.monotonic()
-        self._generation = 0
-        self._superseded = 0
-        self._pause = RETRY_SECONDS[0]
-        #: Some misplaced objects were left out, because too many waited already.
-        self._left_out = False
-        #: The namespaces whose objects without a shard are among those: no watch holds them.
-        self._left_out_of: set[str] = set()
+        self._state = ResyncState(settle_after_seconds, changed_at=clock.monotonic())
         self._few_wait = asyncio.Event()
         #: Retired resources of which the last deep pass found no labelled object.
         self.retired_clean: frozenset[Placed] = frozenset()
@@ -129,41 +122,28 @@ class Resync:
     @property
     def settled(self) -> bool:
         """Whether every object is where it should be."""
-        return self._clean and self._nothing_waits()
+        return is_settled(self._state, quiet=self._nothing_waits())
 
-    # -- asking for passes -------------------------------------------------
+    # -- what happens ------------------------------------------------------
 
     def follow(self, old: Membership, new: Membership) -> None:
-        """The membership has changed: pass again, at once when a shard can take objects that it could not take."""
-        able = {shard for shard in new.available if new.may_drain_to(shard)}
-        able_before = {shard for shard in old.available if old.may_drain_to(shard)}
-        if (new.available, new.ready) == (old.available, old.ready) and able <= able_before:
-            return  # a shard is silent: what nobody has goes elsewhere, and nothing else is different
-        if new.available != old.available:
-            self._generation += 1  # else the ring gives the same answers, and a pass under way stays good
-        self._changed_at = self._clock.monotonic()
-        self._deep_at = self._settles_at
-        self._pause = RETRY_SECONDS[0]
-        self._clean = False
-        self._wanted = self._wanted or bool(new.available - old.available or able - able_before)
-        self._not_before = float("-inf")
-        self._wake.set()
+        """The membership has changed."""
+        if (change := compare(old, new)) is not None:
+            self._on(*change)
 
     def namespace_changed(self, namespace: str) -> None:
         """A namespace came into the ring's scope or left it."""
-        self._clean = False
-        self._namespaces.add(namespace)
-        self._deep_soon()
+        self._on(Event.NAMESPACE_CHANGED, Asked(namespaces=frozenset({namespace})))
 
     def moving(self) -> None:
-        """Objects change hands: what was made meanwhile may be with the shard that they were on."""
-        self._clean = False
-        self._owed = True
+        """Objects change hands."""
+        if self._state.clean or not self._state.owed:
+            self._on(Event.MOVING)
 
     def emptied(self) -> None:
         """Nothing may be waiting any more."""
-        if self._owed and self._nothing_waits():
-            self._deep_soon()
+        if self._state.owed and self._nothing_waits():
+            self._on(Event.QUIET)
 
     @property
     def misplaced(self) -> int:
@@ -176,22 +156,11 @@ class Resync:
             return
         if self.misplaced <= FEW_MISPLACED:
             self._few_wait.set()
-        if self._left_out:
-            self._left_out = False
-            self._wanted = True
-            self._namespaces |= self._left_out_of
-            self._left_out_of.clear()
-            self._clean = False
-            self._deep_soon()
+        if self._state.left_out:
+            self._on(Event.ROOM)
 
-    @property
-    def _settles_at(self) -> float:
-        """From when on no replica can still be placing by an older membership."""
-        return self._changed_at + self._settle_after_seconds
-
-    def _deep_soon(self) -> None:
-        if self._deep_at is None:
-            self._deep_at = self._clock.monotonic() + self._pause
+    def _on(self, event: Event, named: Asked = NOTHING) -> None:
+        self._state = on(self._state, event, self._clock.monotonic(), named)
         self._wake.set()
 
     def _nothing_waits(self) -> bool:
@@ -207,94 +176,55 @@ class Resync:
             await self._wait(next_sync)
             now = clock.monotonic()
             if now >= next_sync:
-                self._deep_at = now
+                self._state = on(self._state, Event.PERIOD_OVER, now)
                 next_sync = now + period
             if not self._members.membership.available:
-                self._wanted, self._deep_at = False, None
-                self._namespaces.clear()
+                self._on(Event.NO_SHARD)
                 continue
-            await self._go_through_guarded(deep=self._deep_at is not None and now >= self._deep_at)
+            self._state, passes = begin(self._state, now)
+            await self._go_through_guarded(passes)
 
     async def _wait(self, next_sync: float) -> None:
         clock = self._clock
-        while (due := self._due(next_sync)) > (now := clock.monotonic()):
+        while (moment := due(self._state, next_sync)) > (now := clock.monotonic()):
             self._wake.clear()
             try:
-                async with asyncio.timeout(due - now):
+                async with asyncio.timeout(moment - now):
                     await self._wake.wait()
             except TimeoutError:
                 pass
 
-    def _due(self, next_sync: float) -> float:
-        due = next_sync if self._deep_at is None else min(next_sync, self._deep_at)
-        return min(due, self._not_before) if self._wanted or self._namespaces else due
-
-    async def _go_through_guarded(self, *, deep: bool) -> None:
-        wanted, self._wanted = self._wanted, False
-        if deep:
-            # It comes across what was left out, if there is room for that by now.
-            self._left_out = False
-            self._namespaces |= self._left_out_of
-            self._left_out_of.clear()
-        namespaces, self._namespaces = self._namespaces, set()
-        generation, began = self._generation, self._clock.monotonic()
-        if deep:
-            self._deep_at, self._owed = None, False
+    async def _go_through_guarded(self, passes: Round) -> None:
         try:
-            found = await self._go_through(deep, wanted, namespaces)
+            found = await self._go_through(passes)
         except Superseded:
-            self._superseded += 1
-            self._wanted = self._wanted or wanted
-            self._namespaces |= namespaces
-            return
+            self._on(Event.SUPERSEDED, passes.asked)
         except Exception as error:
             extra = {"ring": self._scope.name, "error": str(error)}
             if isinstance(error, ShardingError):
                 log.warning("resync failed, will retry", extra=extra)
             else:
                 log.error("resync failed, will retry", extra=extra, exc_info=error)
-            self._failed(wanted, namespaces)
-            return
-        self._superseded = 0
-        if deep and generation == self._generation:
-            self._conclude(found, began)
-
-    def _failed(self, wanted: bool, namespaces: set[str]) -> None:
-        self._wanted = self._wanted or wanted
-        self._namespaces |= namespaces
-        self._not_before = self._clock.monotonic() + self._pause
-        self._later()
-
-    def _conclude(self, found: int, began: float) -> None:
-        """After a deep pass that began at `began`: is the ring settled, or when to pass again?"""
-        if found or self._left_out:
-            self._later()
-        elif began < self._settles_at:
-            self._deep_at = self._settles_at
-        elif self._owed:
-            self.emptied()
-        elif self._nothing_waits():
-            self._pause = RETRY_SECONDS[0]
-            if not self._clean:
-                self._clean = True
-                for tell in self._when_settled:
-                    tell()
-                log.info("ring settled", extra={"ring": self._scope.name})
+            self._on(Event.FAILED, passes.asked)
         else:
-            self._owed = True
+            self._conclude(passes, found)
 
-    def _later(self) -> None:
-        later = self._clock.monotonic() + self._pause
-        self._deep_at = later if self._deep_at is None else min(self._deep_at, later)
-        self._pause = min(2 * self._pause, RETRY_SECONDS[1])
+    def _conclude(self, passes: Round, found: int) -> None:
+        was_clean = self._state.clean
+        self._state = conclude(self._state, passes, found, self._clock.monotonic(), quiet=self._nothing_waits())
+        if self._state.clean and not was_clean:
+            for tell in self._when_settled:
+                tell()
+            log.info("ring settled", extra={"ring": self._scope.name})
 
     # -- passes --------------------------------------------------------------
 
-    async def _go_through(self, deep: bool, wanted: bool, namespaces: set[str]) -> int:
+    async def _go_through(self, passes: Round) -> int:
         """What is asked for; returns how many objects were found misplaced."""
+        deep, (shallow, namespaces) = passes.deep, passes.asked
         if len(namespaces) > MAX_NAMESPACES:
-            return await self._pass(Pass(deep=True, unlabelled=True, again=frozenset(namespaces)))
-        found = await self._pass(Pass(deep)) if deep or wanted else 0
+            return await self._pass(Pass(deep=True, unlabelled=True, again=namespaces))
+        found = await self._pass(Pass(deep)) if deep or shallow else 0
         for name in sorted(namespaces):
             found += await self._pass(Pass(deep=True, unlabelled=True, namespace=name, again=frozenset((name,))))
         return found
@@ -323,7 +253,7 @@ class Resync:
                 self.retired_left[placed] = seen
             if placed.retired and not seen:
                 clean.add(placed)
-        if which.deep and which.namespace is None and started >= self._settles_at:
+        if which.deep and which.namespace is None and started >= self._state.settles_at:
             self.retired_clean = frozenset(clean)
         if errors:
             raise errors[0]
@@ -336,20 +266,19 @@ class Resync:
         unwatched = which.deep and self._backlog.informers.get(number, Kind.UNASSIGNED) is None
         everything = (which.unlabelled or unwatched) and not placed.retired
         selector = Selector() if everything else Selector(labels=exists(self._scope.labels.shard))
-        generation, began = self._generation, self._clock.monotonic()
+        generation, began = self._state.generation, self._clock.monotonic()
         # Without a deep pass something is expected to move; pages can be waited between, a stream has to be read.
         busy = not which.deep or not self._nothing_waits()
         seen = found = 0
         async for batch in read_all(self._api, placed.subject.resource, which.namespace, selector, busy=busy):
-            if generation != self._generation and self._superseded < MAX_SUPERSEDED:
+            if is_superseded(self._state, generation):
                 raise Superseded
             seen += len(batch)
             for obj in batch:
                 if self._differs(placed, obj):
                     found += 1
                     if not self._enqueue(number, obj):
-                        self._left_out = True
-                        self._left_out_of |= which.again
+                        self._on(Event.LEFT_OUT, Asked(namespaces=which.again))
             if busy:
                 await self._let_get_on(generation, began + PAUSED_SECONDS)
         return seen, found
@@ -357,7 +286,7 @@ class Resync:
     async def _let_get_on(self, generation: int, until: float) -> None:
         """Wait until few misplaced objects wait, so that few are held; not for those that do not get on."""
         clock = self._clock
-        while (waiting := self.misplaced) > FEW_MISPLACED and generation == self._generation:
+        while (waiting := self.misplaced) > FEW_MISPLACED and generation == self._state.generation:
             self._few_wait.clear()
             try:
                 async with asyncio.timeout(PROGRESS_SECONDS):

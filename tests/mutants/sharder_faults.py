@@ -20,6 +20,7 @@ GROUPS: Final = (
     "tests/unit/sharder/placement/test_handover.py",
     "tests/unit/sharder/placement/test_placement.py",
 )
+RESYNC: Final = ("tests/unit/sharder/core/test_resync.py", "tests/unit/sharder/placement/test_resync.py")
 DECISIONS: Final = ("tests/unit/sharder/core/test_decisions.py",)
 ADMISSION: Final = ("tests/unit/sharder/core/test_admission.py", "tests/properties/test_admission.py")
 
@@ -190,6 +191,21 @@ SHARDER_FAULTS: Final[dict[str, Fault]] = {
         "fences = (lead.fence, lead.confirmed) if confirmed else (lead.fence,)",
         "fences = (lead.fence,)",
         (*LEASES, *GROUPS),
+    ),
+    # -- going through everything ------------------------------------------------
+    "SETTLED_TOO_EARLY": Fault(
+        "a ring is settled by a pass that began when every replica knew its shards",
+        "sharder.core.resync",
+        "lambda end: end.began < end.state.settles_at",
+        "lambda end: False",
+        RESYNC,
+    ),
+    "NO_PASS_OWED": Fault(
+        "everything is gone through once more when objects have changed hands",
+        "sharder.core.resync",
+        "Event.MOVING: Change((UNCLEAN, OWED)),",
+        "Event.MOVING: Change(()),",
+        RESYNC,
     ),
     # -- the one decision --------------------------------------------------------
     "TEAR_FROM_THE_LIVING": Fault(

@@ -1,0 +1,301 @@
+"""When a ring's objects are gone through, and when the ring is settled.
+
+A deep pass goes through everything that has a shard, a shallow one through main
+objects only, one over a namespace through everything in it.  What asks for a pass
+or puts it off is an event; TABLE says what each changes:
+
+- A change of the shards leaves the ring unsettled until a deep pass that began once
+  no replica could place by an older membership any more has found nothing.
+- Objects that change hands leave it unsettled, too; what was made meanwhile may be
+  with the shard that they were on.  Then a deep pass is *owed*: due as soon as
+  nothing waits, not while everything moves.
+- A pass that a newer membership has overtaken ends, and what it was asked for is
+  asked for again; but not for ever.
+
+How a deep pass has ended is an event as well, by the first of CONCLUSIONS that holds.
+
+Refuses: to read a clock, and to know what an object is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from enum import Enum
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
+from sharder.core.membership import Membership
+
+#: Pause before a pass that failed or was found wanting is made again; doubles up to the second.
+RETRY_SECONDS: Final = (1.0, 60.0)
+#: How often in a row a pass ends early because the membership has changed.
+MAX_SUPERSEDED: Final = 2
+
+
+class Asked(NamedTuple):
+    """Passes that are asked for, apart from a deep one: a shallow one, and those over namespaces."""
+
+    shallow: bool = False
+    namespaces: frozenset[str] = frozenset()
+
+    def __or__(self, other: Asked) -> Asked:
+        """Both."""
+        return Asked(self.shallow or other.shallow, self.namespaces | other.namespaces)
+
+
+NOTHING: Final = Asked()
+
+
+@dataclass(frozen=True, slots=True)
+class ResyncState:
+    """What is known of one ring's passes; times on the monotonic clock.
+
+    `changed_at`: when the shards changed last; `settle_after_seconds` later every replica
+    knows.  `generation` counts changes of the shards.  `clean`: the last deep pass found
+    nothing, and nothing has changed since.  `deep_at`: when a deep pass is due (`None`: it
+    is not).  `owed`: one is due as soon as nothing waits.  `asked`: other passes, not
+    before `not_before`.  `left_out`: objects that were found were left out, because too
+    many waited; `left_out_of`: the namespaces of those that no watch holds.  `pause`:
+    before the next attempt.  `superseded`: passes in a row that were overtaken.
+    """
+
+    settle_after_seconds: float
+    changed_at: float
+    generation: int = 0
+    clean: bool = False
+    deep_at: float | None = None
+    owed: bool = False
+    asked: Asked = NOTHING
+    not_before: float = float("-inf")
+    left_out: bool = False
+    left_out_of: frozenset[str] = frozenset()
+    pause: float = RETRY_SECONDS[0]
+    superseded: int = 0
+
+    @property
+    def settles_at(self) -> float:
+        """From when on no replica can still be placing by an older membership."""
+        return self.changed_at + self.settle_after_seconds
+
+
+class Event(Enum):
+    """What happens to a ring, or to a pass over it."""
+
+    SHARDS_CHANGED = "other shards are available"
+    READINESS_CHANGED = "a shard became ready to take objects, or is so no longer"
+    NAMESPACE_CHANGED = "a namespace came into the ring's scope or left it"
+    MOVING = "objects begin to change hands"
+    QUIET = "nothing waits any more, and a deep pass is owed"
+    LEFT_OUT = "a pass leaves out what it found, because too many wait"
+    ROOM = "fewer wait: there is room for what was left out"
+    PERIOD_OVER = "the sync period is over"
+    NO_SHARD = "a pass is due, but no shard is available"
+    SHALLOW_BEGINS = "what is asked for begins"
+    DEEP_BEGINS = "a deep pass begins"
+    SUPERSEDED = "the pass was overtaken by a change of the shards"
+    FAILED = "the pass failed"
+    ENDED = "the pass has gone through everything"
+    FOUND_SOME = "a deep pass has found something, or left something out"
+    TOO_EARLY = "a deep pass has found nothing, but began before every replica knew the shards"
+    OBJECTS_WAIT = "a deep pass has found nothing, but objects wait"
+    FOUND_NOTHING = "a deep pass has found nothing, and nothing waits"
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """A change of the state, at a moment, on account of the passes that an event names."""
+
+    words: str
+    of: Callable[[ResyncState, float, Asked], ResyncState]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What an event changes, one effect after the other; nothing unless `only_if` holds."""
+
+    effects: tuple[Effect, ...]
+    only_if: Callable[[ResyncState], bool] = lambda _: True
+
+
+CLEAN: Final = Effect("the ring is clean", lambda state, now, named: replace(state, clean=True))
+UNCLEAN: Final = Effect("the ring is not clean", lambda state, now, named: replace(state, clean=False))
+OWED: Final = Effect("a deep pass is owed", lambda state, now, named: replace(state, owed=True))
+NOT_OWED: Final = Effect("none is owed", lambda state, now, named: replace(state, owed=False))
+DEEP_WHEN_ALL_KNOW: Final = Effect(
+    "a deep pass is due when every replica knows the shards",
+    lambda state, now, named: replace(state, deep_at=state.settles_at),
+)
+DEEP_SOON: Final = Effect(
+    "a deep pass is due after the pause, unless one is due already",
+    lambda state, now, named: replace(state, deep_at=now + state.pause if state.deep_at is None else state.deep_at),
+)
+DEEP_WITHIN_PAUSE: Final = Effect(
+    "a deep pass is due after the pause, or earlier if one is due already",
+    lambda state, now, named: replace(
+        state, deep_at=now + state.pause if state.deep_at is None else min(state.deep_at, now + state.pause)
+    ),
+)
+DEEP_NOW: Final = Effect("a deep pass is due now", lambda state, now, named: replace(state, deep_at=now))
+NO_DEEP: Final = Effect("no deep pass is due", lambda state, now, named: replace(state, deep_at=None))
+ASKED: Final = Effect(
+    "the passes that it names are asked for", lambda state, now, named: replace(state, asked=state.asked | named)
+)
+LEFT_OUT_ASKED: Final = Effect(
+    "a shallow pass, and those over the namespaces with what was left out, are asked for",
+    lambda state, now, named: replace(state, asked=state.asked | Asked(True, state.left_out_of)),
+)
+NONE_ASKED: Final = Effect("no other pass is asked for", lambda state, now, named: replace(state, asked=NOTHING))
+AT_ONCE: Final = Effect(
+    "what is asked for waits no longer", lambda state, now, named: replace(state, not_before=float("-inf"))
+)
+AFTER_PAUSE: Final = Effect(
+    "what is asked for waits for the pause", lambda state, now, named: replace(state, not_before=now + state.pause)
+)
+PAUSE_DOUBLED: Final = Effect(
+    "the next pause is twice as long",
+    lambda state, now, named: replace(state, pause=min(2 * state.pause, RETRY_SECONDS[1])),
+)
+PAUSE_FIRST: Final = Effect(
+    "the pause is as at first", lambda state, now, named: replace(state, pause=RETRY_SECONDS[0])
+)
+LEFT_OUT: Final = Effect(
+    "it is remembered that objects were left out, and of which namespaces",
+    lambda state, now, named: replace(state, left_out=True, left_out_of=state.left_out_of | named.namespaces),
+)
+NONE_LEFT_OUT: Final = Effect(
+    "what was left out is forgotten", lambda state, now, named: replace(state, left_out=False, left_out_of=frozenset())
+)
+CHANGED_NOW: Final = Effect(
+    "replicas are given time to know the shards", lambda state, now, named: replace(state, changed_at=now)
+)
+GENERATION: Final = Effect(
+    "a pass under way is overtaken", lambda state, now, named: replace(state, generation=state.generation + 1)
+)
+ONE_MORE: Final = Effect(
+    "one more was overtaken in a row", lambda state, now, named: replace(state, superseded=state.superseded + 1)
+)
+NONE_IN_A_ROW: Final = Effect("none was overtaken in a row", lambda state, now, named: replace(state, superseded=0))
+
+#: What each event changes; the effects apply one after the other.
+TABLE: Final[Mapping[Event, Change]] = MappingProxyType(
+    {
+        Event.SHARDS_CHANGED: Change(
+            (UNCLEAN, CHANGED_NOW, DEEP_WHEN_ALL_KNOW, ASKED, AT_ONCE, PAUSE_FIRST, GENERATION)
+        ),
+        Event.READINESS_CHANGED: Change((UNCLEAN, CHANGED_NOW, DEEP_WHEN_ALL_KNOW, ASKED, AT_ONCE, PAUSE_FIRST)),
+        Event.NAMESPACE_CHANGED: Change((UNCLEAN, ASKED, DEEP_SOON)),
+        Event.MOVING: Change((UNCLEAN, OWED)),
+        Event.QUIET: Change((DEEP_SOON,), only_if=lambda state: state.owed),
+        Event.LEFT_OUT: Change((LEFT_OUT,)),
+        Event.ROOM: Change((UNCLEAN, LEFT_OUT_ASKED, NONE_LEFT_OUT, DEEP_SOON), only_if=lambda state: state.left_out),
+        Event.PERIOD_OVER: Change((DEEP_NOW,)),
+        Event.NO_SHARD: Change((NONE_ASKED, NO_DEEP)),
+        Event.SHALLOW_BEGINS: Change((NONE_ASKED,)),
+        Event.DEEP_BEGINS: Change((NO_DEEP, NOT_OWED, NONE_ASKED, NONE_LEFT_OUT)),
+        Event.SUPERSEDED: Change((ONE_MORE, ASKED)),
+        Event.FAILED: Change((ASKED, AFTER_PAUSE, DEEP_WITHIN_PAUSE, PAUSE_DOUBLED)),
+        Event.ENDED: Change((NONE_IN_A_ROW,)),
+        Event.FOUND_SOME: Change((DEEP_WITHIN_PAUSE, PAUSE_DOUBLED)),
+        Event.TOO_EARLY: Change((DEEP_WHEN_ALL_KNOW,)),
+        Event.OBJECTS_WAIT: Change((OWED,)),
+        Event.FOUND_NOTHING: Change((CLEAN, PAUSE_FIRST)),
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """What is gone through at once, from `began` on: everything if it is `deep`, and what was `asked` for."""
+
+    deep: bool
+    asked: Asked
+    generation: int
+    began: float
+
+
+class _End(NamedTuple):
+    state: ResyncState
+    found: int
+    began: float
+    quiet: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Conclusion:
+    """What the end of a deep pass means in a case for which no conclusion above this one holds."""
+
+    words: str
+    holds: Callable[[_End], bool]
+    event: Event
+
+
+#: Read from the top; the first that holds says how a deep pass has ended.
+CONCLUSIONS: Final = (
+    Conclusion("something was found or left out", lambda end: bool(end.found) or end.state.left_out, Event.FOUND_SOME),
+    Conclusion(
+        "it began before every replica knew the shards",
+        lambda end: end.began < end.state.settles_at,
+        Event.TOO_EARLY,
+    ),
+    Conclusion("objects wait", lambda end: not end.quiet, Event.OBJECTS_WAIT),
+    Conclusion("objects have changed hands meanwhile", lambda end: end.state.owed, Event.QUIET),
+    Conclusion("otherwise", lambda _: True, Event.FOUND_NOTHING),
+)
+
+
+def on(state: ResyncState, event: Event, now: float, named: Asked = NOTHING) -> ResyncState:
+    """The state after `event`; `named`: the passes that it asks for, or that it concerns."""
+    change = TABLE[event]
+    if change.only_if(state):
+        for effect in change.effects:
+            state = effect.of(state, now, named)
+    return state
+
+
+def compare(old: Membership, new: Membership) -> tuple[Event, Asked] | None:
+    """What a change of the membership is to the passes; `None`: nothing.
+
+    A shallow pass is asked for at once when a shard can take objects that it could not take.
+    That a shard is silent sends elsewhere what nobody has; nothing else is different.
+    """
+    able = {shard for shard in new.available if new.may_drain_to(shard)}
+    able_before = {shard for shard in old.available if old.may_drain_to(shard)}
+    if (new.available, new.ready) == (old.available, old.ready) and able <= able_before:
+        return None
+    asked = Asked(shallow=bool(new.available - old.available or able - able_before))
+    # Else the ring gives the same answers, and a pass under way stays good.
+    return Event.SHARDS_CHANGED if new.available != old.available else Event.READINESS_CHANGED, asked
+
+
+def due(state: ResyncState, period_over_at: float) -> float:
+    """When the next pass begins."""
+    moment = period_over_at if state.deep_at is None else min(period_over_at, state.deep_at)
+    return min(moment, state.not_before) if state.asked != NOTHING else moment
+
+
+def begin(state: ResyncState, now: float) -> tuple[ResyncState, Round]:
+    """Begin what is due: a deep pass comes across what was left out, if there is room for that by now."""
+    deep = state.deep_at is not None and now >= state.deep_at
+    asked = Asked(state.asked.shallow, state.asked.namespaces | state.left_out_of) if deep else state.asked
+    begun = on(state, Event.DEEP_BEGINS if deep else Event.SHALLOW_BEGINS, now)
+    return begun, Round(deep, asked, state.generation, now)
+
+
+def conclude(state: ResyncState, passed: Round, found: int, now: float, *, quiet: bool) -> ResyncState:
+    """The state after passes that went through everything, and `found` so many; `quiet`: nothing waits."""
+    state = on(state, Event.ENDED, now)
+    if not passed.deep or passed.generation != state.generation:
+        return state
+    end = _End(state, found, passed.began, quiet)
+    return on(state, next(each for each in CONCLUSIONS if each.holds(end)).event, now)
+
+
+def is_superseded(state: ResyncState, generation: int) -> bool:
+    """Whether a pass that began with this generation of shards is to end early."""
+    return generation != state.generation and state.superseded < MAX_SUPERSEDED
+
+
+def is_settled(state: ResyncState, *, quiet: bool) -> bool:
+    """Whether every object is where it should be; `quiet`: nothing waits."""
+    return state.clean and quiet

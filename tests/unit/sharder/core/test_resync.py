@@ -1,0 +1,220 @@
+"""When a ring's objects are gone through: every row of the table, and what holds in all stories."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sharder.core.membership import Membership
+from sharder.core.resync import (
+    CONCLUSIONS,
+    MAX_SUPERSEDED,
+    NOTHING,
+    RETRY_SECONDS,
+    TABLE,
+    Asked,
+    Event,
+    ResyncState,
+    Round,
+    begin,
+    compare,
+    conclude,
+    due,
+    is_settled,
+    is_superseded,
+    on,
+)
+
+NOW, SETTLE, NEVER = 1000.0, 5.0, float("inf")
+#: Nothing is due, and the last deep pass found something.
+IDLE = ResyncState(SETTLE, changed_at=900.0, pause=4.0, not_before=NOW + 1)
+CLEAN = replace(IDLE, clean=True)
+NS = Asked(namespaces=frozenset({"a"}))
+LEFT_OUT = replace(CLEAN, left_out=True, left_out_of=frozenset({"b"}))
+
+
+def changed(state: ResyncState, **fields: Any) -> ResyncState:
+    return replace(state, **fields)
+
+
+@pytest.mark.parametrize(
+    ("before", "event", "named", "after"),
+    [
+        (
+            changed(CLEAN, deep_at=NOW + 1), Event.SHARDS_CHANGED, Asked(shallow=True),
+            changed(IDLE, changed_at=NOW, generation=1, deep_at=NOW + SETTLE, asked=Asked(shallow=True),
+                    not_before=-NEVER, pause=RETRY_SECONDS[0]),
+        ),
+        (
+            CLEAN, Event.READINESS_CHANGED, NOTHING,
+            changed(IDLE, changed_at=NOW, deep_at=NOW + SETTLE, not_before=-NEVER, pause=RETRY_SECONDS[0]),
+        ),
+        (CLEAN, Event.NAMESPACE_CHANGED, NS, changed(IDLE, asked=NS, deep_at=NOW + 4)),
+        (
+            changed(CLEAN, deep_at=NOW + 1), Event.NAMESPACE_CHANGED, NS,
+            changed(IDLE, asked=NS, deep_at=NOW + 1),
+        ),
+        (CLEAN, Event.MOVING, NOTHING, changed(IDLE, owed=True)),
+        (changed(IDLE, owed=True), Event.QUIET, NOTHING, changed(IDLE, owed=True, deep_at=NOW + 4)),
+        (CLEAN, Event.QUIET, NOTHING, CLEAN),
+        (CLEAN, Event.LEFT_OUT, NS, changed(CLEAN, left_out=True, left_out_of=frozenset({"a"}))),
+        (LEFT_OUT, Event.LEFT_OUT, NS, changed(LEFT_OUT, left_out_of=frozenset({"a", "b"}))),
+        (LEFT_OUT, Event.ROOM, NOTHING, changed(IDLE, asked=Asked(True, frozenset({"b"})), deep_at=NOW + 4)),
+        (CLEAN, Event.ROOM, NOTHING, CLEAN),
+        (changed(CLEAN, deep_at=NOW + 9), Event.PERIOD_OVER, NOTHING, changed(CLEAN, deep_at=NOW)),
+        (changed(CLEAN, deep_at=NOW, asked=NS), Event.NO_SHARD, NOTHING, CLEAN),
+        (changed(CLEAN, deep_at=NOW + 9, asked=NS), Event.SHALLOW_BEGINS, NOTHING, changed(CLEAN, deep_at=NOW + 9)),
+        (changed(LEFT_OUT, deep_at=NOW, owed=True, asked=NS), Event.DEEP_BEGINS, NOTHING, CLEAN),
+        (IDLE, Event.SUPERSEDED, NS, changed(IDLE, asked=NS, superseded=1)),
+        (IDLE, Event.FAILED, NS, changed(IDLE, asked=NS, not_before=NOW + 4, deep_at=NOW + 4, pause=8.0)),
+        (
+            changed(IDLE, deep_at=NOW + 2, pause=40.0), Event.FAILED, NOTHING,
+            changed(IDLE, not_before=NOW + 40, deep_at=NOW + 2, pause=RETRY_SECONDS[1]),
+        ),
+        (changed(IDLE, superseded=2), Event.ENDED, NOTHING, IDLE),
+        (CLEAN, Event.FOUND_SOME, NOTHING, changed(CLEAN, deep_at=NOW + 4, pause=8.0)),
+        (IDLE, Event.TOO_EARLY, NOTHING, changed(IDLE, deep_at=900.0 + SETTLE)),
+        (IDLE, Event.OBJECTS_WAIT, NOTHING, changed(IDLE, owed=True)),
+        (IDLE, Event.FOUND_NOTHING, NOTHING, changed(CLEAN, pause=RETRY_SECONDS[0])),
+    ],
+    ids=lambda value: value.name if isinstance(value, Event) else "",
+)  # fmt: skip
+def test_what_an_event_changes(before: ResyncState, event: Event, named: Asked, after: ResyncState) -> None:
+    assert on(before, event, NOW, named) == after
+
+
+def test_the_table_has_a_row_for_every_event() -> None:
+    assert list(TABLE) == list(Event)
+
+
+@pytest.mark.parametrize(
+    ("state", "found", "began", "quiet", "event"),
+    [
+        (IDLE, 3, NOW, True, Event.FOUND_SOME),
+        (LEFT_OUT, 0, NOW, True, Event.FOUND_SOME),
+        (IDLE, 0, 900.0, True, Event.TOO_EARLY),
+        (IDLE, 0, NOW, False, Event.OBJECTS_WAIT),
+        (replace(IDLE, owed=True), 0, NOW, False, Event.OBJECTS_WAIT),
+        (replace(IDLE, owed=True), 0, NOW, True, Event.QUIET),
+        (IDLE, 0, NOW, True, Event.FOUND_NOTHING),
+    ],
+)
+def test_how_a_deep_pass_ends(state: ResyncState, found: int, began: float, quiet: bool, event: Event) -> None:
+    passed = Round(deep=True, asked=NOTHING, generation=0, began=began)
+    assert conclude(state, passed, found, NOW + 1, quiet=quiet) == on(state, event, NOW + 1)
+    assert {each.event for each in CONCLUSIONS} <= set(Event)
+
+
+@pytest.mark.parametrize("passed", [Round(False, NS, 0, NOW), Round(True, NS, 7, NOW)], ids=["shallow", "overtaken"])
+def test_no_other_pass_concludes_anything(passed: Round) -> None:
+    assert conclude(replace(IDLE, superseded=1), passed, 0, NOW, quiet=True) == IDLE
+
+
+# -- when ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("state", "moment"),
+    [
+        (IDLE, NOW + 60),
+        (replace(IDLE, deep_at=NOW + 5), NOW + 5),
+        (replace(IDLE, deep_at=NOW + 90), NOW + 60),
+        (replace(IDLE, asked=NS), NOW + 1),
+        (replace(IDLE, asked=Asked(shallow=True), not_before=-NEVER), -NEVER),
+        (replace(IDLE, asked=NS, not_before=NOW + 9, deep_at=NOW + 5), NOW + 5),
+    ],
+)
+def test_when_the_next_pass_begins(state: ResyncState, moment: float) -> None:
+    assert due(state, NOW + 60) == moment
+
+
+def test_a_pass_takes_what_is_asked_for_and_a_deep_one_what_was_left_out() -> None:
+    waiting = replace(LEFT_OUT, asked=NS, deep_at=NOW, generation=3)
+    assert begin(waiting, NOW - 1) == (replace(waiting, asked=NOTHING), Round(False, NS, 3, NOW - 1))
+    both = Asked(namespaces=frozenset({"a", "b"}))
+    assert begin(waiting, NOW) == (replace(CLEAN, generation=3), Round(True, both, 3, NOW))
+
+
+def test_a_pass_is_overtaken_but_not_for_ever() -> None:
+    assert is_superseded(replace(IDLE, generation=1), 0)
+    assert not is_superseded(IDLE, 0)
+    assert not is_superseded(replace(IDLE, generation=1, superseded=MAX_SUPERSEDED), 0)
+
+
+def test_a_ring_is_settled_when_it_is_clean_and_nothing_waits() -> None:
+    assert is_settled(CLEAN, quiet=True)
+    assert not is_settled(CLEAN, quiet=False)
+    assert not is_settled(IDLE, quiet=True)
+
+
+ONE = Membership(available=frozenset({"one"}), ready=frozenset({"one"}))
+TWO = Membership(available=frozenset({"one", "two"}), ready=frozenset({"one", "two"}))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "found"),
+    [
+        (ONE, ONE, None),
+        (ONE, TWO, (Event.SHARDS_CHANGED, Asked(shallow=True))),
+        (TWO, ONE, (Event.SHARDS_CHANGED, NOTHING)),
+        (TWO, replace(TWO, ready=ONE.ready), (Event.READINESS_CHANGED, NOTHING)),
+        (replace(TWO, ready=ONE.ready), TWO, (Event.READINESS_CHANGED, Asked(shallow=True))),
+        (TWO, replace(TWO, silent=frozenset({"two"})), None),
+        (replace(TWO, silent=frozenset({"two"})), TWO, (Event.READINESS_CHANGED, Asked(shallow=True))),
+        (replace(TWO, unsteady=frozenset({"two"})), TWO, (Event.READINESS_CHANGED, Asked(shallow=True))),
+    ],
+)
+def test_what_a_change_of_the_membership_is(old: Membership, new: Membership, found: object) -> None:
+    assert compare(old, new) == found
+
+
+# -- for all stories -------------------------------------------------------------------
+
+happenings = st.sampled_from(
+    [
+        (Event.SHARDS_CHANGED, NOTHING), (Event.SHARDS_CHANGED, Asked(shallow=True)),
+        (Event.READINESS_CHANGED, NOTHING), (Event.NAMESPACE_CHANGED, NS), (Event.MOVING, NOTHING),
+        (Event.QUIET, NOTHING), (Event.ROOM, NOTHING),
+    ]
+)  # fmt: skip
+meanwhile = st.lists(st.one_of(happenings, st.just((Event.LEFT_OUT, NS))), max_size=3)
+turns = st.lists(
+    st.tuples(
+        st.lists(st.tuples(st.floats(0.0, 20.0), happenings), max_size=4),
+        meanwhile, st.sampled_from(["ends", "ends", "fails"]), st.sampled_from([0, 0, 2]), st.booleans(),
+    ),
+    max_size=10,
+)  # fmt: skip
+
+
+@given(turns)
+def test_a_ring_is_clean_by_a_late_pass_only_and_else_another_one_comes(story: list[Any]) -> None:
+    now, period = NOW, 300.0
+    state = on(ResyncState(SETTLE, changed_at=NOW), Event.SHARDS_CHANGED, NOW)
+    for before, during, end, found, quiet in story:
+        for seconds, (event, named) in before:
+            now += seconds
+            state = on(state, event, now, named)
+        now = max(now, due(state, now + period))
+        state, passed = begin(state, now)
+        was_clean = state.clean
+        for event, named in during:
+            now += 0.5
+            state = on(state, event, now, named)
+        if is_superseded(state, passed.generation):
+            state = on(state, Event.SUPERSEDED, now, passed.asked)
+        elif end == "fails":
+            state = on(state, Event.FAILED, now, passed.asked)
+        else:
+            state = conclude(state, passed, found, now, quiet=quiet)
+            if state.clean and not was_clean:
+                assert passed.deep
+                assert not found
+                assert quiet
+                assert passed.began >= state.settles_at
+        assert state.clean or state.deep_at is not None or state.owed, "nothing brings the ring back"
+        assert RETRY_SECONDS[0] <= state.pause <= RETRY_SECONDS[1]
