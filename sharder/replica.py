@@ -52,7 +52,11 @@ REPORTS_AT_ONCE: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class ReplicaSettings:
-    """How a replica works; `sync_period_seconds` 0: no periodic resync."""
+    """How a replica works; `sync_period_seconds` 0: no periodic resync.
+
+    `settle_after_seconds`: when every replica knows of a change of membership, for the last resync after it
+    (`None`: when one that does not would count as stale).
+    """
 
     timings: ElectionTimings = field(default_factory=ElectionTimings)
     lease_namespace: str = SYSTEM_NAMESPACE
@@ -61,7 +65,7 @@ class ReplicaSettings:
     concurrent_moves: int = 100
     sync_period_seconds: float = 300.0
     staleness_seconds: float = 10.0
-    settle_after_seconds: float = 10.0
+    settle_after_seconds: float | None = None
     drain_alarm_seconds: float = DRAIN_ALARM_SECONDS
     default_scope: LabelSelector | None = None
     takeover: Limits = field(default_factory=Limits)
@@ -199,10 +203,11 @@ class Replica:
 
     def _build(self, leader: Fence, confirmed: Fence) -> Leader:
         settings = self._settings
+        settle_after = settings.settle_after_seconds
         pace = Pace(
             concurrent_moves=settings.concurrent_moves,
             sync_period_seconds=settings.sync_period_seconds or float("inf"),
-            settle_after_seconds=settings.settle_after_seconds,
+            settle_after_seconds=settings.staleness_seconds if settle_after is None else settle_after,
         )
         of_rings = RingSettings(
             settings.takeover, pace, self._webhook, settings.drain_alarm_seconds,

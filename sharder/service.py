@@ -16,8 +16,6 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
-
 from sharder.config import BindAddress, SharderConfig
 from sharder.memory import give_back_memory
 from sharder.replica import Replica, ReplicaSettings
@@ -156,16 +154,13 @@ class _Service:
             self._webhook.bind()
             stack.callback(self._webhook.close)
         endpoints = Endpoints(healthz=Checks(), readyz=self._readiness_checks())
-        metrics = Endpoints(metrics=self._render_metrics)
+        metrics = Endpoints(metrics=self._telemetry.render)
         await self._serve(stack, self._config.health.bind_address, endpoints)
         await self._serve(stack, self._config.metrics.bind_address, metrics)
 
     async def _serve(self, stack: AsyncExitStack, address: BindAddress, endpoints: Endpoints) -> None:
         if address.enabled:
             await stack.enter_async_context(serve(Address(address.host, address.port), endpoints))
-
-    def _render_metrics(self) -> tuple[str, bytes]:
-        return CONTENT_TYPE_LATEST, generate_latest(self._telemetry.registry)
 
     def _readiness_checks(self) -> Checks:
         registry = self._replica.registry
@@ -251,7 +246,6 @@ def replica_settings(config: SharderConfig) -> ReplicaSettings:
         concurrent_moves=sharder.concurrent_moves,
         sync_period_seconds=sharder.sync_period_seconds,
         staleness_seconds=sharder.webhook_staleness_seconds,
-        settle_after_seconds=sharder.webhook_staleness_seconds,
         default_scope=config.webhook.config.namespace_selector,
     )
 

@@ -17,6 +17,7 @@ from typing import Final
 from sharder.core.decisions import Decision, Desired, Facts, Reason, decide, desire_controlled, desire_main
 from sharder.core.membership import Membership
 from sharder.core.ringspec import Role, Subject
+from shardsdk.kube.store import Key
 from shardsdk.protocol.labels import RingLabels
 from shardsdk.protocol.objects import SlimMeta
 
@@ -61,7 +62,7 @@ class Tally:
         self.troubles[trouble] += 1
         named = self.examples.setdefault(trouble, [])
         if len(named) < MAX_EXAMPLES:
-            named.append(f"{meta.namespace}/{meta.name}" if meta.namespace else meta.name)
+            named.append(str(Key(meta.namespace, meta.name)))
 
 
 @dataclass(slots=True)

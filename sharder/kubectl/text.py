@@ -34,11 +34,11 @@ class Cell:
     right: bool = False
 
 
-def number(count: int | None, tone: Tone = Tone.PLAIN, *, prefix: str = "") -> Cell:
+def number(count: int | None, tone: Tone = Tone.PLAIN) -> Cell:
     """A count; None shows as `?`, zero is never alarming."""
     if count is None:
         return Cell("?", Tone.FAINT, right=True)
-    return Cell(f"{prefix}{count}", tone if count else Tone.FAINT, right=True)
+    return Cell(str(count), tone if count else Tone.FAINT, right=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +108,12 @@ def bar(share: float, width: int) -> str:
 def rows_of(line: str, columns: int) -> int:
     """How many rows of a terminal a line takes, which wraps what is too long."""
     return max(-(-len(_SGR.sub("", line)) // max(columns, 1)), 1)
+
+
+def some(names: Sequence[str], most: int) -> str:
+    """The first of them, and how many more there are."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 def plural(count: int, one: str, many: str = "") -> str:

@@ -58,7 +58,6 @@ class SelfManaged:
         namespace: str,
         names: ServingNames,
         clock: Clock,
-        name: str = CERTIFICATES_SECRET,
         lifetimes: Lifetimes | None = None,
         ask: Ask = ask_here,
         on_load: Callable[[bool], None] = lambda good: None,
@@ -68,7 +67,7 @@ class SelfManaged:
         self.published = Published()
         self._api = api
         self._namespace = namespace
-        self._name = name
+        self._name = CERTIFICATES_SECRET
         self._names = names
         self._clock = clock
         self._lifetimes = lifetimes or Lifetimes()

@@ -23,6 +23,7 @@ from sharder.kubectl.leader import Leading, Sharder
 from sharder.rbac import RING_VERBS
 from shardsdk.errors import ApiError, Forbidden, Invalid, NotFound, ShardingError
 from shardsdk.kube.selectors import Selector, absent, equals, exists, join
+from shardsdk.kube.store import Key
 from shardsdk.protocol.labels import LEASE_RING_LABEL
 from shardsdk.protocol.objects import LEASES, GroupResource, ObjectMeta, PartialObject, Resource
 
@@ -169,7 +170,7 @@ class Evidence:
         return None
 
     async def _try_on(self, resource: Resource, meta: ObjectMeta, label: str) -> Probe:
-        what = f"{resource.group_resource} {meta.namespace}/{meta.name}" if meta.namespace else meta.name
+        what = f"{resource.group_resource} {Key(meta.namespace, meta.name)}"
         path = resource.path(meta.namespace or None, meta.name)
         body = msgspec.json.encode({"metadata": {"labels": {label: None}}})
         headers = {"Content-Type": _MERGE, "Accept": _PARTIAL}

@@ -6,7 +6,7 @@ is no alarm: objects that change hands are a problem only once that has lasted.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,7 +18,7 @@ from sharder.kubectl.counting import Trouble
 from sharder.kubectl.leader import Leading
 from sharder.kubectl.selecting import describe_selector
 from sharder.kubectl.status.overview import Condition, Overview, unleased_shards
-from sharder.kubectl.text import plural, span
+from sharder.kubectl.text import plural, some, span
 from sharder.rbac import RING_VERBS
 from shardsdk.protocol.objects import GroupResource
 
@@ -119,11 +119,11 @@ def check_permissions(evidence: RingEvidence, resolved: ResolvedRing) -> Iterato
         yield good(topic, f"{name} may {', '.join(RING_VERBS)} every resource of the ring")
     elif said:
         yield warning(
-            topic, f"{name} may not {_some(denied)}, but the sharder says that it may: it has another identity",
+            topic, f"{name} may not {some(denied, _NAMED)}, but the sharder says that it may: it has another identity",
             "name the one that it runs under with --service-account",
         )  # fmt: skip
     else:
-        yield problem(topic, f"{name} may not {_some(denied)}", remedy)
+        yield problem(topic, f"{name} may not {some(denied, _NAMED)}", remedy)
 
 
 def _permissions_by_condition(condition: Condition | None, said: bool | None, remedy: str) -> Finding:
@@ -190,7 +190,7 @@ def check_objects(overview: Overview, leading: Leading | None) -> Iterator[Findi
     counts = ", ".join(f"{count} {trouble.value}" for trouble, count in troubles)
     unsettled_for = settled.seconds if settled is not None and settled.status is False else None
     ghosts = unleased_shards(overview) if overview.standings is not None else ()
-    more = f"; on shards without lease: {_some(ghosts)}" if ghosts else ""
+    more = f"; on shards without lease: {some(ghosts, _NAMED)}" if ghosts else ""
     remedy = f"kubectl sharding explain {_an_example(overview)}"
     if leading is not None and not leading.alive:
         yield problem(topic, f"{counts}{more}, and no sharder leads", "start the sharder, or look into its log")
@@ -234,9 +234,3 @@ def _an_example(overview: Overview) -> str:
                 namespace, _, name = named.rpartition("/")
                 return f"{each.resource} {name}" + (f" -n {namespace}" if namespace else "")
     return "RESOURCE NAME"
-
-
-def _some(names: Iterable[str]) -> str:
-    listed = list(names)
-    more = f" and {len(listed) - _NAMED} more" if len(listed) > _NAMED else ""
-    return ", ".join(listed[:_NAMED]) + more

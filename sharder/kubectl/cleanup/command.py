@@ -15,7 +15,7 @@ from sharder.kubectl.outcomes import ExitCode, exit_code
 from sharder.kubectl.session import Session
 from sharder.kubectl.shards import read_standing
 from sharder.kubectl.status.command import make_reader
-from sharder.kubectl.text import Painter, Tone, plural
+from sharder.kubectl.text import Painter, Tone, plural, some
 from shardsdk.errors import ConfigurationError, Forbidden, NotFound
 from shardsdk.kube.api import Api
 from shardsdk.protocol.labels import parse_ring_name
@@ -126,8 +126,7 @@ def _warnings(wish: Wish, running: list[str], painter: Painter) -> list[str]:
     if wish.force:
         lines.append(painter.paint("! forced: it was not asked whether the ring is gone", Tone.WARN))
     if running:
-        shards = ", ".join(running[:5]) + (f" and {len(running) - 5} more" if len(running) > 5 else "")
-        text = f"! shards of this ring still run ({shards}); they stop working on what loses its labels"
+        text = f"! shards of this ring still run ({some(running, 5)}); they stop working on what loses its labels"
         lines.append(painter.paint(text, Tone.WARN))
     return lines
 
@@ -151,10 +150,8 @@ def summarize(wish: Wish, swept: Sequence[Swept], unread: Sequence[str], painter
     lines = []
     closed = [str(each.resource.group_resource) for each in swept if each.unread] + list(unread)
     if closed:
-        shown = ", ".join(closed[:8]) + (f" and {len(closed) - 8} more" if len(closed) > 8 else "")
-        lines.append(
-            f"{painter.paint('? not looked at', Tone.WARN)}: {shown}: you may not list them, or nobody answered"
-        )
+        sign = painter.paint("? not looked at", Tone.WARN)
+        lines.append(f"{sign}: {some(closed, 8)}: you may not list them, or nobody answered")
     left, removed = sum(each.left for each in swept), sum(each.removed for each in swept)
     refused = sum(sum(each.refused.values()) for each in swept)
     if left:

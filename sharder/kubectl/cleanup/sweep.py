@@ -15,6 +15,7 @@ from sharder.core import patches
 from shardsdk.errors import Conflict, Forbidden, MethodNotAllowed, NotFound, ShardingError, StreamInterrupted
 from shardsdk.kube.api import Api
 from shardsdk.kube.selectors import Selector, absent, exists, join
+from shardsdk.kube.store import Key
 from shardsdk.protocol.labels import RingLabels
 from shardsdk.protocol.objects import ObjectMeta, PartialObject, Resource
 
@@ -58,7 +59,7 @@ class Swept:
     def name(self, meta: ObjectMeta) -> None:
         """Keep some names."""
         if len(self.examples) < MAX_EXAMPLES:
-            self.examples.append(f"{meta.namespace}/{meta.name}" if meta.namespace else meta.name)
+            self.examples.append(str(Key(meta.namespace, meta.name)))
 
     def refuse(self, error: ShardingError) -> None:
         """Count an error by its kind."""

@@ -20,6 +20,7 @@ from sharder.kubectl.status.overview import read_conditions
 from sharder.kubectl.text import Tone
 from shardsdk.errors import ConfigurationError, Forbidden, NotFound, ShardingError
 from shardsdk.kube.api import Api
+from shardsdk.kube.store import Key
 from shardsdk.protocol.labels import LABEL_MAX_LENGTH, SHARD_LABEL_PREFIX
 from shardsdk.protocol.leases import Lease
 from shardsdk.protocol.objects import LEASES, ObjectMeta, PartialObject, Resource
@@ -56,8 +57,7 @@ async def show_explanation(session: Session, resource: str, name: str | None, le
         document = explanations_document(found, meta, explanations, strays, reader.gaps.found)
         session.out.write(render_document(document, session.output))
         return code
-    where = f"{meta.namespace}/{meta.name}" if meta.namespace else meta.name
-    session.say(session.painter.paint(f"{found.kind} {where}", Tone.STRONG))
+    session.say(session.painter.paint(f"{found.kind} {Key(meta.namespace, meta.name)}", Tone.STRONG))
     if not explanations:
         session.say(f"  no ring lists {found.group_resource}; nothing is sharded without a ring")
     for explanation in explanations:

@@ -23,7 +23,7 @@ from sharder.kubectl.leader import Leading
 from sharder.kubectl.selecting import describe_selector
 from sharder.kubectl.shards import Standing
 from sharder.kubectl.status.overview import Condition
-from sharder.kubectl.text import plural, span
+from sharder.kubectl.text import plural, some, span
 from shardsdk.protocol.labels import LEASE_RING_LABEL
 from shardsdk.protocol.objects import ObjectMeta
 
@@ -154,7 +154,7 @@ def _because(known: Known, key: str | None, desired: Desired | None) -> Iterator
         yield "the shards' leases could not be read"
     elif isinstance(desired, Target):
         shards = sorted(known.membership.available)
-        listed = ", ".join(shards[:_NAMED]) + (f" and {len(shards) - _NAMED} more" if len(shards) > _NAMED else "")
+        listed = some(shards, _NAMED)
         yield f"the hash of its key falls to {desired.name}, of {plural(len(shards), 'available shard')}: {listed}"
 
 
