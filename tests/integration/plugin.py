@@ -6,7 +6,7 @@ import asyncio
 import os
 import shlex
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +23,8 @@ SCRIPTS: Final = {
     "kubectl_complete-sharding": "from sharder.kubectl.completion import main; sys.exit(main())",
 }
 SECONDS: Final = 240.0
+#: Until it is asked again.  At once, it would take the cores from those whom it waits for.
+AGAIN_SECONDS: Final = 0.5
 _ROLES: Final = "rbac.authorization.k8s.io/v1/clusterroles"
 _BINDINGS: Final = "rbac.authorization.k8s.io/v1/clusterrolebindings"
 
@@ -98,6 +100,13 @@ class Plugin:
     async def sharding(self, *arguments: str, stdin: str = "") -> Said:
         """Run `kubectl sharding ARGUMENTS`."""
         return await self.run("sharding", *arguments, stdin=stdin)
+
+    async def until(self, holds: Callable[[Said], Any], *arguments: str) -> Said:
+        """Run `kubectl ARGUMENTS` until `holds` of what it said: it reads what others still change."""
+        async with asyncio.timeout(SECONDS):
+            while not holds(said := await self.run(*arguments)):
+                await asyncio.sleep(AGAIN_SECONDS)
+        return said
 
 
 async def make_account(plane: ControlPlane, admin: AdminClient, namespace: str, name: str = "viewer") -> Path:

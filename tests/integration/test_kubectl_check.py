@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ import yaml
 from localcluster import AdminClient, ControlPlane
 from sharder.rbac import ring_role_name
 from tests.integration.harness import Stage
-from tests.integration.plugin import SECONDS, Plugin, granted, make_account
+from tests.integration.plugin import Plugin, Said, granted, make_account
 from tests.integration.world import RINGS, Ring
 
 VIEWER = yaml.safe_load((Path(__file__).parents[2] / "rbac" / "viewer.yaml").read_text())
@@ -26,18 +25,19 @@ async def check(
     """Check until `holds` of the findings by level, ending with `code`."""
     lease = f"sharding-system/sharder-{ring.namespace}"
     findings: Findings = {}
+
+    def found(said: Said) -> bool:
+        assert said.code in (0, 1, 3), said.err
+        findings.clear()
+        for each in said.data["findings"]:
+            findings.setdefault(each["level"], []).append(each)
+        return holds(findings) and code in (None, said.code)
+
     try:
-        async with asyncio.timeout(SECONDS):
-            while True:
-                said = await plugin.sharding("check", ring.name, "--lease", lease, "-o", "json", *arguments)
-                assert said.code in (0, 1, 3), said.err
-                findings = {}
-                for each in said.data["findings"]:
-                    findings.setdefault(each["level"], []).append(each)
-                if holds(findings) and code in (None, said.code):
-                    return findings
+        await plugin.until(found, "sharding", "check", ring.name, "--lease", lease, "-o", "json", *arguments)
     except TimeoutError:
         raise TimeoutError(f"not found: {findings}") from None
+    return findings
 
 
 def says(level: str, topic: str, words: str) -> Callable[[Findings], bool]:
@@ -165,12 +165,12 @@ async def test_an_object_that_nobody_owns_says_what_is_missing(plugin: Plugin, s
     for shard in stage.shards:
         await shard.release()
     await ring.create(name="late")
-    async with asyncio.timeout(SECONDS):
-        while True:
-            said = await plugin.sharding("explain", "secrets", "late", "-n", ring.namespace)
-            assert said.code == 1
-            if "an available shard: start one" in said.out:
-                break
+
+    def told(said: Said) -> bool:
+        assert said.code == 1
+        return "an available shard: start one" in said.out
+
+    said = await plugin.until(told, "sharding", "explain", "secrets", "late", "-n", ring.namespace)
     assert "it waits: no shard of the ring is available" in said.out
 
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from localcluster import AdminClient, ControlPlane
 from tests.integration.harness import Stage
-from tests.integration.plugin import Plugin, granted, make_account
+from tests.integration.plugin import Plugin, Said, granted, make_account
 from tests.integration.world import RINGS, Ring
 
 RESOURCES = ("--resource", "secrets", "--resource", "cm")
@@ -91,13 +89,10 @@ async def test_a_group_whose_server_is_away_is_said(plugin: Plugin, admin: Admin
     away = {"service": {"namespace": "default", "name": "away"}, "insecureSkipTLSVerify": True}
     await admin.create(services, {"metadata": {"name": "v1.away.example.com"}, "spec": {**spec, **away}})
 
-    async def sees() -> bool:
-        said = await plugin.sharding("cleanup", "long-gone")
+    def sees(said: Said) -> bool:
         return "away.example.com/v1" in said.out and said.code == 3
 
     try:
-        async with asyncio.timeout(60):
-            while not await sees():
-                pass
+        await plugin.until(sees, "sharding", "cleanup", "long-gone")
     finally:
         await admin.delete(services, "v1.away.example.com")

@@ -13,15 +13,18 @@ from typing import Any
 
 from localcluster import AdminClient, ControlPlane
 from tests.integration.harness import Stage
-from tests.integration.plugin import SECONDS, Plugin, granted, make_account
+from tests.integration.plugin import SECONDS, Plugin, Said, granted, make_account
 from tests.integration.world import Ring
 
 
 async def status_of(plugin: Plugin, ring: Ring, code: int) -> dict[str, Any]:
     """Ask until it ends with `code`; returns what it said of the ring."""
-    async with asyncio.timeout(SECONDS):
-        while (said := await plugin.sharding("status", ring.name, "-o", "json")).code != code:
-            assert not said.err.startswith("Traceback"), said.err
+
+    def ended(said: Said) -> bool:
+        assert not said.err.startswith("Traceback"), said.err
+        return said.code == code
+
+    said = await plugin.until(ended, "sharding", "status", ring.name, "-o", "json")
     found: dict[str, Any] = said.data["rings"][0]
     return found
 
@@ -36,9 +39,11 @@ async def test_a_settled_ring_ends_with_zero_and_has_every_object_counted(plugin
 
 
 async def test_text_shows_shards_and_numbers(plugin: Plugin, ring: Ring) -> None:
-    async with asyncio.timeout(SECONDS):
-        while (said := await plugin.sharding("status", ring.name, "--color", "always")).code != 0:
-            assert said.err == ""
+    def settled(said: Said) -> bool:
+        assert said.err == ""
+        return said.code == 0
+
+    said = await plugin.until(settled, "sharding", "status", ring.name, "--color", "always")
     assert "3 of 3 shards available" in said.out
     assert "\x1b[32mready\x1b[0m" in said.out
     assert "\x1b" not in (await plugin.sharding("status", ring.name)).out
@@ -68,9 +73,13 @@ async def test_with_few_rights_it_shows_what_it_may_and_names_the_missing_rules(
         {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["list"]},
     ]
     async with granted(admin, ring.namespace, rules):
-        async with asyncio.timeout(SECONDS):
-            while "CONFIGMAPS" not in (said := await viewer.sharding("status", ring.name)).out:
-                assert said.code == 3
+
+        def shown(said: Said) -> bool:
+            assert said.code == 3
+            return "CONFIGMAPS" in said.out
+
+        said = await viewer.until(shown, "sharding", "status", ring.name)
+        assert said.code == 3
         assert "not read: secrets: you may not read it; grant this identity" in said.out
         assert "3 of 3 shards available" in said.out
 
@@ -158,13 +167,14 @@ def take_terminal(descriptor: int) -> None:
 async def test_the_shell_is_offered_commands_rings_and_namespaces(plugin: Plugin, ring: Ring) -> None:
     async def offered(*words: str) -> list[str]:
         """Nothing is where the API server takes longer than anybody waits for it: one presses the key again then."""
-        lines: list[str] = []
-        async with asyncio.timeout(SECONDS):
-            while not lines:
-                said = await plugin.run("__complete", "sharding", *words)
-                assert said.code == 0, said.err
-                *lines, directive = said.out.splitlines()
-                assert directive == ":4"
+
+        def lines_of(said: Said) -> list[str]:
+            assert said.code == 0, said.err
+            *lines, directive = said.out.splitlines()
+            assert directive == ":4"
+            return lines
+
+        lines = lines_of(await plugin.until(lines_of, "__complete", "sharding", *words))
         return [line.partition("\t")[0] for line in lines]
 
     assert "status" in await offered("")
