@@ -76,6 +76,8 @@ class Backlog:
         self._found: dict[ItemKey, SlimObject] = {}
         #: Let go by their shards, and shown by no informer since.
         self._to_read: set[ItemKey] = set()
+        #: Handed out although no informer shows them, and not placed yet: whoever puts one off gets it read.
+        self._unshown: set[ItemKey] = set()
         self._deferred: dict[ItemKey, None] = {}
         self._has_news = False
 
@@ -96,6 +98,7 @@ class Backlog:
             for key in [key for key in known if key.resource not in scope.placed]:
                 del known[key]
         self._to_read = {key for key in self._to_read if key.resource in scope.placed}
+        self._unshown = {key for key in self._unshown if key.resource in scope.placed}
 
     def subscribe(self, handler: Handler) -> Callable[[], None]:
         """Tell `handler` what the informers show, beginning with what they show already; returns the undo."""
@@ -163,9 +166,23 @@ class Backlog:
 
     def take(self, key: ItemKey) -> tuple[SlimObject | None, bool]:
         """The object as it was last seen (`None`: not at all), and whether it has to be read, whatever was seen."""
-        found, to_read = self._found.pop(key, None), key in self._to_read
+        found, shown = self._found.pop(key, None), self.informers.find(key)
+        to_read = key in self._to_read or (shown is None and found is None and key in self._unshown)
         self._to_read.discard(key)
-        return self.informers.find(key) or found, to_read
+        if shown is not None:
+            self._unshown.discard(key)
+        elif found is not None or to_read:
+            self._unshown.add(key)
+        return shown or found, to_read
+
+    def end(self, key: ItemKey) -> None:
+        """An object has been placed, need not be, or is gone."""
+        self.waiting.end(key)
+        self._unshown.discard(key)
+
+    def leave_to_informers(self, key: ItemKey) -> None:
+        """An object has been changed so that an informer shows it from now on."""
+        self._unshown.discard(key)
 
     def enqueue_deferred(self, most: int) -> None:
         """Have some of those looked at that were deferred."""
@@ -190,13 +207,13 @@ class Backlog:
         """Hold nothing unassigned of a namespace any more, which has left the ring's scope; returns what was held."""
         left = list(self.informers.leave(namespace))
         for key in left:
-            self.waiting.end(key)
+            self.end(key)
         return left
 
     def compact(self) -> None:
         """Let go of the room that a mass move has taken: a dict keeps what it had at its largest."""
         self.waiting.compact()
-        self._found, self._to_read = dict(self._found), set(self._to_read)
+        self._found, self._to_read, self._unshown = dict(self._found), set(self._to_read), set(self._unshown)
         self.drains_since = dict(self.drains_since)
 
     # -- what is left --------------------------------------------------------
@@ -239,7 +256,7 @@ class Backlog:
         elif kind is Kind.DRAINING:
             self.drains_since.setdefault(key, self._clock.monotonic())
         elif gone:
-            self.waiting.end(key)
+            self.end(key)
         else:
             self._has_news = True
             self.enqueue(key)

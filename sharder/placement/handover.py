@@ -332,7 +332,7 @@ class GroupMover:
 
     def _ended(self, group: Group) -> None:
         self._past(group.key).ended(group.meta.uid)
-        self._backlog.waiting.end(group.key)
+        self._backlog.end(group.key)
         self._transit.leave(group.key)
 
     async def _move_child(self, group: Group, child: Placed, meta: SlimMeta, target: str) -> bool:

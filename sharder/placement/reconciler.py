@@ -113,7 +113,7 @@ class Reconciler:
                 return
         finally:
             self._transit.leave_unless_begun(key)
-        backlog.waiting.end(key)
+        backlog.end(key)
         if to_read:
             self._transit.leave(key)
 
@@ -143,7 +143,7 @@ class Reconciler:
         outcome = await self._decide(placed, meta)
         match outcome.decision:
             case Decision.IGNORE | Decision.KEEP | Decision.AWAIT:
-                self._backlog.waiting.end(key)
+                self._backlog.end(key)
                 if outcome.decision is not Decision.AWAIT:
                     self._transit.leave(key)
                 if outcome.decision is Decision.KEEP and placed.grouped:
@@ -152,7 +152,7 @@ class Reconciler:
                 if self._backlog.informers.find(key):
                     self._backlog.defer(key)
                 else:
-                    self._backlog.waiting.end(key)
+                    self._backlog.end(key)
             case Decision.DRAIN:
                 if placed.grouped:
                     self._groups.stays(key, meta)
@@ -172,6 +172,7 @@ class Reconciler:
         if not leaves and not self._transit.enter(key, obj, shard):
             return
         await self._writer.drain(key, placed, meta)
+        self._backlog.leave_to_informers(key)
         if not leaves:
             self._transit.drains(key, shard)
 
@@ -180,6 +181,7 @@ class Reconciler:
             await self._writer.release(key, placed, meta)
         else:
             await self._writer.assign(key, placed, meta, outcome.target, clear_drain=self._drains(meta))
+        self._backlog.end(key)
         self._transit.leave(key)
 
     async def _decide(self, placed: Placed, meta: SlimMeta) -> Outcome:

@@ -9,8 +9,8 @@ from typing import Any, Final
 
 import pytest
 
-from sharder.placement import resync
-from shardsdk.errors import Forbidden, Invalid
+from sharder.placement import resync, slots
+from shardsdk.errors import ConnectionFailed, Forbidden, Invalid
 from shardsdk.kube.selectors import Selector
 from shardsdk.protocol.objects import CLUSTERRINGS, NAMESPACES, Resource
 from shardsdk.testing.memoryapi import MemoryApi
@@ -33,12 +33,13 @@ TEAM: Final = {"matchLabels": {"team": "a"}}
 
 
 class Faulty(MemoryApi):
-    """Reads that fail or take their time, writes that are refused; by plural, by name."""
+    """Reads that fail or take their time, writes that are refused or, all of them, not answered; by plural, by name."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.unreadable: set[str] = set()
         self.refused: set[str] = set()
+        self.unanswered: set[str] = set()
         self.seconds_each = 0.0
 
     async def pages(
@@ -55,6 +56,9 @@ class Faulty(MemoryApi):
     async def patch(self, resource: Resource, name: str, namespace: str | None, body: Any, **more: Any) -> Any:
         if name in self.refused:
             raise Invalid(f"patch {name}: an admission policy refuses it", status=422)
+        if resource.plural in self.unanswered:
+            await asyncio.sleep(more["timeout_seconds"])
+            raise ConnectionFailed(f"patch {name}: no answer within {more['timeout_seconds']:g} s")
         return await super().patch(resource, name, namespace, body, **more)
 
 
@@ -259,3 +263,29 @@ def test_a_namespace_that_comes_into_scope_with_more_objects_than_may_wait_is_pl
             await stage.until(lambda: stage.condition("Settled") == "True")
 
     crowded()
+
+
+@pytest.mark.parametrize("resources", [(), (ALONE,)], ids=["families", "single objects"])
+def test_what_comes_into_scope_with_its_namespace_while_nothing_can_be_written_is_placed_afterwards(
+    resources: tuple[Any, ...],
+) -> None:
+    """No watch holds it, so that whoever puts one off, as too many others wait for an answer, has to remember it."""
+
+    @in_virtual_time
+    async def unanswered(clock: VirtualClock) -> None:
+        stage = make_stage(clock, api=Faulty)
+        assert isinstance(stage.api, Faulty)
+        stage.create(CLUSTERRINGS, ring(*resources, namespaceSelector=TEAM), None)
+        stage.start("one")
+        names = [f"owner-{number}" for number in range(3 * slots.MAX_SUSPECTED)]
+        for name in names:
+            stage.create(OWNERS, thing(name))
+        async with leading(stage):
+            await stage.until(lambda: stage.condition("Settled") == "True")
+            stage.api.unanswered = {OWNERS.plural}
+            label_namespace(stage, "default", {"team": "a"})
+            await stage.pass_time(90)
+            stage.api.unanswered = set()
+            await stage.until(lambda: all(stage.label(OWNERS, name) == "one" for name in names), seconds=45)
+
+    unanswered()
