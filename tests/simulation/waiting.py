@@ -180,8 +180,7 @@ class Waits:
     def _judge(self, key: Waiting, since: float, ring: str) -> None:
         what, where, wait = key
         waited = self.world.now - max(since, self._hindered.get(ring, 0.0))
-        if wait is Wait.MOVE and where is not None:
-            waited = min(waited, self.world.now - self._barred.get(where, 0.0))
+        waited = min(waited, self.world.now - self._barred_until(key))
         if wait is Wait.ACKNOWLEDGEMENT:
             waited = min(waited, self.world.now - self._ended_at.get(what, 0.0))
         waits = self.world.stats.waits
@@ -192,6 +191,15 @@ class Waits:
             self.world.checkers.violate(
                 "waits no longer than it must", f"{what} ({where}) {wait.value} for {waited:.1f} s"
             )
+
+    def _barred_until(self, key: Waiting) -> float:
+        """Until when what something waits for is not taken from its shard; an owner goes after its children."""
+        what, where, wait = key
+        if not self._barred or wait not in (Wait.MOVE, Wait.SHARD):
+            return 0.0
+        children = self.world.index.children(what).values() if wait is Wait.SHARD else ()
+        names = {where, *(each.label(RING_OF[PIECES].shard) for each in children)}
+        return max(self._barred.get(name or "", 0.0) for name in names)
 
     def _look(self, ring: RingLabels, shards: dict[str, AnyShard], working: frozenset[str]) -> Iterator[Waiting]:
         world = self.world
