@@ -142,6 +142,8 @@ class Checkers:
         ring = RING_OF[doing.resource]
         self._check_read(doing)
         self.world.ownership.began(doing)
+        if doing.uid not in self.world.index.mains:
+            return  # whoever has not seen yet that it is gone; its children are placed without it, until they go too
         for child in self.world.index.children(doing.uid).values():
             self._check_child(doing, child, ring)
 
@@ -218,8 +220,8 @@ class Checkers:
         made = commit.latest
         owner, key = owner_uid(made), key_of(made)
         doing = commit.author.doing
-        if owner is None or self.is_tainted(owner):
-            return
+        if owner is None or owner not in self.world.index.mains or self.is_tainted(owner):
+            return  # what is made for an owner that is gone goes as that did
         twins = [
             other.key
             for other in self.world.index.children(owner).values()

@@ -167,9 +167,11 @@ class ForeignShard:
             self._queue.add(Key(delta.object.metadata.namespace, delta.object.metadata.name))
 
     def _on_piece(self, delta: Delta[Piece]) -> None:
-        controller = delta.object.metadata.controller
-        if controller is not None and delta.kind is EventKind.DELETED:
-            self._queue.add(Key(delta.object.metadata.namespace, controller.name))
+        # As controller-runtime's EnqueueRequestForOwner, for those who lose a child; others know by themselves.
+        before = delta.object if delta.kind is EventKind.DELETED else delta.old
+        lost = before.metadata.controller if before is not None else None
+        if lost is not None and (delta.kind is EventKind.DELETED or lost != delta.object.metadata.controller):
+            self._queue.add(Key(delta.object.metadata.namespace, lost.name))
 
     async def _worker(self) -> None:
         while (key := await self._queue.get()) is not None:

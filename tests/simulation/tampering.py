@@ -172,11 +172,6 @@ class Tampering:
 
         async def have_adopted() -> None:
             await self._users.api.patch(PIECES, piece.key.name, piece.key.namespace, orphaned)
-            former = world.index.mains.get(owner_uid(piece) or "")
-            if former is not None and former.label(FAMILY.shard) in world.foreign_names:
-                # Such a shard looks at what it has lost when the owner changes.
-                touched = {"spec": {"serial": former.doc["spec"]["serial"] + 1}}
-                await self._users.api.patch(WORKS, former.key.name, former.key.namespace, touched)
             current = world.storage.get(WORKS, work.key)
             if current is not None:
                 spec = {"keys": [*current.doc["spec"]["keys"], key], "claims": True}
