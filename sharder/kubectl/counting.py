@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
-from sharder.core.decisions import Decision, Desired, Facts, Reason, decide, desire_controlled, desire_main
+from sharder.core.decisions import Decision, Desired, Facts, Reason, Target, decide, desire_controlled, desire_main
 from sharder.core.membership import Membership
 from sharder.core.ringspec import Role, Subject
 from shardsdk.kube.store import Key
@@ -125,9 +125,10 @@ class Census:
         """Where the object should be; of owners it is known where those are that are not on the hash's shard."""
         if role is Role.CONTROLLED and key in self._displaced:
             return desire_controlled(key, membership, owner_exists=True, owner_label=self._displaced[key])
-        if role is Role.MAIN and shard != membership.target(key):
+        desired = desire_main(key, membership)
+        if role is Role.MAIN and shard != (desired.name if isinstance(desired, Target) else None):
             self._remember(key, shard)
-        return desire_main(key, membership)
+        return desired
 
     def _remember(self, key: str, shard: str | None) -> None:
         if len(self._displaced) < MAX_DISPLACED:
