@@ -17,7 +17,6 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from sharder.config import BindAddress, SharderConfig
-from sharder.memory import give_back_memory
 from sharder.replica import Replica, ReplicaSettings
 from sharder.rings.deps import WebhookSettings
 from sharder.telemetry import Telemetry, measure_loop_lag
@@ -38,6 +37,7 @@ from shardsdk.kube.clock import Clock, SystemClock
 from shardsdk.kube.server import Access
 from shardsdk.lease.election import ElectionTimings
 from shardsdk.process.health import Address, Checks, Endpoints, serve
+from shardsdk.process.memory import give_back_memory
 from shardsdk.version import VERSION
 
 log = logging.getLogger(__name__)

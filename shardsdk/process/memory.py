@@ -33,3 +33,15 @@ def spare_memory() -> None:
     protocol: Any = sslproto.SSLProtocol
     if getattr(protocol, "max_size", 0) > TLS_BUFFER_BYTES:
         protocol.max_size = TLS_BUFFER_BYTES
+
+
+def give_back_memory() -> bool:
+    """Have the allocator return what Python has freed, as after a mass move; False: this C library cannot be asked.
+
+    Source: malloc_trim(3), GNU extension (musl and macOS have none).  It takes some milliseconds.
+    """
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is None:
+        return False
+    trim(0)
+    return True

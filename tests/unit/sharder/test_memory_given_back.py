@@ -7,9 +7,9 @@ from random import Random
 
 from prometheus_client import CollectorRegistry
 
-from sharder.memory import give_back_memory
 from sharder.replica import Replica
 from sharder.telemetry.metrics import Metrics
+from shardsdk.process.memory import give_back_memory
 from shardsdk.protocol.objects import CLUSTERRINGS
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
 from tests.unit.sharder.placement.stage import OWNERS, RING, SETTINGS, make_stage, ring, running, thing
