@@ -1,9 +1,8 @@
 """Every metric of the sharder, made in one place.
 
-Does: keep the names that the ecosystem's dashboards read, hand out label
-children once and remember them, and drop a deleted ring's series.  Refuses:
-label values from a request's path; a ring that does not exist counts under an
-empty name.
+Names are those that the ecosystem's dashboards read.  Label children are handed
+out once and remembered; a deleted ring's series go.  No label value comes from a
+request's path: a ring that does not exist counts under an empty name.
 
 Words: `RingMetrics` and `ResourceMetrics` are the children of one ring and of
 one of its resources.  After `forget_ring` the old ones lead nowhere: ask again.

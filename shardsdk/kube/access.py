@@ -2,8 +2,7 @@
 
 The kubernetes package (16 MiB of a process, a third of a second) is imported only
 where a kubeconfig names an exec plugin or an auth provider.
-Refuses: to fall through from a configuration that is there but broken; that is
-an error which says what to change.
+A configuration that is there but broken is an error which says what to change; the next place is not tried.
 """
 
 from __future__ import annotations

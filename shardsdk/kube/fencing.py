@@ -1,9 +1,9 @@
 """The fence at the socket, and the books about writes under way.
 
-Does: ask every fence once a connection is there and again when the bytes are
-about to go, grant the API server no more time than the shortest hold, and know
-which writes may still be executed.  Refuses: to let a write go that nobody
-asked about (`Guard.sent` proves it was).
+Every fence is asked once a connection is there and again when the bytes are about
+to go; the API server is granted no more time than the shortest hold; and it is
+known which writes may still be executed.  No write goes that nobody asked about
+(`Guard.sent` proves it was).
 
 Why so late: before a connection is there, seconds may pass (pool, DNS, TLS,
 a loop that something blocks), and a fence that was open then means nothing now.

@@ -1,9 +1,9 @@
 """Access from kubeconfig files.
 
-Does: merge files, choose the context and read its cluster and user as kubectl
+Files are merged, the context is chosen and its cluster and user are read as kubectl
 does.  A user with an exec plugin or an auth provider is the kubernetes package's
 matter (providers.py); without one it is not imported, which is half of the time
-that a command takes to start.  Refuses: to write to a kubeconfig.
+that a command takes to start.
 
 Source: Kubernetes, "Organizing Cluster Access Using kubeconfig Files".
 """

@@ -1,8 +1,8 @@
 """Who we are where a kubeconfig leaves that to others: exec plugins, auth providers (OIDC).
 
-Does: let the kubernetes package ask them, and take over what it gets wrong or
-leaves to its caller: it hides the errors of exec plugins and never runs them
-again, and asks no provider a second time.  Refuses: to write to a kubeconfig.
+The kubernetes package asks them.  What it gets wrong or leaves to its caller is
+done here: it hides the errors of exec plugins and never runs them again, and asks
+no provider a second time.
 
 Imported where a kubeconfig names one: it brings the kubernetes package with it.
 """

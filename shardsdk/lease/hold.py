@@ -1,9 +1,8 @@
 """The hold: until when this process may write, by its own clock.
 
-Does: answer `remaining()` to whoever is about to write, from any thread.  What the
-clock is found to have missed (`shardsdk.kube.lapses`) shortens it until a renewal
-that was sent afterwards is confirmed.
-Refuses: to be opened again once it was closed, and to be set back.
+Whoever is about to write asks `remaining()`, from any thread.  What the clock is
+found to have missed (`shardsdk.kube.lapses`) shortens it until a renewal that was
+sent afterwards is confirmed.  Once closed it is never opened again.
 """
 
 from __future__ import annotations

@@ -6,8 +6,7 @@ In a pod, pass name, namespace and UID by the downward API:
       - {name: POD_NAMESPACE, valueFrom: {fieldRef: {fieldPath: metadata.namespace}}}
       - {name: POD_UID, valueFrom: {fieldRef: {fieldPath: metadata.uid}}}
 
-Does: read environment and host name, and check what can be a shard's name.
-Refuses: to invent a namespace.
+A name is checked for what can be a shard's; a namespace is never invented.
 """
 
 from __future__ import annotations

@@ -11,8 +11,7 @@ So the instance of a seat is made of the name, the namespace and this boot of th
 kernel: nobody else can have it at the same time, and the next process that has it
 goes on with the lease, as a container does that restarts in its pod.
 
-Does: take a seat, or say that there is none to be had.  Refuses: to wait for one;
-who finds it taken has a living twin, or one that is not quite dead.
+Nobody waits for a seat: who finds it taken has a living twin, or one that is not quite dead.
 """
 
 from __future__ import annotations

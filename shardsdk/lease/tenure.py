@@ -1,8 +1,8 @@
 """A tenure: one process's time with one Lease, from waiting for it to leaving it.
 
-Does: carry out what the keeper (shardsdk/lease/keeper.py) decides, move the hold,
-and tell the owner what happens.  It runs on any event loop, also on one in a
-thread of its own; it knows nothing of the work that the lease covers.
+It carries out what the keeper (shardsdk/lease/keeper.py) decides, moves the hold,
+and tells the owner what happens; on any event loop, also on one in a thread of its
+own.  It knows nothing of the work that the lease covers.
 
 Guarantees (tests/unit/shardsdk/lease/test_shardlease.py, in virtual time):
 
@@ -11,8 +11,8 @@ Guarantees (tests/unit/shardsdk/lease/test_shardlease.py, in virtual time):
 - The hold is closed before the lease is given up, and once this ends for
   whatever reason.
 
-Refuses: to end the work.  That is the owner's; until the owner has called
-`leave`, the lease is kept or, once lost, left to run out.
+To end the work is the owner's; until the owner has called `leave`, the lease is
+kept or, once lost, left to run out.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """How long a lease lasts, how often it is renewed, when its holder gives up.
 
-Does: hold the three durations that client-go's leader election has, check how
-they relate, and turn the moment of a renewal into the moments that follow from
-it.  Refuses: to read a clock.
+The three durations are those of client-go's leader election; how they relate is
+checked, and the moment of a renewal turned into the moments that follow from it.
 
     sent             step down         hold ends        lease may be taken
      |---------------------|---------------|-----------------|

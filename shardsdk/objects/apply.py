@@ -6,7 +6,7 @@ The field owner is the controller's name, and never the shard's: whichever shard
 reconciles the object next goes on as the same owner, so that a field which it
 no longer applies goes away.
 
-Refuses: to set the controller reference by itself (`set_controller_reference`).
+The controller reference is the caller's to set (`set_controller_reference`).
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ writes refused, the process exits non-zero, by force at the deadline.
 Guarantees (tests/unit/shardsdk/process/test_manager.py, tests/unit/shardsdk/lease/test_leadership.py,
 tests/integration/test_shard_runtime.py): the process holds the lease whenever a
 reconcile that needs it begins, and that work has ended before anyone may take
-the lease.  Refuses: to go on after a lost lease; whoever restarts the process
+the lease.  Nothing goes on after a lost lease; whoever restarts the process
 brings back a clean one.  One manager is a shard of one ring at most; a process
 that is in two rings has two managers.
 """

@@ -4,9 +4,8 @@ The shard labels the children that it makes, and the sharder moves those that th
 ring lists.  A resource that is owned and not listed stays behind whenever its
 owner moves, and the next shard makes it again.
 
-Does: read the ring at the start and now and then, tell what is missing, and
-answer whether a resource is listed.  Refuses: to end the process over it.  A
-ring that does not exist yet, that is being edited, or that may not be read is no
+The ring is read at the start and now and then; what is missing is told, and does
+not end the process.  A ring that does not exist yet, that is being edited, or that may not be read is no
 reason to work on nothing; what is wrong comes up only when an object moves.
 """
 

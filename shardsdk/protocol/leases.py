@@ -1,9 +1,7 @@
 """The Lease as sharder and shards write and read it.
 
-Does: decode leniently (every field may be missing), write MicroTime exactly, and
-tell an annotation of the write that made the spec from one that a writer before
-left behind.
-Refuses: to compare another machine's clock with ours; the times are for people.
+Every field may be missing; MicroTime is written exactly.  The times are for people:
+they are another machine's, and are never compared with our clock.
 
 An annotation that speaks for one process repeats the renewTime of the write that
 it came with.  Peers that do not know it (client-go) rewrite the spec and leave the

@@ -3,11 +3,11 @@
 `MemoryServer` is its state, and every change is one step of its log.
 `shardsdk.testing.memoryapi` is a client's connection to it.
 
-Does: what the project asks of an API server, with the semantics that matter to
+It has what the project asks of an API server, with the semantics that matter to
 it: merge, JSON and apply patches conditional on resourceVersion, selections
 entered and left, consistent initial events, writes that are executed although
-their client died.  `admit` plays admission.  Refuses: schemas, defaulting,
-permissions, garbage collection.
+their client died.  `admit` plays admission.  There are no schemas, no
+defaulting, no permissions and no garbage collection.
 """
 
 from __future__ import annotations

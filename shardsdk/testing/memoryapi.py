@@ -7,8 +7,8 @@ the test's to choose.
     api = MemoryApi(server, fence=hold, delay=lambda: rng.uniform(0.001, 0.05))
     api.fault = Fault.UNANSWERED
 
-Does: everything that `Transport` promises, and records writes in `writes`.  Refuses:
-raw requests, and `metadata_only` (objects come whole; a model takes what it knows).
+Everything that `Transport` promises but raw requests and `metadata_only` (objects
+come whole; a model takes what it knows).  Writes are recorded in `writes`.
 """
 
 from __future__ import annotations

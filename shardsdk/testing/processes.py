@@ -9,9 +9,9 @@ even a `finally`.
     process.start(shard(api, clock))      # and every task that this one starts
     process.pause()
 
-Does: gate the tasks that a process starts, found by a context variable that
-tasks inherit.  Refuses: to stop plain callbacks (`call_later`), and whatever a
-simulated server does for the process: start that with `outside`.
+The tasks that a process starts are found by a context variable that tasks inherit.
+Plain callbacks (`call_later`) are not stopped, nor is whatever a simulated server
+does for the process: start that with `outside`.
 """
 
 from __future__ import annotations
