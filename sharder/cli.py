@@ -156,10 +156,8 @@ def _tell_without_effect(loaded: Loaded) -> None:
 @_guarded
 def rbac(context: click.Context, ring: str | None, filename: str | None, service_account: tuple[str, str]) -> None:
     """`sharder rbac`."""
-    import yaml
-
     from sharder.manifests import read_rings
-    from sharder.rbac import ring_roles
+    from sharder.rbac import render_roles
 
     if filename is not None:
         rings = read_rings(filename)
@@ -167,7 +165,7 @@ def rbac(context: click.Context, ring: str | None, filename: str | None, service
         import asyncio
 
         rings = [asyncio.run(_fetch_ring(str(ring), context.obj.get("kubeconfig")))]
-    sys.stdout.write(yaml.safe_dump_all(ring_roles(rings, service_account), sort_keys=False))
+    sys.stdout.write(render_roles(rings, service_account))
     sys.stdout.flush()
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+import msgspec
+
 from sharder.core.ringspec import RingSpec, placed_resources
 from shardsdk.protocol.labels import SHARDER_SERVICE_ACCOUNT, SYSTEM_NAMESPACE
 from shardsdk.protocol.objects import GroupResource
@@ -53,3 +55,16 @@ def ring_roles(
             service_account=name,
         )
     ]
+
+
+def render_roles(
+    rings: Iterable[tuple[RingSpec, Mapping[str, Any]]], service_account: tuple[str, str], form: str | None = None
+) -> str:
+    """The same as text: YAML documents, or (`json`) a List."""
+    documents = ring_roles(rings, service_account)
+    if form == "json":
+        listed = {"apiVersion": "v1", "kind": "List", "items": documents}
+        return msgspec.json.format(msgspec.json.encode(listed), indent=2).decode() + "\n"
+    import yaml
+
+    return str(yaml.safe_dump_all(documents, sort_keys=False))

@@ -251,10 +251,16 @@ def rbac(context: click.Context, ring: str | None, filename: str | None, service
 
     if filename is None:
         return _within(work)
-    from sharder.kubectl.rbac import print_roles_of_file
-
     output, path = context.obj.get("output"), filename
-    return _guarded(lambda: print_roles_of_file(path, service_account, output, sys.stdout))
+
+    def print_roles() -> int:
+        from sharder.manifests import read_rings
+        from sharder.rbac import render_roles
+
+        sys.stdout.write(render_roles(read_rings(path), service_account, output))
+        return ExitCode.IN_ORDER
+
+    return _guarded(print_roles)
 
 
 # -- running ---------------------------------------------------------------
