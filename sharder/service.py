@@ -26,7 +26,6 @@ from sharder.webhook.certificate_spec import ServingNames
 from sharder.webhook.certificate_watcher import Directory, find_default_directory
 from sharder.webhook.certificates import CertificateSource
 from sharder.webhook.secretstore import SelfManaged
-from sharder.webhook.server import BindAddress as WebhookAddress
 from sharder.webhook.server import WebhookServer
 from sharder.webhook.tls import TlsSwitch
 from sharder.webhook.x509_process import ask_apart
@@ -142,9 +141,7 @@ class _Service:
             self._replica.webhook_changed()
 
         published.on_change(changed)
-        return WebhookServer(
-            app, TlsSwitch(published), clock=self._clock, address=WebhookAddress(server.host, server.port)
-        )
+        return WebhookServer(app, TlsSwitch(published), clock=self._clock, address=Address(server.host, server.port))
 
     # -- listening ---------------------------------------------------------
 

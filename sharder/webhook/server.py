@@ -12,7 +12,6 @@ import errno
 import socket
 import ssl
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, Final
 
 import uvicorn
@@ -20,6 +19,7 @@ import uvicorn
 from sharder.webhook.tls import TlsSwitch
 from shardsdk.errors import ConfigurationError
 from shardsdk.kube.clock import Clock
+from shardsdk.process.health import Address
 
 #: API servers keep idle connections for 90 s; whoever closes first while the
 #: other sends loses that request, so we wait longer than they do.
@@ -34,15 +34,7 @@ BACKLOG: Final = 1024
 PORT_MAX: Final = 65535
 
 
-@dataclass(frozen=True, slots=True)
-class BindAddress:
-    """Where to listen; an empty `host` means every address of the machine, port 0 any free port."""
-
-    host: str = ""
-    port: int = 9443
-
-
-def bind(address: BindAddress) -> socket.socket:
+def bind(address: Address) -> socket.socket:
     """A listening socket.
 
     Raises: ConfigurationError when the port is taken, not allowed, or the address not ours.
@@ -59,7 +51,7 @@ def bind(address: BindAddress) -> socket.socket:
     return listener
 
 
-def _listen(address: BindAddress) -> socket.socket:
+def _listen(address: Address) -> socket.socket:
     if not address.host and socket.has_dualstack_ipv6():
         family = socket.AF_INET6
         return socket.create_server(("", address.port), family=family, backlog=BACKLOG, dualstack_ipv6=True)
@@ -67,7 +59,7 @@ def _listen(address: BindAddress) -> socket.socket:
     return socket.create_server((address.host, address.port), family=family, backlog=BACKLOG)
 
 
-def _explain(address: BindAddress, error: OSError) -> str:
+def _explain(address: Address, error: OSError) -> str:
     what = f"the webhook cannot listen on port {address.port} of {address.host or 'all addresses'}"
     match error.errno:
         case errno.EADDRINUSE:
@@ -112,9 +104,9 @@ class WebhookServer:
     `port` is the one that is listened on, once bound.
     """
 
-    def __init__(self, app: Any, tls: TlsSwitch, *, clock: Clock, address: BindAddress | None = None) -> None:
+    def __init__(self, app: Any, tls: TlsSwitch, *, clock: Clock, address: Address) -> None:
         self._clock = clock
-        self._address = address or BindAddress()
+        self._address = address
         self.port = self._address.port
         self._socket: socket.socket | None = None
         self._listening = tls.listening

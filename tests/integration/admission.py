@@ -25,11 +25,12 @@ from sharder.webhook.app import Limits, build_app
 from sharder.webhook.certificate_spec import Lifetimes, ServingNames
 from sharder.webhook.certificates import Published
 from sharder.webhook.secretstore import SelfManaged
-from sharder.webhook.server import BindAddress, WebhookServer
+from sharder.webhook.server import WebhookServer
 from sharder.webhook.tls import TlsSwitch
 from shardsdk.kube.access import load_access
 from shardsdk.kube.client import Client
 from shardsdk.kube.clock import Clock, SystemClock
+from shardsdk.process.health import Address
 from shardsdk.protocol.labels import RingLabels, parse_ring_name
 from shardsdk.protocol.objects import Resource
 
@@ -152,7 +153,7 @@ async def webhook_in_force(
             app,
             TlsSwitch(source.published),
             clock=server_clock or SystemClock(),
-            address=BindAddress("127.0.0.1", 0),
+            address=Address("127.0.0.1", 0),
         )
         server.bind()
         running = asyncio.create_task(server.run())

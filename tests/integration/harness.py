@@ -41,13 +41,14 @@ from sharder.webhook.account import OwnAccount
 from sharder.webhook.app import build_app
 from sharder.webhook.certificate_spec import ServingNames
 from sharder.webhook.secretstore import SelfManaged
-from sharder.webhook.server import BindAddress, WebhookServer
+from sharder.webhook.server import WebhookServer
 from sharder.webhook.tls import TlsSwitch
 from shardsdk.events.recorder import EventRecorder
 from shardsdk.kube.access import load_access
 from shardsdk.kube.client import Client
 from shardsdk.kube.clock import Clock, SystemClock
 from shardsdk.lease.election import ElectionTimings
+from shardsdk.process.health import Address
 from tests.integration.rights import SYSTEM as SYSTEM
 from tests.integration.rights import Rights
 from tests.integration.scripted import Object, Script, ScriptedShard
@@ -158,7 +159,7 @@ class Sharder:
             account=lambda: self.account.name,
         )  # fmt: skip
         server = WebhookServer(
-            app, TlsSwitch(self.certificates.published), clock=self._clock, address=BindAddress(LOOPBACK, self.port)
+            app, TlsSwitch(self.certificates.published), clock=self._clock, address=Address(LOOPBACK, self.port)
         )
         server.bind()
         self.port = server.port

@@ -18,9 +18,10 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from localcluster import AdminClient, AdminError, ControlPlane
-from sharder.webhook.server import BindAddress, WebhookServer
+from sharder.webhook.server import WebhookServer
 from sharder.webhook.tls import TlsSwitch
 from shardsdk.kube.clock import SystemClock
+from shardsdk.process.health import Address
 from shardsdk.protocol.objects import Resource
 from tests.integration.admission import MANIFESTS, SHARDS, WEBHOOKS, Admission, webhook_in_force
 
@@ -284,9 +285,7 @@ async def other_webhook(admission: Admission, change: Any) -> AsyncIterator[None
         return JSONResponse({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response})
 
     app: Any = Starlette(routes=[Route("/change", answer, methods=["POST"])])
-    server = WebhookServer(
-        app, TlsSwitch(admission.published), clock=SystemClock(), address=BindAddress("127.0.0.1", 0)
-    )
+    server = WebhookServer(app, TlsSwitch(admission.published), clock=SystemClock(), address=Address("127.0.0.1", 0))
     server.bind()
     running = asyncio.create_task(server.run())
     ours = admission.config["webhooks"][0]

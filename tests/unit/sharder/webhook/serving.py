@@ -13,9 +13,10 @@ import aiohttp
 from sharder.webhook.certificate_spec import Lifetimes, ServingNames
 from sharder.webhook.certificates import Published, make_pair
 from sharder.webhook.renewal import Stored, make_stored
-from sharder.webhook.server import BindAddress, WebhookServer
+from sharder.webhook.server import WebhookServer
 from sharder.webhook.tls import TlsSwitch
 from shardsdk.kube.clock import Clock, SystemClock
+from shardsdk.process.health import Address
 
 NAMES = ServingNames.of(["localhost", "127.0.0.1"])
 
@@ -35,7 +36,7 @@ def trusting(*stored: Stored) -> ssl.SSLContext:
 
 @asynccontextmanager
 async def serving(app: Any, published: Published, clock: Clock | None = None) -> AsyncIterator[WebhookServer]:
-    address = BindAddress("127.0.0.1", 0)
+    address = Address("127.0.0.1", 0)
     server = WebhookServer(app, TlsSwitch(published), clock=clock or SystemClock(), address=address)
     server.bind()
     running = asyncio.create_task(server.run())

@@ -16,9 +16,10 @@ from cryptography import x509
 
 from sharder.webhook import server as server_module
 from sharder.webhook.certificates import Published
-from sharder.webhook.server import BindAddress, WebhookServer, bind
+from sharder.webhook.server import WebhookServer, bind
 from sharder.webhook.tls import TlsSwitch
 from shardsdk.errors import ConfigurationError
+from shardsdk.process.health import Address
 from tests.unit.sharder.webhook.manual_clock import ManualClock
 from tests.unit.sharder.webhook.serving import connect, make_certificates, publish, serving, trusting
 
@@ -265,13 +266,13 @@ def test_an_occupied_port_is_named_with_what_to_do() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(ConfigurationError, match=f"port {port} .*webhook.server.port"):
-            bind(BindAddress("127.0.0.1", port))
+            bind(Address("127.0.0.1", port))
         with pytest.raises(ConfigurationError, match=f"port {port} of all addresses"):
-            bind(BindAddress("", port))
+            bind(Address("", port))
 
 
-@pytest.mark.parametrize("address", [BindAddress("192.0.2.1", 0), BindAddress("127.0.0.1", 70_000)])
-def test_an_address_that_is_not_ours_is_refused(address: BindAddress) -> None:
+@pytest.mark.parametrize("address", [Address("192.0.2.1", 0), Address("127.0.0.1", 70_000)])
+def test_an_address_that_is_not_ours_is_refused(address: Address) -> None:
     with pytest.raises(ConfigurationError, match=r"webhook\.server"):
         bind(address)
 
@@ -281,12 +282,12 @@ async def test_a_cancelled_server_frees_its_port() -> None:
     publish(published, make_certificates())
     async with serving(Echo(), published) as server:
         port = server.port
-    with bind(BindAddress("127.0.0.1", port)) as again:
+    with bind(Address("127.0.0.1", port)) as again:
         assert again.getsockname()[1] == port
 
 
 def test_answers_are_sent_without_waiting_for_receipts() -> None:
-    with bind(BindAddress("127.0.0.1", 0)) as listener, socket.create_connection(listener.getsockname()):
+    with bind(Address("127.0.0.1", 0)) as listener, socket.create_connection(listener.getsockname()):
         connection, _ = listener.accept()
         with connection:
             assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
