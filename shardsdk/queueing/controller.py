@@ -225,10 +225,16 @@ class Controller(Generic[K]):
             "object": getattr(item, "name", str(item)),
         }
         if error is not None:
-            where["error"] = f"{type(error).__name__}: {error}"
+            where["error"] = describe(error)
         if again_after is not None:
             where |= {"attempts": self.queue.requeues(item), "next_attempt_seconds": round(again_after, 3)}
         return where
+
+
+def describe(error: BaseException) -> str:
+    """An error in a line: what it is and what it says."""
+    words = str(error)
+    return f"{type(error).__name__}: {words}" if words else type(error).__name__
 
 
 def _is_lease_gone(error: BaseException) -> bool:

@@ -29,15 +29,17 @@ from __future__ import annotations
 import asyncio
 import heapq
 from collections import OrderedDict, deque
-from collections.abc import Awaitable, Callable, Hashable
+from collections.abc import Awaitable, Callable, Hashable, Iterator
 from dataclasses import dataclass
-from enum import IntEnum
 from typing import Final, Generic, Protocol, TypeVar
 
 from shardsdk.errors import ConfigurationError, FenceClosed
 from shardsdk.kube.backoff import double
 from shardsdk.kube.clock import Clock
 from shardsdk.kube.pace import TokenBucket
+from shardsdk.queueing.item import ItemState, Priority
+
+__all__ = ["BULK_SHARE", "ItemState", "Priority", "QueueObserver", "RateLimit", "WorkQueue"]
 
 K = TypeVar("K", bound=Hashable)
 
@@ -50,13 +52,6 @@ _INSTANT_SECONDS: Final = 1e-6
 #: Entries of delays that were brought forward stay in the heap until there are
 #: as many of them as valid ones and this many on top.
 _STALE_ALLOWED: Final = 64
-
-
-class Priority(IntEnum):
-    """Which items come first: smaller is sooner."""
-
-    FRESH = 0
-    BULK = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,6 +257,24 @@ class WorkQueue(Generic[K]):
         """How many items of `priority` wait."""
         return len(self._waiting[priority])
 
+    def where(self, item: K) -> ItemState:
+        """Where `item` is; nothing changes by asking."""
+        fresh, bulk = self._waiting
+        started, delayed = self._working.get(item), self._delays.get(item)
+        priority, since = self._again.get(item, (Priority.FRESH, None))
+        if started is None:
+            priority = Priority.BULK if item in bulk else Priority.FRESH
+            since = fresh.get(item, bulk.get(item))
+        if since is None and delayed is not None:
+            priority = delayed[1]
+        due = None if delayed is None else delayed[0]
+        return ItemState(since, priority, started, due, self._failures.get(item, 0))
+
+    def items(self) -> list[K]:
+        """All that are worked on, wait or come back, each once."""
+        fresh, bulk = self._waiting
+        return list(dict.fromkeys([*self._working, *fresh, *bulk, *self._delays]))
+
     def unfinished_seconds(self) -> float:
         """Seconds of work on items that are not done yet, summed."""
         now = self._clock.monotonic()
@@ -371,6 +384,14 @@ class _Delays(Generic[K]):
             self._heap = [(due, count, delayed) for delayed, (due, count, _) in self._valid.items()]
             heapq.heapify(self._heap)
         return soonest is None or moment < soonest
+
+    def __iter__(self) -> Iterator[K]:
+        return iter(self._valid)
+
+    def get(self, item: K) -> tuple[float, Priority] | None:
+        """When `item` is due, and its priority."""
+        found = self._valid.get(item)
+        return None if found is None else (found[0], found[2])
 
     def first(self) -> float | None:
         """When the soonest item is due; `None` when there is none."""

@@ -14,6 +14,8 @@ first list looks for them as well, and so do the next until one finds none.  One
 that nobody labels (no sharder runs, its namespace is not the ring's) is waited for
 no longer than `UNLABELLED_SECONDS`.
 
+What an owner waits for is in its state (shardsdk/reconcile/state.py).
+
 Does: serve all owners that wait by one list.  Whoever misses none of its
 children passes at once: a child that comes late, or never, holds up its own
 owner alone.  Refuses: to put what it listed into the cache itself, because a
@@ -39,6 +41,7 @@ from shardsdk.kube.selectors import Selector
 from shardsdk.logs import logger_of
 from shardsdk.protocol.objects import GroupResource, ObjectMeta, PartialObject
 from shardsdk.queueing.queue import Priority
+from shardsdk.reconcile.state import Arrival, Awaited, Child, ChildEvent, Children, ObjectState, ObjectStates
 
 log: Final = logger_of(__name__)
 
@@ -55,9 +58,6 @@ LIST_PAUSE_SECONDS: Final = 0.05
 
 #: A moment so near is waited for no shorter: clocks differ, and time must pass.
 _SOON_SECONDS: Final = 0.001
-
-#: Names a child of whatever resource.
-_Child = tuple[GroupResource, Request]
 
 
 class Barrier:
@@ -82,6 +82,7 @@ class Barrier:
         unassigned: Callable[[Cache[Any]], Selector | None] = lambda cache: None,
         is_ours: Callable[[PartialObject], bool] = lambda child: False,
         on_list: Callable[[], None] | None = None,
+        states: ObjectStates | None = None,
     ) -> None:
         self._children = children
         self._hands_over = hands_over
@@ -96,41 +97,49 @@ class Barrier:
         self._assigned: set[GroupResource] = set()
         #: Since when unassigned children are awaited, by the uid of each; those of the last list only.
         self._unassigned_since: dict[str, float] = {}
-        #: Owners that may pass, each with the uid that it had then.
-        self._passed: dict[Request, str] = {}
-        self._waiting: dict[Request, _Arrival] = {}
+        self._states = ObjectStates(Children.UNKNOWN if hands_over else Children.KNOWN) if states is None else states
+        #: Owners that wait, in the order in which they came.
+        self._waiting: dict[Request, ObjectState] = {}
         #: Whether a write of ours may have made a child without our knowing.
         self._doubtful = False
         self._arrivals = asyncio.Event()
-        self._missing = _Missing()
+        self._awaited = Awaited()
 
     def arrived(self, owner: Request, uid: str, priority: Priority = Priority.FRESH) -> None:
         """`owner` has just come: it waits, even if it passed before, and is woken when it may pass."""
-        self._wait(owner, _Arrival(uid, priority, wake=True))
+        self._wait(owner, uid, ChildEvent.ARRIVED, priority, wakes=True)
 
     def doubt(self, owner: Request, uid: str) -> None:
         """A write for `owner` had no answer: it waits until that write can no longer be executed, then for a list."""
         self._doubtful = True
-        self._wait(owner, _Arrival(uid, Priority.FRESH, wake=False))
+        self._wait(owner, uid, ChildEvent.DOUBTED, Priority.FRESH, wakes=False)
 
     def passes(self, owner: Request, uid: str) -> bool:
-        """Whether `owner` may be reconciled; if not it waits from now on, and is woken."""
-        if not self._children or self._passed.get(owner) == uid:
+        """Whether the children of `owner` are known, so that it may be reconciled."""
+        state = self._states.get(owner)
+        if not self._children or (state is None and not self._hands_over):
             return True
-        waiting = self._waiting.get(owner)
-        if waiting is None and not self._hands_over:
-            return True
-        if waiting is not None and waiting.uid == uid:
-            waiting.wake = True
+        return state is not None and state.children is Children.KNOWN and (state.uid == uid or not self._hands_over)
+
+    def postpone(self, owner: Request, uid: str) -> None:
+        """`owner` was to be reconciled and does not pass: it waits from now on, and is woken."""
+        state = self._states.get(owner)
+        if state is not None and state.arrival is not None and state.uid == uid:
+            state.heard(ChildEvent.POSTPONED)
+            state.arrival.wakes = True
         else:
-            self.arrived(owner, uid)
-        return False
+            known = state is not None and state.children is not Children.UNKNOWN
+            self._wait(owner, uid, ChildEvent.ARRIVED if known else ChildEvent.POSTPONED)
 
     def left(self, owner: Request) -> None:
         """`owner` is gone from this shard."""
-        self._passed.pop(owner, None)
-        self._missing.forget(owner)
-        self._waiting.pop(owner, None)
+        state = self._states.get(owner)
+        if state is not None:
+            self._drop_missing(owner, state.arrival)
+            self._waiting.pop(owner, None)
+            state.arrival = None
+            state.heard(ChildEvent.LEFT)
+            self._states.tidy(owner)
 
     @property
     def waiting(self) -> int:
@@ -139,15 +148,22 @@ class Barrier:
 
     def observe(self, cache: Cache[Any], delta: Delta[Any]) -> None:
         """Take note of a change that the cache of children has now."""
-        child = (cache.resource.group_resource, request_of(delta.object))
-        for owner in self._missing.observe(child, metadata_of(delta.object).resource_version):
-            self._let_pass(owner, self._waiting[owner])
+        child, version = Child(cache.resource.group_resource, request_of(delta.object)), metadata_of(delta.object)
+        for owner in self._awaited.owners(child):
+            state = self._waiting[owner]
+            arrival = state.arrival
+            if arrival is not None and is_at_least(version.resource_version, arrival.missing[child]):
+                del arrival.missing[child]
+                self._awaited.drop(child, owner)
+                if not arrival.missing:
+                    self._let_pass(owner, state, ChildEvent.SHOWN)
 
     async def run(self) -> None:
         """Serve waiting owners until cancelled."""
         while True:
             await self._wait_for_arrivals()
-            batch = {owner: arrival for owner, arrival in self._waiting.items() if owner not in self._missing}
+            listing = {owner: state for owner, state in self._waiting.items() if state.children is Children.LISTING}
+            batch = {owner: (state.uid, state.arrival) for owner, state in listing.items() if state.arrival is not None}
             if not batch:
                 continue
             try:
@@ -167,28 +183,57 @@ class Barrier:
     async def _wait_for_arrivals(self) -> None:
         """Return when somebody waits for a list, or has waited too long for what the last one showed."""
         with suppress(TimeoutError):
-            async with asyncio.timeout(self._missing.seconds_left(self._clock.monotonic())):
+            async with asyncio.timeout(self._seconds_left()):
                 await self._arrivals.wait()
         self._arrivals.clear()
-        for owner, missing in self._missing.expire(self._clock.monotonic()).items():
-            log.warning(
-                "The cache does not show what was listed; an owner waits for another list",
-                extra={"namespace": owner.namespace, "object": owner.name, "missing": missing},
-            )
+        now = self._clock.monotonic()
+        for owner, state in self._waiting.items():
+            arrival = state.arrival
+            if arrival is not None and state.children is Children.CATCHING_UP and arrival.until <= now:
+                missing = str(next(iter(arrival.missing)))
+                log.warning(
+                    "The cache does not show what was listed; an owner waits for another list",
+                    extra={"namespace": owner.namespace, "object": owner.name, "missing": missing},
+                )
+                self._drop_missing(owner, arrival)
+                state.heard(ChildEvent.LATE)
 
-    def _wait(self, owner: Request, arrival: _Arrival) -> None:
+    def _seconds_left(self) -> float | None:
+        """Until the first of those that catch up has waited too long; `None`: there is none."""
+        waiting = (state.arrival for state in self._waiting.values() if state.children is Children.CATCHING_UP)
+        first = min((arrival.until for arrival in waiting if arrival is not None), default=None)
+        return None if first is None else max(first - self._clock.monotonic(), _SOON_SECONDS)
+
+    def _drop_missing(self, owner: Request, arrival: Arrival | None) -> None:
+        """`owner` does not wait for what the last list has shown."""
+        if arrival is not None:
+            for child in arrival.missing:
+                self._awaited.drop(child, owner)
+            arrival.missing.clear()
+
+    def _wait(
+        self,
+        owner: Request,
+        uid: str,
+        event: ChildEvent,
+        priority: Priority = Priority.FRESH,
+        *,
+        wakes: bool = True,
+    ) -> None:
         if not self._children:
             return
-        self._passed.pop(owner, None)
-        self._missing.forget(owner)
-        before = self._waiting.get(owner)
+        state = self._states.of(owner)
+        before, now = state.arrival, self._clock.monotonic()
+        self._drop_missing(owner, before)
+        state.heard(event)
+        state.uid = uid
+        state.arrival = Arrival(now, priority, wakes)
         if before is not None:
-            arrival.priority = min(arrival.priority, before.priority)
-            arrival.wake = arrival.wake or before.wake
-        self._waiting[owner] = arrival
+            state.arrival = Arrival(before.since, min(priority, before.priority), wakes or before.wakes)
+        self._waiting[owner] = state
         self._arrivals.set()
 
-    async def _learn_children(self, batch: Mapping[Request, _Arrival]) -> float:
+    async def _learn_children(self, batch: Mapping[Request, tuple[str, Arrival]]) -> float:
         """List all children consistently; those of `batch` pass of whose children the caches show all that was listed.
 
         Returns the seconds that listing took.
@@ -200,7 +245,7 @@ class Barrier:
         begun = self._clock.monotonic()
         listed: list[_Listed] = []
         since: dict[str, float] = {}
-        owners = {arrival.uid: owner for owner, arrival in batch.items()}
+        owners = {uid: owner for owner, (uid, _) in batch.items()}
         for cache in self._children:
             # In this order: what is labelled meanwhile is in both lists, and not in none.
             listed += await self._list_unassigned(cache, owners, since)
@@ -247,24 +292,29 @@ class Barrier:
         )
         return True
 
-    def _conclude(self, batch: Mapping[Request, _Arrival], listed: Sequence[_Listed]) -> None:
+    def _conclude(self, batch: Mapping[Request, tuple[str, Arrival]], listed: Sequence[_Listed]) -> None:
         # Whoever left meanwhile is not waiting; whoever came back waits for the next list.
-        waiting = {owner: arrival for owner, arrival in batch.items() if self._waiting.get(owner) is arrival}
+        states = ((owner, self._waiting.get(owner), arrival) for owner, (_, arrival) in batch.items())
+        waiting = {owner: (state, arrival) for owner, state, arrival in states if state and state.arrival is arrival}
         until = self._clock.monotonic() + CATCH_UP_SECONDS
         for each in listed:
             if each.owner in waiting and not each.cache.has_seen(each.child, each.version):
-                child = (each.cache.resource.group_resource, each.child)
-                self._missing.expect(each.owner, child, each.version, until)
-        for owner, arrival in waiting.items():
-            if owner not in self._missing:
-                self._let_pass(owner, arrival)
+                child = Child(each.cache.resource.group_resource, each.child)
+                arrival = waiting[each.owner][1]
+                arrival.missing[child], arrival.until = each.version, until
+                self._awaited.add(child, each.owner)
+        for owner, (state, arrival) in waiting.items():
+            if arrival.missing:
+                state.heard(ChildEvent.MISSED)
+            else:
+                self._let_pass(owner, state, ChildEvent.LISTED)
 
-    def _let_pass(self, owner: Request, arrival: _Arrival) -> None:
-        del self._waiting[owner]
-        if self._hands_over:
-            self._passed[owner] = arrival.uid
-        if arrival.wake:
+    def _let_pass(self, owner: Request, state: ObjectState, event: ChildEvent) -> None:
+        arrival, state.arrival = self._waiting.pop(owner).arrival, None
+        if state.heard(event).wakes and arrival is not None and arrival.wakes:
             self._wake(owner, arrival.priority)
+        if not self._hands_over:
+            self._states.tidy(owner)
 
 
 def _after(version: str) -> str:
@@ -324,15 +374,6 @@ async def catch_up(caches: Sequence[Cache[Any]]) -> None:
             raise StreamInterrupted(f"the cache is more than {CATCH_UP_SECONDS:.0f} s behind") from error
 
 
-@dataclass(slots=True)
-class _Arrival:
-    """An owner that waits; by its identity one arrival is told from the next."""
-
-    uid: str
-    priority: Priority
-    wake: bool
-
-
 @dataclass(frozen=True, slots=True)
 class _Listed:
     """A child that a list has shown."""
@@ -341,60 +382,3 @@ class _Listed:
     cache: Cache[Any]
     child: Request
     version: str
-
-
-class _Missing:
-    """Which owners wait until a cache shows what a list has shown of their children."""
-
-    def __init__(self) -> None:
-        self._versions: dict[Request, dict[_Child, str]] = {}
-        #: A child that has changed hands meanwhile may be awaited by two.
-        self._owners: dict[_Child, set[Request]] = {}
-        self._until: dict[Request, float] = {}
-
-    def __contains__(self, owner: Request) -> bool:
-        return owner in self._versions
-
-    def expect(self, owner: Request, child: _Child, version: str, until: float) -> None:
-        """`owner` waits for `child` at `version`, until the moment `until` (monotonic)."""
-        self._versions.setdefault(owner, {})[child] = version
-        self._owners.setdefault(child, set()).add(owner)
-        self._until[owner] = until
-
-    def observe(self, child: _Child, version: str) -> list[Request]:
-        """The cache has `child` at `version`: the owners that miss nothing any more."""
-        complete: list[Request] = []
-        for owner in sorted(self._owners.get(child, ())):
-            if is_at_least(version, self._versions[owner][child]):
-                self._drop(owner, child)
-                if not self._versions[owner]:
-                    self.forget(owner)
-                    complete.append(owner)
-        return complete
-
-    def forget(self, owner: Request) -> None:
-        """`owner` does not wait for anything listed so far."""
-        for child in list(self._versions.get(owner, ())):
-            self._drop(owner, child)
-        self._versions.pop(owner, None)
-        self._until.pop(owner, None)
-
-    def _drop(self, owner: Request, child: _Child) -> None:
-        del self._versions[owner][child]
-        self._owners[child].discard(owner)
-        if not self._owners[child]:
-            del self._owners[child]
-
-    def seconds_left(self, now: float) -> float | None:
-        """Until the first of them has waited too long; `None`: nobody waits."""
-        # In the order of their lists, so that the first is the one that waits longest.
-        first = next(iter(self._until.values()), None)
-        return None if first is None else max(first - now, _SOON_SECONDS)
-
-    def expire(self, now: float) -> dict[Request, str]:
-        """Forget those that have waited too long; each with one of the children that it missed."""
-        late = [owner for owner, until in self._until.items() if until <= now]
-        named = {owner: "{} {}".format(*next(iter(self._versions[owner]))) for owner in late}
-        for owner in late:
-            self.forget(owner)
-        return named

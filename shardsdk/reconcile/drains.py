@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from shardsdk.cache.cache import Cache
 from shardsdk.cache.identity import ShardIdentity
-from shardsdk.cache.objects import Request, request_of
+from shardsdk.cache.objects import Request, metadata_of, request_of
 from shardsdk.errors import Conflict, NotFound
 from shardsdk.kube.api import Api, Unfit
 from shardsdk.kube.backoff import double
@@ -31,10 +31,11 @@ from shardsdk.kube.reflector import Delta, EventKind
 from shardsdk.logs import logger_of
 from shardsdk.protocol.objects import ObjectMeta, PartialObject
 from shardsdk.protocol.verdict import Verdict, acknowledgement
-from shardsdk.queueing.controller import Controller, Outcome, RequeueAfter, Waiting
+from shardsdk.queueing.controller import Controller, Done, Outcome, RequeueAfter, Waiting
 from shardsdk.queueing.metrics import ShardMetrics
 from shardsdk.queueing.queue import RateLimit, WorkQueue
 from shardsdk.reconcile.inflight import InFlight
+from shardsdk.reconcile.state import Drain, DrainEvent, DrainState, Step
 
 log: Final = logger_of(__name__)
 
@@ -82,13 +83,7 @@ class Drains:
         if metrics:
             metrics.waiting_drains.set_function(lambda: self.waiting)
             metrics.oldest_drain_seconds.set_function(lambda: self.oldest_seconds)
-        #: Drains seen and not acknowledged, each with the moment it was first seen.
-        self._open: dict[Request, float] = {}
-        #: Versions that were acknowledged; the cache may still show them for a moment.
-        self._acknowledged: dict[Request, str] = {}
-        #: Acknowledgements in a row that did not count, and when the next may be made.
-        self._void: dict[Request, tuple[int, float]] = {}
-        self._waiting: set[Request] = set()
+        self._states: dict[Request, DrainState] = {}
         self._queue: WorkQueue[Request] = WorkQueue(
             clock, name=f"drains/{cache.resource.group_resource}", rate_limit=RETRY
         )
@@ -110,16 +105,25 @@ class Drains:
         """Look at an object that may have to be given away."""
         self._queue.add(request)
 
+    def state(self, request: Request) -> DrainState | None:
+        """How far the drain of an object is; `None`: there is none."""
+        return self._states.get(request)
+
+    def requests(self) -> list[Request]:
+        """The objects whose drains were seen and not acknowledged yet."""
+        # A list made in one go: metrics are read in another thread.
+        return [request for request, state in list(self._states.items()) if state.open]
+
     @property
     def waiting(self) -> int:
         """How many drains were seen and not acknowledged yet."""
-        return len(self._open)
+        return len(self.requests())
 
     @property
     def oldest_seconds(self) -> float:
         """For how long the oldest of them has been waiting; 0 when there is none."""
         now = self._clock.monotonic()
-        return now - min(list(self._open.values()), default=now)
+        return now - min((state.since for state in list(self._states.values()) if state.open), default=now)
 
     def _observe(self, delta: Delta[Any]) -> None:
         self._look_at(request_of(delta.object), delta.object, gone=delta.kind is EventKind.DELETED)
@@ -130,19 +134,24 @@ class Drains:
 
     def _look_at(self, request: Request, thing: object, *, gone: bool) -> None:
         if gone or self._identity.judge(thing) is not Verdict.ACKNOWLEDGE:
-            self._open.pop(request, None)
-            self._acknowledged.pop(request, None)
-            self._void.pop(request, None)
-            return
-        self._open.setdefault(request, self._clock.monotonic())
-        self._queue.add(request)
+            if (state := self._states.pop(request, None)) is not None:
+                state.heard(DrainEvent.GONE)
+        elif self._seen(request, metadata_of(thing).resource_version).wakes:
+            self._queue.add(request)
+
+    def _seen(self, request: Request, version: str) -> Step:
+        state = self._states.setdefault(request, DrainState())
+        if state.drain is Drain.ACKNOWLEDGED and state.version == version:
+            return Step(state.drain, "it was acknowledged as it is")
+        if not state.open:
+            state.since = self._clock.monotonic()
+        return state.heard(DrainEvent.SEEN)
 
     async def _acknowledge(self, request: Request) -> Outcome | None:
         known = self._to_give_away(request)
         if known is None:
             return None
-        _, not_before = self._void.get(request, (0, 0.0))
-        if (pause := not_before - self._clock.monotonic()) > _AT_ONCE_SECONDS:
+        if (pause := self._open(request, known).not_before - self._clock.monotonic()) > _AT_ONCE_SECONDS:
             return RequeueAfter(pause)
         if not self._inflight.busy(request):
             await self._api.writes_settled()
@@ -151,7 +160,7 @@ class Drains:
         if metadata is None or metadata.resource_version != known.resource_version:
             return None  # its news has brought it back to the queue: settle anew, a reconcile may have come between
         if self._inflight.busy(request):
-            return self._wait_until_idle(request)
+            return self._wait_until_idle(request, self._open(request, metadata))
         patch = acknowledgement(self._identity.ring, metadata.resource_version)
         resource, namespace = self._cache.resource, request.namespace or None
         try:
@@ -172,10 +181,14 @@ class Drains:
 
         Mostly the next one is, because what was changed is there now.
         """
-        times, _ = self._void.get(request, (0, 0.0))
-        pause = double(VOID_SECONDS[0], times, VOID_SECONDS[1])
-        self._void[request] = (times + 1, self._clock.monotonic() + pause)
-        if times:
+        state = self._states.get(request)
+        if state is None:
+            return Done()  # the labels are gone again; should they come back, their news bring the object
+        pause = double(VOID_SECONDS[0], state.voided, VOID_SECONDS[1])
+        state.not_before = self._clock.monotonic() + pause
+        state.voided += 1
+        state.heard(DrainEvent.VOIDED)
+        if state.voided > 1:
             log.warning(
                 "The acknowledgement of a drain does not count: an admission webhook changes the object each time",
                 extra=self._where(request),
@@ -187,17 +200,26 @@ class Drains:
         metadata = self._cache.metadata(request)
         if metadata is None or self._identity.judge(PartialObject(metadata)) is not Verdict.ACKNOWLEDGE:
             return None
-        return None if self._acknowledged.get(request) == metadata.resource_version else metadata
+        state = self._states.get(request)
+        if state is not None and state.drain is Drain.ACKNOWLEDGED and state.version == metadata.resource_version:
+            return None  # the cache still shows it as it was given away
+        return metadata
 
-    def _wait_until_idle(self, request: Request) -> Outcome:
+    def _open(self, request: Request, metadata: ObjectMeta) -> DrainState:
+        """The state of a drain that is to be acknowledged."""
+        state = self._states.get(request)
+        if state is None or not state.open:
+            self._seen(request, metadata.resource_version)
+        return self._states[request]
+
+    def _wait_until_idle(self, request: Request, state: DrainState) -> Outcome:
         """Come back when no reconcile of the object runs any more, and cancel those that run for too long."""
-        if request not in self._waiting:
-            self._waiting.add(request)
+        if state.drain is not Drain.BUSY:
             self._inflight.when_idle(request, lambda: self._come_back(request))
-        since = self._open.get(request)
-        if self._cancel is None or self._cancel_after_seconds is None or since is None:
+            state.heard(DrainEvent.BUSY)
+        if self._cancel is None or self._cancel_after_seconds is None:
             return Waiting()
-        remaining = since + self._cancel_after_seconds - self._clock.monotonic()
+        remaining = state.since + self._cancel_after_seconds - self._clock.monotonic()
         if remaining > _AT_ONCE_SECONDS:
             return RequeueAfter(remaining)
         log.warning("Reconcile cancelled: its object is being drained", extra=self._where(request))
@@ -205,14 +227,16 @@ class Drains:
         return Waiting()
 
     def _come_back(self, request: Request) -> None:
-        self._waiting.discard(request)
-        self._queue.add(request)
+        state = self._states.get(request)
+        if state is not None and state.heard(DrainEvent.ENDED).wakes:
+            self._queue.add(request)
 
     def _note_acknowledged(self, request: Request, metadata: ObjectMeta) -> None:
-        known = self._cache.metadata(request)
-        if known is not None and known.resource_version == metadata.resource_version:
-            self._acknowledged[request] = metadata.resource_version
-        self._open.pop(request, None)
+        known, state = self._cache.metadata(request), self._states.get(request)
+        # What the cache shows newer than that is told already: it is gone, or has come back.
+        if state is not None and known is not None and known.resource_version == metadata.resource_version:
+            state.version = metadata.resource_version
+            state.heard(DrainEvent.ACCEPTED)
         if self._metrics:
             self._metrics.acknowledged.inc()
         log.debug("Drain acknowledged", extra=self._where(request))

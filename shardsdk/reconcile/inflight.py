@@ -36,6 +36,10 @@ class InFlight:
         """Whether any reconcile of the object runs."""
         return request in self._running
 
+    def count(self, request: Request) -> int:
+        """How many reconciles of the object run."""
+        return self._running.get(request, 0)
+
     def when_idle(self, request: Request, callback: Callable[[], None]) -> None:
         """Call `callback` once, when no reconcile of the object runs (now, if none does)."""
         if self.busy(request):

@@ -10,6 +10,7 @@ from shardsdk.cache.objects import Request
 from shardsdk.kube.api import Api
 from shardsdk.queueing.metrics import ShardMetrics
 from shardsdk.reconcile.inflight import InFlight
+from shardsdk.reconcile.state import DrainState
 
 if TYPE_CHECKING:
     from shardsdk.reconcile.reconciler import Reconciler
@@ -57,4 +58,12 @@ class MainResource(Protocol[T]):
 
     def give_away(self, request: Request) -> None:
         """The guard says that the object is to be given away."""
+        ...
+
+    def drain_of(self, request: Request) -> DrainState | None:
+        """How far the drain of an object is; `None`: there is none."""
+        ...
+
+    def draining(self) -> list[Request]:
+        """The objects whose drains were seen and not acknowledged yet."""
         ...

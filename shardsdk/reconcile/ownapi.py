@@ -30,16 +30,16 @@ from shardsdk.kube.decoding import identify
 from shardsdk.protocol.objects import GroupResource, ObjectMeta, Resource
 
 
-class Notes(Protocol):
+class WriteRecorder(Protocol):
     """What is to be remembered of a reconcile's writes."""
 
     def wrote(self, resource: GroupResource, request: Request, version: str) -> None:
         """The object is now at `version`."""
 
-    def deletes(self, resource: GroupResource, request: Request) -> Callable[[], None]:
+    def deleting(self, resource: GroupResource, request: Request) -> Callable[[], None]:
         """The object as it is known is about to be deleted; call what is returned once it is."""
 
-    def doubts(self) -> None:
+    def outcome_unknown(self) -> None:
         """A child may have been created without our knowing."""
 
 
@@ -53,7 +53,7 @@ class OwnApi(Api):
         main: Resource,
         owner: ObjectMeta,
         controlled: frozenset[GroupResource],
-        notes: Notes,
+        recorder: WriteRecorder,
         max_writes: int | None = None,
     ) -> None:
         super().__init__(api.transport)
@@ -62,7 +62,7 @@ class OwnApi(Api):
         self._owner = owner
         self._version = owner.resource_version
         self._controlled = controlled
-        self._notes = notes
+        self._recorder = recorder
         self._max_writes = max_writes
         self._writes = 0
 
@@ -86,14 +86,14 @@ class OwnApi(Api):
         child = self._is_child(operation)
         operation = self._prepare(operation, child=child)
         # An update whose answer is lost has created nothing.
-        with _Doubt(self._notes.doubts if child and operation.verb != "update" else None):
+        with _UnknownOutcome(self._recorder.outcome_unknown if child and operation.verb != "update" else None):
             made = await self.transport.send(operation)
         self._note(operation.resource, made)
         return made
 
     async def _delete(self, operation: Operation[T]) -> T:
         request = Request(operation.namespace or "", operation.name)
-        deleted = self._notes.deletes(operation.resource.group_resource, request)
+        deleted = self._recorder.deleting(operation.resource.group_resource, request)
         if self._is_owner(operation.resource, request) and isinstance(operation.body, Mapping):
             read = {"resourceVersion": self._version, "uid": self._owner.uid}
             conditions = {**read, **operation.body.get("preconditions", {})}
@@ -159,25 +159,25 @@ class OwnApi(Api):
         request = Request(found.namespace, found.name)
         if not found.resource_version:
             if resource.group_resource in self._controlled:
-                self._notes.doubts()  # decoded to something that does not show its version
+                self._recorder.outcome_unknown()  # decoded to something that does not show its version
             return
         if self._is_owner(resource, request):
             self._version = found.resource_version
-        self._notes.wrote(resource.group_resource, request, found.resource_version)
+        self._recorder.wrote(resource.group_resource, request, found.resource_version)
 
 
-class _Doubt:
-    """Calls `doubts` when what happens inside may have been executed without an answer."""
+class _UnknownOutcome:
+    """Calls `tell` when what happens inside may have been executed without an answer."""
 
-    def __init__(self, doubts: Callable[[], None] | None) -> None:
-        self._doubts = doubts
+    def __init__(self, tell: Callable[[], None] | None) -> None:
+        self._tell = tell
 
     def __enter__(self) -> None:
         return None
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
-        if self._doubts is None or error is None:
+        if self._tell is None or error is None:
             return
         answered = isinstance(error, ApiError) and not isinstance(error, ServerError)
         if not answered and not isinstance(error, FenceClosed):
-            self._doubts()
+            self._tell()

@@ -17,6 +17,7 @@ from shardsdk.queueing.metrics import Metrics
 from shardsdk.reconcile.drains import Drains
 from shardsdk.reconcile.inflight import InFlight
 from shardsdk.reconcile.reconciler import Reconciler
+from shardsdk.reconcile.state import DrainState
 
 T = TypeVar("T")
 
@@ -71,3 +72,11 @@ class ShardedResource(Generic[T]):
     def give_away(self, request: Request) -> None:
         """The guard has met a drain label: acknowledge it when nothing works on the object."""
         self.drains.add(request)
+
+    def drain_of(self, request: Request) -> DrainState | None:
+        """How far the drain of an object is; `None`: there is none."""
+        return self.drains.state(request)
+
+    def draining(self) -> list[Request]:
+        """The objects whose drains were seen and not acknowledged yet."""
+        return self.drains.requests()

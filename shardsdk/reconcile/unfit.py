@@ -51,17 +51,19 @@ class UnfitObjects:
     def __len__(self) -> int:
         return len(self._held)
 
-    def holds_back(self, owner: Request, metadata: ObjectMeta) -> bool:
-        """Whether `owner` must not be reconciled, because a child of its cannot be shown."""
-        found = [(cache, each) for cache in self._children for each in cache.unfit_children(metadata.uid).values()]
-        if not found or metadata.deletion_timestamp is not None:
-            self.forget(owner)
-            return False
+    def of(self, metadata: ObjectMeta) -> list[tuple[Cache[Any], Unfit]]:
+        """The children that cannot be shown, each with its cache; of one that is being deleted they do not count."""
+        if metadata.deletion_timestamp is not None:
+            return []
+        return [(cache, each) for cache in self._children for each in cache.unfit_children(metadata.uid).values()]
+
+    def hold_back(self, owner: Request, metadata: ObjectMeta) -> None:
+        """`owner` is not reconciled for them: tell people, once for what they are now."""
+        found = self.of(metadata)
         versions = [each.metadata.resource_version for _, each in found]
-        if self._held.get(owner) != versions:
+        if found and self._held.get(owner) != versions:
             self._held[owner] = versions
             self._tell_owner(metadata, *found[0], more=len(found) - 1)
-        return True
 
     def forget(self, owner: Request) -> None:
         """`owner` is gone, or may be reconciled."""

@@ -38,6 +38,13 @@ class UnshardedResource(Generic[T]):
     def give_away(self, request: Request) -> None:
         """Never asked: nobody else may have the object."""
 
+    def drain_of(self, request: Request) -> None:
+        """There is none."""
+
+    def draining(self) -> list[Request]:
+        """None is."""
+        return []
+
 
 class Unfenced:
     """The fence of work that needs no lease: always open."""

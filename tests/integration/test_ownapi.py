@@ -31,10 +31,10 @@ class Silent:
     def wrote(self, resource: GroupResource, request: Request, version: str) -> None:
         pass
 
-    def deletes(self, resource: GroupResource, request: Request) -> Callable[[], None]:
+    def deleting(self, resource: GroupResource, request: Request) -> Callable[[], None]:
         return lambda: None
 
-    def doubts(self) -> None:
+    def outcome_unknown(self) -> None:
         raise AssertionError("every answer shows a version")
 
 

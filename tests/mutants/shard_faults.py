@@ -172,9 +172,9 @@ SHARD_FAULTS: Final[dict[str, Fault]] = {
     ),
     "BARRIER_REMEMBERS": Fault(
         "an owner that left and comes back waits for its children again",
-        "shardsdk.reconcile.barrier",
-        '        """`owner` is gone from this shard."""\n        self._passed.pop(owner, None)\n',
-        '        """`owner` is gone from this shard."""\n',
+        "shardsdk.reconcile.state",
+        '(Children.KNOWN, ChildEvent.LEFT): Step(Children.UNKNOWN, "others may make',
+        '(Children.KNOWN, ChildEvent.LEFT): Step(Children.KNOWN, "others may make',
         BARRIER,
     ),
     "BARRIER_LISTS_ONLY": Fault(
@@ -194,8 +194,8 @@ SHARD_FAULTS: Final[dict[str, Fault]] = {
     "NO_EXPECTATIONS": Fault(
         "an object is not reconciled again before the cache shows what was written",
         "shardsdk.reconcile.expectations",
-        "        if not mine:\n            return False\n        now",
-        "        if True:\n            return False\n        now",
+        "return state is not None and state.writes is not Writes.SHOWN",
+        "return False",
         ("tests/unit/shardsdk/reconcile/test_expectations.py",),
     ),
     "CHILDREN_WITHOUT_LABEL": Fault(

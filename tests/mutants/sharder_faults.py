@@ -303,7 +303,7 @@ SHARDER_FAULTS: Final[dict[str, Fault]] = {
     # -- shards ---------------------------------------------------------------------
     "OWNER_PASSES_TWICE": Fault(
         "an owner that is given back to a shard waits for its children again",
-        "shardsdk.reconcile.reconciler",
+        "shardsdk.reconcile.handlers",
         "            self._barrier.left(request)\n            return\n        priority",
         "            return\n        priority",
         ("tests/unit/shardsdk/reconcile/test_barrier.py", "tests/unit/shardsdk/reconcile/test_drains.py"),

@@ -119,6 +119,7 @@ async def test_the_deletion_of_an_earlier_object_of_that_name_proves_nothing(clo
 
     expectations.expect(owner, cache, child, "10")
     assert expectations.pending(owner)
+    expectations.postpone(owner)
     expectations.observe(cache, delta(EventKind.DELETED, "9"))
     assert expectations.pending(owner)
     expectations.observe(cache, delta(EventKind.DELETED, "11"))

@@ -25,10 +25,10 @@ class Notes:
     def wrote(self, resource: GroupResource, request: Request, version: str) -> None:
         self.written.append(f"{resource} {request}@{version}")
 
-    def deletes(self, resource: GroupResource, request: Request) -> Callable[[], None]:
+    def deleting(self, resource: GroupResource, request: Request) -> Callable[[], None]:
         return lambda: None
 
-    def doubts(self) -> None:
+    def outcome_unknown(self) -> None:
         self.doubted += 1
 
 
