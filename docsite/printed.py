@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
-from docsite import balance, commandline, crd, meters, states, tables, wire
+from docsite import balance, commandline, crd, meters, objects, states, tables, wire
 from docsite.pages import DOCS
 from sharder.core.decisions import LEAVING, render_table
 
@@ -33,6 +33,8 @@ PRINTERS: Final[Mapping[str, Callable[[], str]]] = {
     "takeover": tables.render_takeover,
     "conditions": states.render_conditions,
     "outcomes": states.render_outcomes,
+    "object-waits": objects.render_waits,
+    "object-steps": objects.render_steps,
     "clusterring-spec": crd.render_spec,
     "clusterring-status": crd.render_status,
     "clusterring-columns": crd.render_columns,

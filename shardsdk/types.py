@@ -34,13 +34,16 @@ from shardsdk.protocol.labels import RingLabels, parse_ring_name
 from shardsdk.protocol.leases import Lease, LeaseSpec
 from shardsdk.protocol.objects import GroupResource
 from shardsdk.queueing.controller import Outcome
+from shardsdk.queueing.item import ItemState
 from shardsdk.queueing.metrics import ControllerMetrics, ShardMetrics
 from shardsdk.queueing.queue import QueueObserver
 from shardsdk.queueing.sources import Feed, Mapping, Watched
 from shardsdk.reconcile.caches import CacheSettings
+from shardsdk.reconcile.explain import Explanation, Wait
 from shardsdk.reconcile.inflight import InFlight
 from shardsdk.reconcile.mainresource import MainResource
 from shardsdk.reconcile.spec import Reconcile, Source, Task, TaskSpec, WatchSpec
+from shardsdk.reconcile.state import Drain, DrainEvent, DrainState
 
 __all__ = [
     "Body",
@@ -51,12 +54,17 @@ __all__ = [
     "ControllerMetrics",
     "Credentials",
     "Deadlines",
+    "Drain",
+    "DrainEvent",
+    "DrainState",
     "EventLimits",
+    "Explanation",
     "Feed",
     "GroupResource",
     "Identity",
     "InFlight",
     "Index",
+    "ItemState",
     "Lapses",
     "Lead",
     "Lease",
@@ -79,6 +87,7 @@ __all__ = [
     "TaskSpec",
     "Transport",
     "Unfit",
+    "Wait",
     "WatchEvent",
     "WatchKind",
     "WatchOptions",

@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -32,6 +32,8 @@ log: Final = logger_of(__name__)
 Check = Callable[[], str | None]
 #: Renders the metrics: content type and body.
 RenderMetrics = Callable[[], tuple[str, bytes]]
+#: Answers a request for any other path.
+Answer = Callable[["web.Request"], Awaitable["web.Response"]]
 
 #: Nobody sends these endpoints a body; aiohttp refuses larger ones.
 MAX_REQUEST_BYTES: Final = 1024
@@ -93,6 +95,8 @@ class Endpoints:
     healthz: Checks | None = None
     readyz: Checks | None = None
     metrics: RenderMetrics | None = None
+    #: Anything else, by path; called in the server's event loop.
+    more: Mapping[str, Answer] = field(default_factory=dict)
 
 
 @asynccontextmanager
@@ -110,6 +114,8 @@ async def serve(address: Address, endpoints: Endpoints) -> AsyncIterator[int]:
             app.router.add_get(f"/{name}/{{check}}", partial(_answer_checks, name, checks))
     if endpoints.metrics is not None:
         app.router.add_get("/metrics", partial(_answer_metrics, endpoints.metrics))
+    for path, answer in endpoints.more.items():
+        app.router.add_get(path, answer)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=_STOP_SECONDS, handle_signals=False)
     await runner.setup()
     try:

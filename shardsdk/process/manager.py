@@ -32,7 +32,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Final, NoReturn, Self
 
 from shardsdk.cache.identity import Identity, ShardIdentity, Unsharded
-from shardsdk.cache.objects import drop_managed_fields
+from shardsdk.cache.objects import Request, drop_managed_fields
 from shardsdk.errors import LeaseLost, ShardingError
 from shardsdk.kube.api import Api, Fence
 from shardsdk.kube.cut import hush_cut_connections
@@ -44,9 +44,9 @@ from shardsdk.lease.shardlease import LeaseState, ShardLease
 from shardsdk.lease.timings import LeaseTimings
 from shardsdk.logs import logger_of, setup_logging_unless_done
 from shardsdk.process.checks import check_grace, check_leases, check_settings, check_specs, check_work
-from shardsdk.process.health import Check, Checks, parse_address
+from shardsdk.process.health import Check, parse_address
 from shardsdk.process.memory import spare_memory
-from shardsdk.process.probes import MainLoop, serve_probes
+from shardsdk.process.probes import MainLoop, Probes
 from shardsdk.process.process import ExitCode, exit_code_for, stop_on_signal
 from shardsdk.process.together import run_together, until_stopped
 from shardsdk.process.workload import CANCEL_SECONDS, Ended, Workload
@@ -54,6 +54,7 @@ from shardsdk.process.world import World, load_world
 from shardsdk.protocol.objects import GroupResource, Resource
 from shardsdk.queueing.metrics import Metrics
 from shardsdk.reconcile.caches import Caches, CacheSettings, needs_shared, prepare
+from shardsdk.reconcile.explain import Explanation
 from shardsdk.reconcile.spec import ControllerSpec, Scope, Task, TaskSpec, Work
 from shardsdk.reconcile.unsharded import Unfenced
 
@@ -74,7 +75,8 @@ class Manager:
     replica at a time, else on every one.  Objects are watched in
     `watch_namespace` (`None` or empty: in all; several may be given).  `fenced`,
     `restart_grace_seconds` and `timings` are `ShardLease`'s.
-    Addresses are written as Go programs do; "0" listens nowhere.
+    Addresses are written as Go programs do; "0" listens nowhere.  What objects
+    wait for is told at /debug/objects to this machine, or with `debug_to_all` to everybody.
     Running reconciles have `grace_seconds` to end when the process is stopped.
 
     What is wrong with these is said by `run`, in a sentence, with exit code 2.
@@ -97,6 +99,7 @@ class Manager:
         health_address: str = ":8081",
         metrics_address: str = ":8080",
         metrics: Metrics | None = None,
+        debug_to_all: bool = False,
     ) -> None:
         self.ring = ring
         self.metrics: Metrics = metrics or Metrics()
@@ -119,8 +122,7 @@ class Manager:
         self.controllers: Final[list[ControllerSpec[Any]]] = []
         self.cached: Final[dict[GroupResource, CacheSettings]] = {}
         self._tasks: list[TaskSpec] = []
-        self._healthz = Checks()
-        self._readyz = Checks()
+        self._probes = Probes(debug_to_all=debug_to_all)
         self._lease: ShardLease | None = None
         self._workload: Workload | None = None
         self._shared: Caches | None = None
@@ -171,12 +173,12 @@ class Manager:
 
     def add_health_check(self, name: str, check: Check) -> Self:
         """/healthz also asks `check`, from another thread: `None` when all is well, else what is wrong."""
-        self._healthz.add(name, check)
+        self._probes.healthz.add(name, check)
         return self
 
     def add_ready_check(self, name: str, check: Check) -> Self:
         """/readyz also asks `check`, from another thread: `None` when all is well, else what is wrong."""
-        self._readyz.add(name, check)
+        self._probes.readyz.add(name, check)
         return self
 
     # -- running ---------------------------------------------------------------
@@ -212,15 +214,7 @@ class Manager:
                     around.enter_context(stop_on_signal(self.stopping.set))
                 if world.serve:
                     main_loop = self._make_checks(world)
-                    around.enter_context(
-                        serve_probes(
-                            *addresses,
-                            healthz=self._healthz,
-                            readyz=self._readyz,
-                            metrics=self.metrics,
-                            main_loop=main_loop,
-                        )
-                    )
+                    around.enter_context(self._probes.serve(addresses, self.metrics, main_loop))
                 return await self._run_scopes(world, work, lease, candidate)
         except ShardingError as error:
             return exit_code_for(error)
@@ -359,7 +353,8 @@ class Manager:
         )
 
     async def _run_workload(self, world: World, workload: Workload) -> ExitCode:
-        ended = await workload.run(self.stopping, self._grace_seconds)
+        with self._probes.debug.answering_for(workload):
+            ended = await workload.run(self.stopping, self._grace_seconds)
         if ended is Ended.STUCK:
             # No lease is released: it runs out, and whoever takes over is safe.
             world.die(ExitCode.STUCK, "reconciles still run although the time for stopping is over")
@@ -375,15 +370,19 @@ class Manager:
             rng=world.rng,
         )
 
+    def explain(self, request: Request) -> list[Explanation]:
+        """What an object waits for, in each controller of its that runs; to be asked in the manager's event loop."""
+        return self._probes.debug.explain(request)
+
     # -- health ------------------------------------------------------------------
 
     def _make_checks(self, world: World) -> MainLoop:
         main_loop = MainLoop(world.clock, self._timings.lease_duration)
-        self._healthz.add("main-loop", main_loop.check)
+        self._probes.healthz.add("main-loop", main_loop.check)
         if self.ring is not None:
-            self._readyz.add("lease", self._check_lease)
-        self._readyz.add("caches", self._check_caches)
-        self._readyz.add("stopping", self._check_stopping)
+            self._probes.readyz.add("lease", self._check_lease)
+        self._probes.readyz.add("caches", self._check_caches)
+        self._probes.readyz.add("stopping", self._check_stopping)
         return main_loop
 
     def _check_lease(self) -> str | None:

@@ -1,4 +1,4 @@
-"""What a manager answers to probes and to Prometheus, while it runs and while it is stuck.
+"""What a manager answers to probes, to Prometheus and to people, while it runs and while it is stuck.
 
 The endpoints run in threads of their own, so that they notice, and say, when the event loop takes no turn.
 """
@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from shardsdk.kube.clock import Clock
+from shardsdk.process.debug import DebugObjects
 from shardsdk.process.health import Address, Checks, Endpoints, serve_in_thread
 from shardsdk.queueing.metrics import Metrics
 
@@ -42,31 +43,43 @@ class MainLoop:
         return f"the event loop has been blocked for {stalled:.0f} s" if stalled > self._limit_seconds else None
 
 
-@contextlib.contextmanager
-def serve_probes(
-    health_address: Address | None,
-    metrics_address: Address | None,
-    *,
-    healthz: Checks,
-    readyz: Checks,
-    metrics: Metrics,
-    main_loop: MainLoop,
-) -> Iterator[None]:
-    """Health and metrics, from threads of their own: they answer while the main loop is blocked.
+class Probes:
+    """By what a process is alive and ready, and what its objects wait for; `debug_to_all`: told to everybody."""
 
-    Raises: ConfigurationError when an address cannot be listened on.
-    """
-    metrics.add_process_metrics()
-    if health_address and health_address == metrics_address:
-        wanted = [(health_address, Endpoints(healthz, readyz, metrics.render))]
-    else:
-        both = ((health_address, Endpoints(healthz, readyz)), (metrics_address, Endpoints(metrics=metrics.render)))
-        wanted = [(address, endpoints) for address, endpoints in both if address]
-    beating = asyncio.create_task(main_loop.beat(), name="main-loop")
-    try:
-        with contextlib.ExitStack() as servers:
-            for address, endpoints in wanted:
-                servers.enter_context(serve_in_thread(address, endpoints))
-            yield
-    finally:
-        beating.cancel()
+    def __init__(self, *, debug_to_all: bool = False) -> None:
+        self.healthz: Final = Checks()
+        self.readyz: Final = Checks()
+        self.debug: Final = DebugObjects(to_all=debug_to_all)
+
+    @contextlib.contextmanager
+    def serve(self, addresses: Sequence[Address | None], metrics: Metrics, main_loop: MainLoop) -> Iterator[None]:
+        """Answer at the addresses for health and for metrics, from threads of their own.
+
+        They answer while the main loop is blocked.  What objects wait for is told
+        at the health address, or if there is none at that of the metrics.
+
+        Raises: ConfigurationError when an address cannot be listened on.
+        """
+        metrics.add_process_metrics()
+        beating = asyncio.create_task(main_loop.beat(), name="main-loop")
+        try:
+            with contextlib.ExitStack() as servers:
+                for address, endpoints in self._endpoints(addresses, metrics):
+                    servers.enter_context(serve_in_thread(address, endpoints))
+                yield
+        finally:
+            beating.cancel()
+
+    def _endpoints(self, addresses: Sequence[Address | None], metrics: Metrics) -> list[tuple[Address, Endpoints]]:
+        health_address, metrics_address = addresses
+        debug = {
+            "/debug/objects": self.debug.answer_all,
+            "/debug/objects/{name}": self.debug.answer_object,
+            "/debug/objects/{namespace}/{name}": self.debug.answer_object,
+        }
+        if health_address and health_address == metrics_address:
+            return [(health_address, Endpoints(self.healthz, self.readyz, metrics.render, debug))]
+        if not health_address:
+            return [(metrics_address, Endpoints(metrics=metrics.render, more=debug))] if metrics_address else []
+        health = (health_address, Endpoints(self.healthz, self.readyz, more=debug))
+        return [health, (metrics_address, Endpoints(metrics=metrics.render))] if metrics_address else [health]

@@ -20,6 +20,7 @@ from typing import Any, Final
 
 from shardsdk.cache.cache import Cache
 from shardsdk.cache.identity import Identity, ShardIdentity
+from shardsdk.cache.objects import Request
 from shardsdk.errors import ShardingError
 from shardsdk.events.recorder import EventRecorder
 from shardsdk.kube.api import Api, Fence
@@ -36,6 +37,7 @@ from shardsdk.reconcile.barrier import catch_up
 from shardsdk.reconcile.caches import Caches
 from shardsdk.reconcile.context import Context
 from shardsdk.reconcile.drains import Drains
+from shardsdk.reconcile.explain import Explanation, Wait
 from shardsdk.reconcile.reconciler import Reconciler
 from shardsdk.reconcile.sharded import ShardedResource
 from shardsdk.reconcile.spec import ControllerSpec, Reconcile, TaskSpec, Work
@@ -176,6 +178,16 @@ class Workload:
     def running(self) -> int:
         """How many reconciles run now."""
         return sum(each.running for each in self._reconcilers)
+
+    def explain(self, request: Request) -> list[Explanation]:
+        """What an object waits for, in each controller: first those that have it."""
+        found = [each.explain(request) for each in self._reconcilers]
+        return [each for each in found if each.wait is not Wait.CACHE] or found
+
+    def not_at_rest(self, limit: int) -> tuple[list[Explanation], int]:
+        """Objects that wait for more than their next event, and how many there are."""
+        waiting = [(each, request) for each in self._reconcilers for request in each.not_at_rest()]
+        return [each.explain(request) for each, request in waiting[:limit]], len(waiting)
 
     async def _stop_feeding(self) -> None:
         for reconciler in self._reconcilers:

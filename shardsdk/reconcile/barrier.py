@@ -311,7 +311,7 @@ class Barrier:
 
     def _let_pass(self, owner: Request, state: ObjectState, event: ChildEvent) -> None:
         arrival, state.arrival = self._waiting.pop(owner).arrival, None
-        if state.heard(event).wakes and arrival is not None and arrival.wakes:
+        if state.heard(event) and arrival is not None and arrival.wakes:
             self._wake(owner, arrival.priority)
         if not self._hands_over:
             self._states.tidy(owner)

@@ -35,7 +35,7 @@ from shardsdk.queueing.controller import Controller, Done, Outcome, RequeueAfter
 from shardsdk.queueing.metrics import ShardMetrics
 from shardsdk.queueing.queue import RateLimit, WorkQueue
 from shardsdk.reconcile.inflight import InFlight
-from shardsdk.reconcile.state import Drain, DrainEvent, DrainState, Step
+from shardsdk.reconcile.state import Drain, DrainEvent, DrainState
 
 log: Final = logger_of(__name__)
 
@@ -136,13 +136,14 @@ class Drains:
         if gone or self._identity.judge(thing) is not Verdict.ACKNOWLEDGE:
             if (state := self._states.pop(request, None)) is not None:
                 state.heard(DrainEvent.GONE)
-        elif self._seen(request, metadata_of(thing).resource_version).wakes:
+        elif self._seen(request, metadata_of(thing).resource_version):
             self._queue.add(request)
 
-    def _seen(self, request: Request, version: str) -> Step:
+    def _seen(self, request: Request, version: str) -> bool:
+        """A drain label is shown; whether the object is to be looked at."""
         state = self._states.setdefault(request, DrainState())
         if state.drain is Drain.ACKNOWLEDGED and state.version == version:
-            return Step(state.drain, "it was acknowledged as it is")
+            return False  # as it was given away
         if not state.open:
             state.since = self._clock.monotonic()
         return state.heard(DrainEvent.SEEN)
@@ -228,7 +229,7 @@ class Drains:
 
     def _come_back(self, request: Request) -> None:
         state = self._states.get(request)
-        if state is not None and state.heard(DrainEvent.ENDED).wakes:
+        if state is not None and state.heard(DrainEvent.ENDED):
             self._queue.add(request)
 
     def _note_acknowledged(self, request: Request, metadata: ObjectMeta) -> None:

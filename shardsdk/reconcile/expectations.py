@@ -130,7 +130,7 @@ class Expectations:
         if state.expected:
             return False
         state.expected = None
-        wakes = state.wrote(event).wakes
+        wakes = state.wrote(event)
         self._states.tidy(owner)
         return wakes
 

@@ -96,6 +96,7 @@ class Facts:
     """
 
     controller: str
+    resource: GroupResource
     key: Key
     now: float
     admission: Admission
@@ -115,6 +116,7 @@ class Explanation:
     """
 
     controller: str
+    resource: GroupResource
     namespace: str
     name: str
     wait: Wait
@@ -128,6 +130,7 @@ class Explanation:
         """The same for programs."""
         return {
             "controller": self.controller,
+            "resource": str(self.resource),
             "namespace": self.namespace,
             "name": self.name,
             "waitsFor": self.wait.name,
@@ -150,8 +153,9 @@ def explain(facts: Facts) -> Explanation:
         words += f"; {_AGAIN.get(wait, 'looked at again')} in {_span(again)}{_LATEST.get(wait, '')}"
     error = facts.state.error if facts.state is not None else ""
     text = f"{facts.key}: {words.replace(_SINCE, '')}"
+    key, failures = facts.key, facts.item.failures
     return Explanation(
-        facts.controller, facts.key.namespace, facts.key.name, wait, since, again, facts.item.failures, error, text
+        facts.controller, facts.resource, key.namespace, key.name, wait, since, again, failures, error, text
     )
 
 

@@ -296,6 +296,7 @@ class Reconciler(Generic[T]):
         return explain(
             Facts(
                 self.name,
+                self._cache.resource.group_resource,
                 request,
                 self._clock.monotonic(),
                 self._admission(request, thing),

@@ -236,19 +236,19 @@ class ObjectState:
     arrival: Arrival | None = None
     error: str = ""
 
-    def wrote(self, event: WriteEvent) -> Step:
-        """Take a step of `writes`."""
+    def wrote(self, event: WriteEvent) -> bool:
+        """Take a step of `writes`; whether it wakes the object."""
         step = TRANSITIONS[self.writes, event]
         assert isinstance(step.to, Writes)
         self.writes = step.to
-        return step
+        return step.wakes
 
-    def heard(self, event: ChildEvent) -> Step:
-        """Take a step of `children`."""
+    def heard(self, event: ChildEvent) -> bool:
+        """Take a step of `children`; whether it wakes the object."""
         step = TRANSITIONS[self.children, event]
         assert isinstance(step.to, Children)
         self.children = step.to
-        return step
+        return step.wakes
 
     @property
     def waits(self) -> bool:
@@ -314,12 +314,12 @@ class DrainState:
     voided: int = 0
     not_before: float = 0.0
 
-    def heard(self, event: DrainEvent) -> Step:
-        """Take a step of `drain`."""
+    def heard(self, event: DrainEvent) -> bool:
+        """Take a step of `drain`; whether it wakes the object."""
         step = TRANSITIONS[self.drain, event]
         assert isinstance(step.to, Drain)
         self.drain = step.to
-        return step
+        return step.wakes
 
     @property
     def open(self) -> bool:

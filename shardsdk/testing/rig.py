@@ -35,7 +35,7 @@ from dataclasses import replace
 from random import Random
 from typing import Any, Final
 
-from shardsdk.cache.objects import controller_reference, metadata_of
+from shardsdk.cache.objects import Request, controller_reference, metadata_of
 from shardsdk.errors import Retry, ShardingError
 from shardsdk.events.recorder import EVENTS
 from shardsdk.kube.api import Api, Fence
@@ -218,6 +218,17 @@ class Rig:
     def labels(self, resource: Resource, name: str, namespace: str = NAMESPACE) -> dict[str, str]:
         """The labels of an object."""
         return dict(self.get(resource, name, namespace)["metadata"].get("labels") or {})
+
+    def explain(self, resource: Resource, name: str, namespace: str = NAMESPACE) -> str:
+        """What an object waits for, in a sentence for each of its controllers; for a story, while they run.
+
+        assert "the last time with RuntimeError: full" in rig.explain(SECRETS, "a")
+        """
+        found = self._manager.explain(Request(_where(resource, namespace) or "", name))
+        told = [each.text for each in found if each.resource == resource.group_resource]
+        if not told:
+            raise AssertionError(f"no controller of {resource.plural} runs; ask in the story")
+        return "\n".join(told)
 
     @property
     def writes(self) -> list[tuple[str, str, str]]:

@@ -35,7 +35,7 @@ async def make_child(context: Ctx) -> None:
 
 def test_every_reason_has_a_meaning_and_words() -> None:
     assert set(MEANINGS) == set(Wait)
-    facts = Facts("first", A, 1.0, Admission(Verdict.RECONCILE), ItemState())
+    facts = Facts("first", SECRETS.group_resource, A, 1.0, Admission(Verdict.RECONCILE), ItemState())
     assert explain(facts).text == "default/a: waits for its next event"
 
 

@@ -90,7 +90,7 @@ def test_children_once_known_are_kept_where_objects_are_handed_over_and_nowhere_
         state.arrival = Arrival(0.0, Priority.FRESH, wakes=True)
         states.tidy(A)
         assert states.known() == 1
-        assert state.heard(ChildEvent.LISTED).wakes
+        assert state.heard(ChildEvent.LISTED)
         state.arrival = None
         states.tidy(A)
         assert states.known() == kept

@@ -1,0 +1,160 @@
+"""What objects wait for, over HTTP: `/debug/objects/<namespace>/<name>`, and all that do not rest at `/debug/objects`.
+
+    $ kubectl port-forward my-controller-0 8081 &
+    $ curl localhost:8081/debug/objects/default/a
+    secrets: default/a: has failed 3 times in a row, the last time with …; tried again in 4 s
+
+The answer is text, or JSON for who accepts `application/json`.  A cluster-scoped
+object has no namespace: `/debug/objects/<name>`.
+
+Does: ask the controllers that run, in their own event loop (a server has a thread
+and a loop of its own).  Refuses: whoever is not on this machine (or forwards a
+port to it), unless it is told otherwise: errors quote what objects say.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from ipaddress import IPv6Address, ip_address
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from shardsdk.cache.objects import Request
+from shardsdk.reconcile.explain import Explanation
+
+if TYPE_CHECKING:
+    from aiohttp import web
+
+#: So many objects are listed when nobody says how many, and at most.
+LISTED: Final = 100
+LISTED_MAX: Final = 1000
+#: An event loop that has not answered by then is blocked.
+ANSWER_SECONDS: Final = 5.0
+
+
+class Explains(Protocol):
+    """What explains objects: controllers that run together."""
+
+    def explain(self, request: Request) -> list[Explanation]:
+        """What an object waits for, in each of its controllers."""
+        ...
+
+    def not_at_rest(self, limit: int) -> tuple[list[Explanation], int]:
+        """Objects that wait for more than their next event, and how many there are."""
+        ...
+
+
+class DebugObjects:
+    """Answers for what `explains`; `to_all`: whoever asks, from wherever."""
+
+    def __init__(self, *, to_all: bool = False) -> None:
+        self._to_all = to_all
+        self._explains: list[Explains] = []
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    @contextmanager
+    def answering_for(self, explains: Explains) -> Iterator[None]:
+        """Objects of `explains` are answered for within this context, in the event loop that it is entered in."""
+        self._loop = asyncio.get_running_loop()
+        self._explains.append(explains)
+        try:
+            yield
+        finally:
+            self._explains.remove(explains)
+
+    def explain(self, request: Request) -> list[Explanation]:
+        """What an object waits for; to be asked in the event loop of the controllers."""
+        return [each for explains in self._explains for each in explains.explain(request)]
+
+    def not_at_rest(self, limit: int) -> tuple[list[Explanation], int]:
+        """The same of all that do not rest, and how many there are."""
+        found: list[Explanation] = []
+        total = 0
+        for explains in self._explains:
+            some, count = explains.not_at_rest(limit - len(found))
+            found, total = found + some, total + count
+        return found, total
+
+    # -- over HTTP -----------------------------------------------------------
+
+    async def answer_object(self, request: web.Request) -> web.Response:
+        """One object; called in the loop of the server."""
+        asked = Request(request.match_info.get("namespace", ""), request.match_info["name"])
+        refusal = self._refusal(request)
+        if refusal is not None:
+            return refusal
+        found = await self._in_loop(lambda: self.explain(asked))
+        if found is None:
+            return _say(503, "the event loop is blocked; /healthz says for how long")
+        if not found:
+            return _say(503, "no controller runs here; /readyz says what is waited for")
+        return _render(request, {"objects": [each.as_json() for each in found]}, found)
+
+    async def answer_all(self, request: web.Request) -> web.Response:
+        """All that do not rest; called in the loop of the server."""
+        limit = request.query.get("limit", str(LISTED))
+        if not limit.isascii() or not limit.isdecimal() or not 1 <= int(limit) <= LISTED_MAX:
+            return _say(400, f"limit {limit!r} is not a number from 1 to {LISTED_MAX}")
+        refusal = self._refusal(request)
+        if refusal is not None:
+            return refusal
+        answer = await self._in_loop(lambda: self.not_at_rest(int(limit)))
+        if answer is None:
+            return _say(503, "the event loop is blocked; /healthz says for how long")
+        found, total = answer
+        first = f"{total} objects wait for more than their next event{_shown(found, total)}"
+        return _render(request, {"total": total, "objects": [each.as_json() for each in found]}, found, first)
+
+    def _refusal(self, request: web.Request) -> web.Response | None:
+        if self._to_all or _is_here(request.remote):
+            return None
+        return _say(
+            403,
+            "only for this machine: use `kubectl port-forward`, or let everybody ask by Manager(debug_to_all=True)",
+        )
+
+    async def _in_loop(self, ask: Callable[[], Any]) -> Any:
+        """What `ask` says in the controllers' event loop; `None`: that takes no turns, or is not there yet."""
+
+        async def answer() -> Any:
+            return ask()
+
+        if self._loop is None:
+            return ask()
+        asked = asyncio.run_coroutine_threadsafe(answer(), self._loop)
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                return await asyncio.wrap_future(asked)
+        except TimeoutError:
+            return None
+
+
+def _is_here(remote: str | None) -> bool:
+    """Whether an address is this machine's own."""
+    try:
+        address = ip_address(remote or "")
+    except ValueError:
+        return False
+    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+    return (mapped or address).is_loopback
+
+
+def _shown(found: Sequence[Explanation], total: int) -> str:
+    return f"; here are {len(found)} (?limit= shows up to {LISTED_MAX})" if len(found) < total else ""
+
+
+def _say(status: int, text: str) -> web.Response:
+    from aiohttp import web
+
+    return web.Response(status=status, text=text + "\n")
+
+
+def _render(request: web.Request, body: dict[str, Any], found: Sequence[Explanation], first: str = "") -> web.Response:
+    from aiohttp import web
+
+    if "application/json" in request.headers.get("Accept", ""):
+        return web.json_response(body)
+    lines = [first] if first else []
+    lines += [f"{each.controller}: {each.text}" for each in found]
+    return web.Response(text="\n".join(lines) + "\n")

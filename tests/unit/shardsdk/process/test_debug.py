@@ -1,0 +1,150 @@
+"""What objects wait for can be asked over HTTP, by whoever is on this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from random import Random
+from typing import Any
+
+import aiohttp
+import pytest
+
+from shardsdk import Context, Manager, PartialObject, RateLimit, Resource, controller_for
+from shardsdk.kube.api import Api, Fence
+from shardsdk.kube.clock import SystemClock
+from shardsdk.lease.shardlease import ShardLease
+from shardsdk.process import debug
+from shardsdk.process.debug import LISTED_MAX, DebugObjects
+from shardsdk.process.health import Address, Endpoints, serve, serve_in_thread
+from shardsdk.process.process import ExitCode
+from shardsdk.process.world import World
+from shardsdk.testing.memory import MemoryServer
+from shardsdk.testing.memoryapi import MemoryApi
+
+SECRETS = Resource("", "v1", "secrets", "Secret")
+NODES = Resource("", "v1", "nodes", "Node", namespaced=False)
+
+
+async def get(url: str, accept: str = "*/*") -> tuple[int, Any]:
+    async with aiohttp.ClientSession() as session, session.get(url, headers={"Accept": accept}) as answer:
+        return answer.status, await (answer.json() if "json" in accept else answer.text())
+
+
+def free_port() -> int:
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        return int(listening.getsockname()[1])
+
+
+@asynccontextmanager
+async def running(server: MemoryServer, manager: Manager) -> AsyncIterator[None]:
+    """A process with an API server in memory, and real time and ports."""
+    clock = SystemClock()
+
+    @asynccontextmanager
+    async def client(_: ShardLease | Fence | None = None) -> AsyncIterator[Api]:
+        yield MemoryApi(server, clock)
+
+    def die(code: int, why: str) -> None:
+        raise AssertionError(why)
+
+    world = World(client, client, clock, Random(1), threaded=False, signals=False, die=die, open=client)
+    process = asyncio.create_task(manager.run_async(world))
+    try:
+        yield
+    finally:
+        manager.stopping.set()
+        assert await process is ExitCode.OK
+
+
+async def test_a_process_says_what_each_of_its_objects_waits_for() -> None:
+    failed = asyncio.Event()
+
+    async def fail(context: Context[PartialObject]) -> None:
+        failed.set()
+        raise RuntimeError("the bucket is full")
+
+    async def rest(context: Context[PartialObject]) -> None:
+        return None
+
+    server = MemoryServer()
+    server.create(SECRETS, {"metadata": {"name": "a", "namespace": "default"}})
+    server.create(NODES, {"metadata": {"name": "one"}})
+    port = free_port()
+    manager = Manager(health_address=f"127.0.0.1:{port}", metrics_address="0")
+    slow = RateLimit(base_seconds=1000)
+    manager.add(controller_for(SECRETS).reconcile(fail).options(rate_limit=slow))
+    manager.add(controller_for(NODES).reconcile(rest))
+    here = f"http://127.0.0.1:{port}/debug/objects"
+    async with running(server, manager):
+        await failed.wait()
+        status, text = await get(f"{here}/default/a")
+        assert status == 200
+        assert text.startswith(
+            "secrets: default/a: has failed once, the last time with RuntimeError: the bucket is full; tried again in 1"
+        )
+        assert await get(f"{here}/one") == (200, "nodes: one: waits for its next event\n")
+        assert (await get(f"{here}/default/nobody"))[1].startswith("secrets: default/nobody: is not in this controller")
+        status, body = await get(f"{here}/default/a", "application/json")
+        (found,) = body["objects"]
+        assert (found["waitsFor"], found["failures"], found["error"]) == (
+            "BACKOFF", 1, "RuntimeError: the bucket is full",
+        )  # fmt: skip
+        assert 900 < found["againSeconds"] < 1000
+        status, text = await get(f"{here}?limit=10")
+        first, second, end = text.split("\n")
+        assert (status, first, end) == (200, "1 objects wait for more than their next event", "")
+        assert second.startswith("secrets: default/a: has failed once")
+        assert (await get(here, "application/json"))[1]["total"] == 1
+
+
+@pytest.mark.parametrize("limit", ["0", str(LISTED_MAX + 1), "-1", "many", "²"])
+async def test_a_limit_that_is_none_is_refused(limit: str) -> None:
+    async with serve(Address("127.0.0.1", 0), Endpoints(more={"/debug/objects": DebugObjects().answer_all})) as port:
+        status, text = await get(f"http://127.0.0.1:{port}/debug/objects?limit={limit}")
+        assert (status, "not a number from 1 to" in text) == (400, True)
+
+
+@pytest.mark.parametrize(
+    ("remote", "here"),
+    [("127.0.0.1", True), ("::1", True), ("::ffff:127.0.0.1", True), ("10.0.0.7", False), ("fd00::7", False),
+     ("::ffff:10.0.0.7", False), ("", False), (None, False)],
+)  # fmt: skip
+def test_this_machine_is_told_from_others(remote: str | None, here: bool) -> None:
+    assert debug._is_here(remote) is here
+
+
+@pytest.mark.parametrize(("to_all", "status"), [(False, 403), (True, 503)])
+async def test_others_are_not_told_unless_the_manager_says_so(
+    to_all: bool, status: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """503: nothing runs here that could explain an object."""
+    monkeypatch.setattr(debug, "_is_here", lambda remote: False)
+    answers = DebugObjects(to_all=to_all)
+    more = {"/debug/objects": answers.answer_all, "/debug/objects/{name}": answers.answer_object}
+    async with serve(Address("127.0.0.1", 0), Endpoints(more=more)) as port:
+        assert (await get(f"http://127.0.0.1:{port}/debug/objects/a"))[0] == status
+        assert (await get(f"http://127.0.0.1:{port}/debug/objects"))[0] == (200 if to_all else 403)
+
+
+async def test_a_blocked_event_loop_is_an_answer_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(debug, "ANSWER_SECONDS", 0.05)
+    answers = DebugObjects()
+
+    class Nothing:
+        def explain(self, request: Any) -> list[Any]:
+            return []
+
+        def not_at_rest(self, limit: int) -> tuple[list[Any], int]:
+            return [], 0
+
+    more = {"/debug/objects/{name}": answers.answer_object}
+    with answers.answering_for(Nothing()), serve_in_thread(Address("127.0.0.1", 0), Endpoints(more=more)) as port:
+        url = f"http://127.0.0.1:{port}/debug/objects/a"
+        with ThreadPoolExecutor() as pool:
+            status, text = pool.submit(asyncio.run, get(url)).result()  # this loop takes no turns meanwhile
+    assert (status, "event loop is blocked" in text) == (503, True)
