@@ -62,12 +62,13 @@ if TYPE_CHECKING:
     from shardsdk.protocol.objects import ObjectMeta, OwnerReference, PartialObject, Resource
     from shardsdk.protocol.verdict import Verdict
     from shardsdk.queueing import predicates
-    from shardsdk.queueing.controller import Controller, Done, Requeue, RequeueAfter
     from shardsdk.queueing.metrics import Metrics
     from shardsdk.queueing.queue import Priority, RateLimit, WorkQueue
     from shardsdk.queueing.sources import Every, RequestSource, Trigger
+    from shardsdk.queueing.workers import Done, Requeue, RequeueAfter
     from shardsdk.reconcile.context import Context
-    from shardsdk.reconcile.sharded import ShardedReconciler, ShardedResource
+    from shardsdk.reconcile.controller import Controller
+    from shardsdk.reconcile.mainresource import MainResource
     from shardsdk.reconcile.spec import ControllerSpec, Scope, controller_for
 
 __version__: Final = VERSION
@@ -101,6 +102,7 @@ __all__ = [
     "LeaseLost",
     "LeaseState",
     "LeaseTimings",
+    "MainResource",
     "Manager",
     "Metrics",
     "NotFound",
@@ -119,8 +121,6 @@ __all__ = [
     "Selector",
     "ShardIdentity",
     "ShardLease",
-    "ShardedReconciler",
-    "ShardedResource",
     "ShardingError",
     "SystemClock",
     "TerminalError",
@@ -169,7 +169,7 @@ _HOMES: Final = {
     "shardsdk.cache.cache": ("Cache",),
     "shardsdk.objects.conditions": ("Condition", "ConditionStatus", "find_condition", "set_conditions"),
     "shardsdk.reconcile.context": ("Context",),
-    "shardsdk.queueing.controller": ("Controller", "Done", "Requeue", "RequeueAfter"),
+    "shardsdk.queueing.workers": ("Done", "Requeue", "RequeueAfter"),
     "shardsdk.lease.election": ("LeaderElector",),
     "shardsdk.events.recorder": ("EventRecorder", "EventType"),
     "shardsdk.objects.finalizers": ("add_finalizer", "finalizing", "remove_finalizer"),
@@ -181,7 +181,8 @@ _HOMES: Final = {
     "shardsdk.process.process": ("ExitCode",),
     "shardsdk.queueing.queue": ("Priority", "RateLimit", "WorkQueue"),
     "shardsdk.objects.references": ("set_controller_reference",),
-    "shardsdk.reconcile.sharded": ("ShardedReconciler", "ShardedResource"),
+    "shardsdk.reconcile.controller": ("Controller",),
+    "shardsdk.reconcile.mainresource": ("MainResource",),
     "shardsdk.lease.shardlease": ("LeaseState", "ShardLease"),
     "shardsdk.queueing.sources": ("Every", "RequestSource", "Trigger"),
     "shardsdk.reconcile.spec": ("ControllerSpec", "Scope", "controller_for"),

@@ -7,7 +7,6 @@
 
 from __future__ import annotations
 
-from shardsdk.cache.identity import Identity
 from shardsdk.events.recorder import EventLimits, Regarding
 from shardsdk.kube.api import (
     Body,
@@ -33,15 +32,15 @@ from shardsdk.process.world import World
 from shardsdk.protocol.labels import RingLabels, parse_ring_name
 from shardsdk.protocol.leases import Lease, LeaseSpec
 from shardsdk.protocol.objects import GroupResource
-from shardsdk.queueing.controller import Outcome
 from shardsdk.queueing.item import ItemState
 from shardsdk.queueing.metrics import ControllerMetrics, ShardMetrics
 from shardsdk.queueing.queue import QueueObserver
-from shardsdk.queueing.sources import Feed, Mapping, Watched
+from shardsdk.queueing.sources import Feed, MapFunc, Watched
+from shardsdk.queueing.workers import Outcome
 from shardsdk.reconcile.caches import CacheSettings
 from shardsdk.reconcile.explain import Explanation, Wait
 from shardsdk.reconcile.inflight import InFlight
-from shardsdk.reconcile.mainresource import MainResource
+from shardsdk.reconcile.mainresource import Works
 from shardsdk.reconcile.spec import Reconcile, Source, Task, TaskSpec, WatchSpec
 from shardsdk.reconcile.state import Drain, DrainEvent, DrainState
 
@@ -61,7 +60,6 @@ __all__ = [
     "Explanation",
     "Feed",
     "GroupResource",
-    "Identity",
     "InFlight",
     "Index",
     "ItemState",
@@ -69,8 +67,7 @@ __all__ = [
     "Lead",
     "Lease",
     "LeaseSpec",
-    "MainResource",
-    "Mapping",
+    "MapFunc",
     "OnUnfit",
     "Operation",
     "Outcome",
@@ -93,6 +90,7 @@ __all__ = [
     "WatchOptions",
     "WatchSpec",
     "Watched",
+    "Works",
     "World",
     "parse_ring_name",
 ]

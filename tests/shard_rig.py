@@ -14,12 +14,13 @@ from shardsdk.cache.identity import ShardIdentity
 from shardsdk.kube.api import PARTIAL
 from shardsdk.protocol.labels import DRAIN_VALUE, parse_ring_name
 from shardsdk.protocol.objects import PartialObject, Resource
-from shardsdk.queueing.controller import Outcome
 from shardsdk.queueing.metrics import Metrics
 from shardsdk.queueing.predicates import Predicate, always
 from shardsdk.queueing.queue import RateLimit
+from shardsdk.queueing.workers import Outcome
 from shardsdk.reconcile.context import Context
-from shardsdk.reconcile.sharded import ShardedReconciler, ShardedResource
+from shardsdk.reconcile.controller import Controller
+from shardsdk.reconcile.mainresource import MainResource
 from shardsdk.testing.memory import EVERYTHING, Change, MemoryServer
 from shardsdk.testing.memoryapi import MemoryApi
 from shardsdk.testing.virtual import VirtualClock
@@ -143,7 +144,7 @@ class Rig:
         filtered: bool = True,
         models: Mapping[Resource, Any] | None = None,
         cached: Mapping[Resource, Mapping[str, Any]] | None = None,
-    ) -> AsyncIterator[ShardedReconciler[PartialObject]]:
+    ) -> AsyncIterator[Controller[PartialObject]]:
         """Run a shard with one controller (or two: `also`) on secrets, which owns config maps.
 
         `models` of the resources (by default metadata alone), and what else their caches are told (`cached`).
@@ -160,12 +161,12 @@ class Rig:
             return Cache(self.api, resource, clock=self.clock, rng=Random(1), selector=selector, model=model, **options)
 
         main, children = cache(SECRETS), cache(CONFIGMAPS)
-        resource = ShardedResource(
-            ME, main, self.api, clock=self.clock, drain_timeout_seconds=drain_timeout_seconds, metrics=self.metrics
+        resource = MainResource(
+            main, self.api, ME, clock=self.clock, drain_timeout_seconds=drain_timeout_seconds, metrics=self.metrics
         )
         owned = [(children, child_predicate)] if owns else []
-        reconcilers = [
-            ShardedReconciler(
+        controllers = [
+            Controller(
                 name, resource, function, self.hold, children=owned, predicate=predicate, concurrency=concurrency,
                 rate_limit=RateLimit(base_seconds=1, per_second=None), clock=self.clock, rng=Random(1),
                 metrics=self.metrics,
@@ -173,10 +174,10 @@ class Rig:
             for name, function in (("first", note), ("second", also)) if function is not None
         ]  # fmt: skip
         self.main, self.children, self.resource = main, children, resource
-        parts = [main.run(), children.run(), resource.drains.run(), *(reconciler.run() for reconciler in reconcilers)]
+        parts = [main.run(), children.run(), resource.run(), *(controller.run() for controller in controllers)]
         self.tasks = tasks = [asyncio.create_task(part) for part in parts]
         try:
-            yield reconcilers[0]
+            yield controllers[0]
         finally:
             for task in tasks:
                 task.cancel()

@@ -10,7 +10,7 @@ from shardsdk.lease.leadership import Candidate, Election
 from shardsdk.lease.shardlease import ShardLease
 from shardsdk.protocol.names import is_dns_label
 from shardsdk.protocol.objects import GroupResource
-from shardsdk.queueing.controller import MAX_CONCURRENCY
+from shardsdk.queueing.workers import MAX_CONCURRENCY
 from shardsdk.reconcile.caches import CacheSettings
 from shardsdk.reconcile.spec import ControllerSpec, Scope, Source, TaskSpec, Work
 

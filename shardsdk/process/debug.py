@@ -7,9 +7,9 @@
 The answer is text, or JSON for who accepts `application/json`.  A cluster-scoped
 object has no namespace: `/debug/objects/<name>`.
 
-Does: ask the controllers that run, in their own event loop (a server has a thread
-and a loop of its own).  Refuses: whoever is not on this machine (or forwards a
-port to it), unless it is told otherwise: errors quote what objects say.
+The controllers that run are asked in their own event loop; a server has a thread
+and a loop of its own.  Whoever is not on this machine, and forwards no port to it,
+is refused unless the manager says otherwise: errors quote what objects say.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ import contextlib
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Final, NoReturn, Self
 
-from shardsdk.cache.identity import Identity, ShardIdentity, Unsharded
+from shardsdk.cache.identity import ShardIdentity
 from shardsdk.cache.objects import Request, drop_managed_fields
 from shardsdk.errors import LeaseLost, ShardingError
 from shardsdk.kube.api import Api, Fence
@@ -55,8 +55,8 @@ from shardsdk.protocol.objects import GroupResource, Resource
 from shardsdk.queueing.metrics import Metrics
 from shardsdk.reconcile.caches import Caches, CacheSettings, needs_shared, prepare
 from shardsdk.reconcile.explain import Explanation
+from shardsdk.reconcile.mainresource import Unfenced
 from shardsdk.reconcile.spec import ControllerSpec, Scope, Task, TaskSpec, Work
-from shardsdk.reconcile.unsharded import Unfenced
 
 __all__ = ["GRACE_SECONDS", "Manager", "World"]
 
@@ -266,7 +266,7 @@ class Manager:
             background: list[Coroutine[Any, Any, None]] = []
             if needs_shared(work):
                 api = await around.enter_async_context(world.client())
-                self._shared = shared = self._make_caches(world, api, Unsharded())
+                self._shared = shared = self._make_caches(world, api, None)
                 prepare(shared, work)
                 background.append(shared.run())
                 if work[Scope.EVERYWHERE]:
@@ -340,7 +340,7 @@ class Manager:
         component = self.election.name if self.election else self.ring or "controller"
         return Workload(
             work,
-            Unsharded(),
+            None,
             api,
             fence,
             caches=shared,
@@ -360,10 +360,10 @@ class Manager:
             world.die(ExitCode.STUCK, "reconciles still run although the time for stopping is over")
         return {Ended.STOPPED: ExitCode.OK, Ended.FAILED: ExitCode.FAILED, Ended.STUCK: ExitCode.STUCK}[ended]
 
-    def _make_caches(self, world: World, api: Api, identity: Identity) -> Caches:
+    def _make_caches(self, world: World, api: Api, shard: ShardIdentity | None) -> Caches:
         return Caches(
             api,
-            identity,
+            shard,
             namespaces=self.watch_namespaces,
             settings=self.cached,
             clock=world.clock,

@@ -19,7 +19,7 @@ from random import Random
 from typing import Any, Final
 
 from shardsdk.cache.cache import Cache
-from shardsdk.cache.identity import Identity, ShardIdentity
+from shardsdk.cache.identity import ShardIdentity
 from shardsdk.cache.objects import Request
 from shardsdk.errors import ShardingError
 from shardsdk.events.recorder import EventRecorder
@@ -30,19 +30,17 @@ from shardsdk.kube.selectors import Selector
 from shardsdk.logs import logger_of
 from shardsdk.process.ringcheck import RingCheck
 from shardsdk.protocol.objects import GroupResource
-from shardsdk.queueing.controller import Outcome
 from shardsdk.queueing.metrics import Metrics
 from shardsdk.queueing.sources import Watched
+from shardsdk.queueing.workers import Outcome
 from shardsdk.reconcile.barrier import catch_up
 from shardsdk.reconcile.caches import Caches
 from shardsdk.reconcile.context import Context
-from shardsdk.reconcile.drains import Drains
+from shardsdk.reconcile.controller import Controller
 from shardsdk.reconcile.explain import Explanation, Wait
-from shardsdk.reconcile.reconciler import Reconciler
-from shardsdk.reconcile.sharded import ShardedResource
+from shardsdk.reconcile.mainresource import MainResource
 from shardsdk.reconcile.spec import ControllerSpec, Reconcile, TaskSpec, Work
 from shardsdk.reconcile.threads import Threads, is_async
-from shardsdk.reconcile.unsharded import UnshardedResource
 
 log: Final = logger_of(__name__)
 
@@ -61,7 +59,7 @@ class Ended(Enum):
 class Workload:
     """Runs `work` with all that it needs; once.
 
-    `caches` hold the objects of `identity`, `shared` whole resources, which
+    `caches` hold the objects of `shard` (`None`: all), `shared` whole resources, which
     somebody else runs; they are the same for unsharded work.  `api` is what is written through,
     `fence` what guards it, `component` who Events come from.
     """
@@ -69,7 +67,7 @@ class Workload:
     def __init__(
         self,
         work: Work,
-        identity: Identity,
+        shard: ShardIdentity | None,
         api: Api,
         fence: Fence,
         *,
@@ -81,7 +79,7 @@ class Workload:
         rng: Random,
         metrics: Metrics,
     ) -> None:
-        self._identity = identity
+        self._shard = shard
         self._api = api
         self._fence = fence
         self._caches = caches
@@ -95,11 +93,11 @@ class Workload:
         self._metrics = metrics
         self._recorder = EventRecorder(api, component, clock, rng)
         self._threads: Threads | None = None
-        self._resources: dict[GroupResource, ShardedResource[Any] | UnshardedResource[Any]] = {}
+        self._resources: dict[GroupResource, MainResource[Any]] = {}
         self._tasks = work.tasks
         self._plain_concurrency = sum(spec.concurrency for spec in work.specs if not is_async(spec.function))
         self._ring_check = self._make_ring_check(work.specs)
-        self._reconcilers = [self._make_reconciler(spec) for spec in work.specs]
+        self._controllers = [self._make_controller(spec) for spec in work.specs]
 
     async def run(self, stop: asyncio.Event, grace_seconds: float) -> Ended:
         """Work until `stop` is set; then running reconciles have `grace_seconds` to end.
@@ -107,7 +105,7 @@ class Workload:
         When it is cancelled, it cancels them and waits until they have ended.
         """
         background: list[asyncio.Task[Any]] = [
-            *(asyncio.create_task(drains.run(), name="drains") for drains in self._drains()),
+            *(asyncio.create_task(resource.run(), name="drains") for resource in self._resources.values()),
             asyncio.create_task(self._recorder.run(), name="events"),
         ]
         if self._ring_check is not None:
@@ -116,7 +114,7 @@ class Workload:
             background.append(asyncio.create_task(self._catch_up(), name="catching up"))
         if self._caches is not self._shared:
             background.append(asyncio.create_task(self._caches.run(), name="caches"))
-        working = [asyncio.create_task(each.run(), name=each.name) for each in self._reconcilers]
+        working = [asyncio.create_task(each.run(), name=each.name) for each in self._controllers]
         tasks = [asyncio.create_task(self._run_task(task), name=task.name) for task in self._tasks]
         stopping = asyncio.create_task(stop.wait())
         ended = Ended.STOPPED
@@ -177,32 +175,29 @@ class Workload:
     @property
     def running(self) -> int:
         """How many reconciles run now."""
-        return sum(each.running for each in self._reconcilers)
+        return sum(each.running for each in self._controllers)
 
     def explain(self, request: Request) -> list[Explanation]:
         """What an object waits for, in each controller: first those that have it."""
-        found = [each.explain(request) for each in self._reconcilers]
+        found = [each.explain(request) for each in self._controllers]
         return [each for each in found if each.wait is not Wait.CACHE] or found
 
     def not_at_rest(self, limit: int) -> tuple[list[Explanation], int]:
         """Objects that wait for more than their next event, and how many there are."""
-        waiting = [(each, request) for each in self._reconcilers for request in each.not_at_rest()]
+        waiting = [(each, request) for each in self._controllers for request in each.not_at_rest()]
         return [each.explain(request) for each, request in waiting[:limit]], len(waiting)
 
     async def _stop_feeding(self) -> None:
-        for reconciler in self._reconcilers:
-            await reconciler.stop()
-        for drains in self._drains():
-            await drains.stop()
-
-    def _drains(self) -> list[Drains]:
-        return [each.drains for each in self._resources.values() if isinstance(each, ShardedResource)]
+        for controller in self._controllers:
+            await controller.stop()
+        for resource in self._resources.values():
+            await resource.stop()
 
     # -- building -----------------------------------------------------------
 
-    def _make_reconciler(self, spec: ControllerSpec[Any]) -> Reconciler[Any]:
+    def _make_controller(self, spec: ControllerSpec[Any]) -> Controller[Any]:
         assert spec.function is not None
-        return Reconciler(
+        return Controller(
             spec.title,
             self._resource(spec),
             self._make_async(spec.function),
@@ -228,7 +223,7 @@ class Workload:
         )
 
     def _make_ring_check(self, specs: Sequence[ControllerSpec[Any]]) -> RingCheck | None:
-        if not isinstance(self._identity, ShardIdentity):
+        if self._shard is None:
             return None
         owned: dict[GroupResource, frozenset[GroupResource]] = {}
         for spec in specs:
@@ -237,10 +232,10 @@ class Workload:
                 owned[name] = owned.get(name, frozenset()) | {spec.main.resource.group_resource}
         return RingCheck(
             self._api,
-            self._identity.ring.ring,
+            self._shard.ring.ring,
             frozenset(spec.main.resource.group_resource for spec in specs),
             owned,
-            shard=self._identity.shard,
+            shard=self._shard.shard,
             clock=self._clock,
             metrics=self._metrics,
         )
@@ -248,29 +243,25 @@ class Workload:
     def _select_unassigned(self, main: GroupResource, cache: Cache[Any]) -> Selector | None:
         """Children that the sharder is about to label, because the ring lists them; of others nobody knows that."""
         name = cache.resource.group_resource
-        if self._ring_check is None or not isinstance(self._identity, ShardIdentity):
+        if self._ring_check is None or self._shard is None:
             return None
         return (
-            self._identity.unassigned(self._caches.settings_of(name).selector)
+            self._shard.unassigned(self._caches.settings_of(name).selector)
             if (self._ring_check.lists(main, name))
             else None
         )
 
-    def _resource(self, spec: ControllerSpec[Any]) -> ShardedResource[Any] | UnshardedResource[Any]:
+    def _resource(self, spec: ControllerSpec[Any]) -> MainResource[Any]:
         name = spec.main.resource.group_resource
         if name not in self._resources:
-            cache = self._caches.of(spec.main)
-            if isinstance(self._identity, ShardIdentity):
-                self._resources[name] = ShardedResource(
-                    self._identity,
-                    cache,
-                    self._api,
-                    clock=self._clock,
-                    drain_timeout_seconds=spec.drain_timeout_seconds,
-                    metrics=self._metrics,
-                )
-            else:
-                self._resources[name] = UnshardedResource(cache, self._api, metrics=self._metrics)
+            self._resources[name] = MainResource(
+                self._caches.of(spec.main),
+                self._api,
+                self._shard,
+                clock=self._clock,
+                drain_timeout_seconds=spec.drain_timeout_seconds,
+                metrics=self._metrics,
+            )
         return self._resources[name]
 
     def _make_async(self, function: Reconcile[Any]) -> Callable[[Context[Any]], Awaitable[Outcome | None]]:

@@ -1,7 +1,6 @@
 """Where an item of a work queue is: what the queue answers when it is asked, and what it is asked with.
 
-Does: hold.  Refuses: to know queues; whoever explains an object reads this
-without an event loop.
+It is apart from the queue so that whoever explains an object needs no event loop.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from prometheus_client import (
     CollectorRegistry,
@@ -26,11 +26,8 @@ from prometheus_client import (
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.metrics_core import GaugeMetricFamily
 
-from shardsdk.queueing.queue import Priority
-
-if TYPE_CHECKING:
-    from shardsdk.cache.cache import Cache
-    from shardsdk.queueing.queue import WorkQueue
+from shardsdk.cache.cache import Cache
+from shardsdk.queueing.queue import Priority, WorkQueue
 
 #: Seconds from 10 ns to 1,000 s, a bucket for each power of ten.
 #: Source: client-go workqueue metrics, prometheus.ExponentialBuckets(10e-9, 10, 12).

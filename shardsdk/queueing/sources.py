@@ -36,7 +36,7 @@ from shardsdk.queueing.queue import Priority
 log: Final = logger_of(__name__)
 
 #: Which main objects a watched object matters to; asked about the object as it was and as it is.
-Mapping = Callable[[Any], Iterable[Request]]
+MapFunc = Callable[[Any], Iterable[Request]]
 #: So many different requests wait in a trigger whose controller does not run (yet).
 MAX_PUSHED: Final = 10_000
 #: So many requests of a timer are added before other tasks get a turn.
@@ -48,7 +48,7 @@ class Watched:
     """A cache of another resource whose changes `mapping` turns into requests."""
 
     cache: Cache[Any]
-    mapping: Mapping
+    mapping: MapFunc
     predicate: Predicate = always
 
     def requests(self, delta: Delta[Any]) -> list[Request]:

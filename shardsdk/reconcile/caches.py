@@ -14,7 +14,7 @@ from random import Random
 from typing import Any
 
 from shardsdk.cache.cache import Cache
-from shardsdk.cache.identity import Identity
+from shardsdk.cache.identity import ShardIdentity
 from shardsdk.cache.objects import drop_managed_fields
 from shardsdk.kube.api import Api
 from shardsdk.kube.clock import Clock
@@ -35,12 +35,12 @@ class CacheSettings:
 
 
 class Caches:
-    """Caches of what is `identity`'s, read through `api`."""
+    """Caches of what is `shard`'s (`None`: of whole resources), read through `api`."""
 
     def __init__(
         self,
         api: Api,
-        identity: Identity,
+        shard: ShardIdentity | None,
         *,
         namespaces: Sequence[str] = (),
         settings: Mapping[GroupResource, CacheSettings] | None = None,
@@ -48,7 +48,7 @@ class Caches:
         rng: Random,
     ) -> None:
         self._api = api
-        self._identity = identity
+        self._shard = shard
         self._namespaces = namespaces
         self._settings = settings or {}
         self._clock = clock
@@ -67,7 +67,7 @@ class Caches:
                 clock=self._clock,
                 rng=self._rng,
                 namespaces=namespaces if source.resource.namespaced else (),
-                selector=self._identity.selector(settings.selector),
+                selector=self._select(settings.selector),
                 model=source.model,
                 metadata_only=source.metadata_only,
                 transform=settings.transform,
@@ -78,6 +78,9 @@ class Caches:
     def settings_of(self, name: GroupResource) -> CacheSettings:
         """What the user said of a resource."""
         return self._settings.get(name, CacheSettings())
+
+    def _select(self, own: Selector | None) -> Selector:
+        return own or Selector() if self._shard is None else self._shard.selector(own)
 
     def __iter__(self) -> Iterator[Cache[Any]]:
         return iter(self._caches.values())

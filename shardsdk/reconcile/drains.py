@@ -31,9 +31,9 @@ from shardsdk.kube.reflector import Delta, EventKind
 from shardsdk.logs import logger_of
 from shardsdk.protocol.objects import ObjectMeta, PartialObject
 from shardsdk.protocol.verdict import Verdict, acknowledgement
-from shardsdk.queueing.controller import Controller, Done, Outcome, RequeueAfter, Waiting
 from shardsdk.queueing.metrics import ShardMetrics
 from shardsdk.queueing.queue import RateLimit, WorkQueue
+from shardsdk.queueing.workers import Done, Outcome, RequeueAfter, Waiting, WorkerPool
 from shardsdk.reconcile.inflight import InFlight
 from shardsdk.reconcile.state import Drain, DrainEvent, DrainState
 
@@ -62,7 +62,7 @@ class Drains:
 
     def __init__(
         self,
-        identity: ShardIdentity,
+        shard: ShardIdentity,
         cache: Cache[Any],
         inflight: InFlight,
         api: Api,
@@ -72,7 +72,7 @@ class Drains:
         cancel_after_seconds: float | None = None,
         metrics: ShardMetrics | None = None,
     ) -> None:
-        self._identity = identity
+        self._shard = shard
         self._cache = cache
         self._inflight = inflight
         self._api = api
@@ -87,7 +87,7 @@ class Drains:
         self._queue: WorkQueue[Request] = WorkQueue(
             clock, name=f"drains/{cache.resource.group_resource}", rate_limit=RETRY
         )
-        self._controller: Controller[Request] = Controller(
+        self._workers: WorkerPool[Request] = WorkerPool(
             self._queue.name, self._acknowledge, self._queue, clock=clock, concurrency=CONCURRENT_ACKNOWLEDGEMENTS
         )
         cache.listen(self._observe)
@@ -95,7 +95,7 @@ class Drains:
 
     async def run(self) -> None:
         """Acknowledge until cancelled, or until stopped and done."""
-        await self._controller.run()
+        await self._workers.run()
 
     async def stop(self) -> None:
         """Begin no further acknowledgement."""
@@ -133,7 +133,7 @@ class Drains:
         self._look_at(request_of(thing), thing, gone=unfit.gone)
 
     def _look_at(self, request: Request, thing: object, *, gone: bool) -> None:
-        if gone or self._identity.judge(thing) is not Verdict.ACKNOWLEDGE:
+        if gone or self._shard.judge(thing) is not Verdict.ACKNOWLEDGE:
             if (state := self._states.pop(request, None)) is not None:
                 state.heard(DrainEvent.GONE)
         elif self._seen(request, metadata_of(thing).resource_version):
@@ -162,7 +162,7 @@ class Drains:
             return None  # its news has brought it back to the queue: settle anew, a reconcile may have come between
         if self._inflight.busy(request):
             return self._wait_until_idle(request, self._open(request, metadata))
-        patch = acknowledgement(self._identity.ring, metadata.resource_version)
+        patch = acknowledgement(self._shard.ring, metadata.resource_version)
         resource, namespace = self._cache.resource, request.namespace or None
         try:
             answer = await self._api.patch(resource, request.name, namespace, patch)
@@ -172,7 +172,7 @@ class Drains:
             return RequeueAfter(CONFLICT_SECONDS)  # the newer object is about to reach the cache, and brings us back
         except NotFound:
             return None
-        if self._identity.judge(answer) is Verdict.ACKNOWLEDGE:
+        if self._shard.judge(answer) is Verdict.ACKNOWLEDGE:
             return self._try_again(request)
         self._note_acknowledged(request, metadata)
         return None
@@ -199,7 +199,7 @@ class Drains:
     def _to_give_away(self, request: Request) -> ObjectMeta | None:
         """The freshest metadata of an object that is to be acknowledged; `None`: it is not."""
         metadata = self._cache.metadata(request)
-        if metadata is None or self._identity.judge(PartialObject(metadata)) is not Verdict.ACKNOWLEDGE:
+        if metadata is None or self._shard.judge(PartialObject(metadata)) is not Verdict.ACKNOWLEDGE:
             return None
         state = self._states.get(request)
         if state is not None and state.drain is Drain.ACKNOWLEDGED and state.version == metadata.resource_version:
@@ -244,8 +244,8 @@ class Drains:
 
     def _where(self, request: Request) -> dict[str, object]:
         return {
-            "ring": self._identity.ring.ring,
-            "shard": self._identity.shard,
+            "ring": self._shard.ring.ring,
+            "shard": self._shard.shard,
             "resource": str(self._cache.resource.group_resource),
             "namespace": request.namespace,
             "object": request.name,

@@ -7,7 +7,7 @@
 then where the queue has the object, and says in a sentence what it found and
 what will wake it.
 
-Does: choose and word.  Refuses: to change what it looks at.
+Nothing changes by asking.
 """
 
 from __future__ import annotations

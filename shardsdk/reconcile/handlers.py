@@ -1,8 +1,7 @@
 """Event handlers of one controller: what its caches tell becomes requests, and what is known of objects.
 
-Does: decide which objects a change is about, note it in barrier and
-expectations, and add them to the queue.  Refuses: to reconcile, and to judge
-whether one may begin.
+A change is noted in barrier and expectations, and the objects that it is about
+are added to the queue; whether they may be reconciled is asked when they come out.
 """
 
 from __future__ import annotations
@@ -56,7 +55,6 @@ class Handlers(Generic[T]):
         self._name = name
         self._resource = resource
         self._cache = resource.cache
-        self._identity = resource.identity
         self._queue = queue
         self._states = states
         self._barrier = barrier
@@ -110,18 +108,18 @@ class Handlers(Generic[T]):
             self._forget(request, metadata_of(delta.object))
             return
         self._expectations.observe(self._cache, delta)
-        if self._identity.judge(delta.object) is not Verdict.RECONCILE:
+        if self._resource.judge(delta.object) is not Verdict.RECONCILE:
             # About to leave: should it stay after all, others may have worked on its children.
             self._barrier.left(request)
             return
         priority = Priority.BULK if delta.initial else Priority.FRESH
         if delta.kind is EventKind.ADDED:
             if self._passes(self._predicate, delta):
-                if self._resource.hands_over:
+                if self._resource.shard is not None:
                     self._barrier.arrived(request, metadata_of(delta.object).uid, priority)
                 self._queue.add(request, priority)
             return
-        given_back = delta.old is not None and self._identity.judge(delta.old) is not Verdict.RECONCILE
+        given_back = delta.old is not None and self._resource.judge(delta.old) is not Verdict.RECONCILE
         if given_back or self._passes(self._predicate, delta):
             self._queue.add(request, priority)
 
@@ -157,7 +155,7 @@ class Handlers(Generic[T]):
         if not unfit.error or unfit.gone:
             return
         self._unfit.tell(unfit)
-        if self._identity.judge(PartialObject(unfit.metadata)) is Verdict.ACKNOWLEDGE:
+        if self._resource.judge(PartialObject(unfit.metadata)) is Verdict.ACKNOWLEDGE:
             self._resource.give_away(request_of(unfit))
 
     def _on_unfit_child(self, cache: Cache[Any], unfit: Unfit, before: Unfit | None) -> None:

@@ -1,69 +1,127 @@
-"""What controllers of one main resource share, seen by a reconciler: `ShardedResource` and `UnshardedResource`."""
+"""A main resource: what all controllers of it share, and, of a shard, how its objects are given away.
+
+Unsharded work (by the elected leader, or on every replica) reconciles every
+object; nothing is given away and nothing handed over, so there are no drains and
+no waiting for children of owners that arrive.  That is all the difference.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, TypeVar
+import asyncio
+from typing import Final, Generic, Protocol, TypeVar
 
 from shardsdk.cache.cache import Cache
-from shardsdk.cache.identity import Identity
+from shardsdk.cache.identity import ShardIdentity
 from shardsdk.cache.objects import Request
 from shardsdk.kube.api import Api
-from shardsdk.queueing.metrics import ShardMetrics
+from shardsdk.kube.clock import Clock
+from shardsdk.protocol.verdict import Verdict
+from shardsdk.queueing.metrics import Metrics, ShardMetrics
+from shardsdk.reconcile.drains import Drains
 from shardsdk.reconcile.inflight import InFlight
-from shardsdk.reconcile.state import DrainState
-
-if TYPE_CHECKING:
-    from shardsdk.reconcile.reconciler import Reconciler
 
 T = TypeVar("T")
 
 
-class MainResource(Protocol[T]):
-    """What a reconciler asks of the resource that it reconciles."""
+class Works(Protocol):
+    """A controller of the resource."""
 
     @property
-    def identity(self) -> Identity:
-        """Whose objects are reconciled."""
+    def waiting(self) -> int:
+        """How many owners wait for their children."""
         ...
 
     @property
-    def cache(self) -> Cache[T]:
-        """The objects."""
+    def held_back(self) -> int:
+        """How many owners are not reconciled because a child of theirs cannot be read."""
         ...
 
-    @property
-    def api(self) -> Api:
-        """What is written through."""
+    def cancel(self, request: Request) -> bool:
+        """Cancel the reconcile of the object that runs; `False`: none does."""
         ...
 
-    @property
-    def metrics(self) -> ShardMetrics | None:
-        """Where it is counted."""
-        ...
 
-    @property
-    def inflight(self) -> InFlight:
-        """What is being reconciled, by any controller of the resource."""
-        ...
+class MainResource(Generic[T]):
+    """A main resource: its cache, the client for it, what is being reconciled, and of `shard` its drains.
 
-    @property
-    def reconcilers(self) -> list[Reconciler[T]]:
-        """All controllers of the resource."""
-        ...
+    `shard` None: nobody shards the resource, and every object is reconciled.  All
+    controllers of the resource share this: a drain waits for every one of them,
+    and cancels their reconciles after `drain_timeout_seconds` (`None`: never).
+    """
 
-    @property
-    def hands_over(self) -> bool:
-        """Whether an owner may arrive that somebody else worked on a moment ago."""
-        ...
+    def __init__(
+        self,
+        cache: Cache[T],
+        api: Api,
+        shard: ShardIdentity | None = None,
+        *,
+        clock: Clock,
+        drain_timeout_seconds: float | None = None,
+        metrics: Metrics | None = None,
+    ) -> None:
+        self.cache = cache
+        self.api = api
+        self.shard = shard
+        self.metrics: Final[ShardMetrics | None] = (
+            metrics.shard(str(cache.resource.group_resource)) if metrics else None
+        )
+        self.inflight: Final = InFlight()
+        self._controllers: list[Works] = []
+        self.drains: Final[Drains | None] = (
+            Drains(
+                shard,
+                cache,
+                self.inflight,
+                api,
+                clock=clock,
+                cancel=self.cancel,
+                cancel_after_seconds=drain_timeout_seconds,
+                metrics=self.metrics,
+            )
+            if shard is not None
+            else None
+        )
+        if self.metrics:
+            self.metrics.held_back_owners.set_function(lambda: sum(each.held_back for each in self._controllers))
+            if shard is not None:
+                self.metrics.waiting_owners.set_function(lambda: sum(each.waiting for each in self._controllers))
+
+    async def run(self) -> None:
+        """Give away what is asked for, until cancelled, or until stopped and done."""
+        if self.drains is None:
+            await asyncio.Event().wait()
+        else:
+            await self.drains.run()
+
+    async def stop(self) -> None:
+        """Begin to give away nothing more."""
+        if self.drains is not None:
+            await self.drains.stop()
+
+    def add(self, controller: Works) -> None:
+        """A controller works on the resource, too."""
+        self._controllers.append(controller)
+
+    def judge(self, thing: object) -> Verdict:
+        """What is done with an object."""
+        return Verdict.RECONCILE if self.shard is None else self.shard.judge(thing)
+
+    def cancel(self, request: Request) -> None:
+        """Cancel every reconcile of the object that runs."""
+        for controller in self._controllers:
+            controller.cancel(request)
 
     def give_away(self, request: Request) -> None:
-        """The guard says that the object is to be given away."""
-        ...
+        """The guard has met a drain label: acknowledge it when nothing works on the object."""
+        if self.drains is not None:
+            self.drains.add(request)
 
-    def drain_of(self, request: Request) -> DrainState | None:
-        """How far the drain of an object is; `None`: there is none."""
-        ...
 
-    def draining(self) -> list[Request]:
-        """The objects whose drains were seen and not acknowledged yet."""
-        ...
+class Unfenced:
+    """The fence of work that needs no lease: always open."""
+
+    name = "no lease"
+
+    def remaining(self) -> float:
+        """For ever."""
+        return float("inf")

@@ -22,7 +22,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
-from shardsdk.cache.identity import Identity
+from shardsdk.cache.identity import ShardIdentity
 from shardsdk.cache.objects import Request
 from shardsdk.errors import ApiError, FenceClosed, NotFound, ServerError, TooManyWrites
 from shardsdk.kube.api import Api, Operation, T
@@ -49,7 +49,7 @@ class OwnApi(Api):
     def __init__(
         self,
         api: Api,
-        identity: Identity,
+        shard: ShardIdentity | None,
         main: Resource,
         owner: ObjectMeta,
         controlled: frozenset[GroupResource],
@@ -57,7 +57,7 @@ class OwnApi(Api):
         max_writes: int | None = None,
     ) -> None:
         super().__init__(api.transport)
-        self._identity = identity
+        self._labels = {} if shard is None else dict(shard.labels)
         self._main = main
         self._owner = owner
         self._version = owner.resource_version
@@ -140,9 +140,9 @@ class OwnApi(Api):
 
     def _label(self, body: Mapping[str, Any]) -> dict[str, Any]:
         metadata = body.get("metadata") or {}
-        if not self._identity.labels:
+        if not self._labels:
             return {**body}
-        labels = {**(metadata.get("labels") or {}), **self._identity.labels}
+        labels = {**(metadata.get("labels") or {}), **self._labels}
         return {**body, "metadata": {**metadata, "labels": labels}}
 
     def _at_version(self, body: Mapping[str, Any]) -> dict[str, Any]:

@@ -20,10 +20,10 @@ from shardsdk.kube.api import PARTIAL, Api
 from shardsdk.kube.api import T as M
 from shardsdk.kube.models import check_model
 from shardsdk.protocol.objects import PartialObject, Resource
-from shardsdk.queueing.controller import Outcome
 from shardsdk.queueing.predicates import Predicate, always
 from shardsdk.queueing.queue import RateLimit
-from shardsdk.queueing.sources import Mapping, RequestSource
+from shardsdk.queueing.sources import MapFunc, RequestSource
+from shardsdk.queueing.workers import Outcome
 from shardsdk.reconcile.context import Context
 
 T = TypeVar("T", default=PartialObject)
@@ -75,7 +75,7 @@ class WatchSpec:
     """A resource that the main object does not control, and which main objects its changes matter to."""
 
     source: Source
-    mapping: Mapping
+    mapping: MapFunc
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +112,7 @@ class ControllerSpec(Generic[T]):
     def watches(
         self,
         resource: Resource,
-        mapping: Mapping,
+        mapping: MapFunc,
         model: Any = PARTIAL,
         *,
         metadata_only: bool | None = None,

@@ -10,8 +10,7 @@ of a resource.  What `TRANSITIONS` says is what happens: expectations, barrier
 and drains (beside this file) keep nothing else by object, and look up there what
 comes next.  What waits in the queue, and for how long, the queue says.
 
-Does: hold, and name.  Refuses: to act; a step that `wakes` is for the caller to
-carry out.
+Nothing here acts: a step that `wakes` is for the caller to carry out.
 """
 
 from __future__ import annotations

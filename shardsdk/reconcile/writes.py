@@ -1,7 +1,6 @@
 """Own writes: what the reconciles of one controller have written, told to expectations and barrier.
 
-Does: find the cache that is to show a write, and note it as its owner's.
-Refuses: to write.
+Each write is noted as its owner's, for the cache that is to show it.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ from shardsdk.process.process import ExitCode
 from shardsdk.process.world import World
 from shardsdk.protocol.labels import DRAIN_VALUE, RingLabels, parse_ring_name
 from shardsdk.protocol.objects import LEASES, GroupResource, Resource
-from shardsdk.queueing.controller import Outcome
+from shardsdk.queueing.workers import Outcome
 from shardsdk.reconcile.spec import ControllerSpec, Scope
 from shardsdk.reconcile.threads import is_async
 from shardsdk.testing.memory import EVERYTHING, Change, MemoryServer, Object

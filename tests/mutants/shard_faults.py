@@ -201,7 +201,7 @@ SHARD_FAULTS: Final[dict[str, Fault]] = {
     "CHILDREN_WITHOUT_LABEL": Fault(
         "a shard labels the children that it creates",
         "shardsdk.reconcile.ownapi",
-        "        if not self._identity.labels:\n",
+        "        if not self._labels:\n",
         "        if True:\n",
         OWN,
     ),

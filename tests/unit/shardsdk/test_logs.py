@@ -53,7 +53,7 @@ def lines_of(program: str, before: str = "") -> list[str]:
     ("before", "start"),
     [
         ("", "Reconcile failed; trying again"),
-        ("logging.basicConfig()", "WARNING:shardsdk.queueing.controller:Reconcile failed; trying again"),
+        ("logging.basicConfig()", "WARNING:shardsdk.queueing.workers:Reconcile failed; trying again"),
         ("logging.basicConfig(format='%(levelname)s %(message)s')", "WARNING Reconcile failed; trying again"),
     ],
     ids=["unconfigured", "basicConfig", "a format of one's own"],

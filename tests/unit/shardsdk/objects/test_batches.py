@@ -13,7 +13,7 @@ from shardsdk.errors import Forbidden, TooManyWrites
 from shardsdk.objects.batches import MAX_BATCH, slow_start_batch
 from shardsdk.process.manager import Manager
 from shardsdk.process.process import ExitCode
-from shardsdk.queueing.controller import Outcome, Requeue
+from shardsdk.queueing.workers import Outcome, Requeue
 from shardsdk.reconcile.spec import controller_for
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
 from tests.shard_rig import CONFIGMAPS, SECRETS

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from shardsdk.process.manager import Manager
 from shardsdk.process.process import ExitCode
-from shardsdk.queueing.controller import Outcome, Requeue, RequeueAfter
+from shardsdk.queueing.workers import Outcome, Requeue, RequeueAfter
 from shardsdk.reconcile.spec import controller_for
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
 from tests.shard_rig import RING, SECRETS

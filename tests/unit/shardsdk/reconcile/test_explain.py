@@ -10,11 +10,11 @@ from shardsdk.cache.objects import Request
 from shardsdk.errors import TerminalError
 from shardsdk.protocol.objects import PartialObject
 from shardsdk.protocol.verdict import Verdict
-from shardsdk.queueing.controller import Outcome, Requeue, RequeueAfter
 from shardsdk.queueing.item import ItemState
+from shardsdk.queueing.workers import Outcome, Requeue, RequeueAfter
 from shardsdk.reconcile.context import Context
+from shardsdk.reconcile.controller import Controller
 from shardsdk.reconcile.explain import GATE, MEANINGS, Admission, Facts, Wait, explain, held_by
-from shardsdk.reconcile.reconciler import Reconciler
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
 from tests.shard_rig import CONFIGMAPS, RING, SECRETS, Lag, Rig
 
@@ -22,7 +22,7 @@ Ctx = Context[PartialObject]
 A = Request("default", "a")
 
 
-def said(reconciler: Reconciler[PartialObject], request: Request = A) -> tuple[Wait, str]:
+def said(reconciler: Controller[PartialObject], request: Request = A) -> tuple[Wait, str]:
     explanation = reconciler.explain(request)
     return explanation.wait, explanation.text
 

@@ -15,8 +15,8 @@ from shardsdk.cache.objects import Request
 from shardsdk.errors import LeaseLost
 from shardsdk.kube.clock import SystemClock
 from shardsdk.protocol.objects import ObjectMeta, PartialObject, Resource
-from shardsdk.queueing.controller import Controller
 from shardsdk.queueing.queue import WorkQueue
+from shardsdk.queueing.workers import WorkerPool
 from shardsdk.reconcile.context import Context
 from shardsdk.reconcile.threads import Threads
 from shardsdk.testing.memory import MemoryServer
@@ -107,7 +107,7 @@ async def test_an_item_stays_busy_beyond_its_limit_until_the_function_returns(co
 
     call = Threads(4).wrap(stuck)
     queue: WorkQueue[Request] = WorkQueue(SystemClock())
-    controller = Controller(
+    controller = WorkerPool(
         "test", lambda _: call(context), queue, clock=SystemClock(), concurrency=4, timeout_seconds=0.05
     )
     running = asyncio.create_task(controller.run())

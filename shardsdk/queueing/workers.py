@@ -1,4 +1,4 @@
-"""Controller: workers that take items from a queue and reconcile them.
+"""Worker pool: workers that take items from a queue and reconcile them.
 
 What a reconcile may say, and what becomes of its item:
 
@@ -71,7 +71,7 @@ class Waiting:
 Outcome = Done | Requeue | RequeueAfter | Waiting
 
 
-class Controller(Generic[K]):
+class WorkerPool(Generic[K]):
     """Runs `reconcile(item)` for the items of `queue`, `concurrency` at once.
 
     `timeout_seconds` is the limit of one reconcile (`None`: none).

@@ -9,9 +9,9 @@ import pytest
 
 from shardsdk.errors import Conflict, FenceClosed, TerminalError, TooManyRequests
 from shardsdk.kube.doubts import FenceDoubted
-from shardsdk.queueing.controller import Controller, Done, Outcome, Requeue, RequeueAfter
 from shardsdk.queueing.metrics import Metrics
 from shardsdk.queueing.queue import RateLimit, WorkQueue
+from shardsdk.queueing.workers import Done, Outcome, Requeue, RequeueAfter, WorkerPool
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
 
 Reconcile = Callable[[str], Awaitable[Outcome | None]]
@@ -19,19 +19,19 @@ Reconcile = Callable[[str], Awaitable[Outcome | None]]
 
 def make(
     clock: VirtualClock, reconcile: Reconcile, *, concurrency: int = 1, limit: float | None = None
-) -> Controller[str]:
+) -> WorkerPool[str]:
     queue: WorkQueue[str] = WorkQueue(clock, rate_limit=RateLimit(base_seconds=1, per_second=None))
-    return Controller(
+    return WorkerPool(
         "test", reconcile, queue, clock=clock, concurrency=concurrency, timeout_seconds=limit,
         metrics=Metrics().controller("test", concurrency),
     )  # fmt: skip
 
 
 @asynccontextmanager
-async def running(controller: Controller[str]) -> AsyncIterator[WorkQueue[str]]:
-    task = asyncio.create_task(controller.run())
+async def running(workers: WorkerPool[str]) -> AsyncIterator[WorkQueue[str]]:
+    task = asyncio.create_task(workers.run())
     try:
-        yield controller.queue
+        yield workers.queue
     finally:
         task.cancel()
         await asyncio.wait([task])
@@ -206,15 +206,15 @@ async def test_one_reconcile_is_cancelled_by_its_item_and_not_retried(clock: Vir
             ended.append(f"{item} cancelled")
             raise
 
-    controller = make(clock, work, concurrency=2)
-    async with running(controller) as queue:
+    workers = make(clock, work, concurrency=2)
+    async with running(workers) as queue:
         queue.add("a")
         queue.add("b")
         await clock.sleep(1)
-        assert controller.cancel("a")
-        assert controller.cancel("a")  # twice does no harm
+        assert workers.cancel("a")
+        assert workers.cancel("a")  # twice does no harm
         await clock.sleep(1000)
-        assert not controller.cancel("a")
+        assert not workers.cancel("a")
     assert ended == ["a cancelled", "b done"]
 
 
@@ -266,12 +266,12 @@ async def test_shutdown_lets_running_reconciles_end(clock: VirtualClock) -> None
         await clock.sleep(10)
         ended.append(item)
 
-    controller = make(clock, work)
-    task = asyncio.create_task(controller.run())
-    controller.queue.add("a")
-    controller.queue.add("dropped")
+    workers = make(clock, work)
+    task = asyncio.create_task(workers.run())
+    workers.queue.add("a")
+    workers.queue.add("dropped")
     await clock.sleep(1)
-    await controller.queue.shut_down()
+    await workers.queue.shut_down()
     await task
     assert ended == ["a"]
 

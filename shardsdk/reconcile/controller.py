@@ -1,4 +1,4 @@
-"""Reconciler: feeds a controller from caches and sources, and lets a reconcile begin only when it may.
+"""Controller: has objects reconciled as its caches and sources say, each when it may be and not before.
 
 The story of one object: it appears in the cache (shardsdk/reconcile/handlers.py),
 of a shard's waits at the barrier until its children are known, comes out of the
@@ -11,8 +11,7 @@ user's function begins; nothing begins without a lease; an object that goes away
 unasked takes its reconcile with it; an object that cannot be read, or a child
 that cannot, holds up nobody but itself and its owner (tests/unit/shardsdk/reconcile/test_unfit.py).
 
-Refuses: to know whether its resource is sharded.  `ShardedResource` and
-`UnshardedResource` answer what it asks.
+Of leases and drains it knows what its resource says (shardsdk/reconcile/mainresource.py).
 """
 
 from __future__ import annotations
@@ -24,7 +23,6 @@ from random import Random
 from typing import Any, Final, Generic, TypeVar
 
 from shardsdk.cache.cache import Cache
-from shardsdk.cache.identity import ShardIdentity
 from shardsdk.cache.objects import Request, metadata_of, owner_of, private_copy, request_of
 from shardsdk.events.recorder import EventRecorder
 from shardsdk.kube.api import Fence
@@ -33,11 +31,11 @@ from shardsdk.kube.doubts import check_open
 from shardsdk.kube.selectors import Selector
 from shardsdk.logs import logger_of
 from shardsdk.protocol.objects import GroupResource, ObjectMeta
-from shardsdk.queueing.controller import Controller, Outcome, Waiting, describe
 from shardsdk.queueing.metrics import Metrics
 from shardsdk.queueing.predicates import Predicate, always
 from shardsdk.queueing.queue import RateLimit, WorkQueue
 from shardsdk.queueing.sources import Feed, RequestSource, Watched
+from shardsdk.queueing.workers import Outcome, Waiting, WorkerPool, describe
 from shardsdk.reconcile.barrier import Barrier
 from shardsdk.reconcile.context import Context
 from shardsdk.reconcile.expectations import Expectations
@@ -55,7 +53,7 @@ T = TypeVar("T")
 _NOBODY: Final = Request("", "")
 
 
-class Reconciler(Generic[T]):
+class Controller(Generic[T]):
     """A controller for a main resource; `run` it next to its caches (and, of a shard, the resource's drains).
 
     `reconcile(context)` is called for an object of `resource` when it or one of
@@ -92,7 +90,6 @@ class Reconciler(Generic[T]):
         self.queue: WorkQueue[Request] = WorkQueue(clock, name=name, rate_limit=rate_limit)
         self._resource = resource
         self._cache = resource.cache
-        self._identity = resource.identity
         self._reconcile = reconcile
         self._fence = fence
         self._recorder = recorder
@@ -106,7 +103,7 @@ class Reconciler(Generic[T]):
         }
         self._readable = {each.cache.resource.group_resource: each.cache for each in watched} | self._children
         self._readable[self._cache.resource.group_resource] = self._cache
-        self._states = ObjectStates(Children.UNKNOWN if resource.hands_over else Children.KNOWN)
+        self._states = ObjectStates(Children.KNOWN if resource.shard is None else Children.UNKNOWN)
         self._barrier = self._make_barrier(unassigned)
         self._unfit = UnfitObjects(name, self._cache.resource, list(self._children.values()), recorder)
         self._expectations = Expectations(
@@ -117,7 +114,7 @@ class Reconciler(Generic[T]):
             states=self._states,
         )
         self._writes = OwnWrites(self._cache, self._children, self._expectations, self._barrier)
-        self._controller: Controller[Request] = Controller(
+        self._workers: WorkerPool[Request] = WorkerPool(
             name,
             self,
             self.queue,
@@ -130,7 +127,7 @@ class Reconciler(Generic[T]):
             metrics.observe_queue(self.queue)
             for cache in self._readable.values():
                 metrics.observe_cache(cache)
-        resource.reconcilers.append(self)
+        resource.add(self)
         self._handlers = self._make_handlers(predicate)
         self._handlers.listen(children, watched)
 
@@ -154,7 +151,7 @@ class Reconciler(Generic[T]):
             settle=self._resource.api.writes_settled,
             clock=self._clock,
             rng=self._rng,
-            hands_over=self._resource.hands_over,
+            hands_over=self._resource.shard is not None,
             unassigned=unassigned,
             is_ours=lambda child: self._cache.metadata(owner_of(child, self._cache.resource) or _NOBODY) is not None,
             on_list=self._count_list,
@@ -170,7 +167,7 @@ class Reconciler(Generic[T]):
         async with asyncio.TaskGroup() as group:
             beside = [group.create_task(source.run(self._feed(when))) for source, when in self._sources]
             beside.append(group.create_task(self._barrier.run(), name=f"{self.name}/barrier"))
-            await self._controller.run()
+            await self._workers.run()
             for task in beside:
                 task.cancel()
 
@@ -181,7 +178,7 @@ class Reconciler(Generic[T]):
     @property
     def running(self) -> int:
         """How many reconciles run now."""
-        return self._controller.running
+        return self._workers.running
 
     @property
     def waiting(self) -> int:
@@ -195,7 +192,7 @@ class Reconciler(Generic[T]):
 
     def cancel(self, request: Request) -> bool:
         """Cancel the reconcile of the object that runs; `False`: none does."""
-        return self._controller.cancel(request)
+        return self._workers.cancel(request)
 
     # -- one reconcile ------------------------------------------------------
 
@@ -213,7 +210,7 @@ class Reconciler(Generic[T]):
         notes = self._writes.of(request, metadata)
         main, mine = self._cache.resource, private_copy(thing)
         api = OwnApi(
-            self._resource.api, self._identity, main, metadata, frozenset(self._children), notes, self._max_writes
+            self._resource.api, self._resource.shard, main, metadata, frozenset(self._children), notes, self._max_writes
         )
         context = Context(
             request,
@@ -224,7 +221,7 @@ class Reconciler(Generic[T]):
             self._children,
             self._recorder,
             controller=self.name,
-            identity=self._identity if isinstance(self._identity, ShardIdentity) else None,
+            identity=self._resource.shard,
             clock=self._clock,
             readable=self._readable,
             fence=self._fence,
@@ -278,7 +275,7 @@ class Reconciler(Generic[T]):
         """What `GATE` asks about an object, as it is this moment."""
         if thing is None:
             return Admission(None)
-        verdict, metadata = self._identity.judge(thing), metadata_of(thing)
+        verdict, metadata = self._resource.judge(thing), metadata_of(thing)
         return Admission(
             verdict,
             self._fence.remaining() > 0,
@@ -291,7 +288,7 @@ class Reconciler(Generic[T]):
 
     def explain(self, request: Request) -> Explanation:
         """What an object waits for, since when, and what will wake it; nothing changes by asking."""
-        thing = self._cache.peek(request)
+        thing, drains = self._cache.peek(request), self._resource.drains
         unfit = [] if thing is None else self._unfit.of(metadata_of(thing))
         return explain(
             Facts(
@@ -302,7 +299,7 @@ class Reconciler(Generic[T]):
                 self._admission(request, thing),
                 self.queue.where(request),
                 self._states.get(request),
-                self._resource.drain_of(request),
+                None if drains is None else drains.state(request),
                 self._resource.inflight.count(request),
                 tuple(f"{cache.resource.kind} {request_of(each)}: {each.error}" for cache, each in unfit),
                 {group: cache.resource.kind for group, cache in self._readable.items()},
@@ -311,7 +308,9 @@ class Reconciler(Generic[T]):
 
     def not_at_rest(self) -> list[Request]:
         """The objects that wait for more than their next event, those being worked on first."""
-        return list(dict.fromkeys([*self.queue.items(), *self._states.waiting(), *self._resource.draining()]))
+        drains = self._resource.drains
+        drained = [] if drains is None else drains.requests()
+        return list(dict.fromkeys([*self.queue.items(), *self._states.waiting(), *drained]))
 
     # -- inside ----------------------------------------------------------------
 
