@@ -27,9 +27,8 @@ not guarantee order between items that were delayed, nor survive the process; it
 from __future__ import annotations
 
 import asyncio
-import heapq
 from collections import OrderedDict, deque
-from collections.abc import Awaitable, Callable, Hashable, Iterator
+from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass
 from typing import Final, Generic, Protocol, TypeVar
 
@@ -37,6 +36,7 @@ from shardsdk.errors import ConfigurationError, FenceClosed
 from shardsdk.kube.backoff import double
 from shardsdk.kube.clock import Clock
 from shardsdk.kube.pace import TokenBucket
+from shardsdk.queueing.delays import Delays
 from shardsdk.queueing.item import ItemState, Priority
 
 __all__ = ["BULK_SHARE", "ItemState", "Priority", "QueueObserver", "RateLimit", "WorkQueue"]
@@ -49,9 +49,6 @@ BULK_SHARE: Final = 32
 #: Two moments closer than this are one: no clock below us is finer, and a
 #: sleep shorter than a float's resolution would spin.
 _INSTANT_SECONDS: Final = 1e-6
-#: Entries of delays that were brought forward stay in the heap until there are
-#: as many of them as valid ones and this many on top.
-_STALE_ALLOWED: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +130,7 @@ class WorkQueue(Generic[K]):
         self._working: dict[K, float] = {}
         #: Items added while they were being worked on: (priority, moment).
         self._again: dict[K, tuple[Priority, float]] = {}
-        self._delays = _Delays[K]()
+        self._delays = Delays[K]()
         self._timer: asyncio.Task[None] | None = None
         self._failures: dict[K, int] = {}
         self._getters: deque[asyncio.Future[None]] = deque()
@@ -232,7 +229,7 @@ class WorkQueue(Generic[K]):
         is left to whoever runs it.
         """
         self._closed = True
-        self._delays = _Delays()
+        self._delays = Delays()
         self._restart_timer()
         if not drain:
             self._again.clear()
@@ -358,52 +355,3 @@ class WorkQueue(Generic[K]):
             else:
                 self.add(*self._delays.pop())
         self._timer = None
-
-
-class _Delays(Generic[K]):
-    """Items that come later, the soonest first; each item at most once."""
-
-    def __init__(self) -> None:
-        self._heap: list[tuple[float, int, K]] = []
-        self._valid: dict[K, tuple[float, int, Priority]] = {}
-        self._count = 0
-
-    def put(self, item: K, moment: float, priority: Priority) -> bool:
-        """Schedule `item`, or bring it forward; True when it is now the soonest of all."""
-        before = self._valid.get(item)
-        if before is not None:
-            priority = min(priority, before[2])
-            if before[0] <= moment:
-                self._valid[item] = (before[0], before[1], priority)
-                return False
-        soonest = self.first()
-        self._count += 1
-        self._valid[item] = (moment, self._count, priority)
-        heapq.heappush(self._heap, (moment, self._count, item))
-        if len(self._heap) > 2 * len(self._valid) + _STALE_ALLOWED:
-            self._heap = [(due, count, delayed) for delayed, (due, count, _) in self._valid.items()]
-            heapq.heapify(self._heap)
-        return soonest is None or moment < soonest
-
-    def __iter__(self) -> Iterator[K]:
-        return iter(self._valid)
-
-    def get(self, item: K) -> tuple[float, Priority] | None:
-        """When `item` is due, and its priority."""
-        found = self._valid.get(item)
-        return None if found is None else (found[0], found[2])
-
-    def first(self) -> float | None:
-        """When the soonest item is due; `None` when there is none."""
-        while self._heap:
-            moment, count, item = self._heap[0]
-            valid = self._valid.get(item)
-            if valid is not None and valid[1] == count:
-                return moment
-            heapq.heappop(self._heap)  # was brought forward
-        return None
-
-    def pop(self) -> tuple[K, Priority]:
-        """Take the soonest item; call `first` before."""
-        _, _, item = heapq.heappop(self._heap)
-        return item, self._valid.pop(item)[2]
