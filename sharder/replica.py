@@ -17,7 +17,7 @@ from typing import Final
 
 from sharder.backlog.informers import Kind
 from sharder.backlog.objects import Placed
-from sharder.cache.rings import LeaseKey, Registry
+from sharder.cache.rings import LeaseKey, RingCache
 from sharder.cache.subscribers import Change
 from sharder.core.decisions import Decision
 from sharder.core.selectors import LabelSelector
@@ -101,7 +101,7 @@ class Replica:
         self._leader: Leader | None = None
         self._candidacy: asyncio.Task[None] | None = None
         self._resigned = False
-        self.registry = Registry(
+        self.cache = RingCache(
             api, clock=clock, rng=rng,
             staleness_seconds=settings.staleness_seconds, default_scope=settings.default_scope,
             on_lease=lambda version: self._witness.seen(version),
@@ -111,7 +111,7 @@ class Replica:
             api, self._proof, clock=clock, retry_seconds=settings.timings.retry_period,
             leading=lambda: self.elector.is_leader,
         )  # fmt: skip
-        self._detection = Detection(self.registry, self._proof, recorder, show=metrics.crash_detection_suspended)
+        self._detection = Detection(self.cache, self._proof, recorder, show=metrics.crash_detection_suspended)
         self.elector = LeaderElector(
             api, namespace=settings.lease_namespace, name=settings.lease_name, identity=settings.identity,
             timings=settings.timings, clock=clock, rng=rng, on_renewed=self._detection.renewed, recorder=recorder,
@@ -125,11 +125,11 @@ class Replica:
     async def run(self) -> None:
         """Keep caches and stand for election until cancelled; then hand the leadership over."""
         async with asyncio.TaskGroup() as tasks:
-            caches, witness = (tasks.create_task(part.run()) for part in (self.registry, self._witness))
-            liveness = tasks.create_task(Liveness(self.registry, self._proof, self._clock).run())
-            await self.registry.rings.synced.wait()
-            await self.registry.leases.synced.wait()
-            unsubscribe = self.registry.subscribe(self._count)
+            caches, witness = (tasks.create_task(part.run()) for part in (self.cache, self._witness))
+            liveness = tasks.create_task(Liveness(self.cache, self._proof, self._clock).run())
+            await self.cache.ring_informer.synced.wait()
+            await self.cache.lease_informer.synced.wait()
+            unsubscribe = self.cache.subscribe(self._count)
             self._candidacy = tasks.create_task(self._stand_for_election())
             try:
                 if self._resigned:
@@ -215,14 +215,14 @@ class Replica:
         )  # fmt: skip
         leadership = Leadership(self._api, leader, confirmed, _Counters(self._metrics), self._clock, self._rng)
         return Leader(
-            leadership, self.registry, of_rings,
+            leadership, self.cache, of_rings,
             proof=self._proof, recorder=self._recorder, on_settled=self._on_settled,
         )  # fmt: skip
 
     def _show(self) -> None:
         """Have the metrics say how the rings are; asked for when somebody reads them."""
         for ring, summary, states in self._leader.states() if self._leader is not None else ():
-            if self.registry.entry(ring) is not None:
+            if self.cache.get(ring) is not None:
                 self._show_ring(ring, summary, states)
 
     def _show_ring(self, ring: str, summary: Summary, states: Mapping[LeaseKey, State]) -> None:
@@ -237,9 +237,9 @@ class Replica:
         of_ring.set_shards(states.values())
 
     def _count(self, ring: str, what: int) -> None:
-        if what & Change.MEMBERSHIP and self.registry.entry(ring) is not None:
+        if what & Change.MEMBERSHIP and self.cache.get(ring) is not None:
             self._metrics.ring(ring).calculations.inc()
-        elif what & Change.RING and self.registry.entry(ring) is None:
+        elif what & Change.RING and self.cache.get(ring) is None:
             self._metrics.forget_ring(ring)
         elif what & Change.RING:
             self._metrics.webhook_expected(ring, OUTCOMES)

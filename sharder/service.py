@@ -129,7 +129,7 @@ class _Service:
         metrics, server = self._telemetry.metrics, self._config.webhook.server
         published = self._certificates.published
         app = build_app(
-            self._replica.registry.view, self._api, clock=self._clock,
+            self._replica.cache.view, self._api, clock=self._clock,
             on_outcome=metrics.webhook_answered,
             on_assigned=lambda ring, resource: metrics.resource(ring, resource).assignments.inc(),
             account=lambda: self._account.name, limits=Limits.within(self._config.webhook.config.timeout_seconds),
@@ -160,12 +160,12 @@ class _Service:
             await stack.enter_async_context(serve(Address(address.host, address.port), endpoints))
 
     def _readiness_checks(self) -> Checks:
-        registry = self._replica.registry
+        cache = self._replica.cache
         checks = Checks()
         checks.add("stopping", lambda: "the sharder is stopping" if self._readiness.stopping else None)
-        for name, cache in (("rings", registry.rings), ("leases", registry.leases)):
-            checks.add(name, lambda cache=cache: None if cache.synced.is_set() else _waiting(cache.failure))  # type: ignore[misc]
-        checks.add("resources", lambda: None if registry.warm else "not every ring has been resolved yet")
+        for name, informer in (("rings", cache.ring_informer), ("leases", cache.lease_informer)):
+            checks.add(name, lambda informer=informer: None if informer.synced.is_set() else _waiting(informer.failure))  # type: ignore[misc]
+        checks.add("resources", lambda: None if cache.warm else "not every ring has been resolved yet")
         if self._certificates is not None:
             published = self._certificates.published
             checks.add(

@@ -1,9 +1,9 @@
 """What every replica knows of rings and shards: warm caches, and views made from them.
 
 Does: watch ClusterRings and the leases that carry the ring label, parse and
-resolve rings, remember since when each lease says what it says, and hand out
-immutable views to the webhook and the controllers.  A replica that has heard
-nothing for too long says so in its views.
+resolve rings, remember since when each lease says what it says, and hand out what
+does not change any more: a view of a ring to the webhook, a snapshot of it to the
+controllers.  A replica that has heard nothing for too long says so in its views.
 
 Refuses: to write anything, and to judge who is dead; that is the leader's part.
 """
@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from random import Random
+from types import MappingProxyType
 from typing import Final
 
 from sharder.cache.freshness import SHARD_LEASES, Confirmation
@@ -51,9 +52,44 @@ MAX_VANISHED: Final = 10_000
 LeaseKey = tuple[str, str]
 
 
+@dataclass(frozen=True, slots=True)
+class RingSnapshot:
+    """One ring as it was at one moment: its object, what parsing and looking up made of it, and its shards."""
+
+    obj: RingObject
+    invalid: InvalidRing | None
+    resolved: ResolvedRing | None
+    unserved: tuple[GroupResource, ...]
+    unanswered: tuple[tuple[GroupResource, str], ...]
+    leases: Mapping[LeaseKey, ObservedLease]
+    vanished: Mapping[LeaseKey, VanishedLease]
+    membership: Membership
+
+    @property
+    def name(self) -> str:
+        """What the ring is called."""
+        return self.obj.metadata.name
+
+    @property
+    def uid(self) -> str:
+        """Which ring of that name it is."""
+        return self.obj.metadata.uid
+
+    def leases_named(self, shard: str) -> Iterator[ObservedLease]:
+        """The leases called `shard`, in whatever namespace."""
+        return (seen for (_, name), seen in self.leases.items() if name == shard)
+
+    def vanished_named(self, shard: str) -> list[VanishedLease]:
+        """The leases called `shard` that are gone."""
+        return [gone for gone in self.vanished.values() if gone.name == shard]
+
+
 @dataclass(slots=True)
-class RingEntry:
-    """One ring: its object, what parsing and resolving made of it, and its shards."""
+class _Ring:
+    """A ring as events change it; `snapshot` is how others see it, `None` until somebody asks after a change.
+
+    A snapshot copies the leases, which is some microseconds for a thousand: less than what decoding one renewal takes.
+    """
 
     name: str
     obj: RingObject | None = None
@@ -66,17 +102,19 @@ class RingEntry:
     vanished: dict[LeaseKey, VanishedLease] = field(default_factory=dict)
     silent: frozenset[str] = frozenset()
     membership: Membership = field(default_factory=Membership)
+    snapshot: RingSnapshot | None = None
 
-    def leases_named(self, shard: str) -> Iterator[ObservedLease]:
-        """The leases called `shard`, in whatever namespace."""
-        return (seen for (_, name), seen in self.leases.items() if name == shard)
+    def take_snapshot(self) -> RingSnapshot | None:
+        """The ring as it is now; `None`: there is no such object."""
+        if self.snapshot is None and self.obj is not None:
+            self.snapshot = RingSnapshot(
+                self.obj, self.invalid, self.resolved, self.unserved, self.unanswered,
+                MappingProxyType(dict(self.leases)), MappingProxyType(dict(self.vanished)), self.membership,
+            )  # fmt: skip
+        return self.snapshot
 
-    def vanished_named(self, shard: str) -> list[VanishedLease]:
-        """The leases called `shard` that are gone."""
-        return [gone for gone in self.vanished.values() if gone.name == shard]
 
-
-class Registry:
+class RingCache:
     """Rings and shards as this replica knows them; `on_lease` is told the version of every lease as it shows."""
 
     def __init__(
@@ -94,7 +132,7 @@ class Registry:
         self._default_scope = default_scope or default_namespaces(SYSTEM_NAMESPACE)
         self._clock = clock
         self._staleness_seconds = staleness_seconds
-        self._entries: dict[str, RingEntry] = {}
+        self._entries: dict[str, _Ring] = {}
         self._subscribers: list[Subscriber] = []
         self._followers: list[LeaseFollower] = []
         #: Rings of the first list that have not been looked up even once, well or not.
@@ -102,16 +140,16 @@ class Registry:
         self._to_resolve: WorkQueue[str] = WorkQueue(
             clock, name="resolve", rate_limit=RateLimit(RESOLVE_AGAIN_SECONDS, RESOLVE_AGAIN_SECONDS, None)
         )
-        self.rings: Reflector[RingObject] = Reflector(
+        self.ring_informer: Reflector[RingObject] = Reflector(
             api, CLUSTERRINGS, model=RingObject, metadata_only=False,
             handler=self._on_ring, name="rings", clock=clock, rng=rng,
         )  # fmt: skip
-        self.leases: Reflector[Lease] = Reflector(
+        self.lease_informer: Reflector[Lease] = Reflector(
             api, LEASES, selector=SHARD_LEASES, model=Lease, metadata_only=False,
             handler=self._on_lease, name="leases", clock=clock, rng=rng,
         )  # fmt: skip
         self._confirmation = Confirmation(
-            api, self.rings, self.leases, clock=clock, every_seconds=staleness_seconds / 2
+            api, self.ring_informer, self.lease_informer, clock=clock, every_seconds=staleness_seconds / 2
         )
 
     # -- what others read ------------------------------------------------
@@ -119,24 +157,24 @@ class Registry:
     @property
     def warm(self) -> bool:
         """Whether both caches are in and every ring of the first list has been looked up once."""
-        return self.rings.synced.is_set() and self.leases.synced.is_set() and not self._unresolved
+        return self.ring_informer.synced.is_set() and self.lease_informer.synced.is_set() and not self._unresolved
 
     @property
     def stale(self) -> bool:
         """Whether this replica has heard nothing of leases or rings for too long."""
         deadline = self._clock.monotonic() - self._staleness_seconds
-        if self._confirmation.rings_at < deadline and self.rings.fresh_at < deadline:
+        if self._confirmation.rings_at < deadline and self.ring_informer.fresh_at < deadline:
             return True
-        return self.leases.fresh_at < deadline
+        return self.lease_informer.fresh_at < deadline
 
-    def entry(self, ring: str) -> RingEntry | None:
-        """The ring called `ring`; `None` when there is no such object."""
+    def get(self, ring: str) -> RingSnapshot | None:
+        """The ring called `ring` as it is now; `None` when there is no such object."""
         entry = self._entries.get(ring)
-        return entry if entry is not None and entry.obj is not None else None
+        return entry.take_snapshot() if entry is not None else None
 
-    def entries(self) -> list[RingEntry]:
+    def all(self) -> list[RingSnapshot]:
         """All rings that exist."""
-        return [entry for entry in self._entries.values() if entry.obj is not None]
+        return [ring for entry in self._entries.values() if (ring := entry.take_snapshot()) is not None]
 
     def view(self, ring: str) -> RingView | None:
         """An immutable view of one ring; `None` when it is unknown, refused or not resolved."""
@@ -176,8 +214,8 @@ class Registry:
     async def run(self) -> None:
         """Keep the caches until cancelled."""
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self.rings.run())
-            tasks.create_task(self.leases.run())
+            tasks.create_task(self.ring_informer.run())
+            tasks.create_task(self.lease_informer.run())
             tasks.create_task(self._confirmation.run())
             for _ in range(RESOLVERS):
                 tasks.create_task(self._to_resolve.process(self._resolve_next, self._not_resolved))
@@ -207,7 +245,7 @@ class Registry:
             return True  # the newer spec is in the queue
         if found != Resolution(entry.resolved or found.ring, entry.unserved, entry.unanswered) or not entry.resolved:
             entry.resolved, entry.unserved, entry.unanswered = found.ring, found.unserved, found.unanswered
-            self._tell(ring, Change.RING)
+            self._tell(entry, Change.RING)
         for resource, error in found.unanswered:
             extra = {"ring": ring, "resource": str(resource), "error": error}
             log.warning("resource of a ring not looked up, will retry", extra=extra)
@@ -221,13 +259,13 @@ class Registry:
 
     def _on_ring(self, delta: Delta[RingObject]) -> None:
         name = delta.object.metadata.name
-        entry = self._entries.setdefault(name, RingEntry(name))
+        entry = self._entries.setdefault(name, _Ring(name))
         if delta.kind is EventKind.DELETED:
             entry.obj = entry.spec = entry.resolved = entry.invalid = None
             entry.unserved = entry.unanswered = ()
             if not entry.leases:
                 del self._entries[name]
-            self._tell(name, Change.RING)
+            self._tell(entry, Change.RING)
             return
         entry.obj = delta.object
         try:
@@ -239,10 +277,10 @@ class Registry:
             entry.spec = entry.resolved = None
         elif entry.spec is None or spec != entry.spec:
             entry.spec = spec
-            if not self.rings.synced.is_set():
+            if not self.ring_informer.synced.is_set():
                 self._unresolved.add(name)
             self.resolve_again(name)
-        self._tell(name, Change.RING)
+        self._tell(entry, Change.RING)
 
     def _on_lease(self, delta: Delta[Lease]) -> None:
         lease = delta.object
@@ -252,7 +290,7 @@ class Registry:
             self._forget_lease(old_ring or lease.ring, delta.old or lease)
         if delta.kind is EventKind.DELETED or not lease.ring:
             return
-        entry = self._entries.setdefault(lease.ring, RingEntry(lease.ring))
+        entry = self._entries.setdefault(lease.ring, _Ring(lease.ring))
         key = (lease.metadata.namespace, lease.metadata.name)
         before = entry.leases.get(key)
         known = before or entry.vanished.pop(key, None)
@@ -260,7 +298,7 @@ class Registry:
         # A renewal, and those come all the time, changes nobody's membership.
         if before is None or before.lease.held_by_shard != lease.held_by_shard:
             self._rebuild(entry)
-        self._tell_lease(entry.name, key)
+        self._tell_lease(entry, key)
 
     def _forget_lease(self, ring: str | None, lease: Lease) -> None:
         entry = self._entries.get(ring or "")
@@ -273,11 +311,11 @@ class Registry:
                 entry.vanished.pop(next(iter(entry.vanished)))
             entry.vanished[key] = vanish(seen)
         self._rebuild(entry)
-        self._tell_lease(entry.name, key)
+        self._tell_lease(entry, key)
         if entry.obj is None and not entry.leases:
             self._entries.pop(entry.name, None)
 
-    def _rebuild(self, entry: RingEntry) -> None:
+    def _rebuild(self, entry: _Ring) -> None:
         old = entry.membership
         leases = [seen.lease for seen in entry.leases.values()]
         now = self._clock.monotonic()
@@ -291,11 +329,12 @@ class Registry:
         )
         if new != old:
             entry.membership = new
-            self._tell(entry.name, Change.MEMBERSHIP)
+            self._tell(entry, Change.MEMBERSHIP)
 
-    def _tell(self, ring: str, what: int) -> None:
-        tell(self._subscribers, ring, what)
+    def _tell(self, entry: _Ring, what: int) -> None:
+        entry.snapshot = None  # whoever is told asks for one with the change in it
+        tell(self._subscribers, entry.name, what)
 
-    def _tell_lease(self, ring: str, lease: LeaseKey) -> None:
-        self._tell(ring, Change.LEASES)
-        tell(self._followers, ring, lease)
+    def _tell_lease(self, entry: _Ring, lease: LeaseKey) -> None:
+        self._tell(entry, Change.LEASES)
+        tell(self._followers, entry.name, lease)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from sharder.cache.namespaces import Namespaces
-from sharder.cache.rings import LeaseKey, Registry
+from sharder.cache.rings import LeaseKey, RingCache
 from sharder.core.shards import State
 from sharder.placement.leadership import Leadership
 from sharder.rings.deps import Recorder, RingDeps, RingSettings
@@ -35,7 +35,7 @@ class Leader:
     def __init__(
         self,
         leadership: Leadership,
-        registry: Registry,
+        cache: RingCache,
         settings: RingSettings,
         *,
         proof: CommitProof,
@@ -43,14 +43,14 @@ class Leader:
         on_settled: Callable[[str], object],
     ) -> None:
         api, clock, rng = leadership.api, leadership.clock, leadership.rng
-        self._registry = registry
+        self._cache = cache
         self._clock = clock
         self._namespaces = Namespaces(api, clock=clock, rng=rng, on_change=self._on_namespace)
         self._configurations = WebhookConfigurations(
             api, leader=leadership.fence, clock=clock, rng=rng, on_change=self._on_configuration
         )
         self._deps = RingDeps(
-            leadership, settings, proof, recorder, self._namespaces, self._configurations, WatchCount(registry),
+            leadership, settings, proof, recorder, self._namespaces, self._configurations, WatchCount(cache),
             on_settled,
         )  # fmt: skip
         self._rings: dict[str, RingController] = {}
@@ -71,16 +71,16 @@ class Leader:
     async def run(self) -> None:
         """Lead until cancelled."""
         undo = (
-            self._registry.subscribe(self._on_change),
-            self._registry.follow_leases(self._on_lease),
-            self._registry.when_behind(self._restart_watches),
+            self._cache.subscribe(self._on_change),
+            self._cache.follow_leases(self._on_lease),
+            self._cache.when_behind(self._restart_watches),
         )
         async with asyncio.TaskGroup() as tasks:
             self._tasks = tasks
             try:
                 tasks.create_task(self._namespaces.run())
                 tasks.create_task(self._configurations.run())
-                for entry in self._registry.entries():
+                for entry in self._cache.all():
                     self._begin(entry.name)
                 await asyncio.Event().wait()
             finally:
@@ -91,20 +91,20 @@ class Leader:
     def _begin(self, name: str) -> RingController | None:
         """The controller of a ring, which begins now if there is none yet; `None`: nothing has begun yet."""
         if name not in self._rings and self._tasks is not None:
-            controller = self._rings[name] = RingController(name, self._deps, self._registry)
+            controller = self._rings[name] = RingController(name, self._deps, self._cache)
             self._tasks.create_task(self._run(controller))
         return self._rings.get(name)
 
     async def _run(self, controller: RingController) -> None:
         await controller.run()
         del self._rings[controller.name]
-        if self._registry.entry(controller.name) is not None:
+        if self._cache.get(controller.name) is not None:
             self._begin(controller.name)  # another ring of that name
 
     # -- what the caches tell ------------------------------------------------
 
     def _on_change(self, ring: str, what: int) -> None:
-        if self._registry.entry(ring) is not None:
+        if self._cache.get(ring) is not None:
             self._begin(ring)
         if (controller := self._rings.get(ring)) is not None:
             controller.on_change(what)

@@ -21,7 +21,7 @@ import logging
 from typing import Any, Final
 
 from sharder.backlog.objects import Placed
-from sharder.cache.rings import Registry, RingEntry
+from sharder.cache.rings import RingCache, RingSnapshot
 from sharder.cache.subscribers import Change
 from sharder.core.ringspec import ResolvedRing
 from sharder.rings.deps import RingDeps
@@ -46,13 +46,13 @@ SUMMARY_SECONDS: Final = 1.0
 class RingController:
     """One ring; `run` it until the ring is gone, and what was made for it, or leadership ends."""
 
-    def __init__(self, name: str, deps: RingDeps, registry: Registry) -> None:
+    def __init__(self, name: str, deps: RingDeps, cache: RingCache) -> None:
         self.name = name
         self._deps = deps
-        self._registry = registry
+        self._cache = cache
         lead, settings = deps.leadership, deps.settings
         self.takeover = TakeoverController(
-            name, lead.api, registry, leader=lead.fence, proof=deps.proof, clock=lead.clock,
+            name, lead.api, cache, leader=lead.fence, proof=deps.proof, clock=lead.clock,
             limits=settings.limits, at_once=settings.takeovers,
             on_takeover=functools.partial(lead.counters.took_over, name),
         )  # fmt: skip
@@ -77,13 +77,13 @@ class RingController:
         self._queue.add(self.name)
 
     def on_change(self, what: int) -> None:
-        """The registry tells of the ring."""
-        entry = self._registry.entry(self.name)
+        """The cache tells of the ring."""
+        ring = self._cache.get(self.name)
         if what & (Change.RING | Change.MEMBERSHIP):
             self.enqueue()
             self.takeover.enqueue_all()
             self._supervisor.membership_changed()
-        elif entry is not None and entry.obj is not None and entry.obj.status_dict.get("shards") != len(entry.leases):
+        elif ring is not None and ring.obj.status_dict.get("shards") != len(ring.leases):
             # Renewals come all the time; what they change shows as MEMBERSHIP.
             self.enqueue()
         if what & Change.RING:
@@ -131,10 +131,10 @@ class RingController:
             self._outline = outline
             self.enqueue()
         if summary.not_served:
-            self._registry.resolve_again(self.name)
-        entry = self._registry.entry(self.name)
-        if entry is not None and (refused := self._supervisor.take_refused()) is not None:
-            self._status.tell_refused(entry, refused, self._permissions.denied)
+            self._cache.resolve_again(self.name)
+        ring = self._cache.get(self.name)
+        if ring is not None and (refused := self._supervisor.take_refused()) is not None:
+            self._status.tell_refused(ring, refused, self._permissions.denied)
         if summary.settled and not self._was_settled:
             self._deps.on_settled(self.name)
         self._was_settled = summary.settled
@@ -161,49 +161,48 @@ class RingController:
         finally:
             await self._queue.shut_down()
 
-    def _failed(self, ring: str, error: Exception) -> None:
+    def _failed(self, name: str, error: Exception) -> None:
         if not isinstance(error, ShardingError):
-            log.error("ring not reconciled, will retry", extra={"ring": ring}, exc_info=error)
-            self._queue.add_rate_limited(ring)
+            log.error("ring not reconciled, will retry", extra={"ring": name}, exc_info=error)
+            self._queue.add_rate_limited(name)
             return
-        log.warning("ring not reconciled, will retry", extra={"ring": ring, "error": str(error)})
+        log.warning("ring not reconciled, will retry", extra={"ring": name, "error": str(error)})
         if error.retry is not Retry.NEVER or isinstance(error, NotFound):
-            self._queue.add_rate_limited(ring)
+            self._queue.add_rate_limited(name)
         else:
-            self._queue.add_after(ring, DENIED_SECONDS, Priority.BULK)
+            self._queue.add_after(name, DENIED_SECONDS, Priority.BULK)
 
     # -- one reconcile -------------------------------------------------------
 
-    async def _reconcile_next(self, ring: str) -> None:
+    async def _reconcile_next(self, name: str) -> None:
         async with self._deps.settings.reports:
             await self._reconcile()
 
     async def _reconcile(self) -> None:
-        entry = self._registry.entry(self.name)
-        if entry is None:
+        ring = self._cache.get(self.name)
+        if ring is None:
             # Garbage collection would do, but it may take half a minute to know of a new CRD's objects.
             await self._webhook.remove()
             self._gone.set()
             return
         failure = None
-        if entry.invalid is not None:
+        if ring.invalid is not None:
             await self._webhook.remove()
-        elif entry.resolved is not None:
+        elif ring.resolved is not None:
             try:
-                failure = await self._provide(entry, entry.resolved)
+                failure = await self._provide(ring, ring.resolved)
             except FenceClosed:
                 raise
             except ShardingError as error:
-                await self._show(entry, str(error))
+                await self._show(str(error))
                 raise
-        await self._show(entry, failure)
+        await self._show(failure)
 
-    async def _provide(self, entry: RingEntry, resolved: ResolvedRing) -> str | None:
+    async def _provide(self, ring: RingSnapshot, resolved: ResolvedRing) -> str | None:
         """Have the ring's resources written down, placed, and brought to the webhook; returns what is wrong besides."""
-        assert entry.obj is not None
-        removed = await self._removed.record(entry.obj.status_dict, resolved, self._supervisor.removed_clean)
+        removed = await self._removed.record(ring.obj.status_dict, resolved, self._supervisor.removed_clean)
         self._place(resolved, removed)
-        if not entry.unanswered or not self._webhook.exists:
+        if not ring.unanswered or not self._webhook.exists:
             # One that is there may name more than can be looked up at present.
             await self._webhook.apply(resolved)
         failure = self._deps.watch_count.judge(self.name)
@@ -221,8 +220,8 @@ class RingController:
         return failure
 
     def _place(self, resolved: ResolvedRing, removed: tuple[Placed, ...]) -> None:
-        entry = self._registry.entry(self.name)
-        if entry is not None and entry.resolved == resolved:  # else it has been edited meanwhile, and is in the queue
+        ring = self._cache.get(self.name)
+        if ring is not None and ring.resolved == resolved:  # else it has been edited meanwhile, and is in the queue
             self._supervisor.place(Wanted(resolved, removed))
 
     def _stop_placing_another(self) -> None:
@@ -230,12 +229,15 @@ class RingController:
 
         While an edited one is not written down yet, that is placed which was.
         """
-        entry, wanted = self._registry.entry(self.name), self._supervisor.wanted
-        resolved = entry.resolved if entry is not None else None
+        ring, wanted = self._cache.get(self.name), self._supervisor.wanted
+        resolved = ring.resolved if ring is not None else None
         if wanted is not None and (resolved is None or resolved.spec.uid != wanted.ring.spec.uid):
             self._supervisor.place(None)
 
-    async def _show(self, entry: RingEntry, failure: str | None) -> None:
-        pause = await self._status.show(entry, self._supervisor.summarize(), failure, self._permissions.denied)
+    async def _show(self, failure: str | None) -> None:
+        ring = self._cache.get(self.name)
+        if ring is None:
+            return
+        pause = await self._status.show(ring, self._supervisor.summarize(), failure, self._permissions.denied)
         if pause is not None:
             self._queue.add_after(self.name, pause, Priority.BULK)

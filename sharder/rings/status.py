@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from sharder.backlog.informers import Kind
-from sharder.cache.rings import RingEntry
+from sharder.cache.rings import RingSnapshot
 from sharder.core.status import (
     ConditionType,
     Health,
@@ -53,13 +53,13 @@ class StatusWriter:
         )
 
     async def show(
-        self, entry: RingEntry, summary: Summary, failure: str | None, denied: tuple[MissingRule, ...]
+        self, ring: RingSnapshot, summary: Summary, failure: str | None, denied: tuple[MissingRule, ...]
     ) -> float | None:
         """Write how the ring is, if its status says otherwise; returns in how many seconds that is due, if not now."""
-        if entry.obj is None or (entry.resolved is None and entry.invalid is None):
+        if ring.resolved is None and ring.invalid is None:
             return None
-        clock, before = self._lead.clock, entry.obj.status_dict
-        health = health_of(entry, summary, failure, denied, self._drain_alarm_seconds)
+        clock, before = self._lead.clock, ring.obj.status_dict
+        health = health_of(ring, summary, failure, denied, self._drain_alarm_seconds)
         self._lead.counters.conditions(self._ring, {each.type.value: each.status for each in conditions_of(health)})
         status = render_status(health, before, clock.now())
         for kind in Kind:
@@ -72,19 +72,19 @@ class StatusWriter:
             return early
         await self.write(status)
         self._written_at = clock.monotonic()
-        self._tell(entry, before, news)
+        self._tell(ring, before, news)
         return None
 
-    def tell_refused(self, entry: RingEntry, refused: Refused, denied: tuple[MissingRule, ...]) -> None:
+    def tell_refused(self, ring: RingSnapshot, refused: Refused, denied: tuple[MissingRule, ...]) -> None:
         """Tell people of objects whose labels the API server lets nobody change."""
         if MissingRule("patch", refused.resource) in denied:
             return  # the ring's conditions tell of a permission that is missing
         message = refused.render()
         where = {"resource": str(refused.resource), "namespace": refused.namespace, "object": refused.name}
         log.warning("object cannot be placed", extra={"ring": self._ring, **where, "why": message})
-        self._event(entry, EventType.WARNING, REFUSED, message)
+        self._event(ring, EventType.WARNING, REFUSED, message)
 
-    def _tell(self, entry: RingEntry, before: Mapping[str, Any], news: Iterable[Mapping[str, Any]]) -> None:
+    def _tell(self, ring: RingSnapshot, before: Mapping[str, Any], news: Iterable[Mapping[str, Any]]) -> None:
         for condition in news:
             good = condition["status"] == "True"
             if condition["status"] == "Unknown" or condition["type"] == ConditionType.SETTLED:
@@ -92,15 +92,14 @@ class StatusWriter:
             if good and not _was(before, condition["type"], "False"):
                 continue
             kind = EventType.NORMAL if good else EventType.WARNING
-            self._event(entry, kind, condition["reason"], condition["message"])
+            self._event(ring, kind, condition["reason"], condition["message"])
 
-    def _event(self, entry: RingEntry, kind: EventType, reason: str, message: str) -> None:
-        if entry.obj is not None:
-            self._recorder.event(Regarding.of(CLUSTERRINGS, entry.obj.metadata), kind, reason, message)
+    def _event(self, ring: RingSnapshot, kind: EventType, reason: str, message: str) -> None:
+        self._recorder.event(Regarding.of(CLUSTERRINGS, ring.obj.metadata), kind, reason, message)
 
 
 def health_of(
-    entry: RingEntry,
+    ring: RingSnapshot,
     summary: Summary,
     failure: str | None,
     denied: tuple[MissingRule, ...],
@@ -113,18 +112,17 @@ def health_of(
         draining=summary.count(Kind.DRAINING),
     )
     stuck = summary.stuck_drain(drain_alarm_seconds)
-    assert entry.obj is not None
     return Health(
-        generation=entry.obj.metadata.generation,
-        problems=entry.invalid.problems if entry.invalid is not None else (),
+        generation=ring.obj.metadata.generation,
+        problems=ring.invalid.problems if ring.invalid is not None else (),
         failure=failure,
-        shards=len(entry.leases),
-        available=len(entry.membership.available),
-        ambiguous=entry.membership.ambiguous,
-        unusable=entry.membership.unusable,
-        unsteady=entry.membership.unsteady,
-        missing=entry.unserved,
-        unanswered=entry.unanswered,
+        shards=len(ring.leases),
+        available=len(ring.membership.available),
+        ambiguous=ring.membership.ambiguous,
+        unusable=ring.membership.unusable,
+        unsteady=ring.membership.unsteady,
+        missing=ring.unserved,
+        unanswered=ring.unanswered,
         denied=denied,
         unsettled=counts if counts or summary.settled else None,
         stuck_drains=(str(stuck),) if stuck is not None else (),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from sharder.cache.rings import Registry
+from sharder.cache.rings import RingCache
 from sharder.core.streams import count_streams, is_near, render_watch_count
 from shardsdk.kube.sessions import CONNECTIONS, Lane
 
@@ -12,16 +12,16 @@ log = logging.getLogger(__name__)
 
 
 class WatchCount:
-    """Of all rings of `registry` together; the log tells once that they come near."""
+    """Of all rings of `cache` together; the log tells once that they come near."""
 
-    def __init__(self, registry: Registry) -> None:
-        self._registry = registry
+    def __init__(self, cache: RingCache) -> None:
+        self._cache = cache
         self._near = False
 
     def judge(self, ring: str) -> str | None:
         """What is wrong, looked at on behalf of `ring`; `None`: there is room for all."""
         limit = CONNECTIONS[Lane.STREAMS]
-        streams = count_streams(each.resolved for each in self._registry.entries() if each.resolved is not None)
+        streams = count_streams(each.resolved for each in self._cache.all() if each.resolved is not None)
         near = is_near(streams, limit)
         if near and not self._near:
             extra = {"ring": ring, "watches": streams, "limit": limit}

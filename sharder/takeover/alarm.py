@@ -14,7 +14,7 @@ import logging
 from collections.abc import Callable
 from typing import Protocol
 
-from sharder.cache.rings import Registry, RingEntry
+from sharder.cache.rings import RingCache, RingSnapshot
 from sharder.core.proven_time import are_slow, tolerated_gap
 from sharder.takeover.fences import CommitProof
 from shardsdk.events.recorder import EventType, Regarding
@@ -37,9 +37,9 @@ class Detection:
     """Watches over the renewals that `proof` is made of; `show(ring, suspended)` sets the metric."""
 
     def __init__(
-        self, registry: Registry, proof: CommitProof, recorder: Recorder, *, show: Callable[[str, bool], None]
+        self, cache: RingCache, proof: CommitProof, recorder: Recorder, *, show: Callable[[str, bool], None]
     ) -> None:
-        self._registry = registry
+        self._cache = cache
         self._proof = proof
         self._recorder = recorder
         self._show = show
@@ -49,7 +49,7 @@ class Detection:
         """The leader's own lease was renewed."""
         self._proof.renewed(sent_at, answered_at)
         maybe_slow = are_slow(self._proof.renewals, 0.0, self._proof.retry_seconds)
-        for entry in self._registry.entries():
+        for entry in self._cache.all():
             # Nobody's lease is shorter than none.
             shortest = _shortest_duration(entry) if maybe_slow else None
             slow = shortest is not None and are_slow(self._proof.renewals, shortest, self._proof.retry_seconds)
@@ -65,7 +65,7 @@ class Detection:
         """The leadership has ended: whoever leads next looks for itself."""
         self._suspended.clear()
 
-    def _tell(self, entry: RingEntry, kind: EventType, reason: str, message: str) -> None:
+    def _tell(self, entry: RingSnapshot, kind: EventType, reason: str, message: str) -> None:
         if kind is EventType.WARNING:
             log.warning("crash detection suspended", extra={"ring": entry.name, "why": message})
         else:
@@ -83,7 +83,7 @@ class Detection:
         )
 
 
-def _shortest_duration(entry: RingEntry) -> int | None:
+def _shortest_duration(entry: RingSnapshot) -> int | None:
     """The shortest lease that a shard of the ring holds; `None`: none does."""
     held = (seen.facts for seen in entry.leases.values() if seen.lease.held_by_shard)
     return min((facts.duration_seconds for facts in held), default=None)

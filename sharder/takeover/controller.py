@@ -19,7 +19,7 @@ from typing import Final, TypeVar
 from sharder.backlog.backlog import Backlog
 from sharder.backlog.informers import Kind
 from sharder.backlog.objects import ItemKey
-from sharder.cache.rings import LeaseKey, Registry, RingEntry
+from sharder.cache.rings import LeaseKey, RingCache, RingSnapshot
 from sharder.core.membership import Membership
 from sharder.core.observed import ObservedLease
 from sharder.core.shards import LeaseFacts, ShardState, State, classify
@@ -66,7 +66,7 @@ class TakeoverController:
         self,
         ring: str,
         api: Api,
-        registry: Registry,
+        cache: RingCache,
         *,
         leader: Fence,
         proof: CommitProof,
@@ -77,7 +77,7 @@ class TakeoverController:
     ) -> None:
         self._ring = ring
         self._writer = LeaseWriter(api, leader, clock)
-        self._registry = registry
+        self._cache = cache
         self._proof = proof
         self._clock = clock
         self._limits = limits or Limits()
@@ -207,11 +207,11 @@ class TakeoverController:
         self._look(self._states.look_at_all, entry)
         self._enqueue_each(entry)
 
-    def _enqueue_each(self, entry: RingEntry) -> None:
+    def _enqueue_each(self, entry: RingSnapshot) -> None:
         for key in (*entry.leases, *self._records):
             self._queue.add(key)
 
-    def _look(self, look: Callable[..., T], entry: RingEntry, *which: LeaseKey) -> T:
+    def _look(self, look: Callable[..., T], entry: RingSnapshot, *which: LeaseKey) -> T:
         """Judge leases, and tell if that has changed which shards are ready."""
         before = self._states.ready
         found = look(entry, *which)
@@ -285,7 +285,7 @@ class TakeoverController:
             for tell in self.when_acquired:
                 tell(shard)
 
-    async def _obey(self, entry: RingEntry, key: LeaseKey, seen: ObservedLease | None, step: Step) -> None:
+    async def _obey(self, entry: RingSnapshot, key: LeaseKey, seen: ObservedLease | None, step: Step) -> None:
         _, shard = key
         match step.act:
             case Act.WAIT:
@@ -308,14 +308,16 @@ class TakeoverController:
     def _again(self, key: LeaseKey) -> None:
         """Somebody else wrote first; try again once the watch has told."""
         if self._records.of(key).behind:
-            self._registry.doubt_leases(f"the one of shard {key[1]} has changed, and its watch says nothing of that")
+            self._cache.doubt_leases(f"the one of shard {key[1]} has changed, and its watch says nothing of that")
         self._queue.add_after(key, WRITE_AGAIN_SECONDS)
 
-    async def _take(self, entry: RingEntry, key: LeaseKey, seen: ObservedLease | None) -> bool:
+    async def _take(self, entry: RingSnapshot, key: LeaseKey, seen: ObservedLease | None) -> bool:
         _, shard = key
-        if (unknown := unknown_lease(entry, shard, await self._writer.find_all(shard))) is not None:
+        found = await self._writer.find_all(shard)
+        entry = self._entry() or entry  # a lease that has come meanwhile is known
+        if (unknown := unknown_lease(entry, shard, found)) is not None:
             # A shard that lives under it keeps what it has.
-            self._registry.doubt_leases(f"{unknown} is not known")
+            self._cache.doubt_leases(f"{unknown} is not known")
             return False
         if seen is not None:
             record = self._records.of(key)
@@ -327,12 +329,13 @@ class TakeoverController:
         return await self._writer.create_all(self._records, self._ring, everywhere, shard, seconds)
 
     async def _renew(self, key: LeaseKey) -> bool:
-        record, entry = self._records.of(key), self._entry()
+        record = self._records.of(key)
         async with record.lock:
+            entry = self._entry()
             seen = entry.leases.get(key) if entry is not None else None
             return seen is not None and await self._writer.renew(record, seen.lease)
 
-    async def _give_back(self, entry: RingEntry, key: LeaseKey, seen: ObservedLease, step: Step) -> None:
+    async def _give_back(self, entry: RingSnapshot, key: LeaseKey, seen: ObservedLease, step: Step) -> None:
         _, shard = key
         record = self._records.of(key)
         others = bool(entry.membership.available - {shard})
@@ -354,7 +357,7 @@ class TakeoverController:
         record.reads += 1
         return False
 
-    async def _delete(self, entry: RingEntry, key: LeaseKey, seen: ObservedLease) -> None:
+    async def _delete(self, entry: RingSnapshot, key: LeaseKey, seen: ObservedLease) -> None:
         namespace, shard = key
         if not lives_elsewhere(entry, shard) and not await self._confirm_empty(key):
             return
@@ -379,13 +382,13 @@ class TakeoverController:
         # Long dead is not orphaned while objects are left, or nobody knows.
         return State.DEAD if state is State.ORPHANED and not self._is_empty_of(shard) else state
 
-    def _facts(self, entry: RingEntry, key: LeaseKey, seen: ObservedLease | None) -> TakeoverFacts:
+    def _facts(self, entry: RingSnapshot, key: LeaseKey, seen: ObservedLease | None) -> TakeoverFacts:
         judged = self._judge(seen) if seen is not None else None
         record, empty = self._records.of(key), self._is_empty_of(key[1])
         return takeover_facts(entry, key[1], seen, judged, record, empty, self.membership.ready, self._proof.since)
 
-    def _entry(self) -> RingEntry | None:
-        return self._registry.entry(self._ring)
+    def _entry(self) -> RingSnapshot | None:
+        return self._cache.get(self._ring)
 
     def _keys(self, shard: str) -> list[LeaseKey]:
         entry = self._entry()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from sharder.cache.rings import RingEntry
+from sharder.cache.rings import RingSnapshot
 from sharder.core.observed import ObservedLease, held_until, vanished_until
 from sharder.core.shards import LeaseFacts, ShardState
 from sharder.core.takeover import TakeoverFacts, needs_no_look
@@ -19,7 +19,7 @@ from shardsdk.protocol.leases import Lease
 
 
 def takeover_facts(
-    entry: RingEntry,
+    entry: RingSnapshot,
     shard: str,
     observed: ObservedLease | None,
     judged: tuple[LeaseFacts, ShardState] | None,
@@ -62,12 +62,12 @@ def only_renewed(lease: Lease, state: ShardState, record: Record, recent: float)
     return needs_no_look(shown, state, held=record.held, may_lag=may_lag, looks_at=record.looks_at)
 
 
-def lives_elsewhere(entry: RingEntry, shard: str) -> bool:
+def lives_elsewhere(entry: RingSnapshot, shard: str) -> bool:
     """Whether a shard holds some lease of this name: what carries the name belongs to that one."""
     return shard in entry.membership.available or shard in entry.membership.ambiguous
 
 
-def unknown_lease(entry: RingEntry, shard: str, found: Iterable[Lease]) -> str | None:
+def unknown_lease(entry: RingSnapshot, shard: str, found: Iterable[Lease]) -> str | None:
     """A lease of the ring's shard `shard` that is among all those `found` of that name, and not in the cache.
 
     Raises: ConfigurationError when a Lease that is no shard's of this ring has the name, and there is none that is.
@@ -89,7 +89,7 @@ def unknown_lease(entry: RingEntry, shard: str, found: Iterable[Lease]) -> str |
     return None
 
 
-def presumed_held(entry: RingEntry, shard: str, proven_since: Callable[[float], float], now: float) -> bool:
+def presumed_held(entry: RingSnapshot, shard: str, proven_since: Callable[[float], float], now: float) -> bool:
     """Whether a lease of that name vanished that counts as held, whatever others of the name say."""
     until = vanished_until(entry.vanished_named(shard), proven_since)
     return until is not None and now < until

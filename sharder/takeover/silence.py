@@ -1,4 +1,4 @@
-"""Tells the registry which shards are silent, on every replica: the webhook goes by it as well.
+"""Tells the cache which shards are silent, on every replica: the webhook goes by it as well.
 
 Refuses: to judge who is dead; the leader does, by the whole lease.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from sharder.cache.rings import Registry, RingEntry
+from sharder.cache.rings import RingCache, RingSnapshot
 from sharder.core.liveness import SILENT_SECONDS, is_silent
 from sharder.takeover.fences import CommitProof
 from shardsdk.kube.clock import Clock
@@ -19,8 +19,8 @@ LOOK_SECONDS: Final = 1.0
 class Liveness:
     """Looks at the shards of every ring; `run` it."""
 
-    def __init__(self, registry: Registry, proof: CommitProof, clock: Clock) -> None:
-        self._registry = registry
+    def __init__(self, cache: RingCache, proof: CommitProof, clock: Clock) -> None:
+        self._cache = cache
         self._proof = proof
         self._clock = clock
 
@@ -28,10 +28,10 @@ class Liveness:
         """Look until cancelled."""
         while True:
             await self._clock.sleep(LOOK_SECONDS)
-            for entry in self._registry.entries():
+            for entry in self._cache.all():
                 self._look(entry)
 
-    def _look(self, entry: RingEntry) -> None:
+    def _look(self, entry: RingSnapshot) -> None:
         silent = set[str]()
         renewed = self._clock.monotonic() - SILENT_SECONDS
         for seen in entry.leases.values():
@@ -40,4 +40,4 @@ class Liveness:
             facts = seen.facts
             if is_silent(facts, seen.history, self._proof.of(facts.duration_seconds)):
                 silent.add(facts.name)
-        self._registry.set_silent(entry.name, frozenset(silent))
+        self._cache.set_silent(entry.name, frozenset(silent))

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sharder.cache.rings import LeaseKey, RingEntry
+from sharder.cache.rings import LeaseKey, RingSnapshot
 from sharder.core.observed import ObservedLease
 from sharder.core.shards import LeaseFacts, ShardState, State
 from sharder.takeover.fences import CommitProof
@@ -27,12 +27,12 @@ Judge = Callable[[ObservedLease], tuple[LeaseFacts, ShardState]]
 
 @dataclass(slots=True)
 class _Known:
-    """What the leases of `entry` came to; it counts before `until`, for leases that say what they said.
+    """What the leases of the ring with that uid came to; it counts before `until`, for leases that say what they said.
 
     `basis`: what proof of time it rests on.
     """
 
-    entry: RingEntry
+    uid: str
     basis: Any
     states: dict[LeaseKey, State]
     until: float
@@ -62,7 +62,7 @@ class ShardStates:
         """The ring is gone."""
         self._known = None
 
-    def look_at_all(self, entry: RingEntry) -> None:
+    def look_at_all(self, entry: RingSnapshot) -> None:
         """Judge every lease of the ring."""
         basis, now = self._proof.basis(), self._clock.monotonic()
         until, states = float("inf") if basis is not None else now, dict[LeaseKey, State]()
@@ -72,14 +72,14 @@ class ShardStates:
             if judged.look_again_at is not None:
                 until = min(until, judged.look_again_at)
         ready = frozenset(name for (_, name), state in states.items() if state is State.READY)
-        self._known = _Known(entry, basis, states, until, ready)
+        self._known = _Known(entry.uid, basis, states, until, ready)
 
-    def look(self, entry: RingEntry) -> None:
+    def look(self, entry: RingSnapshot) -> None:
         """Judge what time or proof may have changed; of every lease that changed itself, `look_at` was told."""
         if self._counts(entry) is None:
             self.look_at_all(entry)
 
-    def look_at(self, entry: RingEntry, key: LeaseKey) -> ShardState | None:
+    def look_at(self, entry: RingSnapshot, key: LeaseKey) -> ShardState | None:
         """One lease says something new: how it stands if its state is what it was; `None`: it is not."""
         known, seen = self._counts(entry), entry.leases.get(key)
         if known is not None and seen is not None:
@@ -91,12 +91,12 @@ class ShardStates:
         self.look_at_all(entry)
         return None
 
-    def _counts(self, entry: RingEntry) -> _Known | None:
+    def _counts(self, entry: RingSnapshot) -> _Known | None:
         """What is known of the ring, if it still counts."""
         known = self._known
         if (
             known is None
-            or known.entry is not entry
+            or known.uid != entry.uid
             or known.basis is None
             or self._clock.monotonic() >= known.until
             or known.basis != self._proof.basis()

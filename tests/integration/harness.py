@@ -128,8 +128,8 @@ class Sharder:
         self._run("events", self.recorder.run())
         self._run("replica", self.replica.run())
         async with asyncio.timeout(TIMEOUT_SECONDS):
-            await self.replica.registry.rings.synced.wait()
-            await self.replica.registry.leases.synced.wait()
+            await self.replica.cache.ring_informer.synced.wait()
+            await self.replica.cache.lease_informer.synced.wait()
 
     async def stop(self) -> None:
         """Stop in order: hand over, write the last Events.  One that has been stopped stays so."""
@@ -154,7 +154,7 @@ class Sharder:
     async def webhook_on(self) -> None:
         """Serve the webhook, always on the same port."""
         app = build_app(
-            self.replica.registry.view, self.api, clock=self._clock, on_outcome=self._count,
+            self.replica.cache.view, self.api, clock=self._clock, on_outcome=self._count,
             on_assigned=lambda ring, resource: self.telemetry.metrics.resource(ring, resource).assignments.inc(),
             account=lambda: self.account.name,
         )  # fmt: skip

@@ -12,7 +12,7 @@ from pathlib import Path
 from random import Random
 
 from localcluster import AdminClient, AdminError, ControlPlane
-from sharder.cache.rings import Registry
+from sharder.cache.rings import RingCache
 from shardsdk.kube.access import load_access
 from shardsdk.kube.client import Client
 from shardsdk.kube.clock import SystemClock
@@ -50,11 +50,11 @@ async def away(plane: ControlPlane) -> AsyncIterator[Path]:
 
 
 @asynccontextmanager
-async def knowing(plane: ControlPlane) -> AsyncIterator[Registry]:
+async def knowing(plane: ControlPlane) -> AsyncIterator[RingCache]:
     """A replica's caches."""
     clock = SystemClock()
     async with Client(await load_access(str(plane.kubeconfig()), clock=clock), clock=clock) as api:
-        registry = Registry(api, clock=clock, rng=Random(7), staleness_seconds=4.0)
+        registry = RingCache(api, clock=clock, rng=Random(7), staleness_seconds=4.0)
         running = asyncio.create_task(registry.run())
         try:
             yield registry
@@ -65,13 +65,13 @@ async def knowing(plane: ControlPlane) -> AsyncIterator[Registry]:
                 await running
 
 
-async def until_known(registry: Registry, shards: set[str]) -> None:
+async def until_known(registry: RingCache, shards: set[str]) -> None:
     """Wait until the caches show the leases of exactly these shards."""
     told = asyncio.Event()
     undo = registry.subscribe(lambda ring, what: told.set())
     try:
         async with asyncio.timeout(PATIENCE_SECONDS):
-            while {lease.metadata.name for lease in registry.leases.store} != shards:
+            while {lease.metadata.name for lease in registry.lease_informer.store} != shards:
                 told.clear()
                 await told.wait()
     finally:
@@ -98,6 +98,6 @@ async def test_what_only_the_restored_store_holds_is_found_by_caches_that_went_o
                     shutil.rmtree(data)
                     shutil.copytree(tmp_path / "backup", data)
                 await until_known(registry, {"alive", "gone"})
-                assert registry.entry("restored") is not None
+                assert registry.get("restored") is not None
             finally:
                 renewing.cancel()

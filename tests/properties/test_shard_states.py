@@ -7,7 +7,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sharder.cache.rings import RingEntry
+from sharder.cache.ringobject import RingObject
+from sharder.cache.rings import LeaseKey, RingSnapshot
+from sharder.core.membership import Membership
 from sharder.core.observed import ObservedLease
 from sharder.core.shards import LeaseFacts, ShardState, State, classify
 from sharder.takeover.fences import CommitProof
@@ -27,7 +29,7 @@ class World:
     def __init__(self) -> None:
         self.clock = VirtualClock(100.0)
         self.proof = CommitProof(self.clock, RETRY_SECONDS)
-        self.entry = RingEntry("ring")
+        self.leases: dict[LeaseKey, ObservedLease] = {}
         self.standings = ShardStates(self.proof, self.clock, self.judge)
         self.judged = 0
 
@@ -39,12 +41,17 @@ class World:
     def write(self, shard: str, holder: str, duration: int) -> None:
         spec = LeaseSpec(holder_identity=holder, lease_duration_seconds=duration)
         lease = Lease(ObjectMeta(name=shard, namespace="shards"), spec)
-        self.entry.leases["shards", shard] = ObservedLease(lease, self.clock.monotonic())
+        self.leases["shards", shard] = ObservedLease(lease, self.clock.monotonic())
         self.standings.look_at(self.entry, ("shards", shard))
 
     def delete(self, shard: str) -> None:
-        if self.entry.leases.pop(("shards", shard), None) is not None:
+        if self.leases.pop(("shards", shard), None) is not None:
             self.standings.look_at(self.entry, ("shards", shard))
+
+    @property
+    def entry(self) -> RingSnapshot:
+        ring = RingObject(ObjectMeta(name="ring", uid="uid"))
+        return RingSnapshot(ring, None, None, (), (), dict(self.leases), {}, Membership())
 
     def renew_own(self, seconds: float) -> None:
         now = self.clock.monotonic()

@@ -78,7 +78,7 @@ class ReplicaProcess:
             rng=rng,
         )
         self._app = build_app(
-            self.replica.registry.view,
+            self.replica.cache.view,
             api,
             clock=clock,
             on_outcome=lambda ring, outcome, seconds: world.mark(f"admission {outcome}"),
@@ -93,7 +93,7 @@ class ReplicaProcess:
     @property
     def ready(self) -> bool:
         """What its /readyz says."""
-        return self.running and self.replica.registry.warm
+        return self.running and self.replica.cache.warm
 
     async def _run(self) -> None:
         try:

@@ -293,7 +293,7 @@ class World:
         """The Service in front of the webhook: some replica that was ready, at random, dead or alive."""
         if self.webhook_hangs:
             await self.clock.sleep(60.0)
-        ready = [each for each in self.replicas if each.replica.registry.warm]
+        ready = [each for each in self.replicas if each.replica.cache.warm]
         if not self.webhook_up or not ready:
             return None
         chosen = self._routes.choice(ready)

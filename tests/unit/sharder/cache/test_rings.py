@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from sharder.cache.rings import Registry
+from sharder.cache.rings import RingCache, RingSnapshot
 from sharder.core.observed import ObservedLease
 from shardsdk.errors import ServerError
 from shardsdk.protocol.objects import CLUSTERRINGS, LEASES, Resource
@@ -49,20 +49,24 @@ class Hanging(MemoryApi):
 
 
 @asynccontextmanager
-async def knowing(stage: Stage) -> AsyncIterator[Registry]:
-    registry = Registry(stage.api, clock=stage.clock, rng=Random(7))
-    async with running(stage, registry.run()):
-        yield registry
+async def knowing(stage: Stage) -> AsyncIterator[RingCache]:
+    cache = RingCache(stage.api, clock=stage.clock, rng=Random(7))
+    async with running(stage, cache.run()):
+        yield cache
 
 
-def seen(registry: Registry, shard: str = "one") -> ObservedLease:
-    entry = registry.entry(RING)
-    assert entry is not None
-    return entry.leases[SHARDS, shard]
+def known(cache: RingCache) -> RingSnapshot:
+    found = cache.get(RING)
+    assert found is not None
+    return found
 
 
-def ends(registry: Registry, shard: str = "one") -> float:
-    begins, seconds = seen(registry, shard).held
+def seen(cache: RingCache, shard: str = "one") -> ObservedLease:
+    return known(cache).leases[SHARDS, shard]
+
+
+def ends(cache: RingCache, shard: str = "one") -> float:
+    begins, seconds = seen(cache, shard).held
     return begins + seconds
 
 
@@ -72,11 +76,11 @@ async def test_a_ring_that_cannot_be_looked_up_holds_up_no_other(clock: VirtualC
     stage.create(CLUSTERRINGS, ring({"group": "hangs.org", "resource": "slows"}, name="a-slow"), None)
     stage.create(CLUSTERRINGS, ring({"group": "broken.org", "resource": "bads"}, name="b-broken"), None)
     stage.create(CLUSTERRINGS, ring(name="c-good"), None)
-    async with knowing(stage) as registry:
-        await stage.until(lambda: registry.view("c-good") is not None, seconds=5)
-        await stage.until(lambda: registry.warm, seconds=60)
+    async with knowing(stage) as cache:
+        await stage.until(lambda: cache.view("c-good") is not None, seconds=5)
+        await stage.until(lambda: cache.warm, seconds=60)
         stage.create(CLUSTERRINGS, ring(name="d-later"), None)
-        await stage.until(lambda: registry.view("d-later") is not None, seconds=5)
+        await stage.until(lambda: cache.view("d-later") is not None, seconds=5)
 
 
 @pytest.mark.parametrize("group", ["away.org", "hangs.org"])
@@ -94,24 +98,26 @@ def test_a_group_that_does_not_answer_holds_up_only_those_resources_that_have_to
         }
         alone = {"group": OWNERS.group, "resource": OWNERS.plural}
         stage.create(CLUSTERRINGS, ring(alone, whose_children_are_away), None)
-        async with knowing(stage) as registry:
-            await stage.until(lambda: registry.view(RING) is not None, seconds=6)
-            assert registry.warm
-            view, entry = registry.view(RING), registry.entry(RING)
+        async with knowing(stage) as cache:
+            await stage.until(lambda: cache.view(RING) is not None, seconds=6)
+            assert cache.warm
+            view, entry = cache.view(RING), known(cache)
             assert view is not None
-            assert entry is not None
             assert [each.resource for each in view.resolved.subjects()] == [OWNERS], "no owner without its children"
             assert [str(resource) for resource, _ in entry.unanswered] == [f"laters.{group}"]
             assert entry.unserved == ()
             if group == "away.org":
                 stage.api.away = False
-                await stage.until(lambda: entry.unanswered == (), seconds=30)
+                await stage.until(lambda: known(cache).unanswered == (), seconds=30)
+                entry = known(cache)
                 assert entry.resolved is not None
                 assert [each.resource for each in entry.resolved.subjects()] == [OWNERS, CHILDREN, later]
                 # Once known, it stays known.
                 stage.api.away = True
-                registry.resolve_again(RING)
+                cache.resolve_again(RING)
                 await stage.pass_time(30)
+                entry = known(cache)
+                assert entry.resolved is not None
                 assert [each.resource for each in entry.resolved.subjects()] == [OWNERS, CHILDREN, later]
 
     scenario()
@@ -121,11 +127,11 @@ def test_a_group_that_does_not_answer_holds_up_only_those_resources_that_have_to
 async def test_a_ring_that_is_looked_up_again_does_not_make_a_replica_unready(clock: VirtualClock) -> None:
     stage = make_stage(clock, api=Unhurried)
     stage.create(CLUSTERRINGS, ring({"group": "hangs.org", "resource": "slows"}), None)
-    async with knowing(stage) as registry:
-        await stage.until(lambda: registry.warm, seconds=60)
+    async with knowing(stage) as cache:
+        await stage.until(lambda: cache.warm, seconds=60)
         for _ in range(200):
             await stage.pass_time(0.5)
-            assert registry.warm
+            assert cache.warm
 
 
 @in_virtual_time
@@ -133,12 +139,12 @@ async def test_a_new_ring_that_cannot_be_looked_up_takes_the_webhook_from_no_oth
     """A replica that is not ready is not called, for whatever ring."""
     stage = make_stage(clock, api=Unhurried)
     stage.create(CLUSTERRINGS, ring(), None)
-    async with knowing(stage) as registry:
-        await stage.until(lambda: registry.warm, seconds=5)
+    async with knowing(stage) as cache:
+        await stage.until(lambda: cache.warm, seconds=5)
         stage.create(CLUSTERRINGS, ring({"group": "hangs.org", "resource": "slows"}, name="slow"), None)
         for _ in range(120):
             await stage.pass_time(0.5)
-            assert registry.warm
+            assert cache.warm
 
 
 @in_virtual_time
@@ -150,10 +156,10 @@ async def test_a_subscriber_that_fails_keeps_no_news_from_the_others(clock: Virt
     def fail(ring: str, what: int) -> None:
         raise KeyError(ring)
 
-    async with knowing(stage) as registry:
-        registry.subscribe(fail)
-        registry.subscribe(lambda ring, what: told.append(ring))
-        await stage.until(lambda: registry.view(RING) is not None, seconds=5)
+    async with knowing(stage) as cache:
+        cache.subscribe(fail)
+        cache.subscribe(lambda ring, what: told.append(ring))
+        await stage.until(lambda: cache.view(RING) is not None, seconds=5)
         await stage.pass_time(30)
     assert RING in told
 
@@ -163,16 +169,16 @@ async def test_a_lease_taken_by_hand_counts_as_held_as_long_as_its_shard_may_hol
     stage = make_stage(clock)
     stage.create(CLUSTERRINGS, ring(), None)
     stage.create(LEASES, lease(clock, "one"), SHARDS)
-    async with knowing(stage) as registry:
-        await stage.until(lambda: registry.entry(RING) is not None and registry.leases.synced.is_set())
-        until = ends(registry)
+    async with knowing(stage) as cache:
+        await stage.until(lambda: cache.get(RING) is not None and cache.lease_informer.synced.is_set())
+        until = ends(cache)
         assert until == pytest.approx(clock.monotonic() + 15, abs=1)
         stage.server.patch(LEASES, "one", SHARDS, {"spec": {"holderIdentity": "me", "leaseDurationSeconds": 1}})
-        await stage.until(lambda: seen(registry).lease.holder == "me")
-        assert ends(registry) >= until
+        await stage.until(lambda: seen(cache).lease.holder == "me")
+        assert ends(cache) >= until
         stage.server.patch(LEASES, "one", SHARDS, {"spec": {"holderIdentity": ""}})
-        await stage.until(lambda: seen(registry).lease.holder == "")
-        assert ends(registry) >= until
+        await stage.until(lambda: seen(cache).lease.holder == "")
+        assert ends(cache) >= until
 
 
 @in_virtual_time
@@ -180,11 +186,11 @@ async def test_a_lease_that_its_shard_released_is_free_at_once(clock: VirtualClo
     stage = make_stage(clock)
     stage.create(CLUSTERRINGS, ring(), None)
     stage.start("one")
-    async with knowing(stage) as registry:
-        await stage.until(lambda: registry.entry(RING) is not None and registry.leases.synced.is_set())
+    async with knowing(stage) as cache:
+        await stage.until(lambda: cache.get(RING) is not None and cache.lease_informer.synced.is_set())
         stage.release("one")
-        await stage.until(lambda: seen(registry).lease.holder == "")
-        assert ends(registry) <= clock.monotonic()
+        await stage.until(lambda: seen(cache).lease.holder == "")
+        assert ends(cache) <= clock.monotonic()
 
 
 @in_virtual_time
@@ -194,16 +200,16 @@ async def test_a_lease_watch_that_hangs_is_begun_anew_long_before_the_connection
     stage = make_stage(clock, api=Hanging)
     stage.create(CLUSTERRINGS, ring(), None)
     stage.start("one")
-    async with knowing(stage) as registry:
-        await stage.until(lambda: registry.entry(RING) is not None and registry.leases.synced.is_set())
-        before = seen(registry).lease.spec.renew_time
-        await stage.until(lambda: seen(registry).lease.spec.renew_time != before, seconds=15)
+    async with knowing(stage) as cache:
+        await stage.until(lambda: cache.get(RING) is not None and cache.lease_informer.synced.is_set())
+        before = seen(cache).lease.spec.renew_time
+        await stage.until(lambda: seen(cache).lease.spec.renew_time != before, seconds=15)
         assert isinstance(stage.api, Hanging)
         stage.api.hangs = False
-        await stage.until(lambda: not registry.stale, seconds=20)
+        await stage.until(lambda: not cache.stale, seconds=20)
         for _ in range(20):
             await stage.pass_time(2)
-            assert not registry.stale
+            assert not cache.stale
 
 
 class Mute(Hanging):
@@ -226,9 +232,36 @@ async def test_a_lease_watch_on_which_no_shard_is_heard_is_begun_anew_although_n
     assert isinstance(stage.api, Mute)
     stage.create(CLUSTERRINGS, ring(), None)
     stage.start("one")
-    async with knowing(stage) as registry:
-        await stage.until(lambda: registry.entry(RING) is not None and registry.leases.synced.is_set())
+    async with knowing(stage) as cache:
+        await stage.until(lambda: cache.get(RING) is not None and cache.lease_informer.synced.is_set())
         stage.api.mute = True
-        await stage.until(lambda: registry.stale, seconds=15)
+        await stage.until(lambda: cache.stale, seconds=15)
         stage.api.hangs = False
-        await stage.until(lambda: clock.monotonic() - registry.leases.fresh_at < 2, seconds=20)
+        await stage.until(lambda: clock.monotonic() - cache.lease_informer.fresh_at < 2, seconds=20)
+
+
+@in_virtual_time
+async def test_a_snapshot_stays_as_it_is_and_is_made_anew_only_after_a_change(clock: VirtualClock) -> None:
+    stage = make_stage(clock)
+    stage.create(CLUSTERRINGS, ring(), None)
+    stage.start("one")
+    async with knowing(stage) as cache:
+        await stage.until(lambda: cache.view(RING) is not None and cache.lease_informer.synced.is_set())
+        before = cache.get(RING)
+        assert before is not None
+        assert before is cache.get(RING)
+        renewed, available = before.leases[SHARDS, "one"], before.membership.available
+        stage.start("two")
+        await stage.pass_time(3)
+        after = cache.get(RING)
+        assert after is not None
+        assert set(before.leases) == {(SHARDS, "one")}
+        assert before.leases[SHARDS, "one"] is renewed
+        assert before.membership.available == available == {"one"}
+        assert set(after.leases) == {(SHARDS, "one"), (SHARDS, "two")}
+        assert after.leases[SHARDS, "one"].observed_at > renewed.observed_at
+        with pytest.raises(TypeError):
+            after.leases[SHARDS, "three"] = renewed  # type: ignore[index]
+        stage.server.delete(CLUSTERRINGS, RING, None)
+        await stage.until(lambda: cache.get(RING) is None)
+        assert after.obj.metadata.name == RING

@@ -172,7 +172,7 @@ def test_controllers_that_fail_leave_caches_and_webhook_alone_and_lead_again(mon
         stage.start("one")
         async with leading(stage) as replica:
             await stage.until(lambda: not replica.elector.is_leader, seconds=10)
-            assert replica.registry.view(RING) is not None
+            assert replica.cache.view(RING) is not None
             stage.create(OWNERS, thing("it"))
             await stage.until(lambda: stage.label(OWNERS, "it") == "one", seconds=10)
 

@@ -208,7 +208,7 @@ async def test_children_keep_their_labels_while_their_owners_type_is_not_served(
     async with leading(stage) as replica:
         await stage.until(lambda: stage.condition("Settled") == "True")
         stage.api.served.remove(OWNERS)
-        replica.registry.resolve_again(RING)
+        replica.cache.resolve_again(RING)
         await stage.until(lambda: stage.condition("ResourcesServed") == "False")
         await stage.pass_time(60)
         assert stage.label(CHILDREN, "family-0") == "one"

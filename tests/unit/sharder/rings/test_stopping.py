@@ -54,7 +54,7 @@ async def test_a_leader_that_was_told_to_stop_takes_over_no_lease(clock: Virtual
         await stage.pass_time(30)
         assert stage.holder("one") == "one"
         # It still serves the webhook, from caches that are kept.
-        view = replica.registry.view(RING)
+        view = replica.cache.view(RING)
         assert view is not None
         assert not view.stale
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 import pytest
 
 from sharder.cache import subscribers
-from sharder.cache.rings import Registry
+from sharder.cache.rings import RingCache
 from sharder.core import takeover
 from sharder.takeover.controller import TakeoverController
 from sharder.takeover.fences import CommitProof, ShardHold
@@ -70,13 +70,13 @@ class Controlled:
     controller: TakeoverController
     work: FakeWork
     proof: CommitProof
-    registry: Registry
+    registry: RingCache
 
 
 @asynccontextmanager
 async def controlling(stage: Stage, work: FakeWork) -> AsyncIterator[Controlled]:
     clock = stage.clock
-    registry = Registry(stage.api, clock=clock, rng=Random(7))
+    registry = RingCache(stage.api, clock=clock, rng=Random(7))
     proof = CommitProof(clock, 2.0)
     controller = TakeoverController(RING, stage.api, registry, leader=FakeFence(1e9), proof=proof, clock=clock)
     backlog: Any = work
@@ -90,8 +90,8 @@ async def controlling(stage: Stage, work: FakeWork) -> AsyncIterator[Controlled]
 
     tasks = [asyncio.create_task(each) for each in (prove(), registry.run())]
     try:
-        await registry.leases.synced.wait()
-        await registry.rings.synced.wait()
+        await registry.lease_informer.synced.wait()
+        await registry.ring_informer.synced.wait()
         registry.subscribe(lambda ring, what: controller.enqueue_all() if what != subscribers.Change.LEASES else None)
         registry.follow_leases(lambda ring, lease: controller.on_lease(lease))
         tasks.append(asyncio.create_task(controller.run()))

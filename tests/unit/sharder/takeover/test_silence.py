@@ -157,7 +157,7 @@ async def test_a_replica_that_does_not_lead_knows_who_is_silent_as_well(clock: V
             await stage.pass_time(20)
             stage.crash("one")
             await stage.pass_time(7)
-            view = standby.registry.view(RING)
+            view = standby.cache.view(RING)
             assert view is not None
             assert view.membership.silent == {"one"}
             assert view.membership.available == set(SHARDS_OF_RING)
