@@ -26,9 +26,7 @@ from shardsdk.kube.reflector import Delta, Reflector
 from shardsdk.kube.selectors import Selector, absent, differs, exists, join, not_in
 from shardsdk.kube.store import Key
 from shardsdk.protocol.labels import RingLabels
-from shardsdk.protocol.objects import Resource, SlimObject
-
-Wanted = Callable[[SlimObject], bool]
+from shardsdk.protocol.objects import SlimObject
 
 _BY_SHARD = "shard"
 #: How often a list is made at least where watching is not permitted, though the sync period is longer, or off.
@@ -44,39 +42,7 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
-    """Where the informers of one resource list and watch."""
-
-    api: Api
-    resource: Resource
-    labels: RingLabels
-    clock: Clock
-    rng: Random
-    sync_period_seconds: float
-
-    def watch(
-        self,
-        selector: Selector,
-        wanted: Wanted,
-        handler: Callable[[Delta[SlimObject]], None],
-        on_failing: Callable[[], None],
-        name: str,
-    ) -> Reflector[SlimObject]:
-        """What keeps an informer current."""
-        return Reflector(
-            self.api, self.resource, selector=selector, model=SlimObject, metadata_only=True,
-            keep=wanted, handler=handler, on_failing=on_failing, name=name, clock=self.clock, rng=self.rng,
-            indexes={_BY_SHARD: self.shards_of}, relist_seconds=min(self.sync_period_seconds, MAX_RELIST_SECONDS),
-        )  # fmt: skip
-
-    def shards_of(self, obj: SlimObject) -> tuple[str, ...]:
-        """The shard that an object is labelled with, if it is."""
-        shard = obj.metadata.label(self.labels.shard)
-        return (shard,) if shard is not None else ()
-
-
-@dataclass(frozen=True, slots=True)
-class Selected:
+class Filter:
     """What an informer shows: what the API server selects, and of that what is in `scope` (`None`: all of it)."""
 
     selector: Selector
@@ -84,30 +50,16 @@ class Selected:
 
 
 class FilteredInformer:
-    """Lists and watches one resource; renewed as a whole when what it selects changes.
+    """Lists and watches one resource; begun anew as a whole when its filter changes.
 
-    `on_event(delta)` is told of every event, `on_synced()` of each first complete
-    list, `on_failing()` when it cannot be watched.  Without the right to watch it is listed on the sync period.
+    `reflect(selector)` makes what keeps its store.  `on_synced()` is told of each first complete list.
     """
 
-    def __init__(
-        self,
-        source: Source,
-        wanted: Wanted,
-        *,
-        name: str,
-        on_event: Callable[[Delta[SlimObject]], None],
-        on_synced: Callable[[], None],
-        on_failing: Callable[[], None],
-    ) -> None:
+    def __init__(self, reflect: Callable[[Selector], Reflector[SlimObject]], on_synced: Callable[[], None]) -> None:
         #: What it was begun with; `None`: it does not run.
-        self.selected: Selected | None = None
-        self._source = source
-        self._wanted = wanted
-        self._name = name
-        self._on_event = on_event
+        self.filter: Filter | None = None
+        self._reflect = reflect
         self._on_synced = on_synced
-        self._on_failing = on_failing
         self._reflector: Reflector[SlimObject] | None = None
         self._task: asyncio.Task[None] | None = None
 
@@ -148,13 +100,11 @@ class FilteredInformer:
     def __len__(self) -> int:
         return len(self._reflector.store) if self._reflector is not None else 0
 
-    def renew(self, tasks: asyncio.TaskGroup, selected: Selected) -> None:
-        """Begin anew; its initial events are exactly what is selected now."""
+    def begin(self, tasks: asyncio.TaskGroup, wanted: Filter) -> None:
+        """Begin, or begin anew; its initial events are exactly what is selected now."""
         self.stop()
-        self.selected = selected
-        self._reflector = self._source.watch(
-            selected.selector, self._wanted, self._on_event, self._on_failing, self._name
-        )
+        self.filter = wanted
+        self._reflector = self._reflect(wanted.selector)
         self._task = tasks.create_task(self._watch(self._reflector))
 
     def restart(self) -> None:
@@ -166,7 +116,7 @@ class FilteredInformer:
         """Watch nothing and hold nothing."""
         if self._task is not None:
             self._task.cancel()
-        self.selected = self._reflector = self._task = None
+        self.filter = self._reflector = self._task = None
 
     async def _watch(self, reflector: Reflector[SlimObject]) -> None:
         async with asyncio.TaskGroup() as tasks:
@@ -222,22 +172,27 @@ class Informers:
             yield Kind.UNASSIGNED
 
     def _make(self, number: int, kind: Kind) -> FilteredInformer:
-        resource = self._scope.placed[number].subject.resource
-        source = Source(
-            self._api, resource, self._scope.labels, self._clock, self._rng, self._sync_period_seconds
-        )  # fmt: skip
+        resource, shard = self._scope.placed[number].subject.resource, self._scope.labels.shard
 
-        def wanted(obj: SlimObject) -> bool:
+        def keep(obj: SlimObject) -> bool:
             scope, placed = self._scope, self._scope.placed[number]
             if kind is Kind.UNASSIGNED:
                 return scope.is_ours(placed, obj.metadata)
             return placed.retired or scope.key_of(placed, obj.metadata) is not None
 
-        return FilteredInformer(
-            source, wanted, name=f"{self._scope.name}/{resource.plural}/{kind}",
-            on_event=lambda delta: self._on_event(number, kind, delta), on_synced=self._on_synced,
-            on_failing=self._on_failing,
-        )  # fmt: skip
+        def shards_of(obj: SlimObject) -> tuple[str, ...]:
+            value = obj.metadata.label(shard)
+            return (value,) if value is not None else ()
+
+        def reflect(selector: Selector) -> Reflector[SlimObject]:
+            return Reflector(
+                self._api, resource, selector=selector, model=SlimObject, metadata_only=True, keep=keep,
+                handler=lambda delta: self._on_event(number, kind, delta), on_failing=self._on_failing,
+                name=f"{self._scope.name}/{resource.plural}/{kind}", clock=self._clock, rng=self._rng,
+                indexes={_BY_SHARD: shards_of}, relist_seconds=min(self._sync_period_seconds, MAX_RELIST_SECONDS),
+            )  # fmt: skip
+
+        return FilteredInformer(reflect, self._on_synced)
 
     # -- running -----------------------------------------------------------
 
@@ -262,24 +217,24 @@ class Informers:
         """Begin, renew and end informers as the ring's shards and resources want it."""
         for (number, kind), informer in self._each.items() if self._tasks is not None else ():
             assert self._tasks is not None
-            selected = self._select(number, kind)
-            if selected is None:
+            wanted = self._filter(number, kind)
+            if wanted is None:
                 informer.stop()
-            elif selected != informer.selected:
-                informer.renew(self._tasks, selected)
+            elif wanted != informer.filter:
+                informer.begin(self._tasks, wanted)
 
-    def _select(self, number: int, kind: Kind) -> Selected | None:
+    def _filter(self, number: int, kind: Kind) -> Filter | None:
         labels, membership, ring = self._scope.labels, self._members.membership, self._scope.ring
         if kind is Kind.DRAINING:
-            return Selected(select_draining(labels))
+            return Filter(select_draining(labels))
         if not membership.available:
             # Nothing can be placed, and both others would hold every object there is.
             return None
         if kind is Kind.STRANDED:
-            return Selected(select_stranded(labels, membership))
+            return Filter(select_stranded(labels, membership))
         namespaced = self._scope.placed[number].subject.resource.namespaced
         excluded = (excluded_by_name(ring) or ()) if namespaced else ()
-        return Selected(select_unassigned(labels, excluded), ring.namespace_selector)
+        return Filter(select_unassigned(labels, excluded), ring.namespace_selector)
 
     def restart(self) -> None:
         """List and watch anew: an API server may hang, and say nothing of it."""

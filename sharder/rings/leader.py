@@ -80,8 +80,8 @@ class Leader:
             try:
                 tasks.create_task(self._namespaces.run())
                 tasks.create_task(self._configurations.run())
-                for entry in self._cache.all():
-                    self._begin(entry.name)
+                for ring in self._cache.all():
+                    self._begin(ring.name)
                 await asyncio.Event().wait()
             finally:
                 self._tasks = None
