@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Final
 
-from sharder.backlog.informers import Kind
-from sharder.backlog.objects import Placed
+from sharder.backlog.informers import Pending
+from sharder.backlog.objects import RingResource
 from sharder.cache.rings import LeaseKey, RingCache
 from sharder.cache.subscribers import Change
 from sharder.core.decisions import Decision
@@ -229,9 +229,9 @@ class Replica:
         for resource in self._metrics.resources_of(ring) | {resource for _, resource in summary.counts}:
             # One that the ring lists no longer has none; else its last number would stay.
             gauges = self._metrics.resource(ring, resource)
-            gauges.unassigned.set(summary.counts.get((Kind.UNASSIGNED, resource), 0))
-            gauges.stranded.set(summary.counts.get((Kind.STRANDED, resource), 0))
-            gauges.draining.set(summary.counts.get((Kind.DRAINING, resource), 0))
+            gauges.unassigned.set(summary.counts.get((Pending.UNASSIGNED, resource), 0))
+            gauges.stranded.set(summary.counts.get((Pending.STRANDED, resource), 0))
+            gauges.draining.set(summary.counts.get((Pending.DRAINING, resource), 0))
         of_ring = self._metrics.ring(ring)
         of_ring.oldest_drain_age.set(summary.oldest_drain.seconds if summary.oldest_drain is not None else 0.0)
         of_ring.set_shards(states.values())
@@ -251,7 +251,7 @@ class _Counters:
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
 
-    def placed(self, ring: str, placed: Placed, decision: Decision, seconds: float) -> None:
+    def placed(self, ring: str, placed: RingResource, decision: Decision, seconds: float) -> None:
         """An object changed hands `seconds` after it was first seen to need it."""
         of_resource = self._metrics.resource(ring, placed.subject.resource.group_resource)
         match decision:

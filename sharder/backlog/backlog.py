@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from random import Random
 from typing import Any, Final, Protocol
 
-from sharder.backlog.informers import FilteredInformer, Informers, Kind
+from sharder.backlog.informers import FilteredInformer, Informers, Pending
 from sharder.backlog.objects import ItemKey, newest_first
 from sharder.backlog.scope import Members, RingScope
 from sharder.backlog.waiting import WaitingSince
@@ -34,7 +34,7 @@ TURN_OBJECTS: Final = 500
 class Handler(Protocol):
     """Whoever is told what the informers show, after the backlog has taken it in."""
 
-    def on_event(self, key: ItemKey, kind: Kind, obj: SlimObject, *, gone: bool) -> None:
+    def on_event(self, key: ItemKey, kind: Pending, obj: SlimObject, *, gone: bool) -> None:
         """An object came into an informer or changed there; `gone`: it left it."""
 
     def on_synced(self) -> None:
@@ -103,7 +103,7 @@ class Backlog:
     def subscribe(self, handler: Handler) -> Callable[[], None]:
         """Tell `handler` what the informers show, beginning with what they show already; returns the undo."""
         self._handlers.append(handler)
-        for kind in Kind:
+        for kind in Pending:
             for number, informer in self.informers.of(kind):
                 for obj in informer.values():
                     handler.on_event(ItemKey(number, obj.metadata.namespace, obj.metadata.name), kind, obj, gone=False)
@@ -132,18 +132,18 @@ class Backlog:
         self._to_read.add(key)
         self.queue.add(key)
 
-    async def enqueue_all(self, *kinds: Kind) -> None:
+    async def enqueue_all(self, *kinds: Pending) -> None:
         """Have everything looked at again that the informers of these kinds hold."""
         for kind in kinds:
             await self._enqueue(kind, FilteredInformer.values, Priority.BULK)
 
     async def enqueue_shard(self, shard: str) -> None:
         """Have everything looked at that `shard` has, which is gone."""
-        await self._enqueue(Kind.STRANDED, lambda informer: newest_first(informer.of_shard(shard)))
+        await self._enqueue(Pending.STRANDED, lambda informer: newest_first(informer.of_shard(shard)))
 
     async def _enqueue(
         self,
-        kind: Kind,
+        kind: Pending,
         objects: Callable[[FilteredInformer], Iterable[SlimObject]],
         priority: Priority = Priority.FRESH,
     ) -> None:
@@ -193,7 +193,7 @@ class Backlog:
     async def enqueue_again(self) -> None:
         """Have everything looked at that the informers hold and that waits to be placed; also what was deferred."""
         self._deferred.clear()
-        await self.enqueue_all(Kind.UNASSIGNED, Kind.STRANDED)
+        await self.enqueue_all(Pending.UNASSIGNED, Pending.STRANDED)
         # An informer that begins anew tells of nothing that left it.
         if len(self.waiting) > len(self.informers):
             self.waiting.keep(lambda key: self.informers.find(key) is not None)
@@ -225,7 +225,7 @@ class Backlog:
 
     def is_empty_of(self, shard: str) -> bool | None:
         """Whether no object is seen that carries the label of `shard`, which is not available; `None`: not known."""
-        stranded = [informer for _, informer in self.informers.of(Kind.STRANDED)]
+        stranded = [informer for _, informer in self.informers.of(Pending.STRANDED)]
         if any(shard in informer.shards() for informer in stranded):
             return False
         gone = shard not in self._members.membership.available and self._members.adopted
@@ -238,7 +238,7 @@ class Backlog:
             pages = self._api.pages(placed.subject.resource, selector=selector, model=SlimObject, metadata_only=True)
             async for page in pages:
                 # A child that was orphaned keeps its label, and is nobody's business any more.
-                if any(placed.retired or self._scope.key_of(placed, obj.metadata) is not None for obj in page):
+                if any(placed.removed or self._scope.key_of(placed, obj.metadata) is not None for obj in page):
                     return False
         return True
 
@@ -248,12 +248,12 @@ class Backlog:
         for tell in tuple(self.when_changed):
             tell()
 
-    def _on_event(self, number: int, kind: Kind, delta: Delta[SlimObject]) -> None:
+    def _on_event(self, number: int, kind: Pending, delta: Delta[SlimObject]) -> None:
         obj, gone = delta.object, delta.kind is EventKind.DELETED
         key = ItemKey(number, obj.metadata.namespace, obj.metadata.name)
-        if kind is Kind.DRAINING and gone:
+        if kind is Pending.DRAINING and gone:
             self.drains_since.pop(key, None)
-        elif kind is Kind.DRAINING:
+        elif kind is Pending.DRAINING:
             self.drains_since.setdefault(key, self._clock.monotonic())
         elif gone:
             self.end(key)

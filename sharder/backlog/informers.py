@@ -13,7 +13,7 @@ from enum import StrEnum
 from random import Random
 from typing import Final
 
-from sharder.backlog.objects import ItemKey, Placed
+from sharder.backlog.objects import ItemKey, RingResource
 from sharder.backlog.scope import Members, RingScope
 from sharder.cache.namespaces import excluded_by_name
 from sharder.core.membership import Membership
@@ -33,8 +33,8 @@ _BY_SHARD = "shard"
 MAX_RELIST_SECONDS: Final = 300.0
 
 
-class Kind(StrEnum):
-    """Which objects an informer shows."""
+class Pending(StrEnum):
+    """What an object is that has to be placed, or waited for; each informer shows objects of one kind."""
 
     UNASSIGNED = "unassigned"
     STRANDED = "stranded"
@@ -125,7 +125,7 @@ class FilteredInformer:
             self._on_synced()
 
 
-OnEvent = Callable[[int, Kind, Delta[SlimObject]], None]
+OnEvent = Callable[[int, Pending, Delta[SlimObject]], None]
 
 
 class Informers:
@@ -158,27 +158,27 @@ class Informers:
         self._on_synced = on_synced
         self._on_failing = on_failing
         self._tasks: asyncio.TaskGroup | None = None
-        self._each: dict[tuple[int, Kind], FilteredInformer] = {}
+        self._each: dict[tuple[int, Pending], FilteredInformer] = {}
         self.set_scope(scope)
 
-    def _kinds(self, number: int) -> Iterator[Kind]:
+    def _kinds(self, number: int) -> Iterator[Pending]:
         placed = self._scope.placed[number]
-        yield Kind.STRANDED
+        yield Pending.STRANDED
         if placed.subject.role is Role.MAIN:
-            yield Kind.DRAINING
-        if not placed.retired and (
+            yield Pending.DRAINING
+        if not placed.removed and (
             placed.subject.role is Role.MAIN or self._scope.ring.spec.watch_unassigned_controlled
         ):
-            yield Kind.UNASSIGNED
+            yield Pending.UNASSIGNED
 
-    def _make(self, number: int, kind: Kind) -> FilteredInformer:
+    def _make(self, number: int, kind: Pending) -> FilteredInformer:
         resource, shard = self._scope.placed[number].subject.resource, self._scope.labels.shard
 
         def keep(obj: SlimObject) -> bool:
             scope, placed = self._scope, self._scope.placed[number]
-            if kind is Kind.UNASSIGNED:
+            if kind is Pending.UNASSIGNED:
                 return scope.is_ours(placed, obj.metadata)
-            return placed.retired or scope.key_of(placed, obj.metadata) is not None
+            return placed.removed or scope.key_of(placed, obj.metadata) is not None
 
         def shards_of(obj: SlimObject) -> tuple[str, ...]:
             value = obj.metadata.label(shard)
@@ -223,14 +223,14 @@ class Informers:
             elif wanted != informer.filter:
                 informer.begin(self._tasks, wanted)
 
-    def _filter(self, number: int, kind: Kind) -> Filter | None:
+    def _filter(self, number: int, kind: Pending) -> Filter | None:
         labels, membership, ring = self._scope.labels, self._members.membership, self._scope.ring
-        if kind is Kind.DRAINING:
+        if kind is Pending.DRAINING:
             return Filter(select_draining(labels))
         if not membership.available:
             # Nothing can be placed, and both others would hold every object there is.
             return None
-        if kind is Kind.STRANDED:
+        if kind is Pending.STRANDED:
             return Filter(select_stranded(labels, membership))
         namespaced = self._scope.placed[number].subject.resource.namespaced
         excluded = (excluded_by_name(ring) or ()) if namespaced else ()
@@ -244,20 +244,20 @@ class Informers:
     def leave(self, namespace: str) -> Iterator[ItemKey]:
         """Hold the unassigned objects of a namespace no longer, which has left the scope; yields them."""
         for (number, kind), informer in self._each.items():
-            for obj in informer.leave(namespace) if kind is Kind.UNASSIGNED else ():
+            for obj in informer.leave(namespace) if kind is Pending.UNASSIGNED else ():
                 yield ItemKey(number, namespace, obj.metadata.name)
 
     # -- what they hold ----------------------------------------------------
 
-    def get(self, number: int, kind: Kind) -> FilteredInformer | None:
+    def get(self, number: int, kind: Pending) -> FilteredInformer | None:
         """One of them; `None`: that resource has none of this kind."""
         return self._each.get((number, kind))
 
-    def of(self, kind: Kind) -> Iterator[tuple[int, FilteredInformer]]:
+    def of(self, kind: Pending) -> Iterator[tuple[int, FilteredInformer]]:
         """Those of one kind, each with the number of its resource."""
         return ((number, informer) for (number, each), informer in self._each.items() if each is kind)
 
-    def count(self, kind: Kind) -> int:
+    def count(self, kind: Pending) -> int:
         """How many objects those of `kind` hold."""
         return sum(len(informer) for _, informer in self.of(kind))
 
@@ -266,7 +266,7 @@ class Informers:
 
     def find(self, key: ItemKey) -> SlimObject | None:
         """The object as they show it; `None`: none of them holds it."""
-        for kind in (Kind.STRANDED, Kind.UNASSIGNED, Kind.DRAINING):
+        for kind in (Pending.STRANDED, Pending.UNASSIGNED, Pending.DRAINING):
             informer = self._each.get((key.resource, kind))
             if informer is not None and (obj := informer.get(key.namespace, key.name)) is not None:
                 return obj
@@ -274,9 +274,9 @@ class Informers:
 
     def stranded_shards(self) -> set[str]:
         """The shards that are not available and have objects."""
-        return {shard for _, informer in self.of(Kind.STRANDED) for shard in informer.shards()}
+        return {shard for _, informer in self.of(Pending.STRANDED) for shard in informer.shards()}
 
-    def failures(self) -> Iterator[tuple[Placed, Kind, ShardingError]]:
+    def failures(self) -> Iterator[tuple[RingResource, Pending, ShardingError]]:
         """Those that cannot watch at present, and why."""
         for (number, kind), informer in self._each.items():
             if informer.failure is not None:

@@ -38,14 +38,14 @@ def newest_first(objects: list[SlimObject]) -> list[SlimObject]:
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class RingResource:
     """A resource whose objects a ring places.
 
-    `retired`: the ring lists it no longer; its objects are drained and released.
+    `removed`: the ring lists it no longer; its objects are drained and released.
     """
 
     subject: Subject
-    retired: bool = False
+    removed: bool = False
 
     @property
     def grouped(self) -> bool:
@@ -55,7 +55,7 @@ class Placed:
     @property
     def identity(self) -> tuple[Resource, Role, Resource, bool]:
         """What stays the same while the rest of the ring is edited."""
-        return self.subject.resource, self.subject.role, self.subject.main.resource, self.retired
+        return self.subject.resource, self.subject.role, self.subject.main.resource, self.removed
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from sharder.backlog.objects import Placed
+from sharder.backlog.objects import RingResource
 from sharder.cache.namespaces import Namespaces
 from sharder.core.keys import controlled_key, resource_key
 from sharder.core.membership import Membership
@@ -42,27 +42,27 @@ class RingScope:
     def __init__(
         self,
         ring: ResolvedRing,
-        retired: tuple[Placed, ...],
+        removed: tuple[RingResource, ...],
         namespaces: Namespaces,
         before: RingScope | None = None,
     ) -> None:
         self.ring = ring
-        self.retired = retired
+        self.removed = removed
         self.name = ring.spec.name
         self.labels = ring.spec.labels
         self._namespaces = namespaces
-        known: dict[int, Placed] = before.placed if before is not None else {}
-        self.placed: dict[int, Placed] = _number((*map(Placed, ring.subjects()), *retired), known)
+        known: dict[int, RingResource] = before.placed if before is not None else {}
+        self.placed: dict[int, RingResource] = _number((*map(RingResource, ring.subjects()), *removed), known)
 
     def covers(self, namespace: str, *, unseen: bool = False) -> bool:
         """Whether objects of `namespace` (empty: cluster-scoped) are in the ring's scope; `unseen`: nobody knows."""
         return self._namespaces.covers(self.ring, namespace, unseen=unseen)
 
-    def is_ours(self, placed: Placed, meta: SlimMeta) -> bool:
+    def is_ours(self, placed: RingResource, meta: SlimMeta) -> bool:
         """Whether the ring has a key for the object, and its namespace in scope."""
         return self.covers(meta.namespace) and self.key_of(placed, meta) is not None
 
-    def key_of(self, placed: Placed, meta: SlimMeta) -> str | None:
+    def key_of(self, placed: RingResource, meta: SlimMeta) -> str | None:
         """The ring key of an object; `None`: nothing in the ring controls it."""
         subject = placed.subject
         if subject.role is Role.MAIN:
@@ -72,13 +72,13 @@ class RingScope:
     @property
     def owners_leave(self) -> bool:
         """Whether objects leave, with their resource, that may control others."""
-        return any(each.retired and each.subject.role is Role.MAIN for each in self.placed.values())
+        return any(each.removed and each.subject.role is Role.MAIN for each in self.placed.values())
 
 
-def _number(resources: tuple[Placed, ...], before: Mapping[int, Placed]) -> dict[int, Placed]:
+def _number(resources: tuple[RingResource, ...], before: Mapping[int, RingResource]) -> dict[int, RingResource]:
     known = {placed.identity: number for number, placed in before.items()}
     free = max(before, default=-1) + 1
-    numbered: dict[int, Placed] = {}
+    numbered: dict[int, RingResource] = {}
     for placed in resources:
         number = known.get(placed.identity)
         if number is None:

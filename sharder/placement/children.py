@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from sharder.backlog.lists import read_all
-from sharder.backlog.objects import ItemKey, Placed
+from sharder.backlog.objects import ItemKey, RingResource
 from sharder.backlog.scope import RingScope
 from sharder.core.ringspec import ResolvedMain, Role
 from shardsdk.kube.api import Api
@@ -33,13 +33,13 @@ class Group:
     """
 
     key: ItemKey
-    placed: Placed
+    placed: RingResource
     meta: SlimMeta
     shard: str | None
     let_go: bool = False
     target: str | None = None
     available: frozenset[str] = frozenset()
-    children: list[tuple[Placed, SlimMeta]] | None = None
+    children: list[tuple[RingResource, SlimMeta]] | None = None
 
 
 async def read_children(api: Api, scope: RingScope, groups: Sequence[Group], *, busy: bool) -> None:
@@ -48,7 +48,7 @@ async def read_children(api: Api, scope: RingScope, groups: Sequence[Group], *, 
         by_uid = {group.meta.uid: group for group in groups if group.placed == owners}
         selector = select_children(scope.labels, (group.target for group in by_uid.values()))
         namespaces = {group.meta.namespace for group in by_uid.values()}
-        found: dict[str, dict[tuple[Placed, str, str], SlimMeta]] = {uid: {} for uid in by_uid}
+        found: dict[str, dict[tuple[RingResource, str, str], SlimMeta]] = {uid: {} for uid in by_uid}
         async for child, meta in _read(api, scope, owners.subject.main, selector, namespaces, busy=busy):
             reference = meta.controller
             if reference is not None and reference.uid in found:
@@ -59,10 +59,10 @@ async def read_children(api: Api, scope: RingScope, groups: Sequence[Group], *, 
 
 async def _read(
     api: Api, scope: RingScope, main: ResolvedMain, selector: Selector, namespaces: set[str], *, busy: bool
-) -> AsyncIterator[tuple[Placed, SlimMeta]]:
+) -> AsyncIterator[tuple[RingResource, SlimMeta]]:
     for child in scope.placed.values():
         subject = child.subject
-        if child.retired or subject.role is not Role.CONTROLLED or subject.main.resource != main.resource:
+        if child.removed or subject.role is not Role.CONTROLLED or subject.main.resource != main.resource:
             continue
         for namespace in _narrow(namespaces, subject.resource):
             async for objects in read_all(api, subject.resource, namespace, selector, busy=busy):

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final
 
-from sharder.backlog.objects import Placed
+from sharder.backlog.objects import RingResource
 from sharder.backlog.scope import Members, RingScope
 from sharder.core.keys import resource_key
 from sharder.core.membership import Membership
@@ -48,7 +48,7 @@ _BY_OWNER: Final = "owner"
 class Proof:
     """A patch of a child that is under way or was answered; `shown` are the versions that the watch has shown since."""
 
-    child: Placed
+    child: RingResource
     namespace: str
     name: str
     began: float
@@ -68,15 +68,15 @@ class Families:
         #: Called whenever a watch is complete.
         self.when_complete: list[Callable[[], None]] = []
         self._membership = Membership()
-        self._watches: dict[Placed, Reflector[SlimObject]] = {}
+        self._watches: dict[RingResource, Reflector[SlimObject]] = {}
         self._too_many = False
         self._began_at = self._wanted_at = 0.0
         self._wanted = asyncio.Event()
         self._ended = asyncio.Event()
         self._news = asyncio.Event()
-        self._awaited: dict[tuple[Placed, str, str], Proof] = {}
+        self._awaited: dict[tuple[RingResource, str, str], Proof] = {}
         #: When the latest patch began that the watch has shown.
-        self._proven: dict[Placed, float] = {}
+        self._proven: dict[RingResource, float] = {}
 
     # -- running -----------------------------------------------------------
 
@@ -150,23 +150,23 @@ class Families:
         for tell in self.when_complete:
             tell()
 
-    def _children(self) -> list[Placed]:
+    def _children(self) -> list[RingResource]:
         return [
-            each for each in self._scope.placed.values() if each.subject.role is Role.CONTROLLED and not each.retired
+            each for each in self._scope.placed.values() if each.subject.role is Role.CONTROLLED and not each.removed
         ]
 
-    def _of(self, main: ResolvedMain) -> Iterator[tuple[Placed, Reflector[SlimObject] | None]]:
+    def _of(self, main: ResolvedMain) -> Iterator[tuple[RingResource, Reflector[SlimObject] | None]]:
         for child in self._children():
             if child.subject.main.resource == main.resource:
                 yield child, self._watches.get(child)
 
     # -- what a group asks ---------------------------------------------------
 
-    def find(self, main: ResolvedMain, owner: SlimMeta, target: str) -> list[tuple[Placed, SlimMeta]] | None:
+    def find(self, main: ResolvedMain, owner: SlimMeta, target: str) -> list[tuple[RingResource, SlimMeta]] | None:
         """The children of `owner` that are not on `target`, as far as is known; `None`: read them."""
         if self._membership != self._members.membership:
             return None
-        found: list[tuple[Placed, SlimMeta]] = []
+        found: list[tuple[RingResource, SlimMeta]] = []
         for child, watch in self._of(main):
             if watch is None or watch.position is None:
                 return None
@@ -191,7 +191,7 @@ class Families:
 
     # -- what proves it --------------------------------------------------------
 
-    def begin(self, child: Placed, meta: SlimMeta) -> Proof:
+    def begin(self, child: RingResource, meta: SlimMeta) -> Proof:
         """A patch of a child is about to be sent."""
         proof = Proof(child, meta.namespace, meta.name, self._clock.monotonic())
         if child in self._watches:
@@ -223,7 +223,7 @@ class Families:
 
     # -- the watches -------------------------------------------------------
 
-    def _differs(self, child: Placed, obj: SlimObject) -> bool:
+    def _differs(self, child: RingResource, obj: SlimObject) -> bool:
         key = self._scope.key_of(child, obj.metadata)
         if key is None:
             return False
@@ -233,7 +233,7 @@ class Families:
             return False
         return target is not None and obj.metadata.label(self._scope.labels.shard) != target
 
-    def _shown(self, child: Placed, obj: SlimObject) -> SlimObject:
+    def _shown(self, child: RingResource, obj: SlimObject) -> SlimObject:
         meta, watch = obj.metadata, self._watches.get(child)
         proof = self._awaited.get((child, meta.namespace, meta.name))
         # A list shows objects in any order, so it proves nothing of others.

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from sharder.backlog.backlog import Backlog
-from sharder.backlog.objects import ItemKey, Placed, slim
+from sharder.backlog.objects import ItemKey, RingResource, slim
 from sharder.backlog.scope import Members, RingScope
 from sharder.core.decisions import Target, desire_main
 from sharder.core.keys import resource_key
@@ -106,7 +106,7 @@ class GroupMover:
         if meta.uid not in self._moving and meta.uid not in self._waiting:
             self._past(key).ended(meta.uid)
 
-    def submit(self, key: ItemKey, placed: Placed, meta: SlimMeta) -> None:
+    def submit(self, key: ItemKey, placed: RingResource, meta: SlimMeta) -> None:
         """Have an owner moved that is unassigned or stranded; once at a time."""
         if meta.uid in self._moving:
             self._backlog.defer(key)
@@ -335,7 +335,7 @@ class GroupMover:
         self._backlog.end(group.key)
         self._transit.leave(group.key)
 
-    async def _move_child(self, group: Group, child: Placed, meta: SlimMeta, target: str) -> bool:
+    async def _move_child(self, group: Group, child: RingResource, meta: SlimMeta, target: str) -> bool:
         writer = self._writer
         current: SlimMeta | None = meta
         for _ in range(MAX_CONFLICTS):
@@ -361,7 +361,7 @@ class GroupMover:
             return True
         return False
 
-    async def _write_child(self, child: Placed, meta: SlimMeta, target: str) -> None:
+    async def _write_child(self, child: RingResource, meta: SlimMeta, target: str) -> None:
         proof = self._families.begin(child, meta)
         try:
             written = await self._writer.assign(None, child, meta, target, in_group=True)
@@ -370,7 +370,7 @@ class GroupMover:
             raise
         self._families.answered(proof, written.resource_version)
 
-    async def _still_a_child(self, group: Group, child: Placed, meta: SlimMeta) -> SlimMeta | None:
+    async def _still_a_child(self, group: Group, child: RingResource, meta: SlimMeta) -> SlimMeta | None:
         resource = child.subject.resource
         found = await self._api.find(resource, meta.name, meta.namespace or None)
         if found is None:

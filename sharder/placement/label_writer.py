@@ -9,7 +9,7 @@ Refuses: to decide, to read and to try again.
 
 from __future__ import annotations
 
-from sharder.backlog.objects import ItemKey, Placed
+from sharder.backlog.objects import ItemKey, RingResource
 from sharder.backlog.scope import Members
 from sharder.backlog.waiting import WaitingSince
 from sharder.core import patches
@@ -53,7 +53,7 @@ class LabelWriter:
         self._slots = Slots(min(concurrent_writes, MAX_WRITES), leadership.clock)
         self._waiting = waiting
 
-    def crowded(self, placed: Placed) -> bool:
+    def crowded(self, placed: RingResource) -> bool:
         """Whether a write to this resource would end with Crowded now."""
         return self._slots.crowded(placed)
 
@@ -61,12 +61,12 @@ class LabelWriter:
         """Whether objects of `shard` may go to others: it is available, or its lease is held."""
         return self._is_there(shard) or self._hold(shard) is not None
 
-    async def drain(self, key: ItemKey, placed: Placed, meta: SlimMeta) -> None:
+    async def drain(self, key: ItemKey, placed: RingResource, meta: SlimMeta) -> None:
         """Ask an available shard to let go of the object."""
         await self._patch(placed, meta, self._draining(meta), (self._lead.fence,))
         self._note(key, placed, Decision.DRAIN)
 
-    async def drain_stranded(self, placed: Placed, meta: SlimMeta) -> SlimMeta:
+    async def drain_stranded(self, placed: RingResource, meta: SlimMeta) -> SlimMeta:
         """Put the drain label on what a shard has that is gone: if it comes back, it works on it no more.
 
         Also on what carries it already: the answer proves that it still does, in this version.
@@ -77,7 +77,7 @@ class LabelWriter:
     async def assign(
         self,
         key: ItemKey | None,
-        placed: Placed,
+        placed: RingResource,
         meta: SlimMeta,
         target: str,
         *,
@@ -97,13 +97,13 @@ class LabelWriter:
         self._note(key, placed, Decision.ASSIGN if shard is None else Decision.MOVE)
         return answer
 
-    async def release(self, key: ItemKey, placed: Placed, meta: SlimMeta) -> None:
+    async def release(self, key: ItemKey, placed: RingResource, meta: SlimMeta) -> None:
         """Take the ring's labels off the object."""
         shard, patch = meta.label(self._labels.shard), patches.release(self._labels, meta.resource_version)
         await self._take(placed, meta, patch, confirmed=shard is not None)
         self._note(key, placed, Decision.RELEASE)
 
-    async def _take(self, placed: Placed, meta: SlimMeta, patch: patches.Patch, *, confirmed: bool) -> SlimMeta:
+    async def _take(self, placed: RingResource, meta: SlimMeta, patch: patches.Patch, *, confirmed: bool) -> SlimMeta:
         """Patch what takes an object away from whoever has it."""
         shard = meta.label(self._labels.shard)
         lead = self._lead
@@ -116,7 +116,7 @@ class LabelWriter:
         return answer.metadata
 
     async def _patch(
-        self, placed: Placed, meta: SlimMeta, patch: patches.Patch, fences: tuple[Fence, ...]
+        self, placed: RingResource, meta: SlimMeta, patch: patches.Patch, fences: tuple[Fence, ...]
     ) -> SlimObject:
         membership = self._members.membership
         try:
@@ -132,7 +132,7 @@ class LabelWriter:
             self.refusals.note(placed, meta, patch, error)
             raise
 
-    def _note(self, key: ItemKey | None, placed: Placed, decision: Decision) -> None:
+    def _note(self, key: ItemKey | None, placed: RingResource, decision: Decision) -> None:
         seconds = 0.0
         if key is not None:
             seconds = self._lead.clock.monotonic() - self._waiting.of(key)

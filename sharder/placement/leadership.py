@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Protocol
 
-from sharder.backlog.objects import Placed
+from sharder.backlog.objects import RingResource
 from sharder.core.decisions import Decision
 from shardsdk.kube.api import Api, Fence
 from shardsdk.kube.clock import Clock
@@ -16,7 +16,7 @@ from shardsdk.kube.clock import Clock
 class Counters(Protocol):
     """Where it is counted what was done, and shown how a ring is."""
 
-    def placed(self, ring: str, placed: Placed, decision: Decision, seconds: float) -> None:
+    def placed(self, ring: str, placed: RingResource, decision: Decision, seconds: float) -> None:
         """An object changed hands `seconds` after it was first seen to need it."""
 
     def resynced(self, ring: str, objects: int, misplaced: int, seconds: float) -> None:

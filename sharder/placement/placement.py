@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from sharder.backlog.backlog import Backlog
-from sharder.backlog.informers import Kind
+from sharder.backlog.informers import Pending
 from sharder.backlog.scope import Members, RingScope
 from sharder.core.membership import Membership
 from sharder.core.ringspec import Role
@@ -131,7 +131,7 @@ class Placement:
             unsubscribe()
 
     async def _enqueue_all(self) -> None:
-        await self.backlog.enqueue_all(Kind.UNASSIGNED, Kind.STRANDED)
+        await self.backlog.enqueue_all(Pending.UNASSIGNED, Pending.STRANDED)
         self._groups.retry()
 
     def _adopt(self, old: Membership) -> None:

@@ -13,7 +13,7 @@ import logging
 from typing import Final
 
 from sharder.backlog.backlog import Backlog
-from sharder.backlog.objects import ItemKey, Placed, slim
+from sharder.backlog.objects import ItemKey, RingResource, slim
 from sharder.backlog.scope import Members, RingScope
 from sharder.core.decisions import (
     Decision,
@@ -117,12 +117,12 @@ class Reconciler:
         if to_read:
             self._transit.leave(key)
 
-    async def _read(self, placed: Placed, key: ItemKey) -> SlimObject | None:
+    async def _read(self, placed: RingResource, key: ItemKey) -> SlimObject | None:
         """The object as a consistent read shows it; `None`: it is gone."""
         found = await self._api.find(placed.subject.resource, key.name, key.namespace or None)
         return slim(found) if found is not None else None
 
-    async def _settle(self, key: ItemKey, placed: Placed, obj: SlimObject | None) -> bool:
+    async def _settle(self, key: ItemKey, placed: RingResource, obj: SlimObject | None) -> bool:
         """Carry out the decision about an object, whatever happens to it meanwhile; False: it is gone."""
         conflicts = 0
         while obj is not None:
@@ -138,7 +138,7 @@ class Reconciler:
                 obj = await self._read(placed, key)
         return False
 
-    async def _carry_out(self, key: ItemKey, placed: Placed, obj: SlimObject) -> None:
+    async def _carry_out(self, key: ItemKey, placed: RingResource, obj: SlimObject) -> None:
         meta = obj.metadata
         outcome = await self._decide(placed, meta)
         match outcome.decision:
@@ -162,7 +162,7 @@ class Reconciler:
             case Decision.ASSIGN | Decision.MOVE | Decision.RELEASE:
                 await self._relabel(key, placed, meta, outcome)
 
-    async def _drain(self, key: ItemKey, placed: Placed, obj: SlimObject, *, leaves: bool) -> None:
+    async def _drain(self, key: ItemKey, placed: RingResource, obj: SlimObject, *, leaves: bool) -> None:
         meta = obj.metadata
         shard = meta.label(self._scope.labels.shard)
         assert shard is not None
@@ -176,7 +176,7 @@ class Reconciler:
         if not leaves:
             self._transit.drains(key, shard)
 
-    async def _relabel(self, key: ItemKey, placed: Placed, meta: SlimMeta, outcome: Outcome) -> None:
+    async def _relabel(self, key: ItemKey, placed: RingResource, meta: SlimMeta, outcome: Outcome) -> None:
         if outcome.target is None:
             await self._writer.release(key, placed, meta)
         else:
@@ -184,11 +184,11 @@ class Reconciler:
         self._backlog.end(key)
         self._transit.leave(key)
 
-    async def _decide(self, placed: Placed, meta: SlimMeta) -> Outcome:
+    async def _decide(self, placed: RingResource, meta: SlimMeta) -> Outcome:
         scope, membership = self._scope, self._members.membership
         shard = meta.label(scope.labels.shard)
         in_scope = scope.covers(meta.namespace, unseen=shard is not None)
-        if placed.retired and placed.subject.role is Role.CONTROLLED:
+        if placed.removed and placed.subject.role is Role.CONTROLLED:
             # Whose child it was is not known any more; owners that leave go first, by acknowledgement.
             desired: Desired = Target(shard, by_owner=True) if shard and scope.owners_leave else OwnerUnassigned()
         elif placed.subject.role is Role.MAIN:
@@ -200,13 +200,13 @@ class Reconciler:
                 role=placed.subject.role,
                 shard_label=shard,
                 draining=self._drains(meta),
-                in_scope=in_scope and not placed.retired,
+                in_scope=in_scope and not placed.removed,
                 desired=desired,
                 membership=membership,
             )
         )
 
-    async def _desire_by_owner(self, placed: Placed, meta: SlimMeta, membership: Membership) -> Desired:
+    async def _desire_by_owner(self, placed: RingResource, meta: SlimMeta, membership: Membership) -> Desired:
         reference, key = meta.controller, self._scope.key_of(placed, meta)
         if reference is None or key is None:
             return NoKey()

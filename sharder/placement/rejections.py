@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sharder.backlog.objects import Placed
+from sharder.backlog.objects import RingResource
 from shardsdk.errors import BadRequest, Forbidden, Invalid, MethodNotAllowed, ShardingError
 from shardsdk.protocol.labels import RingLabels
 from shardsdk.protocol.objects import GroupResource, SlimMeta
@@ -64,7 +64,7 @@ class Refusals:
         """Whether there is news that has not been told."""
         return self._first is not None
 
-    def note(self, placed: Placed, meta: SlimMeta, patch: Mapping[str, Any], error: ShardingError) -> None:
+    def note(self, placed: RingResource, meta: SlimMeta, patch: Mapping[str, Any], error: ShardingError) -> None:
         """`patch` of the object was answered by `error`; errors that a retry may mend are none of ours."""
         if not isinstance(error, REFUSING):
             return

@@ -19,9 +19,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from sharder.backlog.backlog import Backlog
-from sharder.backlog.informers import Kind
+from sharder.backlog.informers import Pending
 from sharder.backlog.lists import read_all
-from sharder.backlog.objects import ItemKey, Placed
+from sharder.backlog.objects import ItemKey, RingResource
 from sharder.backlog.scope import Members, RingScope
 from sharder.core.membership import Membership
 from sharder.core.resync import (
@@ -115,9 +115,9 @@ class Resync:
         self._state = ResyncState(settle_after_seconds, changed_at=clock.monotonic())
         self._few_wait = asyncio.Event()
         #: Retired resources of which the last deep pass found no labelled object.
-        self.retired_clean: frozenset[Placed] = frozenset()
+        self.removed_clean: frozenset[RingResource] = frozenset()
         #: How many objects of each had labels of the ring when it was gone through last.
-        self.retired_left: dict[Placed, int] = {}
+        self.removed_left: dict[RingResource, int] = {}
 
     @property
     def settled(self) -> bool:
@@ -164,7 +164,7 @@ class Resync:
         self._wake.set()
 
     def _nothing_waits(self) -> bool:
-        return not self._transit.waiting and not any(self._backlog.informers.count(kind) for kind in Kind)
+        return not self._transit.waiting and not any(self._backlog.informers.count(kind) for kind in Pending)
 
     # -- running -----------------------------------------------------------
 
@@ -236,7 +236,7 @@ class Resync:
         """
         started = self._clock.monotonic()
         objects = misplaced = 0
-        clean: set[Placed] = set()
+        clean: set[RingResource] = set()
         errors: list[ShardingError] = []
         for number, placed in self._scope.placed.items():
             if not which.deep and placed.subject.role is Role.CONTROLLED:
@@ -249,22 +249,22 @@ class Resync:
                 errors.append(error)
                 continue
             objects, misplaced = objects + seen, misplaced + found
-            if placed.retired and which.namespace is None:
-                self.retired_left[placed] = seen
-            if placed.retired and not seen:
+            if placed.removed and which.namespace is None:
+                self.removed_left[placed] = seen
+            if placed.removed and not seen:
                 clean.add(placed)
         if which.deep and which.namespace is None and started >= self._state.settles_at:
-            self.retired_clean = frozenset(clean)
+            self.removed_clean = frozenset(clean)
         if errors:
             raise errors[0]
         if which.namespace is None:
             self._counters.resynced(self._scope.name, objects, misplaced, self._clock.monotonic() - started)
         return misplaced
 
-    async def _pass_resource(self, number: int, placed: Placed, which: Pass) -> tuple[int, int]:
+    async def _pass_resource(self, number: int, placed: RingResource, which: Pass) -> tuple[int, int]:
         """Offer what is misplaced; returns how many objects there are, and how many of them are misplaced."""
-        unwatched = which.deep and self._backlog.informers.get(number, Kind.UNASSIGNED) is None
-        everything = (which.unlabelled or unwatched) and not placed.retired
+        unwatched = which.deep and self._backlog.informers.get(number, Pending.UNASSIGNED) is None
+        everything = (which.unlabelled or unwatched) and not placed.removed
         selector = Selector() if everything else Selector(labels=exists(self._scope.labels.shard))
         generation, began = self._state.generation, self._clock.monotonic()
         # Without a deep pass something is expected to move; pages can be waited between, a stream has to be read.
@@ -302,11 +302,11 @@ class Resync:
         self._backlog.enqueue_found(ItemKey(number, obj.metadata.namespace, obj.metadata.name), obj)
         return True
 
-    def _differs(self, placed: Placed, obj: SlimObject) -> bool:
+    def _differs(self, placed: RingResource, obj: SlimObject) -> bool:
         """Whether a worker has to look at the object: by the ring's answer alone, no look-ups."""
         scope, membership, meta = self._scope, self._members.membership, obj.metadata
         label = meta.label(scope.labels.shard)
-        if placed.retired:
+        if placed.removed:
             return label is not None and meta.label(scope.labels.drain) is None
         in_scope = scope.covers(meta.namespace, unseen=label is not None)
         key = scope.key_of(placed, meta)

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final
 
-from sharder.backlog.objects import Placed
+from sharder.backlog.objects import RingResource
 from sharder.core.ringspec import Role
 from shardsdk.errors import Retry, ShardingError
 from shardsdk.kube.clock import Clock
@@ -39,16 +39,16 @@ class Slots:
 
     def __init__(self, number: int, clock: Clock) -> None:
         self._all = asyncio.Semaphore(number)
-        self._suspected: dict[Placed, asyncio.Semaphore] = {}
+        self._suspected: dict[RingResource, asyncio.Semaphore] = {}
         self._clock = clock
 
-    def crowded(self, placed: Placed) -> bool:
+    def crowded(self, placed: RingResource) -> bool:
         """Whether there is no place for a write to this resource, and none to wait for."""
         few = self._suspected.get(placed)
         return few is not None and few.locked()
 
     @asynccontextmanager
-    async def of(self, placed: Placed) -> AsyncIterator[None]:
+    async def of(self, placed: RingResource) -> AsyncIterator[None]:
         """Hold a place.  Raises: Crowded."""
         place = await self._acquire(placed)
         began = self._clock.monotonic()
@@ -64,7 +64,7 @@ class Slots:
         finally:
             place.release()
 
-    async def _acquire(self, placed: Placed) -> asyncio.Semaphore:
+    async def _acquire(self, placed: RingResource) -> asyncio.Semaphore:
         while True:
             few = self._suspected.get(placed)
             if few is not None and few.locked():

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from sharder.backlog.objects import Placed
+from sharder.backlog.objects import RingResource
 from sharder.core.ringspec import ResolvedMain, ResolvedRing, Role, Subject, placed_resources
 from shardsdk.errors import ShardingError
 from shardsdk.kube.api import Api
@@ -37,7 +37,7 @@ class RemovedResources:
 
     async def record(
         self, status: Mapping[str, Any], resolved: ResolvedRing, clean: frozenset[GroupResource]
-    ) -> tuple[Placed, ...]:
+    ) -> tuple[RingResource, ...]:
         """Write down every resource that may carry the ring's labels, and say which the ring lists no longer.
 
         `status`: the ring's, as last seen.  `clean`: removed resources of which no object has labels any more.
@@ -67,8 +67,8 @@ class RemovedResources:
         self._written = wanted
         return await self._look_up(removed)
 
-    async def _look_up(self, removed: Mapping[GroupResource, bool]) -> tuple[Placed, ...]:
-        found: list[Placed] = []
+    async def _look_up(self, removed: Mapping[GroupResource, bool]) -> tuple[RingResource, ...]:
+        found: list[RingResource] = []
         self.complete = True
         for name, controlled in sorted(removed.items()):
             try:
@@ -84,7 +84,7 @@ class RemovedResources:
         return tuple(found)
 
 
-def as_removed(resource: Resource, *, controlled: bool) -> Placed:
+def as_removed(resource: Resource, *, controlled: bool) -> RingResource:
     """A resource that the ring lists no longer, as placement sees it."""
     main = ResolvedMain(resource)
-    return Placed(Subject(Role.CONTROLLED if controlled else Role.MAIN, resource, main), retired=True)
+    return RingResource(Subject(Role.CONTROLLED if controlled else Role.MAIN, resource, main), removed=True)

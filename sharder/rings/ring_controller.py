@@ -20,7 +20,7 @@ import functools
 import logging
 from typing import Any, Final
 
-from sharder.backlog.objects import Placed
+from sharder.backlog.objects import RingResource
 from sharder.cache.rings import RingCache, RingSnapshot
 from sharder.cache.subscribers import Change
 from sharder.core.ringspec import ResolvedRing
@@ -219,7 +219,7 @@ class RingController:
         )
         return failure
 
-    def _place(self, resolved: ResolvedRing, removed: tuple[Placed, ...]) -> None:
+    def _place(self, resolved: ResolvedRing, removed: tuple[RingResource, ...]) -> None:
         ring = self._cache.get(self.name)
         if ring is not None and ring.resolved == resolved:  # else it has been edited meanwhile, and is in the queue
             self._supervisor.place(Wanted(resolved, removed))

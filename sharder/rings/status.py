@@ -10,7 +10,7 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from sharder.backlog.informers import Kind
+from sharder.backlog.informers import Pending
 from sharder.cache.rings import RingSnapshot
 from sharder.core.status import (
     ConditionType,
@@ -62,7 +62,7 @@ class StatusWriter:
         health = health_of(ring, summary, failure, denied, self._drain_alarm_seconds)
         self._lead.counters.conditions(self._ring, {each.type.value: each.status for each in conditions_of(health)})
         status = render_status(health, before, clock.now())
-        for kind in Kind:
+        for kind in Pending:
             status[kind.value] = summary.count(kind)
         if all(before.get(name) == value for name, value in status.items()):
             return None
@@ -107,9 +107,9 @@ def health_of(
 ) -> Health:
     """What a ring's conditions are made from."""
     counts = Unsettled(
-        unassigned=summary.count(Kind.UNASSIGNED),
-        stranded=summary.count(Kind.STRANDED),
-        draining=summary.count(Kind.DRAINING),
+        unassigned=summary.count(Pending.UNASSIGNED),
+        stranded=summary.count(Pending.STRANDED),
+        draining=summary.count(Pending.DRAINING),
     )
     stuck = summary.stuck_drain(drain_alarm_seconds)
     return Health(
@@ -126,7 +126,7 @@ def health_of(
         denied=denied,
         unsettled=counts if counts or summary.settled else None,
         stuck_drains=(str(stuck),) if stuck is not None else (),
-        stuck_unlisted=stuck is not None and stuck.retired,
+        stuck_unlisted=stuck is not None and stuck.removed,
         leaving=tuple(sorted(summary.leaving.items())),
     )
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from sharder.backlog.informers import Kind
+from sharder.backlog.informers import Pending
 from sharder.placement.placement import Placement
 from shardsdk.errors import Forbidden, NotFound, ShardingError
 from shardsdk.protocol.objects import GroupResource
@@ -23,7 +23,7 @@ class OldestDrain:
     name: str
     shard: str
     seconds: float
-    retired: bool = False
+    removed: bool = False
 
     def __str__(self) -> str:
         return f"{self.resource} {self.namespace}/{self.name} on shard {self.shard}"
@@ -38,13 +38,13 @@ class Summary:
     """
 
     settled: bool = False
-    counts: dict[tuple[Kind, GroupResource], int] = field(default_factory=dict)
+    counts: dict[tuple[Pending, GroupResource], int] = field(default_factory=dict)
     oldest_drain: OldestDrain | None = None
-    failures: tuple[tuple[GroupResource, Kind, ShardingError], ...] = ()
-    retired_clean: frozenset[GroupResource] = frozenset()
+    failures: tuple[tuple[GroupResource, Pending, ShardingError], ...] = ()
+    removed_clean: frozenset[GroupResource] = frozenset()
     leaving: dict[GroupResource, int] = field(default_factory=dict)
 
-    def count(self, kind: Kind) -> int:
+    def count(self, kind: Pending) -> int:
         """Objects of one kind over all resources."""
         return sum(number for (each, _), number in self.counts.items() if each is kind)
 
@@ -68,7 +68,7 @@ class Summary:
         stuck = self.stuck_drain(alarm_seconds)
         failures = tuple((resource, kind, type(error)) for resource, kind, error in self.failures)
         of_drain = (stuck.namespace, stuck.name) if stuck is not None else None
-        return self.settled, self.counts, of_drain, failures, self.retired_clean, self.leaving
+        return self.settled, self.counts, of_drain, failures, self.removed_clean, self.leaving
 
 
 def summarize(placement: Placement, now: float) -> Summary:
@@ -76,15 +76,15 @@ def summarize(placement: Placement, now: float) -> Summary:
     placed, informers, resync = placement.scope.placed, placement.backlog.informers, placement.resync
     counts = {
         (kind, placed[number].subject.resource.group_resource): len(informer)
-        for kind in Kind
+        for kind in Pending
         for number, informer in informers.of(kind)
     }
     failures = tuple((each.subject.resource.group_resource, kind, error) for each, kind, error in informers.failures())
-    clean = frozenset(each.subject.resource.group_resource for each in resync.retired_clean)
+    clean = frozenset(each.subject.resource.group_resource for each in resync.removed_clean)
     leaving = {
-        each.subject.resource.group_resource: resync.retired_left.get(each, -1)
+        each.subject.resource.group_resource: resync.removed_left.get(each, -1)
         for each in placed.values()
-        if each.retired and each not in resync.retired_clean
+        if each.removed and each not in resync.removed_clean
     }
     return Summary(resync.settled, counts, _oldest_drain(placement, now), failures, clean, leaving)
 
@@ -92,11 +92,11 @@ def summarize(placement: Placement, now: float) -> Summary:
 def _oldest_drain(placement: Placement, now: float) -> OldestDrain | None:
     scope, backlog = placement.scope, placement.backlog
     for key, since in backlog.drains_since.items():
-        informer = backlog.informers.get(key.resource, Kind.DRAINING)
+        informer = backlog.informers.get(key.resource, Pending.DRAINING)
         obj = informer.get(key.namespace, key.name) if informer is not None else None
         if obj is None:
             continue
         placed, shard = scope.placed[key.resource], obj.metadata.label(scope.labels.shard) or ""
         resource = placed.subject.resource.group_resource
-        return OldestDrain(resource, key.namespace, key.name, shard, now - since, placed.retired)
+        return OldestDrain(resource, key.namespace, key.name, shard, now - since, placed.removed)
     return None

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from sharder.backlog.backlog import Backlog
-from sharder.backlog.objects import Placed
+from sharder.backlog.objects import RingResource
 from sharder.backlog.scope import Members, RingScope
 from sharder.cache.namespaces import excluded_by_name
 from sharder.core.ringspec import ResolvedRing
@@ -39,7 +39,7 @@ class Wanted:
     """What is placed: the ring as it is resolved, and what it listed once and whose objects may be labelled still."""
 
     ring: ResolvedRing
-    removed: tuple[Placed, ...]
+    removed: tuple[RingResource, ...]
 
 
 class PlacementSupervisor:
@@ -117,7 +117,7 @@ class PlacementSupervisor:
 
         A placement that is about to be replaced says nothing: one that is listed again may have got labels since.
         """
-        return self.summarize().retired_clean if self._placed == self.wanted else frozenset()
+        return self.summarize().removed_clean if self._placed == self.wanted else frozenset()
 
     @property
     def at_rest(self) -> bool:

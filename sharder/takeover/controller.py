@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import Final, TypeVar
 
 from sharder.backlog.backlog import Backlog
-from sharder.backlog.informers import Kind
+from sharder.backlog.informers import Pending
 from sharder.backlog.objects import ItemKey
 from sharder.cache.rings import LeaseKey, RingCache, RingSnapshot
 from sharder.core.membership import Membership
@@ -110,10 +110,10 @@ class TakeoverController:
 
     # -- what the backlog tells ------------------------------------------------
 
-    def on_event(self, key: ItemKey, kind: Kind, obj: SlimObject, *, gone: bool) -> None:
+    def on_event(self, key: ItemKey, kind: Pending, obj: SlimObject, *, gone: bool) -> None:
         """A shard that is gone has one object more, or may have none any more."""
         backlog = self._backlog
-        if kind is not Kind.STRANDED or backlog is None:
+        if kind is not Pending.STRANDED or backlog is None:
             return
         shard = obj.metadata.label(backlog.labels.shard)
         if shard is not None and (not backlog.informers.get(key.resource, kind) if gone else not self.fence_for(shard)):
