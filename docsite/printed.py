@@ -28,6 +28,7 @@ PRINTERS: Final[Mapping[str, Callable[[], str]]] = {
     "balance": balance.render_balance,
     "states": states.render_states,
     "observed": tables.render_observed,
+    "handover": tables.render_handover,
     "resync": tables.render_resync,
     "resync-conclusions": tables.render_conclusions,
     "takeover": tables.render_takeover,

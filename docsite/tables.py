@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from sharder.core import handover
 from sharder.core.observed import REMAINS, Known, Says
 from sharder.core.resync import CONCLUSIONS, TABLE, Event
 from sharder.core.takeover import RULES
@@ -38,6 +39,21 @@ def render_conclusions() -> str:
     return _table(
         ("when a deep pass ends, and", "this happens"), [(each.words, each.event.value) for each in CONCLUSIONS]
     )
+
+
+def render_handover() -> str:
+    """The order in which a family changes hands."""
+    rows = [
+        (
+            phase.value,
+            "; ".join(need.words for need in way.needs),
+            way.step.value,
+            way.then.value,
+            way.otherwise.value if way.otherwise is not None else "again, later",
+        )
+        for phase, way in handover.TABLE.items()
+    ]
+    return _table(("phase", "needs", "step", "then", "otherwise"), rows)
 
 
 def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:

@@ -29,7 +29,8 @@ class Group:
     """An owner on its way; `shard` is the one that is gone (`None`: nobody has the owner).
 
     `let_go`: nobody works on it from here on, as long as its labels stay.
-    `target`: where it goes, of those `available` then; `children`: those that are not there (`None`: not read yet).
+    `target`: where it goes, of those `available` then; `children`: those that are not there (`None`: not
+    known yet), `since` when the watches were asked for them.
     """
 
     key: ItemKey
@@ -40,6 +41,7 @@ class Group:
     target: str | None = None
     available: frozenset[str] = frozenset()
     children: list[tuple[RingResource, SlimMeta]] | None = None
+    since: float = 0.0
 
 
 async def read_children(api: Api, scope: RingScope, groups: Sequence[Group], *, busy: bool) -> None:

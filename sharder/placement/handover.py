@@ -1,11 +1,8 @@
 """Moving an owner together with the objects that it controls.
 
-Does: carry out the order in which a group changes hands.  Of an owner whose
-shard is gone: put the drain label on it, renew the hold on the shard's lease,
-read the children consistently, patch them, and the owner last.  Of an owner
-that nobody has (acknowledged, or never placed): read the children, patch them,
-the owner last.  So whoever reconciles the owner sees its children, and a shard
-that comes back in between finds its objects draining, never half moved.
+Does: carry out the order in which a group changes hands, see `sharder.core.handover`.
+So whoever reconciles the owner sees its children, and a shard that comes back in
+between finds its objects draining, never half moved.
 
 Refuses: to move an owner whose children it could not move, to trust what was
 read before the owner was let go, and to believe that children are where their
@@ -24,7 +21,7 @@ from typing import Final
 from sharder.backlog.backlog import Backlog
 from sharder.backlog.objects import ItemKey, RingResource, slim
 from sharder.backlog.scope import Members, RingScope
-from sharder.core.decisions import Target, desire_main
+from sharder.core.handover import Facts, Phase, Step, after, begin, choose_target, next_step
 from sharder.core.keys import resource_key
 from sharder.placement.children import Group, read_children
 from sharder.placement.coalescing import Coalesced
@@ -118,7 +115,7 @@ class GroupMover:
         shard = meta.label(self._scope.labels.shard)
         if shard is not None and meta.uid not in self._held_up:
             self._families.want()
-        self._waiting[meta.uid] = Group(key, placed, meta, shard)
+        self._waiting[meta.uid] = Group(key, placed, meta, shard, let_go=shard is None)
         self._wake.set()
 
     def _past(self, key: ItemKey) -> Past:
@@ -197,39 +194,46 @@ class GroupMover:
         return False
 
     async def _take_steps(self, group: Group) -> bool:
-        if self._past(group.key).is_doubtful(group.meta.uid) and not await self._clear_doubt(group):
-            return False
-        # One that starts over after a conflict has been let go: its labels are what they were then.
-        if group.shard is not None and not group.let_go:
-            if not await self._drain(group):
+        doubtful = self._past(group.key).is_doubtful(group.meta.uid)
+        phase: Phase | None = begin(doubtful=doubtful, let_go=group.let_go)
+        while phase is not Phase.MOVED:
+            step = next_step(phase, lambda: self._facts(group)) if phase is not None else None
+            if phase is None or step is None:
                 return False
-            await self._renewals.join(group)
-            if not group.let_go:
-                return False
-        group.target, group.available = self._target(group), self._members.membership.available
-        if group.target is None:
-            return False
-        children = await self._move_known(group, group.target)
-        if children is None:
-            return False
-        if not children:
-            await self._reads.join(group)
-        return group.children is not None and await self._move(group)
+            succeeded = await self._take(step, group)
+            phase = after(phase, succeeded=succeeded, let_go=group.let_go)
+        return True
 
-    async def _move_known(self, group: Group, target: str) -> bool | None:
-        """Move the children that the watches show; whether `children` are all others. `None`: some did not move."""
-        families, main, since = self._families, group.placed.subject.main, self._clock.monotonic()
-        known = families.find(main, group.meta, target)
-        if known is None:
-            return False
-        group.children = known
-        if not await self._move_children(group, target):
-            return None
-        complete = await families.is_complete(main, since)
-        late = families.find(main, group.meta, target) if complete else None
-        moved = {(child, meta.namespace, meta.name) for child, meta in known}
-        group.children = late and [each for each in late if (each[0], each[1].namespace, each[1].name) not in moved]
-        return late is not None
+    def _facts(self, group: Group) -> Facts:
+        available = self._members.membership.available
+        return Facts(self._may_take(group), group.target, group.available, self._target(group), available)
+
+    async def _take(self, step: Step, group: Group) -> bool:
+        """Whether a step has succeeded."""
+        match step:
+            case Step.READ_OWNER:
+                return await self._clear_doubt(group)
+            case Step.DRAIN_OWNER:
+                await self._drain(group)
+            case Step.RENEW_FENCE:
+                await self._renewals.join(group)
+                return group.let_go
+            case Step.AIM:
+                group.target, group.available = self._target(group), self._members.membership.available
+            case Step.LOOK_AT_WATCHES:
+                group.since = self._clock.monotonic()
+                group.children = self._find(group)
+                return group.children is not None
+            case Step.PATCH_CHILDREN:
+                return await self._patch_children(group)
+            case Step.AWAIT_WATCHES:
+                return await self._await_watches(group)
+            case Step.LIST_CHILDREN:
+                await self._reads.join(group)
+                return group.children is not None
+            case Step.PATCH_OWNER:
+                await self._patch_owner(group)
+        return True
 
     async def _clear_doubt(self, group: Group) -> bool:
         """Read an owner whose last write had no answer, once that can no longer be executed."""
@@ -261,23 +265,19 @@ class GroupMover:
 
     # -- letting go ------------------------------------------------------
 
-    def _may_move(self, group: Group) -> bool:
+    def _may_take(self, group: Group) -> bool:
         """Whether the group's shard is gone still and its lease is held; False: not any more, or it is back."""
         gone = group.shard not in self._members.membership.available
         return group.shard is None or (gone and self._writer.may_take_from(group.shard))
 
-    async def _drain(self, group: Group) -> bool:
-        if not self._may_move(group):
-            return False
+    async def _drain(self, group: Group) -> None:
         began = group.meta.label(self._scope.labels.drain) is None
         group.meta = await self._writer.drain_stranded(group.placed, group.meta)
         if began:
             self._past(group.key).ended(group.meta.uid)
-        return True
 
     async def _renew(self, batch: list[Group]) -> None:
-        # It begins after the drain of each of them was answered: had a shard come back
-        # before one of those, its lease would no longer be ours to renew.
+        # It begins after the drain of each of them was answered.
         for shard in {group.shard for group in batch if group.shard is not None}:
             renewed = await self._takeover.renew(shard)
             for group in batch:
@@ -289,46 +289,48 @@ class GroupMover:
     # -- moving ----------------------------------------------------------
 
     def _target(self, group: Group) -> str | None:
-        """Where the group goes: where it began to go, or else the ring's answer."""
-        membership = self._members.membership
-        kept = self._past(group.key).target(group.meta.uid)
-        if kept is not None and kept in membership.available:
-            return kept
-        main = group.placed.subject.resource
-        desired = desire_main(resource_key(main, group.meta.namespace, group.meta.name), membership)
-        return desired.now(membership) if isinstance(desired, Target) else None
+        key = resource_key(group.placed.subject.resource, group.meta.namespace, group.meta.name)
+        return choose_target(self._past(group.key).target(group.meta.uid), key, self._members.membership)
 
-    async def _move_children(self, group: Group, target: str) -> bool:
-        if not self._may_move(group):
-            return False
-        if target != self._target(group) and group.available != self._members.membership.available:
-            return False  # another ring; that a shard is silent, or no longer, makes no difference any more
+    def _find(self, group: Group) -> list[tuple[RingResource, SlimMeta]] | None:
+        """The children that the watches show, if those can be asked."""
+        if group.target is None:
+            return None
+        return self._families.find(group.placed.subject.main, group.meta, group.target)
+
+    async def _await_watches(self, group: Group) -> bool:
+        """Whether the watches prove that `children` are all that are left, once what they had shown has moved."""
+        moved = {(child, meta.namespace, meta.name) for child, meta in group.children or ()}
+        complete = await self._families.is_complete(group.placed.subject.main, group.since)
+        late = self._find(group) if complete else None
+        group.children = late and [each for each in late if (each[0], each[1].namespace, each[1].name) not in moved]
+        return late is not None
+
+    async def _patch_children(self, group: Group) -> bool:
+        target = group.target
+        assert target is not None
         self._past(group.key).began(group.meta.uid, target)
         for child, meta in group.children or ():
             if not await self._move_child(group, child, meta, target):
                 return False
-        return target in self._members.membership.available
+        return True
 
-    async def _move(self, group: Group) -> bool:
+    async def _patch_owner(self, group: Group) -> None:
         target = group.target
-        if target is None or not await self._move_children(group, target):
-            return False
-        if not self._may_move(group):
-            return False
+        assert target is not None
         try:
             owner = await self._writer.assign(
                 group.key, group.placed, group.meta, target, clear_drain=True, in_group=True
             )
         except NotFound:
             self._ended(group)
-            return True
+            return
         except ShardingError as error:
             if error.retry is Retry.BACKOFF:
                 self._past(group.key).doubt(group.meta.uid)
             raise
         self._ended(group)
         self._past(group.key).wrote(owner, self._clock.monotonic())
-        return True
 
     def _ended(self, group: Group) -> None:
         self._past(group.key).ended(group.meta.uid)

@@ -15,6 +15,7 @@ LEASES: Final = (
     "tests/unit/sharder/cache/test_rings.py",
     "tests/properties/test_takeover.py",
 )
+ORDER: Final = ("tests/unit/sharder/core/test_handover.py",)
 GROUPS: Final = (
     "tests/unit/sharder/placement/test_family_order.py",
     "tests/unit/sharder/placement/test_handover.py",
@@ -143,9 +144,23 @@ SHARDER_FAULTS: Final[dict[str, Fault]] = {
         'return Selector(labels=labels.shard) if target is not None else Selector(labels="!" + labels.shard)',
         GROUPS,
     ),
+    "WATCHES_ARE_COMPLETE": Fault(
+        "the owner follows when all its children are known to be there, not when those are that watches show",
+        "sharder.core.handover",
+        "Transition(Step.AWAIT_WATCHES, Phase.KNOWN, Phase.UNKNOWN, needs=(TARGET_THERE,))",
+        "Transition(Step.AWAIT_WATCHES, Phase.KNOWN, Phase.KNOWN, needs=(TARGET_THERE,))",
+        (*ORDER, *GROUPS),
+    ),
+    "MOVE_UNDRAINED": Fault(
+        "an owner is drained before anything of it moves",
+        "sharder.core.handover",
+        "Transition(Step.DRAIN_OWNER, Phase.DRAINED, needs=(MAY_TAKE,))",
+        "Transition(Step.RENEW_FENCE, Phase.LET_GO, needs=(MAY_TAKE,))",
+        (*ORDER, *GROUPS),
+    ),
     "ANOTHER_TARGET": Fault(
         "a group keeps its target, or starts over from the children",
-        "sharder.placement.handover",
+        "sharder.core.handover",
         "if kept is not None and kept in membership.available:",
         "if False:",
         GROUPS,

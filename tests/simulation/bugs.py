@@ -90,18 +90,17 @@ async def _renew(controller: TakeoverController, shard: str) -> bool:
     return True
 
 
-async def _put_off(mover: GroupMover, group: Group, target: str) -> bool:
+async def _put_off(mover: GroupMover, group: Group) -> bool:
     late = _LATE.setdefault(group.meta.uid, {})
     late.update({(child, meta.namespace, meta.name): meta for child, meta in group.children or []})
-    return target in mover._members.membership.available
+    return True
 
 
-async def _owner_first(mover: GroupMover, group: Group, right: Callable[..., Any] = GroupMover._move) -> bool:
-    moved: bool = await right(mover, group)
+async def _owner_first(mover: GroupMover, group: Group, right: Callable[..., Any] = GroupMover._patch_owner) -> None:
+    await right(mover, group)
     for (child, _, _), meta in _LATE.pop(group.meta.uid, {}).items():
-        if moved and group.target is not None:
-            moved = await mover._move_child(group, child, meta, group.target)
-    return moved
+        if group.target is None or not await mover._move_child(group, child, meta, group.target):
+            return
 
 
 #: Children that wait for their owner to go first.
@@ -132,7 +131,7 @@ _WRONG: dict[Bug, tuple[tuple[Any, str, Any], ...]] = {
     Bug.OUTAGES_BY_ONE_MEASURE: ((proof, "tolerated_gap", _tolerated_gap),),
     Bug.TAKE_OVER_UNFENCED_EARLY: ((leases, "classify", _classify),),
     Bug.MOVE_WITHOUT_HOLD: ((TakeoverController, "fence_for", _hold), (TakeoverController, "renew", _renew)),
-    Bug.CHILDREN_LAST: ((GroupMover, "_move_children", _put_off), (GroupMover, "_move", _owner_first)),
+    Bug.CHILDREN_LAST: ((GroupMover, "_patch_children", _put_off), (GroupMover, "_patch_owner", _owner_first)),
     Bug.CHILDREN_LEAVE_FIRST: ((RingScope, "owners_leave", False),),
     Bug.TRUST_FOUND_HOLD: ((TakeoverController, "_announce", _announce),),
     Bug.WARM_CACHES: ((Manager, "_hold", _hold_warm),),

@@ -127,7 +127,7 @@ _LISTENERS: Final[tuple[tuple[Any, str, _Wrap], ...]] = (
     (GroupMover, "_renew", _after_awaiting(_let_go)),
     (GroupMover, "_clear_doubt", _after_awaiting(lambda *_: ("group doubts cleared",))),
     (GroupMover, "_look_again", _after_awaiting(_either("group is looked at again", "group has changed"))),
-    (GroupMover, "_move", _after_awaiting(_either("group moved", "group not moved"))),
+    (GroupMover, "_take_steps", _after_awaiting(_either("group moved", "group not moved"))),
     (GroupMover, "_move_child", _after_awaiting(_either("group child moved", "group child not moved"))),
     (GroupMover, "_hold_up", _after(lambda *_: ("group held up",))),
 )
