@@ -18,8 +18,8 @@ An owner that nobody has (acknowledged, or never placed) begins with the third. 
 has to hold before a step is looked at then, not before: shards come back while a
 family moves.
 
-Refuses: to act.  An owner whose family cannot go on is tried again later, and starts
-over: all that is kept is where its children have begun to go.
+An owner whose family cannot go on is tried again later, and starts over: all that is
+kept is where its children have begun to go.
 """
 
 from __future__ import annotations

@@ -8,8 +8,8 @@ is taken away before that has run out.
 
 REMAINS is that rule: by what was known of the lease, and by what it says now.
 
-Refuses: to read a clock, or the times written in a lease; they come from another
-machine's clock.
+The times that are written in a lease come from another machine's clock; nothing here
+reads them.
 """
 
 from __future__ import annotations

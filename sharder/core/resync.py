@@ -13,8 +13,6 @@ or puts it off is an event; TABLE says what each changes:
   asked for again; but not for ever.
 
 How a deep pass has ended is an event as well, by the first of CONCLUSIONS that holds.
-
-Refuses: to read a clock, and to know what an object is.
 """
 
 from __future__ import annotations

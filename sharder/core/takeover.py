@@ -1,18 +1,16 @@
 """What the sharder does with the lease of a shard that is gone.
 
-Does: decide, from facts and `now`, whether to wait for a shard's lease, acquire
-or create it, renew it, give it back or delete it.  Whoever holds shard Y's lease
-is the only one who may take objects away from Y, so this is where two owners
-would begin.
+Whoever holds shard Y's lease is the only one who may take objects away from Y, so
+this is where two owners would begin.  From facts and `now` follows whether to wait
+for a shard's lease, acquire or create it, renew it, give it back or delete it.
 
 RULES is the decision: a list for each way in which a lease can be held, read from
 the top; the first rule whose condition holds says what to do, why, and when to
 look again.  The order carries meaning: whatever speaks against an act stands above
 it.
 
-Refuses: to read a clock, to write, to guess.  A lease found in the sharder's
-name is no hold until this leader has renewed it; a lease that vanished counts
-as held until it would have run out.
+A lease found in the sharder's name is no hold until this leader has renewed it; a
+lease that vanished counts as held until it would have run out (see `observed`).
 """
 
 from __future__ import annotations

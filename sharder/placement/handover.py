@@ -1,13 +1,11 @@
 """Moving an owner together with the objects that it controls.
 
-Does: carry out the order in which a group changes hands, see `sharder.core.handover`.
-So whoever reconciles the owner sees its children, and a shard that comes back in
-between finds its objects draining, never half moved.
+The order in which a group changes hands is a table, `sharder.core.handover`; here its
+steps are taken.  So whoever reconciles the owner sees its children, and a shard that
+comes back in between finds its objects draining, never half moved.
 
-Refuses: to move an owner whose children it could not move, to trust what was
-read before the owner was let go, and to believe that children are where their
-owner was.  One read of the children serves every group that was waiting when
-it began; apart from that no group waits for another.
+One read of the children serves every group that was waiting when it began, and so
+does one renewal of a fence; apart from that no group waits for another.
 """
 
 from __future__ import annotations

@@ -1,13 +1,10 @@
 """Going through everything that has a shard, to find what is on the wrong one.
 
-Does: stream the labelled objects of a ring's resources when a shard arrives,
-when one is ready again, when namespaces change, on the sync period, and once
-more after the last membership change has had time to reach every replica.  When
-that last pass finds nothing, the ring is settled as long as nothing waits.
-
-Refuses: to keep what need not move.  A pass that a newer membership has
-overtaken ends and begins anew, but not for ever: a shard that comes and goes
-keeps no pass from reaching its end.
+The labelled objects of a ring's resources are streamed when a shard arrives, when one
+is ready again, when namespaces change, on the sync period, and once more after the
+last membership change has had time to reach every replica.  When that last pass finds
+nothing, the ring is settled as long as nothing waits.  When to pass, and what the end
+of a pass means, is a table: `sharder.core.resync`.
 """
 
 from __future__ import annotations

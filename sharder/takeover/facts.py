@@ -1,7 +1,7 @@
 """What is known of one lease, put together as the decision about it wants it.
 
-Does: gather the facts, and say whether a read shows a lease that the cache does
-not have.  Refuses: to decide, and to remember.
+Also: whether a read shows a lease that the cache does not have.  Nothing is decided
+here, and nothing remembered.
 """
 
 from __future__ import annotations
