@@ -23,7 +23,7 @@ MAX_REMEMBERED: Final = 100_000
 MAX_LAG_SECONDS: Final = SILENCE_SECONDS + 10.0
 
 
-class Past:
+class Expectations:
     """By uid of the owner."""
 
     def __init__(self) -> None:
@@ -47,7 +47,7 @@ class Past:
         """Our own write gave this version to an owner; `now` is monotonic."""
         _remember(self._written, meta.uid, (meta.resource_version, now))
 
-    def is_old(self, meta: SlimMeta, now: float) -> bool:
+    def is_stale(self, meta: SlimMeta, now: float) -> bool:
         """Whether we have written the owner since; a group begun by that would take children from their new shard.
 
         What stays older for long came back with a backup of etcd, perhaps: it is doubtful, so it is read first.

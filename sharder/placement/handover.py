@@ -23,7 +23,7 @@ from sharder.core.handover import Facts, Phase, Step, after, begin, choose_targe
 from sharder.core.keys import resource_key
 from sharder.placement.children import Group, read_children
 from sharder.placement.coalescing import Coalesced
-from sharder.placement.expectations import Past
+from sharder.placement.expectations import Expectations
 from sharder.placement.families import Families
 from sharder.placement.label_writer import LabelWriter
 from sharder.placement.slots import Crowded
@@ -75,7 +75,7 @@ class GroupMover:
         families: Families,
         transit: Transit,
         writer: LabelWriter,
-        expectations: Mapping[int, Past],
+        expectations: Mapping[int, Expectations],
         clock: Clock,
     ) -> None:
         self._scope = scope
@@ -99,7 +99,7 @@ class GroupMover:
     def stays(self, key: ItemKey, meta: SlimMeta) -> None:
         """An owner has a shard and does not drain; whatever was begun with it has ended."""
         if meta.uid not in self._moving and meta.uid not in self._waiting:
-            self._past(key).ended(meta.uid)
+            self._expected(key).ended(meta.uid)
 
     def submit(self, key: ItemKey, placed: RingResource, meta: SlimMeta) -> None:
         """Have an owner moved that is unassigned or stranded; once at a time."""
@@ -108,7 +108,7 @@ class GroupMover:
             return
         if self._is_held_up(meta):
             return
-        if self._past(key).is_old(meta, self._clock.monotonic()):
+        if self._expected(key).is_stale(meta, self._clock.monotonic()):
             return
         shard = meta.label(self._scope.labels.shard)
         if shard is not None and meta.uid not in self._held_up:
@@ -116,14 +116,14 @@ class GroupMover:
         self._waiting[meta.uid] = Group(key, placed, meta, shard, let_go=shard is None)
         self._wake.set()
 
-    def _past(self, key: ItemKey) -> Past:
+    def _expected(self, key: ItemKey) -> Expectations:
         return self._expectations[key.resource]
 
     def compact(self) -> None:
         """Let go of the room that a mass move has taken."""
         self._waiting, self._held_up = dict(self._waiting), dict(self._held_up)
-        for past in self._expectations.values():
-            past.prune(self._clock.monotonic())
+        for expected in self._expectations.values():
+            expected.prune(self._clock.monotonic())
 
     def retry(self) -> None:
         """Shards came, or one more may be taken from: try at once what was held up."""
@@ -192,7 +192,7 @@ class GroupMover:
         return False
 
     async def _take_steps(self, group: Group) -> bool:
-        doubtful = self._past(group.key).is_doubtful(group.meta.uid)
+        doubtful = self._expected(group.key).is_doubtful(group.meta.uid)
         phase: Phase | None = begin(doubtful=doubtful, let_go=group.let_go)
         while phase is not Phase.MOVED:
             step = next_step(phase, lambda: self._facts(group)) if phase is not None else None
@@ -238,8 +238,8 @@ class GroupMover:
         await self._api.writes_settled()
         same = await self._look_again(group)
         # What a watch shows that lags is older than this, and begins no group.
-        self._past(group.key).wrote(group.meta, self._clock.monotonic())
-        self._past(group.key).clear_doubt(group.meta.uid)
+        self._expected(group.key).wrote(group.meta, self._clock.monotonic())
+        self._expected(group.key).clear_doubt(group.meta.uid)
         return same
 
     async def _look_again(self, group: Group) -> bool:
@@ -272,7 +272,7 @@ class GroupMover:
         began = group.meta.label(self._scope.labels.drain) is None
         group.meta = await self._writer.drain_stranded(group.placed, group.meta)
         if began:
-            self._past(group.key).ended(group.meta.uid)
+            self._expected(group.key).ended(group.meta.uid)
 
     async def _renew(self, batch: list[Group]) -> None:
         # It begins after the drain of each of them was answered.
@@ -288,7 +288,7 @@ class GroupMover:
 
     def _target(self, group: Group) -> str | None:
         key = resource_key(group.placed.subject.resource, group.meta.namespace, group.meta.name)
-        return choose_target(self._past(group.key).target(group.meta.uid), key, self._members.membership)
+        return choose_target(self._expected(group.key).target(group.meta.uid), key, self._members.membership)
 
     def _find(self, group: Group) -> list[tuple[RingResource, SlimMeta]] | None:
         """The children that the watches show, if those can be asked."""
@@ -307,7 +307,7 @@ class GroupMover:
     async def _patch_children(self, group: Group) -> bool:
         target = group.target
         assert target is not None
-        self._past(group.key).began(group.meta.uid, target)
+        self._expected(group.key).began(group.meta.uid, target)
         for child, meta in group.children or ():
             if not await self._move_child(group, child, meta, target):
                 return False
@@ -325,13 +325,13 @@ class GroupMover:
             return
         except ShardingError as error:
             if error.retry is Retry.BACKOFF:
-                self._past(group.key).doubt(group.meta.uid)
+                self._expected(group.key).doubt(group.meta.uid)
             raise
         self._ended(group)
-        self._past(group.key).wrote(owner, self._clock.monotonic())
+        self._expected(group.key).wrote(owner, self._clock.monotonic())
 
     def _ended(self, group: Group) -> None:
-        self._past(group.key).ended(group.meta.uid)
+        self._expected(group.key).ended(group.meta.uid)
         self._backlog.end(group.key)
         self._transit.leave(group.key)
 

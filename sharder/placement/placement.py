@@ -16,7 +16,7 @@ from sharder.backlog.informers import Pending
 from sharder.backlog.scope import Members, RingScope
 from sharder.core.membership import Membership
 from sharder.core.ringspec import Role
-from sharder.placement.expectations import Past
+from sharder.placement.expectations import Expectations
 from sharder.placement.families import Families
 from sharder.placement.handlers import News
 from sharder.placement.handover import GroupMover
@@ -36,7 +36,7 @@ class Ground:
     scope: RingScope
     members: Members
     backlog: Backlog
-    expectations: Mapping[int, Past]
+    expectations: Mapping[int, Expectations]
 
 
 class Placement:

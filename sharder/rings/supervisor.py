@@ -19,7 +19,7 @@ from sharder.backlog.objects import RingResource
 from sharder.backlog.scope import Members, RingScope
 from sharder.cache.namespaces import excluded_by_name
 from sharder.core.ringspec import ResolvedRing
-from sharder.placement.expectations import Past
+from sharder.placement.expectations import Expectations
 from sharder.placement.placement import Ground, Placement
 from sharder.placement.rejections import Refused
 from sharder.rings.deps import RingDeps
@@ -183,11 +183,11 @@ class PlacementSupervisor:
             self._keeping = asyncio.create_task(self._guard(backlog.run))
             backlog.when_changed.append(self._tell_changed)
             self._takeover.set_backlog(backlog)
-            known: dict[int, Past] = {}
+            known: dict[int, Expectations] = {}
         else:
             members, backlog, known = before.members, before.backlog, dict(before.expectations)
             backlog.set_scope(scope)
-        expectations = {number: known.get(number) or Past() for number in scope.placed}
+        expectations = {number: known.get(number) or Expectations() for number in scope.placed}
         self._ground = Ground(scope, members, backlog, expectations)
         self.membership_changed()
         placement = Placement(lead, deps.settings.pace, self._ground, self._takeover)
