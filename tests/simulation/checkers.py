@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 MAX_VIOLATIONS: Final = 10
 #: After a user tore an object from its shard, its two owners are the user's doing for so long.
 TAINT_SECONDS: Final = 60.0
-#: A child made without label is labelled by placement within a second or so.
+#: A child made without label is labelled by placement within a second or so, once a leader can.
 UNLABELLED_SECONDS: Final = 20.0
 #: After a hanging API server answers again, how long what it had taken in is executed.
 _HUNG_SECONDS: Final = 0.1
@@ -55,6 +55,8 @@ class Checkers:
     _taken: dict[tuple[str, str], float] = field(default_factory=dict)
     _acquired: dict[str, float] = field(default_factory=dict)
     _strays: dict[str, tuple[str, int]] = field(default_factory=dict)
+    #: Whose child an object was as it was made, and how often that owner had changed hands by then.
+    _made_for: dict[str, tuple[str | None, int]] = field(default_factory=dict)
     _torn_leases: dict[str, float] = field(default_factory=dict)
     #: Until when holds may last that the store has forgotten, since it was set back.
     _unsure_until: float = 0.0
@@ -179,9 +181,20 @@ class Checkers:
             return
         if label == doing.shard or self.is_tainted(doing.uid) or self.is_tainted(child.uid):
             return
-        if label is None and self.world.now - self.world.made_at.get(child.uid, 0.0) < UNLABELLED_SECONDS:
+        if label is None and self.world.now - self._to_be_labelled_since(child, doing) < UNLABELLED_SECONDS:
             return
         self.violate("children with their owner", f"{doing} begins while its child {child.key} is on {label}")
+
+    def _to_be_labelled_since(self, child: Version, doing: Doing) -> float:
+        """Since when placement could have labelled a child that was made without label.
+
+        A foreign shard has no barrier: it goes on with an owner that it has had all along although it does not
+        see this child, and nobody can spare it that while there is no leader.  A shard with the barrier waits for the
+        label, and an owner that has changed hands has left no child behind; neither is excused for longer.
+        """
+        made_at = self.world.made_at.get(child.uid, 0.0)
+        kept = self._made_for.get(child.uid) == (doing.uid, self.world.ownership.changes(doing.uid))
+        return made_at if doing.fenced or not kept else max(made_at, self.world.waits.sharder_hindered)
 
     # -- writes ----------------------------------------------------------------
 
@@ -196,6 +209,8 @@ class Checkers:
             return
         if commit.before is None:
             self.world.made_at[commit.latest.uid] = self.world.now
+            owner = owner_uid(commit.latest)
+            self._made_for[commit.latest.uid] = (owner, self.world.ownership.changes(owner or ""))
             if commit.resource == PIECES and commit.key.name in self._strays:
                 self.strayed(commit.key.name, self._strays[commit.key.name][0])
         if isinstance(commit.author.doing, Doing):

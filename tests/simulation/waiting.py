@@ -61,6 +61,8 @@ class Waits:
     world: World
     #: Until when each ring is hindered.
     _hindered: dict[str, float] = field(default_factory=dict)
+    #: Until when the sharder is, and so every ring: no leader, one in trouble, or no API server.
+    sharder_hindered: float = 0.0
     #: Since when something waits.
     _since: dict[Waiting, float] = field(default_factory=dict)
     #: Since when an object was to be reconciled by the shard that has it.
@@ -76,6 +78,8 @@ class Waits:
     def hinder(self, ring: str | None, seconds: float = 0.0) -> None:
         """Something hinders a ring (`None`: all of them) from now on for so long."""
         until = self.world.now + seconds
+        if ring is None:
+            self.sharder_hindered = max(self.sharder_hindered, until)
         for name in RINGS if ring is None else (ring,):
             self._hindered[name] = max(self._hindered.get(name, 0.0), until)
 

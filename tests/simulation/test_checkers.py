@@ -1,0 +1,77 @@
+"""Whom the rule about children excuses while there is nobody who could label one, and whom not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from shardsdk.kube.store import Key
+from shardsdk.protocol.objects import Resource
+from shardsdk.testing.virtual import VirtualClock, in_virtual_time
+from tests.simulation.checkers import UNLABELLED_SECONDS
+from tests.simulation.schedule import draw_plan
+from tests.simulation.storage import Author, Version
+from tests.simulation.vocabulary import FAMILY, PIECES, WORKS, Doing
+from tests.simulation.world import World
+
+OWNER = Key("blue", "owner")
+NOBODY_LABELS_SECONDS = 2 * UNLABELLED_SECONDS
+
+
+def begin(world: World, owner: Version, *, fenced: bool) -> list[str]:
+    """Have fam-0 begin with `owner`, whose child has no label; the rules that it breaks by that."""
+    world.checkers.began(Doing("fam-0", "fam-0_2", WORKS, owner.uid, 1, fenced=fenced))
+    return [violation.rule for violation in world.checkers.violations]
+
+
+def store(world: World, resource: Resource, meta: dict[str, Any]) -> Version:
+    doc = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": meta, "spec": {"key": "a"}}
+    return world.storage.create(resource, doc, Author("setup"))
+
+
+def make_family(world: World) -> Version:
+    """An owner on fam-0, and a child that was made without label."""
+    meta = {"namespace": OWNER.namespace, "name": OWNER.name}
+    owner = store(world, WORKS, {**meta, "labels": {FAMILY.shard: "fam-0"}})
+    reference = {"apiVersion": WORKS.api_version, "kind": WORKS.kind, "name": OWNER.name, "uid": owner.uid}
+    store(world, PIECES, {**meta, "ownerReferences": [{**reference, "controller": True}]})
+    return owner
+
+
+def assign(world: World, shard: str) -> None:
+    before = world.storage.demand(WORKS, OWNER)
+    doc = {**before.doc, "metadata": {**before.doc["metadata"], "labels": {FAMILY.shard: shard}}}
+    world.storage.replace(WORKS, before, doc, Author("sharder-0_1"))
+
+
+@in_virtual_time
+async def test_a_foreign_shard_goes_on_with_an_owner_whose_child_nobody_can_label(clock: VirtualClock) -> None:
+    world = World(draw_plan(1), clock)
+    owner = make_family(world)
+    world.waits.hinder(None, NOBODY_LABELS_SECONDS)
+    await clock.sleep(NOBODY_LABELS_SECONDS)
+    assert begin(world, owner, fenced=False) == []
+
+
+@in_virtual_time
+async def test_a_child_has_to_be_labelled_once_a_leader_can(clock: VirtualClock) -> None:
+    world = World(draw_plan(1), clock)
+    owner = make_family(world)
+    world.waits.hinder(None, NOBODY_LABELS_SECONDS)
+    await clock.sleep(NOBODY_LABELS_SECONDS + UNLABELLED_SECONDS)
+    assert begin(world, owner, fenced=False) == ["children with their owner"]
+
+
+@pytest.mark.parametrize(("fenced", "shards"), [(True, ()), (False, ("fam-1", "fam-0"))])
+@in_virtual_time
+async def test_a_shard_with_the_barrier_and_an_owner_that_has_changed_hands_are_not_excused(
+    clock: VirtualClock, fenced: bool, shards: tuple[str, ...]
+) -> None:
+    world = World(draw_plan(1), clock)
+    owner = make_family(world)
+    for shard in shards:
+        assign(world, shard)
+    world.waits.hinder(None, NOBODY_LABELS_SECONDS)
+    await clock.sleep(NOBODY_LABELS_SECONDS)
+    assert "children with their owner" in begin(world, owner, fenced=fenced)
