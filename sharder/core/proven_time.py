@@ -12,6 +12,10 @@ lease of 15 s hardly notices is most of one of 6 s.
 Before it leads, the renewals that other shards' leases show do the same: each is
 known to lie between a consistent read and the moment at which the watch shows it.
 
+Time that the leader's machine has missed, its clock stopped with it
+(shardsdk.kube.lapses), belongs to the gap that it was in: nothing proves that
+anybody could renew meanwhile.
+
 Does: remember the gaps that matter, and say since when time has counted for a
 lease of a given duration.  Refuses: to read a clock, and to take a read for a
 commit.
@@ -53,10 +57,14 @@ class Gap:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """A consistent read: nothing newer than `version` was committed before `sent_at`."""
+    """A consistent read: nothing newer than `version` was committed before `sent_at`.
+
+    `missed` is what the clock had been found to have missed by then.
+    """
 
     sent_at: float
     version: int
+    missed: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +114,11 @@ def note_commit(known: Renewals, sent_at: float, answered_at: float, retry_secon
         if len(gaps) > MAX_GAPS:
             gaps = (*gaps[:-2], Gap(gaps[-2].seconds, gap.ended_at))
     return replace(known, until=sent_at, gaps=gaps)
+
+
+def note_lapse(known: Renewals, seconds: float) -> Renewals:
+    """What is known once the clock is found to have missed so much: the last renewal is longer ago by that."""
+    return replace(known, until=known.until - seconds)
 
 
 def proof_for(known: Renewals, duration_seconds: float, retry_seconds: float, now: float) -> Proof:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from sharder.core.proven_time import LEAST_PERIODS, Gap, Renewals, note_commit, note_renewal, proof_for
+from sharder.core.proven_time import LEAST_PERIODS, Gap, Renewals, note_commit, note_lapse, note_renewal, proof_for
 from sharder.core.shards import Proof
 from shardsdk.kube.api import Fence
 from shardsdk.kube.clock import Clock
@@ -80,23 +80,28 @@ def join(name: str, holds: Iterable[ShardHold]) -> JointHold:
 
 @dataclass(slots=True)
 class CommitProof:
-    """The time in which commits were proven, mostly by the leader's own renewals; see `sharder.core.proven_time`."""
+    """The time in which commits were proven, mostly by the leader's own renewals; see `sharder.core.proven_time`.
+
+    A commit's beginning is to be told earlier by what the clock was found to have missed
+    since; `missed` is how much of that `renewals` know of.
+    """
 
     clock: Clock
     retry_seconds: float
     renewals: Renewals = field(default_factory=Renewals)
+    missed: float = 0.0
 
     def renewed(self, sent_at: float, answered_at: float) -> None:
         """Note a confirmed write of the leader's lease."""
-        self.renewals = note_renewal(self.renewals, sent_at, answered_at, self.retry_seconds)
+        self.renewals = note_renewal(self._known(), sent_at, answered_at, self.retry_seconds)
 
     def witnessed(self, sent_at: float, seen_at: float) -> None:
         """Note a commit of somebody else's between these moments."""
-        self.renewals = note_commit(self.renewals, sent_at, seen_at, self.retry_seconds)
+        self.renewals = note_commit(self._known(), sent_at, seen_at, self.retry_seconds)
 
     def of(self, duration_seconds: float) -> Proof:
         """What counts against a lease of this duration."""
-        return proof_for(self.renewals, duration_seconds, self.retry_seconds, self.clock.monotonic())
+        return proof_for(self._known(), duration_seconds, self.retry_seconds, self.clock.monotonic())
 
     def since(self, duration_seconds: float) -> float:
         """Since when time counts against a lease of this duration."""
@@ -107,7 +112,7 @@ class CommitProof:
 
         While this is the same, time passes for leases as it does by the clock.
         """
-        known = self.renewals
+        known = self._known()
         if known.began_at is None or self.clock.monotonic() - known.until > LEAST_PERIODS * self.retry_seconds:
             return None
         return known.began_at, known.gaps
@@ -115,3 +120,10 @@ class CommitProof:
     def proven_until(self) -> float:
         """The latest moment up to which time counts for anything: now, unless a renewal is overdue."""
         return self.of(float("inf")).until
+
+    def _known(self) -> Renewals:
+        """What is known, with what the clock is found to have missed by now."""
+        missed = lapses_of(self.clock).seconds
+        if missed != self.missed:
+            self.renewals, self.missed = note_lapse(self.renewals, missed - self.missed), missed
+        return self.renewals

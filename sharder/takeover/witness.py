@@ -25,6 +25,7 @@ from sharder.takeover.fences import CommitProof
 from shardsdk.errors import ShardingError
 from shardsdk.kube.api import Api
 from shardsdk.kube.clock import Clock
+from shardsdk.kube.lapses import lapses_of
 from shardsdk.protocol.objects import LEASES
 
 #: Readings per retry period of the leader.  A gap lasts from one reading to the renewal after the next.
@@ -42,6 +43,7 @@ class Witness:
         self._api = api
         self._proof = proof
         self._clock = clock
+        self._lapses = lapses_of(clock)
         self._every_seconds = retry_seconds / PER_PERIOD
         self._leading = leading
         self._readings: deque[Reading] = deque(maxlen=MAX_READINGS)
@@ -61,16 +63,17 @@ class Witness:
             return
         before = surely_before(self._readings, int(version))
         if before is not None:
-            self._proof.witnessed(before.sent_at, self._clock.monotonic())
+            sent_at = before.sent_at - (self._lapses.seconds - before.missed)
+            self._proof.witnessed(sent_at, self._clock.monotonic())
             self._readings = deque((each for each in self._readings if each.sent_at > before.sent_at), MAX_READINGS)
 
     async def _read(self) -> Reading | None:
         """The version of the store, by a consistent list of at most one lease; `None`: there was no answer in time."""
-        sent_at, versions = self._clock.monotonic(), list[str]()
+        sent_at, missed, versions = self._clock.monotonic(), self._lapses.seconds, list[str]()
         try:
             async with asyncio.timeout(2 * self._every_seconds):
                 async for _ in self._api.pages(LEASES, selector=SHARD_LEASES, limit=1, on_version=versions.append):
                     break
         except (ShardingError, TimeoutError):
             return None
-        return Reading(sent_at, int(versions[0])) if versions and versions[0].isdecimal() else None
+        return Reading(sent_at, int(versions[0]), missed) if versions and versions[0].isdecimal() else None

@@ -68,7 +68,8 @@ class LeaderElector:
     `on_started`, `on_stopped` and `on_new_leader` (also told of the first leader
     seen, and of itself) must not block; what they raise is logged.
     `on_renewed` is told of each confirmed write: when its sending began and when
-    its answer came, by `clock.monotonic()`.  `on_deadline` is called when the
+    its answer came, by `clock.monotonic()`; the former is as much earlier as that
+    clock was found to have missed in between.  `on_deadline` is called when the
     hold has ended and `lead` has not.  `settled` is awaited between the end of
     `lead` and the release; by default it is `api.writes_settled`.
     """

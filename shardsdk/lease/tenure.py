@@ -80,7 +80,8 @@ class Listener:
     lost: Callable[[Loss], None] = _ignore
     #: The hold has ended and the work under it has not.
     overdue: Callable[[], None] = _ignore
-    #: A write was confirmed: when its sending began and when its answer came, by the monotonic clock.
+    #: A write was confirmed: when its sending began and when its answer came, by the monotonic clock; the former is
+    #: as much earlier as that clock was found to have missed in between.
     renewed: Callable[[float, float], None] = _ignore
     #: The Lease was read or written.
     observed: Callable[[Lease], None] = _ignore
@@ -277,7 +278,7 @@ class Tenure:
         renewed = self._keeper.deadlines
         if self._keeper.phase is Phase.HOLDING and renewed is not None and renewed is not before:
             self.hold.extend(renewed.hold_ends_at, missed)
-            self._listener.renewed(sent, at.monotonic)
+            self._listener.renewed(sent - (self._lapses.seconds - missed), at.monotonic)
 
     def _take_error(self, request: Read | Write, error: ShardingError) -> None:
         """Sort by what the error means here.  Raises: `error`, if the lease can never be acquired."""

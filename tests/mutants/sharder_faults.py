@@ -34,6 +34,13 @@ SHARDER_FAULTS: Final[dict[str, Fault]] = {
         "since = known.began_at",
         ("tests/properties/test_proof.py", "tests/unit/sharder/core/test_shards.py", *LEASES),
     ),
+    "STOPS_ARE_NO_GAP": Fault(
+        "time that the leader's machine has missed proves no commits",
+        "sharder.core.proven_time",
+        "return replace(known, until=known.until - seconds)",
+        "return known",
+        ("tests/properties/test_proof.py",),
+    ),
     "TWO_OF_ONE_NAME": Fault(
         "nothing moves on a name that two leases claim",
         "sharder.core.decisions",

@@ -20,6 +20,9 @@ from sharder.core.proven_time import (
     tolerated_gap,
 )
 from sharder.core.shards import LeaseFacts, Proof, State, classify
+from sharder.takeover.fences import CommitProof
+from shardsdk.testing.virtual import VirtualClock
+from tests.simulation.machines import MachineClock
 
 RETRY = 2.0
 DURATIONS = (1, 2, 6, 7, 9, 10, 15, 60)
@@ -147,6 +150,66 @@ def test_renewals_that_come_too_slowly_time_after_time_are_no_outage() -> None:
     slow = known_after([(3.0 * number, 3.0 * number + 2.9) for number in range(5)])
     assert are_slow(slow, 15, RETRY)
     assert proof_for(slow, 15, RETRY, 15.0).since == 14.9
+
+
+#: Of one renewal: the pause before it and the time it takes, and for how long the machine stands still during either.
+stopping = st.tuples(
+    st.floats(0.1, 4.0), st.floats(0.0, 2.0), st.sampled_from((0.0, 0.0, 3.0, 16.0)), st.sampled_from((0.0, 0.0, 16.0))
+)
+
+
+@example([(0.1, 0.0, 0.0, 0.0), (1.5, 0.1, 16.0, 0.0)], 0.0)
+@example([(0.1, 0.0, 0.0, 0.0), (1.5, 0.1, 0.0, 16.0), (1.5, 0.1, 0.0, 0.0)], 0.0)
+@given(st.lists(stopping, min_size=1, max_size=20), st.floats(0.0, 4.0))
+def test_time_that_a_stopped_machine_has_missed_is_part_of_the_gap_that_it_was_in(
+    history: list[tuple[float, float, float, float]], later: float
+) -> None:
+    """Wherever it stood still: what is noticed with an answer may have been missed before it was sent, or after."""
+    world = VirtualClock()
+    clock = MachineClock(world)
+    proof, answers = CommitProof(clock, RETRY), list[tuple[float, float, float]]()
+
+    def stand_still(seconds: float) -> None:
+        world.jump(seconds)
+        clock.stood_still(seconds)
+
+    for pause, takes, while_pausing, while_asking in history:
+        world.jump(pause)
+        stand_still(while_pausing)
+        truly_sent, sent = world.monotonic(), clock.monotonic()
+        world.jump(takes)
+        stand_still(while_asking)
+        clock.lapses.note(while_pausing + while_asking)
+        proof.renewed(sent - (while_pausing + while_asking), clock.monotonic())
+        answers.append((truly_sent, world.monotonic(), clock.monotonic()))
+    world.jump(later)
+    for duration in DURATIONS:
+        tolerated, since = tolerated_gap(duration, RETRY) + 1e-6, answers[0][2]
+        for (truly_sent, _, _), (_, truly_answered, answered) in pairwise(answers):
+            if truly_answered - truly_sent > tolerated:
+                since = answered
+        found = proof.of(duration)
+        assert found.since >= since
+        if world.monotonic() - answers[-1][0] > tolerated:
+            assert found.until < clock.monotonic()
+
+
+def test_one_renewal_after_a_stop_was_noticed_time_counts_again_from_there() -> None:
+    world = VirtualClock()
+    clock = MachineClock(world)
+    proof = CommitProof(clock, RETRY)
+    for _ in range(3):
+        world.jump(2.0)
+        proof.renewed(clock.monotonic(), clock.monotonic())
+    assert proof.of(6.0) == Proof(2.0, 6.0)
+    clock.lapses.note(16.0)
+    assert proof.of(6.0).until < clock.monotonic(), "nothing shows that anybody could renew meanwhile"
+    assert proof.basis() is None
+    world.jump(0.1)
+    proof.renewed(clock.monotonic(), clock.monotonic())
+    world.jump(2.0)
+    assert proof.of(6.0) == Proof(clock.monotonic() - 2.0, clock.monotonic())
+    assert proof.proven_until() == clock.monotonic()
 
 
 #: Pauses between commits, and whether each is a shard's renewal: other commits raise versions as well.
