@@ -8,6 +8,7 @@ them and stands by again.  Ports and files are sharder.service's.
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -15,20 +16,21 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Final
 
-from sharder.backlog.informers import Pending
 from sharder.backlog.objects import RingResource
 from sharder.cache.rings import LeaseKey, RingCache
 from sharder.cache.subscribers import Change
 from sharder.core.decisions import Decision
 from sharder.core.selectors import LabelSelector
 from sharder.core.shards import State
+from sharder.core.summary import Pending, Summary
 from sharder.core.takeover import Limits
-from sharder.placement.leadership import Leadership, Pace
+from sharder.placement.labels import LabelAssignment
+from sharder.placement.placement import Pace
 from sharder.rings.deps import DRAIN_ALARM_SECONDS, Recorder, RingSettings, WebhookSettings
 from sharder.rings.leader import Leader
-from sharder.rings.summary import Summary
 from sharder.takeover.alarm import Detection
 from sharder.takeover.fences import CommitProof, Gate
+from sharder.takeover.leadership import Leadership
 from sharder.takeover.silence import Liveness
 from sharder.takeover.witness import Witness
 from sharder.telemetry import Metrics
@@ -210,7 +212,8 @@ class Replica:
             settle_after_seconds=settings.staleness_seconds if settle_after is None else settle_after,
         )
         of_rings = RingSettings(
-            settings.takeover, pace, self._webhook, settings.drain_alarm_seconds,
+            settings.takeover, functools.partial(LabelAssignment, pace=pace), self._webhook,
+            settings.drain_alarm_seconds,
             takeovers=asyncio.Semaphore(TAKEOVERS_AT_ONCE), reports=asyncio.Semaphore(REPORTS_AT_ONCE),
         )  # fmt: skip
         leadership = Leadership(self._api, leader, confirmed, _Counters(self._metrics), self._clock, self._rng)

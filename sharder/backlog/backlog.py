@@ -14,10 +14,11 @@ from collections.abc import Callable, Iterable
 from random import Random
 from typing import Any, Final, Protocol
 
-from sharder.backlog.informers import FilteredInformer, Informers, Pending
+from sharder.backlog.informers import FilteredInformer, Informers
 from sharder.backlog.objects import ItemKey, newest_first
 from sharder.backlog.scope import Members, RingScope
 from sharder.backlog.waiting import WaitingSince
+from sharder.core.summary import Pending
 from shardsdk.kube.api import Api
 from shardsdk.kube.clock import Clock
 from shardsdk.kube.reflector import Delta, EventKind

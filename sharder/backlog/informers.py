@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from enum import StrEnum
 from random import Random
 from typing import Final
 
@@ -19,6 +18,7 @@ from sharder.cache.namespaces import excluded_by_name
 from sharder.core.membership import Membership
 from sharder.core.ringspec import Role
 from sharder.core.selectors import LabelSelector
+from sharder.core.summary import Pending
 from shardsdk.errors import ShardingError
 from shardsdk.kube.api import Api
 from shardsdk.kube.clock import Clock
@@ -31,14 +31,6 @@ from shardsdk.protocol.objects import SlimObject
 _BY_SHARD = "shard"
 #: How often a list is made at least where watching is not permitted, though the sync period is longer, or off.
 MAX_RELIST_SECONDS: Final = 300.0
-
-
-class Pending(StrEnum):
-    """What an object is that has to be placed, or waited for; each informer shows objects of one kind."""
-
-    UNASSIGNED = "unassigned"
-    STRANDED = "stranded"
-    DRAINING = "draining"
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 
 from sharder.backlog.objects import RingResource
 from sharder.cache.namespaces import Namespaces
-from sharder.core.keys import controlled_key, resource_key
 from sharder.core.membership import Membership
 from sharder.core.ringspec import ResolvedRing, Role
 from shardsdk.protocol.objects import SlimMeta
@@ -31,6 +30,17 @@ class Members:
     def adopted(self) -> bool:
         """Whether objects are placed by what is known."""
         return self.membership == self.newest
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is to be placed.
+
+    The ring as it is resolved, and what it listed once and whose objects may be labelled still.
+    """
+
+    ring: ResolvedRing
+    removed: tuple[RingResource, ...]
 
 
 class RingScope:
@@ -64,10 +74,7 @@ class RingScope:
 
     def key_of(self, placed: RingResource, meta: SlimMeta) -> str | None:
         """The ring key of an object; `None`: nothing in the ring controls it."""
-        subject = placed.subject
-        if subject.role is Role.MAIN:
-            return resource_key(subject.resource, meta.namespace, meta.name)
-        return controlled_key(meta.controller, meta.namespace, subject.main.resource)
+        return placed.subject.key_of(meta)
 
     @property
     def owners_leave(self) -> bool:

@@ -21,7 +21,7 @@ import msgspec
 
 from sharder.core import patches
 from sharder.core.acknowledgement import is_acknowledgement
-from sharder.core.decisions import Decision, Desired, Facts, Reason, decide, desire_controlled, desire_main
+from sharder.core.decisions import Decision, Desired, Facts, Reason, decide, desire_controlled, desire_main, is_owner
 from sharder.core.keys import controlled_key, resource_key
 from sharder.core.membership import Membership
 from sharder.core.ringspec import ResolvedRing, Role, Subject
@@ -191,7 +191,7 @@ def conclude(need: NeedOwner, owner: PartialObject | None, ring: ResolvedRing, m
     meta = need.request.object.metadata if need.request.object else None
     if meta is None:
         return _unchanged(need.request, AnswerOutcome.MALFORMED)
-    exists = owner is not None and (not need.uid or owner.metadata.uid == need.uid)
+    exists = is_owner(need.uid, owner.metadata if owner is not None else None)
     label = owner.metadata.label(ring.spec.labels.shard) if owner is not None else None
     if need.restores is not None:
         if exists and label == need.restores[ring.spec.labels.shard]:

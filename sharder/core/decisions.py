@@ -29,6 +29,7 @@ from typing import Final, assert_never
 
 from sharder.core.membership import Membership
 from sharder.core.ringspec import Role
+from shardsdk.protocol.objects import SlimMeta
 
 
 class Situation(Enum):
@@ -173,6 +174,14 @@ def desire_main(key: str | None, membership: Membership) -> Desired:
         return NoKey()
     name = membership.target(key)
     return NoShard() if name is None else Target(name, stand_in=membership.stand_in(key))
+
+
+def is_owner(uid: str, found: SlimMeta | None) -> bool:
+    """Whether what was found under an owner's name is the owner, with this uid, and not another of that name.
+
+    An owner reference without uid comes only before the API server has looked at it.
+    """
+    return found is not None and uid in ("", found.uid)
 
 
 def desire_controlled(

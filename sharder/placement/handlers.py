@@ -7,10 +7,10 @@ and cease to move.  Refuses: to decide, and to wait.
 from __future__ import annotations
 
 from sharder.backlog.backlog import Backlog
-from sharder.backlog.informers import Pending
 from sharder.backlog.objects import ItemKey
 from sharder.backlog.scope import Members, RingScope
 from sharder.core.ringspec import Role
+from sharder.core.summary import Pending
 from sharder.placement.resync import Resync
 from sharder.placement.transit import Transit
 from shardsdk.protocol.objects import SlimMeta, SlimObject

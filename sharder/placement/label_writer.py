@@ -15,10 +15,10 @@ from sharder.backlog.waiting import WaitingSince
 from sharder.core import patches
 from sharder.core.decisions import Decision
 from sharder.core.ringspec import Role
-from sharder.placement.leadership import Leadership
 from sharder.placement.rejections import Refusals
 from sharder.placement.slots import MAX_WRITES, WRITE_SECONDS, Slots
 from sharder.takeover.controller import TakeoverController
+from sharder.takeover.leadership import Leadership
 from shardsdk.errors import Conflict, FenceClosed, ShardingError
 from shardsdk.kube.api import Fence
 from shardsdk.protocol.labels import RingLabels

@@ -12,21 +12,30 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from sharder.backlog.backlog import Backlog
-from sharder.backlog.informers import Pending
 from sharder.backlog.scope import Members, RingScope
 from sharder.core.membership import Membership
 from sharder.core.ringspec import Role
+from sharder.core.summary import Pending
 from sharder.placement.expectations import Expectations
 from sharder.placement.families import Families
 from sharder.placement.handlers import News
 from sharder.placement.handover import GroupMover
 from sharder.placement.label_writer import LabelWriter
-from sharder.placement.leadership import Leadership, Pace
 from sharder.placement.reconciler import Reconciler
 from sharder.placement.requeues import Sweep
 from sharder.placement.resync import Resync
 from sharder.placement.transit import Transit
 from sharder.takeover.controller import TakeoverController
+from sharder.takeover.leadership import Leadership
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How much of one ring is done at once, and how often; seconds."""
+
+    concurrent_moves: int
+    sync_period_seconds: float
+    settle_after_seconds: float
 
 
 @dataclass(frozen=True, slots=True)

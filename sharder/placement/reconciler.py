@@ -26,6 +26,7 @@ from sharder.core.decisions import (
     decide,
     desire_controlled,
     desire_main,
+    is_owner,
 )
 from sharder.core.membership import Membership
 from sharder.core.ringspec import Role
@@ -213,7 +214,7 @@ class Reconciler:
         main = placed.subject.main.resource
         namespace = meta.namespace if main.namespaced else None
         owner = await self._api.find(main, reference.name, namespace)
-        exists = owner is not None and owner.metadata.uid == reference.uid
+        exists = is_owner(reference.uid, owner.metadata if owner is not None else None)
         label = owner.metadata.label(self._scope.labels.shard) if owner is not None else None
         return desire_controlled(key, membership, owner_exists=exists, owner_label=label)
 

@@ -8,10 +8,10 @@ to tell of each of ten thousand objects that one policy refuses.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 from sharder.backlog.objects import RingResource
+from sharder.core.summary import Refused
 from shardsdk.errors import BadRequest, Forbidden, Invalid, MethodNotAllowed, ShardingError
 from shardsdk.protocol.labels import RingLabels
 from shardsdk.protocol.objects import GroupResource, SlimMeta
@@ -22,30 +22,6 @@ REFUSING: Final = (Invalid, Forbidden, BadRequest, MethodNotAllowed)
 TELL_SECONDS: Final = 60.0
 #: Objects counted at most for one piece of news.
 MAX_COUNTED: Final = 10_000
-#: What of the API server's answer is repeated; the rest of the message has to fit an Event, too.
-MAX_ANSWER_LENGTH: Final = 400
-
-
-@dataclass(frozen=True, slots=True)
-class Refused:
-    """News of refused patches: the first object, what was `wanted` of it, the answer, how many `others`."""
-
-    resource: GroupResource
-    namespace: str
-    name: str
-    wanted: str
-    answer: str
-    others: int
-
-    def render(self) -> str:
-        """The whole story in a sentence or two, with the remedy."""
-        where = f"{self.namespace}/{self.name}" if self.namespace else self.name
-        others = f" ({self.others} more objects likewise)" if self.others else ""
-        return (
-            f"{self.resource} {where} cannot be {self.wanted}{others}: {self.answer[:MAX_ANSWER_LENGTH]}."
-            " Let the admission policy, webhook or validation that refuses it accept the sharder's changes of the"
-            " shard and drain labels, or mend the object; it is tried again by itself"
-        )
 
 
 class Refusals:

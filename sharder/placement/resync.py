@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from sharder.backlog.backlog import Backlog
-from sharder.backlog.informers import Pending
 from sharder.backlog.lists import read_all
 from sharder.backlog.objects import ItemKey, RingResource
 from sharder.backlog.scope import Members, RingScope
@@ -36,8 +35,9 @@ from sharder.core.resync import (
     on,
 )
 from sharder.core.ringspec import Role
-from sharder.placement.leadership import Counters
+from sharder.core.summary import Pending
 from sharder.placement.transit import Transit
+from sharder.takeover.leadership import Counters
 from shardsdk.errors import ShardingError
 from shardsdk.kube.api import Api
 from shardsdk.kube.clock import Clock

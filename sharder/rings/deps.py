@@ -13,10 +13,11 @@ from typing import Any, Final, Protocol
 from sharder.cache.namespaces import Namespaces
 from sharder.core.takeover import Limits
 from sharder.core.webhookconfig import WEBHOOK_TIMEOUT_SECONDS
-from sharder.placement.leadership import Leadership, Pace
+from sharder.rings.assignment import Assign
 from sharder.rings.watch_count import WatchCount
 from sharder.rings.webhook_configurations import WebhookConfigurations
 from sharder.takeover.fences import CommitProof
+from sharder.takeover.leadership import Leadership
 from shardsdk.events.recorder import EventType, Regarding
 
 #: A drain that waits longer than this shows as a condition and an Event.
@@ -49,12 +50,13 @@ class WebhookSettings:
 class RingSettings:
     """How rings are led.
 
+    `assign` makes what gives a ring's objects to its shards.
     `takeovers` and `reports`: leases, and rings' reports, worked on at once, of all rings together.
     `webhook` None: no webhook configurations; those that are there are removed.
     """
 
     limits: Limits
-    pace: Pace
+    assign: Assign
     webhook: WebhookSettings | None
     drain_alarm_seconds: float
     takeovers: asyncio.Semaphore

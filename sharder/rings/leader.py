@@ -13,13 +13,13 @@ from typing import Final
 from sharder.cache.namespaces import Namespaces
 from sharder.cache.rings import LeaseKey, RingCache
 from sharder.core.shards import State
-from sharder.placement.leadership import Leadership
+from sharder.core.summary import Summary
 from sharder.rings.deps import Recorder, RingDeps, RingSettings
 from sharder.rings.ring_controller import RingController
-from sharder.rings.summary import Summary
 from sharder.rings.watch_count import WatchCount
 from sharder.rings.webhook_configurations import WebhookConfigurations
 from sharder.takeover.fences import CommitProof
+from sharder.takeover.leadership import Leadership
 from shardsdk.kube.reflector import Delta
 from shardsdk.protocol.objects import PartialObject, SlimMeta
 

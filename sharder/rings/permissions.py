@@ -9,14 +9,13 @@ import logging
 from typing import Final
 
 from sharder.core.status import MissingRule
+from sharder.rbac import RING_VERBS
 from shardsdk.kube.api import Api
 from shardsdk.kube.clock import Clock
 from shardsdk.protocol.objects import GroupResource
 
 log = logging.getLogger(__name__)
 
-#: What the sharder needs on each resource of a ring.
-VERBS: Final = ("list", "watch", "patch")
 #: How long granted permissions are believed, and missing ones before they are asked for again.
 GRANTED_SECONDS: Final = 60.0
 DENIED_SECONDS: Final = 3.0
@@ -43,7 +42,7 @@ class PermissionsCheck:
         now = self._clock.monotonic()
         believed = DENIED_SECONDS if self.denied or doubted else GRANTED_SECONDS
         if self._asked_for != resources or now - self._asked_at >= believed:
-            rules = [MissingRule(verb, resource) for resource in resources for verb in VERBS]
+            rules = [MissingRule(verb, resource) for resource in resources for verb in RING_VERBS]
             denied = [rule for rule in rules if not await self._api.allowed(rule.verb, rule.resource)]
             if self.denied and not denied:
                 log.info("permissions granted", extra={"ring": self._ring})

@@ -1,7 +1,7 @@
 """Everything of one ring on the leader, from the moment that there is such a ring until there is none.
 
 Three things run side by side, because none may hold up another: the takeover of the
-shards' leases, placement (`supervisor`), and the reconciles of what surrounds the
+shards' leases, the assignment of objects (`assignment`), and the reconciles of what surrounds the
 ring.  The order within one reconcile is all in `_reconcile` and `_provide`:
 
 - What the ring lists is written into its status before any object gets a label:
@@ -21,17 +21,18 @@ import logging
 from typing import Any, Final
 
 from sharder.backlog.objects import RingResource
+from sharder.backlog.scope import Wanted
 from sharder.cache.rings import RingCache, RingSnapshot
 from sharder.cache.subscribers import Change
 from sharder.core.ringspec import ResolvedRing
+from sharder.core.summary import Summary
 from sharder.rings.deps import RingDeps
 from sharder.rings.permissions import DENIED_SECONDS, GRANTED_SECONDS, PermissionsCheck
 from sharder.rings.removed_resources import RemovedResources
 from sharder.rings.status import StatusWriter
-from sharder.rings.summary import Summary
-from sharder.rings.supervisor import PlacementSupervisor, Wanted, end
 from sharder.rings.webhook_configuration import RingWebhook
 from sharder.takeover.controller import TakeoverController
+from sharder.tasks import end
 from shardsdk.errors import FenceClosed, NotFound, Retry, ShardingError
 from shardsdk.kube.reflector import Delta
 from shardsdk.protocol.objects import PartialObject, SlimMeta
@@ -56,7 +57,7 @@ class RingController:
             limits=settings.limits, at_once=settings.takeovers,
             on_takeover=functools.partial(lead.counters.took_over, name),
         )  # fmt: skip
-        self._supervisor = PlacementSupervisor(name, deps, self.takeover)
+        self._assignment = settings.assign(name, lead, deps.namespaces, self.takeover)
         self._status = StatusWriter(name, lead, deps.recorder, drain_alarm_seconds=settings.drain_alarm_seconds)
         self._removed = RemovedResources(name, lead.api, self._status.write)
         self._webhook = RingWebhook(name, lead, settings.webhook, deps.configurations)
@@ -66,7 +67,7 @@ class RingController:
         self._outline: Any = None
         self._was_settled = False
         self._changed = asyncio.Event()
-        self._supervisor.when_changed.append(self._changed.set)
+        self._assignment.when_changed.append(self._changed.set)
         #: Set when the ring is gone, and so is what was made for it.
         self._gone = asyncio.Event()
 
@@ -82,7 +83,7 @@ class RingController:
         if what & (Change.RING | Change.MEMBERSHIP):
             self.enqueue()
             self.takeover.enqueue_all()
-            self._supervisor.membership_changed()
+            self._assignment.membership_changed()
         elif ring is not None and ring.obj.status_dict.get("shards") != len(ring.leases):
             # Renewals come all the time; what they change shows as MEMBERSHIP.
             self.enqueue()
@@ -91,7 +92,7 @@ class RingController:
 
     def on_namespace(self, name: str, before: SlimMeta | None, after: SlimMeta | None) -> None:
         """A namespace came, changed its labels or went."""
-        self._supervisor.namespace_changed(name, before, after)
+        self._assignment.namespace_changed(name, before, after)
 
     def on_configuration(self, delta: Delta[PartialObject]) -> None:
         """The ring's webhook configuration, or another sharder's for it, has changed."""
@@ -101,13 +102,13 @@ class RingController:
 
     def restart_watches(self) -> None:
         """Begin every watch anew: an API server may hang, and say nothing of it."""
-        self._supervisor.restart_watches()
+        self._assignment.restart_watches()
 
     # -- for people ----------------------------------------------------------
 
     def summarize(self) -> Summary:
         """What the ring waits for."""
-        return self._supervisor.summarize()
+        return self._assignment.summarize()
 
     async def _follow_changes(self) -> None:
         """Look whenever something has changed, soon after; at rest nothing is looked at."""
@@ -119,13 +120,13 @@ class RingController:
             except Exception:
                 log.exception("state of a ring not summed up", extra={"ring": self.name})
                 self._changed.set()
-            if not self._supervisor.at_rest:
+            if not self._assignment.at_rest:
                 self._changed.set()  # also what only time changes, as the age of a drain
             await self._deps.leadership.clock.sleep(SUMMARY_SECONDS)
 
     def _look(self) -> None:
         """Tell people what they should know of what has been found."""
-        summary = self._supervisor.summarize()
+        summary = self._assignment.summarize()
         outline = summary.outline(self._deps.settings.drain_alarm_seconds)
         if outline != self._outline:
             self._outline = outline
@@ -133,7 +134,7 @@ class RingController:
         if summary.not_served:
             self._cache.resolve_again(self.name)
         ring = self._cache.get(self.name)
-        if ring is not None and (refused := self._supervisor.take_refused()) is not None:
+        if ring is not None and (refused := self._assignment.take_refused()) is not None:
             self._status.tell_refused(ring, refused, self._permissions.denied)
         if summary.settled and not self._was_settled:
             self._deps.on_settled(self.name)
@@ -144,7 +145,7 @@ class RingController:
     async def run(self) -> None:
         """Follow the ring until it is gone."""
         self.enqueue()
-        parts = (self.takeover.run, self._run_reconciles, self._supervisor.run, self._follow_changes, self._gone.wait)
+        parts = (self.takeover.run, self._run_reconciles, self._assignment.run, self._follow_changes, self._gone.wait)
         tasks: list[asyncio.Task[Any]] = [asyncio.create_task(run()) for run in parts]
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -200,7 +201,7 @@ class RingController:
 
     async def _provide(self, ring: RingSnapshot, resolved: ResolvedRing) -> str | None:
         """Have the ring's resources written down, placed, and brought to the webhook; returns what is wrong besides."""
-        removed = await self._removed.record(ring.obj.status_dict, resolved, self._supervisor.removed_clean)
+        removed = await self._removed.record(ring.obj.status_dict, resolved, self._assignment.removed_clean)
         self._place(resolved, removed)
         if not ring.unanswered or not self._webhook.exists:
             # One that is there may name more than can be looked up at present.
@@ -212,7 +213,7 @@ class RingController:
             self._queue.add_after(self.name, seconds)
         resources = (*resolved.subjects(), *(each.subject for each in removed))
         again = await self._permissions.check(
-            tuple(each.resource.group_resource for each in resources), doubted=self._supervisor.summarize().forbidden
+            tuple(each.resource.group_resource for each in resources), doubted=self._assignment.summarize().forbidden
         )
         self._queue.add_after(
             self.name, again if self._removed.complete else min(again, GRANTED_SECONDS), Priority.BULK
@@ -222,22 +223,22 @@ class RingController:
     def _place(self, resolved: ResolvedRing, removed: tuple[RingResource, ...]) -> None:
         ring = self._cache.get(self.name)
         if ring is not None and ring.resolved == resolved:  # else it has been edited meanwhile, and is in the queue
-            self._supervisor.place(Wanted(resolved, removed))
+            self._assignment.place(Wanted(resolved, removed))
 
     def _stop_placing_another(self) -> None:
         """Place nothing of a ring that is gone, cannot be used, or is another of that name.
 
         While an edited one is not written down yet, that is placed which was.
         """
-        ring, wanted = self._cache.get(self.name), self._supervisor.wanted
+        ring, wanted = self._cache.get(self.name), self._assignment.wanted
         resolved = ring.resolved if ring is not None else None
         if wanted is not None and (resolved is None or resolved.spec.uid != wanted.ring.spec.uid):
-            self._supervisor.place(None)
+            self._assignment.place(None)
 
     async def _show(self, failure: str | None) -> None:
         ring = self._cache.get(self.name)
         if ring is None:
             return
-        pause = await self._status.show(ring, self._supervisor.summarize(), failure, self._permissions.denied)
+        pause = await self._status.show(ring, self._assignment.summarize(), failure, self._permissions.denied)
         if pause is not None:
             self._queue.add_after(self.name, pause, Priority.BULK)

@@ -10,7 +10,6 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from sharder.backlog.informers import Pending
 from sharder.cache.rings import RingSnapshot
 from sharder.core.status import (
     ConditionType,
@@ -21,10 +20,9 @@ from sharder.core.status import (
     conditions_of,
     render_status,
 )
-from sharder.placement.leadership import Leadership
-from sharder.placement.rejections import Refused
+from sharder.core.summary import Pending, Refused, Summary
 from sharder.rings.deps import Recorder
-from sharder.rings.summary import Summary
+from sharder.takeover.leadership import Leadership
 from shardsdk.events.recorder import EventType, Regarding
 from shardsdk.protocol.objects import CLUSTERRINGS
 

@@ -7,9 +7,9 @@ from typing import Any, Final
 
 from sharder.core.ringspec import ResolvedRing
 from sharder.core.webhookconfig import WEBHOOK_CONFIGURATIONS, render_webhook, webhook_name
-from sharder.placement.leadership import Leadership
 from sharder.rings.deps import WebhookSettings
 from sharder.rings.webhook_configurations import WebhookConfigurations
+from sharder.takeover.leadership import Leadership
 from shardsdk.errors import NotFound
 from shardsdk.kube.api import PatchKind
 from shardsdk.kube.reflector import Delta, EventKind

@@ -17,12 +17,12 @@ from dataclasses import replace
 from typing import Final, TypeVar
 
 from sharder.backlog.backlog import Backlog
-from sharder.backlog.informers import Pending
 from sharder.backlog.objects import ItemKey
 from sharder.cache.rings import LeaseKey, RingCache, RingSnapshot
 from sharder.core.membership import Membership
 from sharder.core.observed import ObservedLease
 from sharder.core.shards import LeaseFacts, ShardState, State, classify
+from sharder.core.summary import Pending
 from sharder.core.takeover import Act, Limits, Step, TakeoverFacts, decide_takeover, hold_seconds
 from sharder.takeover.facts import lives_elsewhere, only_renewed, presumed_held, takeover_facts, unknown_lease
 from sharder.takeover.fences import CommitProof, JointHold, ShardHold, join

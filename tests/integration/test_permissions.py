@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from sharder.cache import rings as registry
+from sharder.rbac import RING_VERBS
 from sharder.rings import permissions
 from shardsdk.kube import discovery
 from tests.integration.harness import Stage
@@ -54,7 +55,7 @@ async def test_missing_rights_are_named_with_their_remedy_and_forgotten_once_gra
 
 @pytest.mark.parametrize("verb", ["list", "patch"])
 async def test_a_single_missing_right_is_named_alone(stage: Stage, verb: str) -> None:
-    ring, ships = await set_up(stage, [each for each in permissions.VERBS if each != verb])
+    ring, ships = await set_up(stage, [each for each in RING_VERBS if each != verb])
     condition = await ring.condition("PermissionsGranted", "False")
     assert f"the sharder may not {verb} ships.{ships.group};" in condition["message"]
     await ring.condition("Ready", "False")
@@ -85,7 +86,7 @@ async def test_without_watch_alone_the_sync_period_serves_and_the_condition_says
 
 async def test_rights_taken_away_show_too(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(permissions, "GRANTED_SECONDS", 1.0)
-    ring, ships = await set_up(stage, permissions.VERBS)
+    ring, ships = await set_up(stage, RING_VERBS)
     await ring.condition("Ready")
     await stage.grant(ring.name, [ships.main], verbs=["list", "watch"])
     condition = await ring.condition("PermissionsGranted", "False")
@@ -124,7 +125,7 @@ async def test_a_type_that_is_not_served_is_named_and_placed_once_it_is(
 
 async def test_a_type_that_is_not_served_any_more_shows(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(discovery, "FOUND_SECONDS", 1.0)
-    ring, ships = await set_up(stage, permissions.VERBS)
+    ring, ships = await set_up(stage, RING_VERBS)
     await ring.condition("Ready")
     await ring.create(ships.main)
     await ring.in_place({"one"})

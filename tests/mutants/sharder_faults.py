@@ -310,9 +310,9 @@ SHARDER_FAULTS: Final[dict[str, Fault]] = {
     ),
     "ANY_OWNER_OF_THE_NAME": Fault(
         "an owner of another uid is not the child's owner",
-        "sharder.core.admission",
-        "exists = owner is not None and (not need.uid or owner.metadata.uid == need.uid)",
-        "exists = owner is not None",
+        "sharder.core.decisions",
+        'return found is not None and uid in ("", found.uid)',
+        "return found is not None",
         ADMISSION,
     ),
     "FAIL_CLOSED": Fault(

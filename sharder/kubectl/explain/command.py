@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from sharder.core.decisions import is_owner
 from sharder.core.ringspec import ResolvedRing, Role, Subject
 from sharder.kubectl.catalog import Catalog, read_catalog
 from sharder.kubectl.cluster import Reader, Ring, ages_of
@@ -176,7 +177,7 @@ async def _owner(api: Api, reader: Reader, ring: ResolvedRing, subject: Subject,
     except ShardingError as error:
         reader.gaps.note(f"its owner, {main.kind} {reference.name}", error)
         return Owner(main.kind, reference.name, None)
-    if found is None or (reference.uid and found.metadata.uid != reference.uid):
+    if found is None or not is_owner(reference.uid, found.metadata):
         return Owner(main.kind, reference.name, False)
     labels = ring.spec.labels
     draining = found.metadata.label(labels.drain) is not None

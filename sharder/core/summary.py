@@ -1,17 +1,24 @@
-"""What a ring waits for, summed up for people.
-
-Refuses: to change anything.
-"""
+"""What a way of assigning objects tells of a ring, as data: for its status, for metrics and for people."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from enum import StrEnum
+from typing import Any, Final
 
-from sharder.backlog.informers import Pending
-from sharder.placement.placement import Placement
 from shardsdk.errors import Forbidden, NotFound, ShardingError
 from shardsdk.protocol.objects import GroupResource
+
+#: What of the API server's answer is repeated; the rest of the message has to fit an Event, too.
+MAX_ANSWER_LENGTH: Final = 400
+
+
+class Pending(StrEnum):
+    """What an object is that has to be placed, or waited for; each informer shows objects of one kind."""
+
+    UNASSIGNED = "unassigned"
+    STRANDED = "stranded"
+    DRAINING = "draining"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,32 +78,23 @@ class Summary:
         return self.settled, self.counts, of_drain, failures, self.removed_clean, self.leaving
 
 
-def summarize(placement: Placement, now: float) -> Summary:
-    """What the ring waits for."""
-    placed, informers, resync = placement.scope.placed, placement.backlog.informers, placement.resync
-    counts = {
-        (kind, placed[number].subject.resource.group_resource): len(informer)
-        for kind in Pending
-        for number, informer in informers.of(kind)
-    }
-    failures = tuple((each.subject.resource.group_resource, kind, error) for each, kind, error in informers.failures())
-    clean = frozenset(each.subject.resource.group_resource for each in resync.removed_clean)
-    leaving = {
-        each.subject.resource.group_resource: resync.removed_left.get(each, -1)
-        for each in placed.values()
-        if each.removed and each not in resync.removed_clean
-    }
-    return Summary(resync.settled, counts, _oldest_drain(placement, now), failures, clean, leaving)
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """News of refused patches: the first object, what was `wanted` of it, the answer, how many `others`."""
 
+    resource: GroupResource
+    namespace: str
+    name: str
+    wanted: str
+    answer: str
+    others: int
 
-def _oldest_drain(placement: Placement, now: float) -> OldestDrain | None:
-    scope, backlog = placement.scope, placement.backlog
-    for key, since in backlog.drains_since.items():
-        informer = backlog.informers.get(key.resource, Pending.DRAINING)
-        obj = informer.get(key.namespace, key.name) if informer is not None else None
-        if obj is None:
-            continue
-        placed, shard = scope.placed[key.resource], obj.metadata.label(scope.labels.shard) or ""
-        resource = placed.subject.resource.group_resource
-        return OldestDrain(resource, key.namespace, key.name, shard, now - since, placed.removed)
-    return None
+    def render(self) -> str:
+        """The whole story in a sentence or two, with the remedy."""
+        where = f"{self.namespace}/{self.name}" if self.namespace else self.name
+        others = f" ({self.others} more objects likewise)" if self.others else ""
+        return (
+            f"{self.resource} {where} cannot be {self.wanted}{others}: {self.answer[:MAX_ANSWER_LENGTH]}."
+            " Let the admission policy, webhook or validation that refuses it accept the sharder's changes of the"
+            " shard and drain labels, or mend the object; it is tried again by itself"
+        )

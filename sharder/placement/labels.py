@@ -1,4 +1,6 @@
-"""One ring's placement, ended and begun anew as the ring is edited.
+"""Assignment by labels: one ring's placement, ended and begun anew as the ring is edited.
+
+Satisfies `sharder.rings.assignment.Assignment`, by which the ring's controller knows it.
 
 What a ring is made of lives as long as it does: its backlog, with informers, drain
 ages and expectations, whatever is edited.  Placement is made anew with each edit,
@@ -11,20 +13,18 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
 from typing import Any, Final
 
 from sharder.backlog.backlog import Backlog
-from sharder.backlog.objects import RingResource
-from sharder.backlog.scope import Members, RingScope
-from sharder.cache.namespaces import excluded_by_name
-from sharder.core.ringspec import ResolvedRing
+from sharder.backlog.scope import Members, RingScope, Wanted
+from sharder.cache.namespaces import Namespaces, excluded_by_name
+from sharder.core.summary import Refused, Summary
 from sharder.placement.expectations import Expectations
-from sharder.placement.placement import Ground, Placement
-from sharder.placement.rejections import Refused
-from sharder.rings.deps import RingDeps
-from sharder.rings.summary import Summary, summarize
+from sharder.placement.placement import Ground, Pace, Placement
+from sharder.placement.summary import summarize
 from sharder.takeover.controller import TakeoverController
+from sharder.takeover.leadership import Leadership
+from sharder.tasks import end
 from shardsdk.kube.turns import FLOW
 from shardsdk.protocol.objects import GroupResource, SlimMeta
 
@@ -34,21 +34,16 @@ log = logging.getLogger(__name__)
 RESTART_SECONDS: Final = 5.0
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """What is placed: the ring as it is resolved, and what it listed once and whose objects may be labelled still."""
-
-    ring: ResolvedRing
-    removed: tuple[RingResource, ...]
-
-
-class PlacementSupervisor:
+class LabelAssignment:
     """Runs the placement of one ring that is wanted; `run` it."""
 
-    def __init__(self, name: str, deps: RingDeps, takeover: TakeoverController) -> None:
+    def __init__(
+        self, name: str, leadership: Leadership, namespaces: Namespaces, takeover: TakeoverController, *, pace: Pace
+    ) -> None:
         self._name = name
-        self._deps = deps
-        self._lead = deps.leadership
+        self._lead = leadership
+        self._namespaces = namespaces
+        self._pace = pace
         self._takeover = takeover
         takeover.when_ready.append(self.membership_changed)
         takeover.when_acquired.append(self._take_from)
@@ -88,7 +83,7 @@ class PlacementSupervisor:
         """A namespace came, changed its labels or went."""
         if self._placement is None or self._placed is None:
             return
-        ring, namespaces = self._placed.ring, self._deps.namespaces
+        ring, namespaces = self._placed.ring, self._namespaces
         if excluded_by_name(ring) is None and namespaces.covered(ring, before) != namespaces.covered(ring, after):
             self._placement.namespace_changed(name)
             self._tell_changed()
@@ -140,7 +135,7 @@ class PlacementSupervisor:
         # What is placed waits for turns among its own; a lease or a status does not wait behind ten thousand objects.
         FLOW.set(self._name)
         try:
-            await self._deps.namespaces.reflector.synced.wait()
+            await self._namespaces.reflector.synced.wait()
             while True:
                 try:
                     await self._follow()
@@ -171,14 +166,14 @@ class PlacementSupervisor:
             self._wake.set()
 
     def _begin(self, wanted: Wanted) -> None:
-        lead, deps = self._lead, self._deps
+        lead = self._lead
         before = self._ground
-        scope = RingScope(wanted.ring, wanted.removed, deps.namespaces, before.scope if before is not None else None)
+        scope = RingScope(wanted.ring, wanted.removed, self._namespaces, before.scope if before is not None else None)
         if before is None:
             members = Members()
             backlog = Backlog(
                 scope, members, lead.api,
-                clock=lead.clock, rng=lead.rng, sync_period_seconds=deps.settings.pace.sync_period_seconds,
+                clock=lead.clock, rng=lead.rng, sync_period_seconds=self._pace.sync_period_seconds,
             )  # fmt: skip
             self._keeping = asyncio.create_task(self._guard(backlog.run))
             backlog.when_changed.append(self._tell_changed)
@@ -190,7 +185,7 @@ class PlacementSupervisor:
         expectations = {number: known.get(number) or Expectations() for number in scope.placed}
         self._ground = Ground(scope, members, backlog, expectations)
         self.membership_changed()
-        placement = Placement(lead, deps.settings.pace, self._ground, self._takeover)
+        placement = Placement(lead, self._pace, self._ground, self._takeover)
         placement.writer.refusals.when_noted.append(self._tell_changed)
         self._placed, self._placement = wanted, placement
         self._tell_changed()
@@ -224,10 +219,3 @@ class PlacementSupervisor:
         self._takeover.set_backlog(None)
         task, self._keeping = self._keeping, None
         await end(task)
-
-
-async def end(task: asyncio.Task[None] | None) -> None:
-    """Cancel it, and wait until it has ended."""
-    if task is not None:
-        task.cancel()
-        await asyncio.wait((task,))

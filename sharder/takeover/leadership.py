@@ -43,12 +43,3 @@ class Leadership:
     counters: Counters
     clock: Clock
     rng: Random
-
-
-@dataclass(frozen=True, slots=True)
-class Pace:
-    """How much of one ring is done at once, and how often; seconds."""
-
-    concurrent_moves: int
-    sync_period_seconds: float
-    settle_after_seconds: float

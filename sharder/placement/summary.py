@@ -1,0 +1,37 @@
+"""What a ring waits for whose objects have labels."""
+
+from __future__ import annotations
+
+from sharder.core.summary import OldestDrain, Pending, Summary
+from sharder.placement.placement import Placement
+
+
+def summarize(placement: Placement, now: float) -> Summary:
+    """What the ring waits for."""
+    placed, informers, resync = placement.scope.placed, placement.backlog.informers, placement.resync
+    counts = {
+        (kind, placed[number].subject.resource.group_resource): len(informer)
+        for kind in Pending
+        for number, informer in informers.of(kind)
+    }
+    failures = tuple((each.subject.resource.group_resource, kind, error) for each, kind, error in informers.failures())
+    clean = frozenset(each.subject.resource.group_resource for each in resync.removed_clean)
+    leaving = {
+        each.subject.resource.group_resource: resync.removed_left.get(each, -1)
+        for each in placed.values()
+        if each.removed and each not in resync.removed_clean
+    }
+    return Summary(resync.settled, counts, _oldest_drain(placement, now), failures, clean, leaving)
+
+
+def _oldest_drain(placement: Placement, now: float) -> OldestDrain | None:
+    scope, backlog = placement.scope, placement.backlog
+    for key, since in backlog.drains_since.items():
+        informer = backlog.informers.get(key.resource, Pending.DRAINING)
+        obj = informer.get(key.namespace, key.name) if informer is not None else None
+        if obj is None:
+            continue
+        placed, shard = scope.placed[key.resource], obj.metadata.label(scope.labels.shard) or ""
+        resource = placed.subject.resource.group_resource
+        return OldestDrain(resource, key.namespace, key.name, shard, now - since, placed.removed)
+    return None
