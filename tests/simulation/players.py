@@ -38,7 +38,7 @@ MAX_CPU_SECONDS: Final = 120.0
 MAX_MEMORY_MIB: Final = 1024
 #: How often that is looked at, in CPU time.
 _LOOK_SECONDS: Final = 1.0
-_NICE: Final = 10
+_NICE: Final = 5
 #: Shards that most plans begin with: the hash rings of some of them, and of one more, are made before the first plan.
 _USUAL_SHARDS: Final = {"fam": ("fam-0", "fam-1", "fam-2", "fam-3"), "pla": ("pla-0", "pla-1")}
 

@@ -16,12 +16,12 @@ from tests.simulation.players import Players, run_seeds
 from tests.simulation.running import plan_of
 from tests.simulation.scenarios import Scenario
 
-#: Each test plays many seeds, on a machine that others use as well.
-pytestmark = pytest.mark.timeout(900)
+#: Each test plays many seeds, on a machine that others use as well, and lets them go first.
+pytestmark = pytest.mark.timeout(1800)
 
 #: Seeds that every run of the tests plays, and how many of them are one test; `make simulate` plays others.
 DEFAULT_SEEDS = range(400)
-CHUNK = 40
+CHUNK = 20
 #: And each scenario is played with these.
 SCENARIO_SEEDS = range(2)
 #: Within so many seeds each planted bug must show.
