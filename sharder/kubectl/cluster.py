@@ -30,7 +30,7 @@ from sharder.core.webhookconfig import WEBHOOK_CONFIGURATIONS, go_webhook_name, 
 from sharder.kubectl.counting import Census, Covers, Tally
 from sharder.kubectl.outcomes import Gaps
 from sharder.kubectl.selecting import by_name_alone, describe_selector
-from sharder.kubectl.shards import Standing, read_membership, read_standing
+from sharder.kubectl.shards import ShardStatus, read_membership, read_shard_status
 from sharder.kubectl.status.overview import Overview, ResourceCount, count_resource, read_conditions, uncounted_resource
 from sharder.manifests import status_of
 from shardsdk.errors import Forbidden, NotFound, ShardingError, StreamInterrupted
@@ -261,8 +261,8 @@ class Reader:
         """Everything about a ring that `status` shows, as it is now."""
         now = self.clock.now()
         leases = await self.leases(ring.name)
-        standings = [read_standing(lease, now) for lease in leases.leases or ()]
-        membership = read_membership(leases.leases or (), standings) if leases.whole else None
+        shard_statuses = [read_shard_status(lease, now) for lease in leases.leases or ()]
+        membership = read_membership(leases.leases or (), shard_statuses) if leases.whole else None
         counts: tuple[ResourceCount, ...] = ()
         problems: tuple[str, ...] = ()
         scope = ""
@@ -280,7 +280,7 @@ class Reader:
             up_to_date=ring.up_to_date,
             problems=problems,
             scope=scope,
-            standings=None if leases.leases is None else sort_standings(standings),
+            shard_statuses=None if leases.leases is None else sort_shard_statuses(shard_statuses),
             membership=membership,
             resources=counts,
             unread=tuple(self.gaps.found),
@@ -311,6 +311,6 @@ def ages_of(status: Mapping[str, Any], now: datetime) -> dict[str, float]:
     return ages
 
 
-def sort_standings(standings: Iterable[Standing]) -> tuple[Standing, ...]:
+def sort_shard_statuses(shard_statuses: Iterable[ShardStatus]) -> tuple[ShardStatus, ...]:
     """By name, as people look for them."""
-    return tuple(sorted(standings, key=lambda each: (each.name, each.namespace)))
+    return tuple(sorted(shard_statuses, key=lambda each: (each.name, each.namespace)))

@@ -15,7 +15,7 @@ from sharder.kubectl.cleanup.sweep import Swept
 from sharder.kubectl.counting import Trouble
 from sharder.kubectl.explain.explanation import Explanation
 from sharder.kubectl.outcomes import Unread
-from sharder.kubectl.shards import Standing
+from sharder.kubectl.shards import ShardStatus
 from sharder.kubectl.status.overview import Balance, Overview, ResourceCount, balance_of
 from shardsdk.protocol.objects import ObjectMeta, Resource
 
@@ -40,7 +40,7 @@ def overviews_document(overviews: Iterable[Overview], unread: Iterable[Unread]) 
 
 def overview_document(overview: Overview) -> dict[str, Any]:
     """One ring."""
-    standings = overview.standings
+    shard_statuses = overview.shard_statuses
     return {
         "name": overview.name,
         "ready": overview.ready,
@@ -49,7 +49,9 @@ def overview_document(overview: Overview) -> dict[str, Any]:
         "problems": list(overview.problems),
         "namespaces": overview.scope,
         "countedNamespace": overview.namespace,
-        "shards": None if standings is None else [_shard(overview, standing) for standing in standings],
+        "shards": None
+        if shard_statuses is None
+        else [_shard(overview, shard_status) for shard_status in shard_statuses],
         "resources": [_resource(resource) for resource in overview.resources],
         **{trouble.value: overview.count(trouble) for trouble in Trouble},
         "balance": _balance(balance_of(overview)),
@@ -90,7 +92,7 @@ def _explanation(each: Explanation) -> dict[str, Any]:
         "role": each.role.value,
         "key": each.key,
         "shard": each.current,
-        "shardState": each.standing or None,
+        "shardState": each.shard_status or None,
         "draining": each.draining,
         "desiredShard": each.desired,
         "decision": outcome.decision.name if outcome is not None else None,
@@ -151,22 +153,22 @@ def unread_document(gap: Unread) -> dict[str, str]:
     return {"what": gap.what, "why": gap.why, "remedy": gap.remedy}
 
 
-def _shard(overview: Overview, standing: Standing) -> dict[str, Any]:
+def _shard(overview: Overview, shard_status: ShardStatus) -> dict[str, Any]:
     counted = [each for each in overview.resources if each.counted]
     return {
-        "name": standing.name,
-        "namespace": standing.namespace,
-        "state": standing.state.value,
-        "available": standing.available,
-        "judgedBySharder": standing.judged,
-        "holder": standing.holder,
-        "leaseDurationSeconds": standing.duration_seconds,
-        "renewedSecondsAgo": standing.renewed_seconds,
-        "heldSeconds": standing.held_seconds,
-        "transitions": standing.transitions,
-        "fenced": standing.fenced,
-        "objects": {str(each.resource): each.by_shard.get(standing.name, 0) for each in counted},
-        "draining": {str(each.resource): each.draining.get(standing.name, 0) for each in counted},
+        "name": shard_status.name,
+        "namespace": shard_status.namespace,
+        "state": shard_status.state.value,
+        "available": shard_status.available,
+        "judgedBySharder": shard_status.judged,
+        "holder": shard_status.holder,
+        "leaseDurationSeconds": shard_status.duration_seconds,
+        "renewedSecondsAgo": shard_status.renewed_seconds,
+        "heldSeconds": shard_status.held_seconds,
+        "transitions": shard_status.transitions,
+        "fenced": shard_status.fenced,
+        "objects": {str(each.resource): each.by_shard.get(shard_status.name, 0) for each in counted},
+        "draining": {str(each.resource): each.draining.get(shard_status.name, 0) for each in counted},
     }
 
 

@@ -24,7 +24,7 @@ SILENT_DURATIONS: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class ShardStatus:
     """One shard's lease.
 
     `available`: its own shard holds it.  `judged`: the state is the sharder's
@@ -56,13 +56,13 @@ class Standing:
         return self.holder == SHARDER_HOLDER
 
 
-def read_standing(lease: Lease, now: datetime) -> Standing:
+def read_shard_status(lease: Lease, now: datetime) -> ShardStatus:
     """What one lease says."""
     said = _state_label(lease)
     renewed = _seconds_since(lease.spec.renew_time, now)
     facts = facts_of(lease, observed_at=-(renewed or 0.0))
     judged = said is not None and said.available == facts.held_by_shard
-    return Standing(
+    return ShardStatus(
         name=facts.name,
         namespace=facts.namespace,
         state=said if said is not None and judged else _state_by_times(facts),
@@ -77,9 +77,9 @@ def read_standing(lease: Lease, now: datetime) -> Standing:
     )
 
 
-def read_membership(leases: Iterable[Lease], standings: Iterable[Standing]) -> Membership:
+def read_membership(leases: Iterable[Lease], shard_statuses: Iterable[ShardStatus]) -> Membership:
     """The ring's shards, as sharder.core derives them."""
-    ready = {standing.name for standing in standings if standing.state is State.READY}
+    ready = {shard_status.name for shard_status in shard_statuses if shard_status.state is State.READY}
     return membership.build(list(leases), ready)
 
 

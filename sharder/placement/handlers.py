@@ -16,7 +16,7 @@ from sharder.placement.transit import Transit
 from shardsdk.protocol.objects import SlimMeta, SlimObject
 
 
-class News:
+class EventHandler:
     """Handles the events of one ring's backlog, once it is subscribed there."""
 
     def __init__(

@@ -61,7 +61,7 @@ class HeldUp:
     until: float
 
 
-class GroupMover:
+class Handovers:
     """The groups of one ring."""
 
     def __init__(

@@ -18,11 +18,11 @@ from sharder.core.ringspec import Role
 from sharder.core.summary import Pending
 from sharder.placement.expectations import Expectations
 from sharder.placement.families import Families
-from sharder.placement.handlers import News
-from sharder.placement.handover import GroupMover
+from sharder.placement.handlers import EventHandler
+from sharder.placement.handover import Handovers
 from sharder.placement.label_writer import LabelWriter
 from sharder.placement.reconciler import Reconciler
-from sharder.placement.requeues import Sweep
+from sharder.placement.requeues import Requeues
 from sharder.placement.resync import Resync
 from sharder.placement.transit import Transit
 from sharder.takeover.controller import TakeoverController
@@ -68,7 +68,7 @@ class Placement:
             scope.name, scope.labels, members, leadership, takeover,
             concurrent_writes=pace.concurrent_moves, waiting=backlog.waiting,
         )  # fmt: skip
-        self._groups = groups = GroupMover(
+        self._groups = groups = Handovers(
             scope, members, api, takeover,
             backlog=backlog, families=families, transit=transit, writer=writer, expectations=ground.expectations,
             clock=clock,
@@ -82,8 +82,8 @@ class Placement:
             scope, members, api, backlog=backlog, families=families, transit=transit, writer=writer, groups=groups,
             resync=resync,
         )  # fmt: skip
-        self._sweep = Sweep(backlog, families, transit, resync, clock)
-        self._news = News(scope, members, backlog, transit=transit, resync=resync)
+        self._requeues = Requeues(backlog, families, transit, resync, clock)
+        self._handler = EventHandler(scope, members, backlog, transit=transit, resync=resync)
         self._workers = pace.concurrent_moves
         #: Shards whose leases were acquired and whose objects have not been enqueued since.
         self._acquired: set[str] = set()
@@ -115,14 +115,14 @@ class Placement:
         async with asyncio.TaskGroup() as tasks:
             for _ in range(self._workers):
                 tasks.create_task(self._reconciler.run())
-            for part in (self._groups, self._families, self.resync, self._sweep):
+            for part in (self._groups, self._families, self.resync, self._requeues):
                 tasks.create_task(part.run())
             await self._follow_changes()
 
     async def _follow_changes(self) -> None:
         # All that is known already is news to everything here.
         self._adopt(Membership())
-        unsubscribe = self.backlog.subscribe(self._news)
+        unsubscribe = self.backlog.subscribe(self._handler)
         try:
             await self._enqueue_all()
             while True:
@@ -149,5 +149,5 @@ class Placement:
         self.backlog.informers.follow()
         self._families.set_membership()
         self._transit.set_shards(new.available)
-        self._news.look_at_drains()
+        self._handler.look_at_drains()
         self.resync.follow(old, new)

@@ -31,7 +31,7 @@ from sharder.core.decisions import (
 from sharder.core.membership import Membership
 from sharder.core.ringspec import Role
 from sharder.placement.families import Families
-from sharder.placement.handover import GroupMover
+from sharder.placement.handover import Handovers
 from sharder.placement.label_writer import LabelWriter
 from sharder.placement.resync import Resync
 from sharder.placement.slots import Crowded
@@ -62,7 +62,7 @@ class Reconciler:
         families: Families,
         transit: Transit,
         writer: LabelWriter,
-        groups: GroupMover,
+        groups: Handovers,
         resync: Resync,
     ) -> None:
         self._scope = scope

@@ -20,15 +20,15 @@ from sharder.placement.transit import Transit
 from shardsdk.kube.clock import Clock
 
 #: How long objects wait that could not be placed, before all of them are looked at again.
-SWEEP_SECONDS: Final = (1.0, 8.0)
+REQUEUE_SECONDS: Final = (1.0, 8.0)
 #: How long the watch of unassigned objects may take to show one that its shard has let go; then it is read.
 UNSEEN_SECONDS: Final = 1.0
 #: Objects that were put off and are looked at again at once while others wait; each may cost a read.
 MAX_DEFERRED: Final = 100
 
 
-class Sweep:
-    """The sweeps over what one ring's backlog has and nobody has placed."""
+class Requeues:
+    """Enqueues again what one ring's backlog has and nobody has placed."""
 
     def __init__(self, backlog: Backlog, families: Families, transit: Transit, resync: Resync, clock: Clock) -> None:
         self._backlog = backlog
@@ -39,16 +39,16 @@ class Sweep:
         self._changed = asyncio.Event()
 
     async def run(self) -> None:
-        """Sweep until cancelled."""
+        """Requeue until cancelled."""
         self._backlog.when_changed.append(self._changed.set)
         try:
-            await self._sweep()
+            await self._look_again()
         finally:
             self._backlog.when_changed.remove(self._changed.set)
 
-    async def _sweep(self) -> None:
+    async def _look_again(self) -> None:
         backlog, clock = self._backlog, self._clock
-        pause = SWEEP_SECONDS[0]
+        pause = REQUEUE_SECONDS[0]
         due = clock.monotonic() + pause
         while True:
             await self._pause()
@@ -60,7 +60,7 @@ class Sweep:
             if len(backlog.queue):
                 backlog.enqueue_deferred(MAX_DEFERRED)
             elif now >= due:
-                pause = SWEEP_SECONDS[0] if backlog.take_news() else min(2 * pause, SWEEP_SECONDS[1])
+                pause = REQUEUE_SECONDS[0] if backlog.take_news() else min(2 * pause, REQUEUE_SECONDS[1])
                 due = now + pause
                 await backlog.enqueue_again()
 
@@ -69,6 +69,6 @@ class Sweep:
         if self._resync.settled and not len(self._backlog.queue) and not len(self._transit):
             self._changed.clear()
             with suppress(TimeoutError):
-                async with asyncio.timeout(SWEEP_SECONDS[1] - SWEEP_SECONDS[0]):
+                async with asyncio.timeout(REQUEUE_SECONDS[1] - REQUEUE_SECONDS[0]):
                     await self._changed.wait()
-        await self._clock.sleep(SWEEP_SECONDS[0])
+        await self._clock.sleep(REQUEUE_SECONDS[0])

@@ -17,7 +17,7 @@ from sharder.backlog.scope import RingScope
 from sharder.core import proven_time as proof
 from sharder.core.shards import LeaseFacts, Proof, ShardState, classify
 from sharder.placement.children import Group
-from sharder.placement.handover import GroupMover
+from sharder.placement.handover import Handovers
 from sharder.takeover import controller as leases
 from sharder.takeover.controller import TakeoverController
 from sharder.takeover.fences import CommitProof, ShardHold, join
@@ -90,13 +90,13 @@ async def _renew(controller: TakeoverController, shard: str) -> bool:
     return True
 
 
-async def _put_off(mover: GroupMover, group: Group) -> bool:
+async def _put_off(mover: Handovers, group: Group) -> bool:
     late = _LATE.setdefault(group.meta.uid, {})
     late.update({(child, meta.namespace, meta.name): meta for child, meta in group.children or []})
     return True
 
 
-async def _owner_first(mover: GroupMover, group: Group, right: Callable[..., Any] = GroupMover._patch_owner) -> None:
+async def _owner_first(mover: Handovers, group: Group, right: Callable[..., Any] = Handovers._patch_owner) -> None:
     await right(mover, group)
     for (child, _, _), meta in _LATE.pop(group.meta.uid, {}).items():
         if group.target is None or not await mover._move_child(group, child, meta, group.target):
@@ -131,7 +131,7 @@ _WRONG: dict[Bug, tuple[tuple[Any, str, Any], ...]] = {
     Bug.OUTAGES_BY_ONE_MEASURE: ((proof, "tolerated_gap", _tolerated_gap),),
     Bug.TAKE_OVER_UNFENCED_EARLY: ((leases, "classify", _classify),),
     Bug.MOVE_WITHOUT_HOLD: ((TakeoverController, "fence_for", _hold), (TakeoverController, "renew", _renew)),
-    Bug.CHILDREN_LAST: ((GroupMover, "_patch_children", _put_off), (GroupMover, "_patch_owner", _owner_first)),
+    Bug.CHILDREN_LAST: ((Handovers, "_patch_children", _put_off), (Handovers, "_patch_owner", _owner_first)),
     Bug.CHILDREN_LEAVE_FIRST: ((RingScope, "owners_leave", False),),
     Bug.TRUST_FOUND_HOLD: ((TakeoverController, "_announce", _announce),),
     Bug.WARM_CACHES: ((Manager, "_hold", _hold_warm),),

@@ -18,7 +18,7 @@ from sharder.core.decisions import Decision, Reason
 from sharder.core.shards import State
 from sharder.core.takeover import Act
 from sharder.placement import reconciler as worker
-from sharder.placement.handover import GroupMover
+from sharder.placement.handover import Handovers
 from sharder.takeover import controller as leases
 from sharder.webhook.app import OUTCOMES
 from shardsdk.cache import identity
@@ -27,7 +27,7 @@ from tests.simulation.scenarios import Scenario
 from tests.simulation.schedule import RARE, WEIGHTS, Broken
 from tests.simulation.vocabulary import Marks
 
-#: Branches of moving groups; each is a method of `GroupMover` and what it gave.
+#: Branches of moving groups; each is a method of `Handovers` and what it gave.
 _GROUPS: Final = (
     "let go",
     "not let go",
@@ -124,10 +124,10 @@ _LISTENERS: Final[tuple[tuple[Any, str, _Wrap], ...]] = (
     (leases, "decide_takeover", _after(lambda step, *_: (f"lease {step.act.name}",))),
     (leases, "classify", _after(lambda judged, *_: _STATE[judged.state])),
     (identity, "judge", _judged),
-    (GroupMover, "_renew", _after_awaiting(_let_go)),
-    (GroupMover, "_clear_doubt", _after_awaiting(lambda *_: ("group doubts cleared",))),
-    (GroupMover, "_look_again", _after_awaiting(_either("group is looked at again", "group has changed"))),
-    (GroupMover, "_take_steps", _after_awaiting(_either("group moved", "group not moved"))),
-    (GroupMover, "_move_child", _after_awaiting(_either("group child moved", "group child not moved"))),
-    (GroupMover, "_hold_up", _after(lambda *_: ("group held up",))),
+    (Handovers, "_renew", _after_awaiting(_let_go)),
+    (Handovers, "_clear_doubt", _after_awaiting(lambda *_: ("group doubts cleared",))),
+    (Handovers, "_look_again", _after_awaiting(_either("group is looked at again", "group has changed"))),
+    (Handovers, "_take_steps", _after_awaiting(_either("group moved", "group not moved"))),
+    (Handovers, "_move_child", _after_awaiting(_either("group child moved", "group child not moved"))),
+    (Handovers, "_hold_up", _after(lambda *_: ("group held up",))),
 )

@@ -140,12 +140,12 @@ def _permissions_by_condition(condition: Condition | None, said: bool | None, re
 def check_shards(overview: Overview) -> Iterator[Finding]:
     """Are there shards, with names of their own, and do they renew their leases?"""
     topic = "shards"
-    if overview.standings is None or overview.membership is None:
+    if overview.shard_statuses is None or overview.membership is None:
         yield unknown(topic, "the shards' leases could not be read", "grant yourself list on leases in all namespaces")
         return
     membership, before = overview.membership, 0
     for name in sorted(membership.ambiguous):
-        where = ", ".join(each.namespace for each in overview.standings if each.name == name and each.available)
+        where = ", ".join(each.namespace for each in overview.shard_statuses if each.name == name and each.available)
         before += 1
         yield problem(
             topic, f"the name {name} is held in several namespaces ({where}); what it has is not moved",
@@ -159,11 +159,11 @@ def check_shards(overview: Overview) -> Iterator[Finding]:
         )  # fmt: skip
     if not membership.available:
         yield problem(
-            topic, f"none of {plural(len(overview.standings), 'shard')} is available; objects wait",
+            topic, f"none of {plural(len(overview.shard_statuses), 'shard')} is available; objects wait",
             "start a shard of this ring, or look into the log of one that does not hold its lease",
         )  # fmt: skip
         return
-    for each in overview.standings:
+    for each in overview.shard_statuses:
         if each.silent or each.state in (State.EXPIRED, State.UNCERTAIN):
             before += 1
             yield warning(
@@ -171,7 +171,7 @@ def check_shards(overview: Overview) -> Iterator[Finding]:
                 "look into its log; once the lease has run out, its objects move",
             )  # fmt: skip
     if not before:
-        yield good(topic, f"{len(membership.available)} of {plural(len(overview.standings), 'shard')} available")
+        yield good(topic, f"{len(membership.available)} of {plural(len(overview.shard_statuses), 'shard')} available")
 
 
 def check_objects(overview: Overview, leading: Leading | None) -> Iterator[Finding]:
@@ -189,7 +189,7 @@ def check_objects(overview: Overview, leading: Leading | None) -> Iterator[Findi
         return
     counts = ", ".join(f"{count} {trouble.value}" for trouble, count in troubles)
     unsettled_for = settled.seconds if settled is not None and settled.status is False else None
-    ghosts = unleased_shards(overview) if overview.standings is not None else ()
+    ghosts = unleased_shards(overview) if overview.shard_statuses is not None else ()
     more = f"; on shards without lease: {some(ghosts, _NAMED)}" if ghosts else ""
     remedy = f"kubectl sharding explain {_an_example(overview)}"
     if leading is not None and not leading.alive:

@@ -13,7 +13,7 @@ from sharder.kubectl.cleanup.sweep import Sweep, Swept
 from sharder.kubectl.documents import cleanup_document, render_document
 from sharder.kubectl.outcomes import ExitCode, exit_code
 from sharder.kubectl.session import Session
-from sharder.kubectl.shards import read_standing
+from sharder.kubectl.shards import read_shard_status
 from sharder.kubectl.status.command import make_reader
 from sharder.kubectl.text import Painter, Tone, plural, some
 from shardsdk.errors import ConfigurationError, Forbidden, NotFound
@@ -116,8 +116,10 @@ async def _running(session: Session, ring: str) -> list[str]:
     """Shards that still hold a lease of the ring."""
     now = session.clock.now()
     leases = (await make_reader(session).leases(ring)).leases or []
-    standings = [read_standing(lease, now) for lease in leases]
-    late = [each for each in standings if each.renewed_seconds is None or each.renewed_seconds < each.duration_seconds]
+    shard_statuses = [read_shard_status(lease, now) for lease in leases]
+    late = [
+        each for each in shard_statuses if each.renewed_seconds is None or each.renewed_seconds < each.duration_seconds
+    ]
     return sorted(f"{each.namespace}/{each.name}" for each in late if each.available)
 
 

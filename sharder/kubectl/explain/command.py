@@ -15,7 +15,7 @@ from sharder.kubectl.explain.text import render_explanation, render_stray
 from sharder.kubectl.leader import Leading, read_leading
 from sharder.kubectl.outcomes import ExitCode, exit_code
 from sharder.kubectl.session import Session
-from sharder.kubectl.shards import read_membership, read_standing
+from sharder.kubectl.shards import read_membership, read_shard_status
 from sharder.kubectl.status.command import find_rings, make_reader
 from sharder.kubectl.status.overview import read_conditions
 from sharder.kubectl.text import Tone
@@ -151,15 +151,15 @@ async def _explain(
         return None
     now = reader.clock.now()
     seen = await reader.leases(ring.name)
-    standings = tuple(read_standing(lease, now) for lease in seen.leases or ())
+    shard_statuses = tuple(read_shard_status(lease, now) for lease in seen.leases or ())
     return explain(
         Known(
             ring=resolved,
             subject=subject,
             meta=meta,
             owner=await _owner(session.api, reader, resolved, subject, meta),
-            membership=read_membership(seen.leases or (), standings) if seen.whole else None,
-            standings=standings,
+            membership=read_membership(seen.leases or (), shard_statuses) if seen.whole else None,
+            shard_statuses=shard_statuses,
             covered=(await reader.covers(resolved))(meta.namespace),
             conditions=read_conditions(ring.status, ages_of(ring.status, now)),
             up_to_date=ring.up_to_date,

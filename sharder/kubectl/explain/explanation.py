@@ -21,7 +21,7 @@ from sharder.core.membership import Membership
 from sharder.core.ringspec import ResolvedRing, Role, Subject
 from sharder.kubectl.leader import Leading
 from sharder.kubectl.selecting import describe_selector
-from sharder.kubectl.shards import Standing
+from sharder.kubectl.shards import ShardStatus
 from sharder.kubectl.status.overview import Condition
 from sharder.kubectl.text import plural, some, span
 from shardsdk.protocol.labels import LEASE_RING_LABEL
@@ -55,7 +55,7 @@ class Known:
     meta: ObjectMeta
     owner: Owner | None
     membership: Membership | None
-    standings: tuple[Standing, ...]
+    shard_statuses: tuple[ShardStatus, ...]
     covered: bool | None
     conditions: tuple[Condition, ...]
     up_to_date: bool
@@ -75,7 +75,7 @@ class Explanation:
     key: str | None
     current: str | None
     draining: bool
-    standing: str
+    shard_status: str
     desired: str | None
     outcome: Outcome | None
     because: tuple[str, ...]
@@ -100,7 +100,7 @@ def explain(known: Known) -> Explanation:
         key=key,
         current=current,
         draining=draining,
-        standing=_standing(known, current),
+        shard_status=_describe_shard(known, current),
         desired=where,
         outcome=outcome,
         because=tuple(_because(known, key, desired)),
@@ -238,10 +238,10 @@ def _unable(known: Known) -> Iterator[str]:
             yield f"ring condition {each.type} is false: {each.message}"
 
 
-def _standing(known: Known, current: str | None) -> str:
+def _describe_shard(known: Known, current: str | None) -> str:
     if current is None:
         return ""
-    found = [each for each in known.standings if each.name == current]
+    found = [each for each in known.shard_statuses if each.name == current]
     if not found:
         return "no lease of that name" if known.membership is not None else "lease not read"
     if len(found) > 1:

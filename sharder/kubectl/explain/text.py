@@ -47,5 +47,5 @@ def _shard(explanation: Explanation, painter: Painter) -> str:
         wanted = explanation.in_place is False
         return painter.paint("none", Tone.BAD if wanted else Tone.PLAIN)
     drains = painter.paint(", draining", Tone.WARN) if explanation.draining else ""
-    standing = painter.paint(f"({explanation.standing})", Tone.FAINT) if explanation.standing else ""
-    return f"{painter.paint(explanation.current or '(empty)', Tone.NAME)}{drains} {standing}".rstrip()
+    shard_status = painter.paint(f"({explanation.shard_status})", Tone.FAINT) if explanation.shard_status else ""
+    return f"{painter.paint(explanation.current or '(empty)', Tone.NAME)}{drains} {shard_status}".rstrip()

@@ -10,7 +10,7 @@ from sharder.core.membership import Membership
 from sharder.core.ringspec import Role
 from sharder.kubectl.counting import Tally, Trouble
 from sharder.kubectl.outcomes import Unread
-from sharder.kubectl.shards import Standing
+from sharder.kubectl.shards import ShardStatus
 from shardsdk.protocol.objects import GroupResource
 
 
@@ -63,7 +63,7 @@ class Overview:
     """Everything that `status` shows of one ring.
 
     `read` False: the ring's object could not be read, only what carries its name.
-    `standings` None: the leases could not be read.  `namespace`: only objects of
+    `shard_statuses` None: the leases could not be read.  `namespace`: only objects of
     this one were counted.
     """
 
@@ -73,7 +73,7 @@ class Overview:
     up_to_date: bool
     problems: tuple[str, ...]
     scope: str
-    standings: tuple[Standing, ...] | None
+    shard_statuses: tuple[ShardStatus, ...] | None
     membership: Membership | None
     resources: tuple[ResourceCount, ...]
     unread: tuple[Unread, ...]
@@ -197,5 +197,5 @@ def loads_of(resources: Iterable[ResourceCount], shards: Iterable[str]) -> dict[
 
 def unleased_shards(overview: Overview) -> tuple[str, ...]:
     """Shards that objects are labelled with and of which no lease was seen, in order of their names."""
-    known = {standing.name for standing in overview.standings or ()}
+    known = {shard_status.name for shard_status in overview.shard_statuses or ()}
     return tuple(sorted({name for each in overview.resources for name in each.by_shard} - known))

@@ -8,7 +8,7 @@ from typing import Final
 from sharder.core.ringspec import Role
 from sharder.core.shards import State
 from sharder.kubectl.counting import Trouble
-from sharder.kubectl.shards import Standing
+from sharder.kubectl.shards import ShardStatus
 from sharder.kubectl.status.overview import (
     Overview,
     ResourceCount,
@@ -57,9 +57,9 @@ def render_overview(overview: Overview, painter: Painter, *, wide: bool = False)
 
 def _headline(overview: Overview, painter: Painter) -> str:
     parts = [painter.paint(f"Ring {overview.name}", Tone.STRONG), _ready(overview, painter)]
-    if overview.standings is not None:
-        available = sum(standing.available for standing in overview.standings)
-        text = f"{available} of {plural(len(overview.standings), 'shard')} available"
+    if overview.shard_statuses is not None:
+        available = sum(shard_status.available for shard_status in overview.shard_statuses)
+        text = f"{available} of {plural(len(overview.shard_statuses), 'shard')} available"
         parts.append(painter.paint(text, Tone.PLAIN if available else Tone.BAD))
     match overview.settled:
         case True:
@@ -69,7 +69,7 @@ def _headline(overview: Overview, painter: Painter) -> str:
         case None:
             parts.append(painter.paint("not known whether settled", Tone.WARN))
     balance = balance_of(overview)
-    if balance is not None and len(overview.standings or ()) > 1:
+    if balance is not None and len(overview.shard_statuses or ()) > 1:
         parts.append(f"fullest shard at {balance.fullest_share:.2f} of the mean")
     return "  ".join(parts)
 
@@ -95,14 +95,14 @@ def _head(overview: Overview, *, wide: bool) -> list[str]:
 
 
 def _shard_rows(overview: Overview, *, wide: bool) -> Iterator[Sequence[Cell]]:
-    standings = overview.standings or ()
-    loads = loads_of(overview.resources, {standing.name for standing in standings})
+    shard_statuses = overview.shard_statuses or ()
+    loads = loads_of(overview.resources, {shard_status.name for shard_status in shard_statuses})
     blank = [Cell("")] * (7 if wide else 2)
-    for standing in standings:
-        row = [Cell(standing.name, Tone.NAME), _state(standing), _renewed(standing), _held(standing)]
-        row += _wide_cells(standing) if wide else []
-        yield [*row, *_counts(overview, standing.name), *_share(overview, standing.name, loads)]
-    unknown = Cell("?", Tone.FAINT) if overview.standings is None else Cell("no lease", Tone.BAD)
+    for shard_status in shard_statuses:
+        row = [Cell(shard_status.name, Tone.NAME), _state(shard_status), _renewed(shard_status), _held(shard_status)]
+        row += _wide_cells(shard_status) if wide else []
+        yield [*row, *_counts(overview, shard_status.name), *_share(overview, shard_status.name, loads)]
+    unknown = Cell("?", Tone.FAINT) if overview.shard_statuses is None else Cell("no lease", Tone.BAD)
     for name in unleased_shards(overview):
         yield [Cell(name or '""', Tone.NAME), unknown, *blank, *_counts(overview, name), Cell(""), Cell("")]
     if any(each.unassigned for each in overview.resources):
@@ -127,32 +127,32 @@ def _share(overview: Overview, name: str, loads: Mapping[str, int]) -> list[Cell
     return [Cell(f"{share:.0%}", right=True), Cell(bar(of_fullest, _BAR_WIDTH), Tone.NAME)]
 
 
-def _state(standing: Standing) -> Cell:
-    text = standing.state.value + ("?" if standing.silent else "")
-    if standing.taken_over:
+def _state(shard_status: ShardStatus) -> Cell:
+    text = shard_status.state.value + ("?" if shard_status.silent else "")
+    if shard_status.taken_over:
         text += ", being emptied"
-    return Cell(text, Tone.WARN if standing.silent else _STATE_TONES[standing.state])
+    return Cell(text, Tone.WARN if shard_status.silent else _STATE_TONES[shard_status.state])
 
 
-def _renewed(standing: Standing) -> Cell:
-    if standing.renewed_seconds is None:
+def _renewed(shard_status: ShardStatus) -> Cell:
+    if shard_status.renewed_seconds is None:
         return Cell("never", Tone.FAINT)
-    late = standing.available and standing.renewed_seconds > standing.duration_seconds
-    return Cell(f"{span(standing.renewed_seconds)} ago", Tone.WARN if late else Tone.PLAIN)
+    late = shard_status.available and shard_status.renewed_seconds > shard_status.duration_seconds
+    return Cell(f"{span(shard_status.renewed_seconds)} ago", Tone.WARN if late else Tone.PLAIN)
 
 
-def _held(standing: Standing) -> Cell:
+def _held(shard_status: ShardStatus) -> Cell:
     """For how long its holder has had it; nobody has a lease that was given back."""
-    return Cell(span(standing.held_seconds)) if standing.holder else Cell("-", Tone.FAINT)
+    return Cell(span(shard_status.held_seconds)) if shard_status.holder else Cell("-", Tone.FAINT)
 
 
-def _wide_cells(standing: Standing) -> list[Cell]:
-    transitions = "?" if standing.transitions is None else str(standing.transitions)
+def _wide_cells(shard_status: ShardStatus) -> list[Cell]:
+    transitions = "?" if shard_status.transitions is None else str(shard_status.transitions)
     return [
-        Cell(standing.namespace),
-        Cell(standing.holder or "-", Tone.PLAIN if standing.available else Tone.FAINT),
-        Cell(f"{standing.duration_seconds}s", right=True),
-        Cell("yes" if standing.fenced else "no"),
+        Cell(shard_status.namespace),
+        Cell(shard_status.holder or "-", Tone.PLAIN if shard_status.available else Tone.FAINT),
+        Cell(f"{shard_status.duration_seconds}s", right=True),
+        Cell("yes" if shard_status.fenced else "no"),
         Cell(transitions, right=True),
     ]
 
@@ -169,11 +169,11 @@ def _troubles(overview: Overview, painter: Painter) -> Iterator[str]:
         uncounted = each.counted and each.misplaced is None and not each.retired
         if each.role is Role.CONTROLLED and uncounted and overview.membership is not None:
             yield painter.paint(f"  ? whether {each.resource} are with their owners was not counted", Tone.FAINT)
-    for standing in overview.standings or ():
-        if standing.silent:
-            sign, age = painter.paint("! silent", Tone.WARN), span(standing.renewed_seconds)
+    for shard_status in overview.shard_statuses or ():
+        if shard_status.silent:
+            sign, age = painter.paint("! silent", Tone.WARN), span(shard_status.renewed_seconds)
             yield (
-                f"  {sign}: {standing.name} last renewed {age} ago and still counts as ready:"
+                f"  {sign}: {shard_status.name} last renewed {age} ago and still counts as ready:"
                 " no sharder judges its lease, or clocks differ"
             )
 

@@ -51,11 +51,11 @@ def _essence_of(view: View) -> object:
 
 
 def _timeless(overview: Overview) -> object:
-    shards = overview.standings
+    shards = overview.shard_statuses
     return replace(
         overview,
         conditions=tuple(replace(each, seconds=None) for each in overview.conditions),
-        standings=None
+        shard_statuses=None
         if shards is None
         else tuple(replace(each, renewed_seconds=None, held_seconds=None) for each in shards),
     ), [each.silent for each in shards or ()]

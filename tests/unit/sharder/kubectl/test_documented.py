@@ -59,7 +59,7 @@ async def test_status_of_the_demo_in_the_middle_of_a_failover() -> None:
 def test_explain_of_an_object_that_waits_for_a_sharder() -> None:
     meta = ObjectMeta(name="late", namespace="default")
     gone = Leading(False, "sharder-1 last renewed the lease sharding-system/sharder 20s ago")
-    waiting: dict[str, Any] = {"meta": meta, "membership": members(*LEFT), "leading": gone, "standings": ()}
+    waiting: dict[str, Any] = {"meta": meta, "membership": members(*LEFT), "leading": gone, "shard_statuses": ()}
 
     explanation = explain(known(**waiting))
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 
 from sharder.core.shards import State
-from sharder.kubectl.shards import read_membership, read_standing
+from sharder.kubectl.shards import read_membership, read_shard_status
 from shardsdk.protocol.labels import SHARDER_HOLDER
 from tests.unit.sharder.kubectl.rings import NOW, lease
 
 
 @pytest.mark.parametrize("state", ["ready", "expired", "uncertain"])
 def test_the_sharders_word_about_a_held_lease_is_taken(state: str) -> None:
-    standing = read_standing(lease("one", state=state, renewed=40), NOW)
-    assert (standing.state, standing.available, standing.judged) == (State(state), True, True)
+    shard_status = read_shard_status(lease("one", state=state, renewed=40), NOW)
+    assert (shard_status.state, shard_status.available, shard_status.judged) == (State(state), True, True)
 
 
 @pytest.mark.parametrize(
@@ -21,32 +21,32 @@ def test_the_sharders_word_about_a_held_lease_is_taken(state: str) -> None:
     [(3, True, State.READY), (20, False, State.EXPIRED), (20, True, State.UNCERTAIN), (40, False, State.UNCERTAIN)],
 )
 def test_a_lease_that_nobody_judged_is_shown_by_its_own_times(renewed: float, fenced: bool, state: State) -> None:
-    standing = read_standing(lease("one", state=None, renewed=renewed, fenced=fenced), NOW)
-    assert (standing.state, standing.judged) == (state, False)
+    shard_status = read_shard_status(lease("one", state=None, renewed=renewed, fenced=fenced), NOW)
+    assert (shard_status.state, shard_status.judged) == (state, False)
 
 
 @pytest.mark.parametrize("holder", ["", "somebody", SHARDER_HOLDER])
 def test_a_lease_that_its_shard_does_not_hold_is_dead_whatever_the_label_still_says(holder: str) -> None:
-    standing = read_standing(lease("one", holder=holder, state="ready"), NOW)
-    assert (standing.state, standing.available, standing.judged) == (State.DEAD, False, False)
-    assert standing.taken_over == (holder == SHARDER_HOLDER)
+    shard_status = read_shard_status(lease("one", holder=holder, state="ready"), NOW)
+    assert (shard_status.state, shard_status.available, shard_status.judged) == (State.DEAD, False, False)
+    assert shard_status.taken_over == (holder == SHARDER_HOLDER)
 
 
 def test_an_orphan_is_called_so() -> None:
-    assert read_standing(lease("one", holder="", state="orphaned"), NOW).state is State.ORPHANED
+    assert read_shard_status(lease("one", holder="", state="orphaned"), NOW).state is State.ORPHANED
 
 
 def test_a_ready_shard_that_renewed_long_ago_is_silent() -> None:
-    assert read_standing(lease("one", renewed=46), NOW).silent
-    assert not read_standing(lease("one", renewed=44), NOW).silent
+    assert read_shard_status(lease("one", renewed=46), NOW).silent
+    assert not read_shard_status(lease("one", renewed=44), NOW).silent
 
 
 def test_times_ahead_of_our_clock_are_no_negative_spans() -> None:
-    assert read_standing(lease("one", renewed=-5, held=-5), NOW).renewed_seconds == 0
+    assert read_shard_status(lease("one", renewed=-5, held=-5), NOW).renewed_seconds == 0
 
 
 def test_names_held_twice_are_in_nobodys_ring() -> None:
     leases = [lease("one"), lease("two"), lease("two", namespace="other")]
-    membership = read_membership(leases, [read_standing(each, NOW) for each in leases])
+    membership = read_membership(leases, [read_shard_status(each, NOW) for each in leases])
     assert membership.available == {"one"}
     assert membership.ambiguous == {"two"}

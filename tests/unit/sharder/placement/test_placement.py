@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sharder.placement.placement import Placement
-from sharder.placement.requeues import Sweep
+from sharder.placement.requeues import Requeues
 from sharder.rings.leader import Leader
 from shardsdk.errors import StreamInterrupted
 from shardsdk.protocol.labels import parse_ring_name
@@ -90,16 +90,16 @@ def test_of_a_ring_that_changes_again_and_again_one_placement_runs_at_a_time(mon
 
 
 def test_a_placement_that_fails_is_begun_anew_and_harms_no_other_ring(monkeypatch: pytest.MonkeyPatch) -> None:
-    sweep, failures = Sweep.run, ["placement/ring"]
+    run, failures = Requeues.run, ["placement/ring"]
 
-    async def fail_once(sweeping: Sweep) -> None:
-        if (name := sweeping._backlog.queue.name) in failures:
+    async def fail_once(requeues: Requeues) -> None:
+        if (name := requeues._backlog.queue.name) in failures:
             failures.remove(name)
             await asyncio.sleep(1)
             raise KeyError("nobody expected this")
-        await sweep(sweeping)
+        await run(requeues)
 
-    monkeypatch.setattr(Sweep, "run", fail_once)
+    monkeypatch.setattr(Requeues, "run", fail_once)
 
     @in_virtual_time
     async def scenario(clock: VirtualClock) -> None:

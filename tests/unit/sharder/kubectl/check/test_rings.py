@@ -15,7 +15,7 @@ from sharder.kubectl.check.rings import RingEvidence, check_ring
 from sharder.kubectl.cluster import Ring, read_ring
 from sharder.kubectl.counting import Trouble
 from sharder.kubectl.leader import Leading, Sharder
-from sharder.kubectl.shards import read_membership, read_standing
+from sharder.kubectl.shards import read_membership, read_shard_status
 from sharder.kubectl.status.overview import Condition, Overview, ResourceCount
 from shardsdk.protocol.leases import Lease
 from shardsdk.protocol.objects import GroupResource
@@ -35,7 +35,7 @@ def counted(**changes: Any) -> ResourceCount:
 
 
 def overview(*leases: Lease, **changes: Any) -> Overview:
-    standings = tuple(read_standing(each, NOW) for each in leases or (lease("one"),))
+    shard_statuses = tuple(read_shard_status(each, NOW) for each in leases or (lease("one"),))
     made = Overview(
         name="checksum",
         read=True,
@@ -43,8 +43,8 @@ def overview(*leases: Lease, **changes: Any) -> Overview:
         up_to_date=True,
         problems=(),
         scope="",
-        standings=standings,
-        membership=read_membership(leases or (lease("one"),), standings),
+        shard_statuses=shard_statuses,
+        membership=read_membership(leases or (lease("one"),), shard_statuses),
         resources=(counted(),),
         unread=(),
     )
@@ -165,7 +165,7 @@ def test_a_late_shard_is_a_warning(late: Lease) -> None:
 
 
 def test_leases_that_cannot_be_read_leave_it_open() -> None:
-    found = amiss(overview=overview(standings=None, membership=None))
+    found = amiss(overview=overview(shard_statuses=None, membership=None))
     assert {(each.topic, each.level) for each in found} == {("shards", Level.UNKNOWN), ("objects", Level.UNKNOWN)}
 
 

@@ -16,7 +16,7 @@ from sharder.kubectl.explain.command import stray_labels
 from sharder.kubectl.explain.explanation import Explanation, Known, Owner, explain
 from sharder.kubectl.explain.text import render_explanation
 from sharder.kubectl.leader import Leading
-from sharder.kubectl.shards import read_standing
+from sharder.kubectl.shards import read_shard_status
 from sharder.kubectl.status.overview import Condition
 from sharder.kubectl.text import Painter
 from shardsdk.protocol.labels import SHARD_LABEL_PREFIX
@@ -36,7 +36,7 @@ def known(subject: Subject = SECRET, shard: str | None = None, *, drain: bool = 
         "meta": ObjectMeta(name="a", namespace="default", labels=labels or None, owner_references=references),
         "owner": None,
         "membership": members("one"),
-        "standings": (read_standing(lease("one"), NOW),),
+        "shard_statuses": (read_shard_status(lease("one"), NOW),),
         "covered": True,
         "conditions": (),
         "up_to_date": True,
@@ -80,18 +80,18 @@ def test_without_a_sharder_that_is_what_is_missing() -> None:
 
 
 def test_without_a_shard_that_is_what_is_missing() -> None:
-    explanation = explain(known(membership=Membership(), standings=()))
+    explanation = explain(known(membership=Membership(), shard_statuses=()))
     assert explanation.outcome is not None
     assert explanation.outcome.decision is Decision.DEFER
     assert explanation.missing[0].startswith("an available shard: start one (a Lease labelled alpha.sharding")
 
 
 def test_a_stranded_object_names_the_shard_that_is_gone() -> None:
-    dead = read_standing(lease("two", holder="", state="dead"), NOW)
-    explanation = explain(known(shard="two", standings=(read_standing(lease("one"), NOW), dead)))
+    dead = read_shard_status(lease("two", holder="", state="dead"), NOW)
+    explanation = explain(known(shard="two", shard_statuses=(read_shard_status(lease("one"), NOW), dead)))
     assert explanation.then == "the sharder moves it to one once it holds the lease of two"
-    assert explanation.standing == "dead, renewed 1s ago"
-    assert explain(known(shard="ghost")).standing == "no lease of that name"
+    assert explanation.shard_status == "dead, renewed 1s ago"
+    assert explain(known(shard="ghost")).shard_status == "no lease of that name"
 
 
 def test_a_drain_that_waits_says_for_whom() -> None:
@@ -174,10 +174,11 @@ def test_every_case_has_words_and_a_verdict(
 ) -> None:  # fmt: skip
     leases = [lease(name) for name in names] + [lease("twice"), lease("twice", namespace="other")]
     membership = build(leases, names if ready else ())
-    standings = tuple(read_standing(each, NOW) for each in leases)
+    shard_statuses = tuple(read_shard_status(each, NOW) for each in leases)
     explanation = explain(
         known(
-            subject, shard, drain=drain, membership=membership, standings=standings, covered=covered, leading=leading,
+            subject, shard, drain=drain, membership=membership, shard_statuses=shard_statuses, covered=covered,
+            leading=leading,
             owner=owner if subject is CONFIGMAP else None,
         )
     )  # fmt: skip
