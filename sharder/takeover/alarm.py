@@ -49,29 +49,31 @@ class Detection:
         """The leader's own lease was renewed."""
         self._proof.renewed(sent_at, answered_at)
         maybe_slow = are_slow(self._proof.renewals, 0.0, self._proof.retry_seconds)
-        for entry in self._cache.all():
+        for snapshot in self._cache.all():
             # Nobody's lease is shorter than none.
-            shortest = _shortest_duration(entry) if maybe_slow else None
+            shortest = _shortest_duration(snapshot) if maybe_slow else None
             slow = shortest is not None and are_slow(self._proof.renewals, shortest, self._proof.retry_seconds)
-            self._show(entry.name, slow)
-            if slow and shortest is not None and entry.name not in self._suspended:
-                self._suspended.add(entry.name)
-                self._tell(entry, EventType.WARNING, SUSPENDED, self._describe(shortest))
-            elif not slow and entry.name in self._suspended:
-                self._suspended.discard(entry.name)
-                self._tell(entry, EventType.NORMAL, RESUMED, "the leader renews its lease in time: crashes are noticed")
+            self._show(snapshot.name, slow)
+            if slow and shortest is not None and snapshot.name not in self._suspended:
+                self._suspended.add(snapshot.name)
+                self._tell(snapshot, EventType.WARNING, SUSPENDED, self._describe(shortest))
+            elif not slow and snapshot.name in self._suspended:
+                self._suspended.discard(snapshot.name)
+                self._tell(
+                    snapshot, EventType.NORMAL, RESUMED, "the leader renews its lease in time: crashes are noticed"
+                )
 
     def forget(self) -> None:
         """The leadership has ended: whoever leads next looks for itself."""
         self._suspended.clear()
 
-    def _tell(self, entry: RingSnapshot, kind: EventType, reason: str, message: str) -> None:
+    def _tell(self, snapshot: RingSnapshot, kind: EventType, reason: str, message: str) -> None:
         if kind is EventType.WARNING:
-            log.warning("crash detection suspended", extra={"ring": entry.name, "why": message})
+            log.warning("crash detection suspended", extra={"ring": snapshot.name, "why": message})
         else:
-            log.info("crash detection resumed", extra={"ring": entry.name})
-        if entry.obj is not None:
-            self._recorder.event(Regarding.of(CLUSTERRINGS, entry.obj.metadata), kind, reason, message)
+            log.info("crash detection resumed", extra={"ring": snapshot.name})
+        if snapshot.obj is not None:
+            self._recorder.event(Regarding.of(CLUSTERRINGS, snapshot.obj.metadata), kind, reason, message)
 
     def _describe(self, shortest: int) -> str:
         retry = self._proof.retry_seconds
@@ -83,7 +85,7 @@ class Detection:
         )
 
 
-def _shortest_duration(entry: RingSnapshot) -> int | None:
+def _shortest_duration(snapshot: RingSnapshot) -> int | None:
     """The shortest lease that a shard of the ring holds; `None`: none does."""
-    held = (seen.facts for seen in entry.leases.values() if seen.lease.held_by_shard)
+    held = (seen.facts for seen in snapshot.leases.values() if seen.lease.held_by_shard)
     return min((facts.duration_seconds for facts in held), default=None)

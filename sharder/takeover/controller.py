@@ -104,7 +104,7 @@ class TakeoverController:
     @property
     def membership(self) -> Membership:
         """The ring's shards, with those ready that this leader has found to be."""
-        known = entry.membership if (entry := self._entry()) is not None else Membership()
+        known = snapshot.membership if (snapshot := self._snapshot()) is not None else Membership()
         ready = self._states.ready
         return known if ready is None else replace(known, ready=known.available & ready)
 
@@ -135,10 +135,10 @@ class TakeoverController:
         """
         if not is_dns_subdomain(shard):
             return join(shard, (ShardHold(shard, self._clock, float("inf")),))
-        entry, records = self._entry(), [self._records.of(key) for key in self._keys(shard)]
-        if entry is None or not (records and all(record.held for record in records)):
+        snapshot, records = self._snapshot(), [self._records.of(key) for key in self._keys(shard)]
+        if snapshot is None or not (records and all(record.held for record in records)):
             return None
-        if presumed_held(entry, shard, self._proof.since, self._clock.monotonic()):
+        if presumed_held(snapshot, shard, self._proof.since, self._clock.monotonic()):
             return None
         joint = join(shard, (record.hold for record in records))
         return joint if joint.remaining() > 0 else None
@@ -170,7 +170,7 @@ class TakeoverController:
 
     async def give_all_back(self) -> None:
         """Give back every lease that is held; nothing else may write them any more.  Shards need not wait then."""
-        seen = entry.leases if (entry := self._entry()) is not None else {}
+        seen = snapshot.leases if (snapshot := self._snapshot()) is not None else {}
         await self._writer.give_all_back(
             [(self._records.of(key), seen[key].lease) for key in self._records if key in seen]
         )
@@ -189,37 +189,37 @@ class TakeoverController:
 
     def on_lease(self, lease: LeaseKey) -> None:
         """Look at a lease that says something new; a mere renewal leaves it to the look that is due already."""
-        entry = self._entry()
-        if entry is None:
+        snapshot = self._snapshot()
+        if snapshot is None:
             return
-        state, record = self._look(self._states.look_at, entry, lease), self._records.get(lease)
+        state, record = self._look(self._states.look_at, snapshot, lease), self._records.get(lease)
         recent = self._clock.monotonic() - MAX_LAG_SECONDS
-        if state is None or record is None or not only_renewed(entry.leases[lease].lease, state, record, recent):
+        if state is None or record is None or not only_renewed(snapshot.leases[lease].lease, state, record, recent):
             self._queue.add(lease)
 
     def enqueue_all(self) -> None:
         """Decide about every lease again: the ring, its shards or what is known of their objects has changed."""
-        entry = self._entry()
-        if entry is None:
+        snapshot = self._snapshot()
+        if snapshot is None:
             self._states.forget()
             self._records.forget_all()
             return
-        self._look(self._states.look_at_all, entry)
-        self._enqueue_each(entry)
+        self._look(self._states.look_at_all, snapshot)
+        self._enqueue_each(snapshot)
 
-    def _enqueue_each(self, entry: RingSnapshot) -> None:
-        for key in (*entry.leases, *self._records):
+    def _enqueue_each(self, snapshot: RingSnapshot) -> None:
+        for key in (*snapshot.leases, *self._records):
             self._queue.add(key)
 
-    def _look(self, look: Callable[..., T], entry: RingSnapshot, *which: LeaseKey) -> T:
+    def _look(self, look: Callable[..., T], snapshot: RingSnapshot, *which: LeaseKey) -> T:
         """Judge leases, and tell if that has changed which shards are ready."""
         before = self._states.ready
-        found = look(entry, *which)
+        found = look(snapshot, *which)
         if self._states.ready != before:
             for tell in self.when_ready:
                 tell()
             # Whether another shard is there to take the objects of one that is gone decides about that one.
-            self._enqueue_each(entry)
+            self._enqueue_each(snapshot)
         return found
 
     def _failed(self, key: LeaseKey, error: Exception) -> None:
@@ -236,11 +236,11 @@ class TakeoverController:
 
     async def _handle(self, key: LeaseKey) -> None:
         namespace, shard = key
-        entry = self._entry()
-        if entry is None:
+        snapshot = self._snapshot()
+        if snapshot is None:
             return
-        self._look(self._states.look, entry)
-        seen = entry.leases.get(key)
+        self._look(self._states.look, snapshot)
+        seen = snapshot.leases.get(key)
         record = self._records.of(key)
         record.looks_at = float("inf")
         if self._records.lags(key, seen.lease if seen else None, self._clock.monotonic() - MAX_LAG_SECONDS):
@@ -248,7 +248,7 @@ class TakeoverController:
             # What it shows next brings the lease back here, or nothing does for too long.
             self._queue.add_after(key, MAX_LAG_SECONDS)
             return
-        if (seen is None) != (namespace == "") or (seen is None and any(entry.leases_named(shard))):
+        if (seen is None) != (namespace == "") or (seen is None and any(snapshot.leases_named(shard))):
             # The lease came or went: a shard without any lease has one record, without namespace.
             self._records.forget(key)
             self.enqueue(shard)
@@ -256,15 +256,15 @@ class TakeoverController:
         if seen is not None and seen.lease.holder != SHARDER_HOLDER:
             record.drop()
         self._announce(key, record)
-        if seen is None and not entry.vanished_named(shard):
+        if seen is None and not snapshot.vanished_named(shard):
             record.missing_since = record.missing_since or self._clock.monotonic()
-        facts = self._facts(entry, key, seen)
+        facts = self._facts(snapshot, key, seen)
         now = self._clock.monotonic()
         step = decide_takeover(facts, self._counted(now), self._limits)
         if step.act is Act.WAIT and seen is not None and facts.state is not None:
             # Any other act writes the lease itself; two writes would cross each other.
             await self._writer.show_state(seen.lease, self._shown(shard, facts.state.state))
-        await self._obey(entry, key, seen, step)
+        await self._obey(snapshot, key, seen, step)
         if step.look_again_at is not None:
             self._look_again(key, step.look_again_at)
         elif seen is None and not facts.work_left:
@@ -285,7 +285,7 @@ class TakeoverController:
             for tell in self.when_acquired:
                 tell(shard)
 
-    async def _obey(self, entry: RingSnapshot, key: LeaseKey, seen: ObservedLease | None, step: Step) -> None:
+    async def _obey(self, snapshot: RingSnapshot, key: LeaseKey, seen: ObservedLease | None, step: Step) -> None:
         _, shard = key
         match step.act:
             case Act.WAIT:
@@ -294,16 +294,16 @@ class TakeoverController:
                 if not await self._renew(key):
                     self._again(key)
             case Act.ACQUIRE | Act.RENEW | Act.CREATE:
-                if await self._take(entry, key, seen):
+                if await self._take(snapshot, key, seen):
                     log.info("took over lease", extra={"ring": self._ring, "shard": shard, "reason": step.reason})
                     self._on_takeover()
                     self._announce(key, self._records.of(key))
                 else:
                     self._again(key)
             case Act.GIVE_BACK if seen is not None:
-                await self._give_back(entry, key, seen, step)
+                await self._give_back(snapshot, key, seen, step)
             case Act.DELETE if seen is not None:
-                await self._delete(entry, key, seen)
+                await self._delete(snapshot, key, seen)
 
     def _again(self, key: LeaseKey) -> None:
         """Somebody else wrote first; try again once the watch has told."""
@@ -311,11 +311,11 @@ class TakeoverController:
             self._cache.doubt_leases(f"the one of shard {key[1]} has changed, and its watch says nothing of that")
         self._queue.add_after(key, WRITE_AGAIN_SECONDS)
 
-    async def _take(self, entry: RingSnapshot, key: LeaseKey, seen: ObservedLease | None) -> bool:
+    async def _take(self, snapshot: RingSnapshot, key: LeaseKey, seen: ObservedLease | None) -> bool:
         _, shard = key
         found = await self._writer.find_all(shard)
-        entry = self._entry() or entry  # a lease that has come meanwhile is known
-        if (unknown := unknown_lease(entry, shard, found)) is not None:
+        snapshot = self._snapshot() or snapshot  # a lease that has come meanwhile is known
+        if (unknown := unknown_lease(snapshot, shard, found)) is not None:
             # A shard that lives under it keeps what it has.
             self._cache.doubt_leases(f"{unknown} is not known")
             return False
@@ -325,20 +325,20 @@ class TakeoverController:
             async with record.lock:
                 return await self._writer.acquire(record, seen.lease, seconds)
         seconds = hold_seconds(None, self._limits)
-        everywhere = namespaces_of(entry.leases, (gone.namespace for gone in entry.vanished_named(shard)))
+        everywhere = namespaces_of(snapshot.leases, (gone.namespace for gone in snapshot.vanished_named(shard)))
         return await self._writer.create_all(self._records, self._ring, everywhere, shard, seconds)
 
     async def _renew(self, key: LeaseKey) -> bool:
         record = self._records.of(key)
         async with record.lock:
-            entry = self._entry()
-            seen = entry.leases.get(key) if entry is not None else None
+            snapshot = self._snapshot()
+            seen = snapshot.leases.get(key) if snapshot is not None else None
             return seen is not None and await self._writer.renew(record, seen.lease)
 
-    async def _give_back(self, entry: RingSnapshot, key: LeaseKey, seen: ObservedLease, step: Step) -> None:
+    async def _give_back(self, snapshot: RingSnapshot, key: LeaseKey, seen: ObservedLease, step: Step) -> None:
         _, shard = key
         record = self._records.of(key)
-        others = bool(entry.membership.available - {shard})
+        others = bool(snapshot.membership.available - {shard})
         emptied = self._is_empty_of(shard) is True
         if others and emptied and not await self._confirm_empty(key):
             return
@@ -357,9 +357,9 @@ class TakeoverController:
         record.reads += 1
         return False
 
-    async def _delete(self, entry: RingSnapshot, key: LeaseKey, seen: ObservedLease) -> None:
+    async def _delete(self, snapshot: RingSnapshot, key: LeaseKey, seen: ObservedLease) -> None:
         namespace, shard = key
-        if not lives_elsewhere(entry, shard) and not await self._confirm_empty(key):
+        if not lives_elsewhere(snapshot, shard) and not await self._confirm_empty(key):
             return
         await self._writer.delete(seen.lease)
         self._records.forget(key)
@@ -382,14 +382,14 @@ class TakeoverController:
         # Long dead is not orphaned while objects are left, or nobody knows.
         return State.DEAD if state is State.ORPHANED and not self._is_empty_of(shard) else state
 
-    def _facts(self, entry: RingSnapshot, key: LeaseKey, seen: ObservedLease | None) -> TakeoverFacts:
+    def _facts(self, snapshot: RingSnapshot, key: LeaseKey, seen: ObservedLease | None) -> TakeoverFacts:
         judged = self._judge(seen) if seen is not None else None
         record, empty = self._records.of(key), self._is_empty_of(key[1])
-        return takeover_facts(entry, key[1], seen, judged, record, empty, self.membership.ready, self._proof.since)
+        return takeover_facts(snapshot, key[1], seen, judged, record, empty, self.membership.ready, self._proof.since)
 
-    def _entry(self) -> RingSnapshot | None:
+    def _snapshot(self) -> RingSnapshot | None:
         return self._cache.get(self._ring)
 
     def _keys(self, shard: str) -> list[LeaseKey]:
-        entry = self._entry()
-        return [] if entry is None else [key for key in entry.leases if key[1] == shard]
+        snapshot = self._snapshot()
+        return [] if snapshot is None else [key for key in snapshot.leases if key[1] == shard]

@@ -19,7 +19,7 @@ from shardsdk.protocol.leases import Lease
 
 
 def takeover_facts(
-    entry: RingSnapshot,
+    snapshot: RingSnapshot,
     shard: str,
     observed: ObservedLease | None,
     judged: tuple[LeaseFacts, ShardState] | None,
@@ -39,13 +39,13 @@ def takeover_facts(
         lease=lease,
         state=state,
         presumed_until=held_until(
-            observed, entry.vanished_named(shard), record.missing_since, entry.leases.values(), proven_since
+            observed, snapshot.vanished_named(shard), record.missing_since, snapshot.leases.values(), proven_since
         ),
         hold_until=record.hold.until if record.held else None,
         hold_seconds=usable_seconds(record.hold_length),
         ready_elsewhere=bool(ready - {shard}),
-        available_elsewhere=bool(entry.membership.available - {shard}),
-        lives_elsewhere=lives_elsewhere(entry, shard),
+        available_elsewhere=bool(snapshot.membership.available - {shard}),
+        lives_elsewhere=lives_elsewhere(snapshot, shard),
         objects_left=None if empty is None else not empty,
         last_move_at=record.last_move_at,
         progress_at=record.progress_at,
@@ -62,34 +62,34 @@ def only_renewed(lease: Lease, state: ShardState, record: Record, recent: float)
     return needs_no_look(shown, state, held=record.held, may_lag=may_lag, looks_at=record.looks_at)
 
 
-def lives_elsewhere(entry: RingSnapshot, shard: str) -> bool:
+def lives_elsewhere(snapshot: RingSnapshot, shard: str) -> bool:
     """Whether a shard holds some lease of this name: what carries the name belongs to that one."""
-    return shard in entry.membership.available or shard in entry.membership.ambiguous
+    return shard in snapshot.membership.available or shard in snapshot.membership.ambiguous
 
 
-def unknown_lease(entry: RingSnapshot, shard: str, found: Iterable[Lease]) -> str | None:
+def unknown_lease(snapshot: RingSnapshot, shard: str, found: Iterable[Lease]) -> str | None:
     """A lease of the ring's shard `shard` that is among all those `found` of that name, and not in the cache.
 
     Raises: ConfigurationError when a Lease that is no shard's of this ring has the name, and there is none that is.
     """
     known, others = [], []
     for lease in found:
-        if (lease.metadata.namespace, shard) in entry.leases:
+        if (lease.metadata.namespace, shard) in snapshot.leases:
             known.append(lease)
-        elif lease.ring == entry.name:
+        elif lease.ring == snapshot.name:
             return f"{lease.metadata.namespace}/{shard}"
         else:
             others.append(lease.metadata.namespace)
-    if not known and (taken := set(others) & {namespace for namespace, _ in entry.leases}):
+    if not known and (taken := set(others) & {namespace for namespace, _ in snapshot.leases}):
         raise ConfigurationError(
             f"objects carry the name of shard {shard}, and the Lease {min(taken)}/{shard} is no shard's of ring"
-            f" {entry.name}, so that it cannot be acquired to move them; delete that Lease, or give it the label"
-            f" {LEASE_RING_LABEL}={entry.name} if a shard has lost it"
+            f" {snapshot.name}, so that it cannot be acquired to move them; delete that Lease, or give it the label"
+            f" {LEASE_RING_LABEL}={snapshot.name} if a shard has lost it"
         )
     return None
 
 
-def presumed_held(entry: RingSnapshot, shard: str, proven_since: Callable[[float], float], now: float) -> bool:
+def presumed_held(snapshot: RingSnapshot, shard: str, proven_since: Callable[[float], float], now: float) -> bool:
     """Whether a lease of that name vanished that counts as held, whatever others of the name say."""
-    until = vanished_until(entry.vanished_named(shard), proven_since)
+    until = vanished_until(snapshot.vanished_named(shard), proven_since)
     return until is not None and now < until

@@ -28,16 +28,16 @@ class Liveness:
         """Look until cancelled."""
         while True:
             await self._clock.sleep(LOOK_SECONDS)
-            for entry in self._cache.all():
-                self._look(entry)
+            for snapshot in self._cache.all():
+                self._look(snapshot)
 
-    def _look(self, entry: RingSnapshot) -> None:
+    def _look(self, snapshot: RingSnapshot) -> None:
         silent = set[str]()
         renewed = self._clock.monotonic() - SILENT_SECONDS
-        for seen in entry.leases.values():
+        for seen in snapshot.leases.values():
             if seen.observed_at >= renewed:
                 continue
             facts = seen.facts
             if is_silent(facts, seen.history, self._proof.of(facts.duration_seconds)):
                 silent.add(facts.name)
-        self._cache.set_silent(entry.name, frozenset(silent))
+        self._cache.set_silent(snapshot.name, frozenset(silent))

@@ -62,41 +62,41 @@ class ShardStates:
         """The ring is gone."""
         self._known = None
 
-    def look_at_all(self, entry: RingSnapshot) -> None:
+    def look_at_all(self, snapshot: RingSnapshot) -> None:
         """Judge every lease of the ring."""
         basis, now = self._proof.basis(), self._clock.monotonic()
         until, states = float("inf") if basis is not None else now, dict[LeaseKey, State]()
-        for key, seen in entry.leases.items():
+        for key, seen in snapshot.leases.items():
             judged = self._judge(seen)[1]
             states[key] = judged.state
             if judged.look_again_at is not None:
                 until = min(until, judged.look_again_at)
         ready = frozenset(name for (_, name), state in states.items() if state is State.READY)
-        self._known = _Known(entry.uid, basis, states, until, ready)
+        self._known = _Known(snapshot.uid, basis, states, until, ready)
 
-    def look(self, entry: RingSnapshot) -> None:
+    def look(self, snapshot: RingSnapshot) -> None:
         """Judge what time or proof may have changed; of every lease that changed itself, `look_at` was told."""
-        if self._counts(entry) is None:
-            self.look_at_all(entry)
+        if self._counts(snapshot) is None:
+            self.look_at_all(snapshot)
 
-    def look_at(self, entry: RingSnapshot, key: LeaseKey) -> ShardState | None:
+    def look_at(self, snapshot: RingSnapshot, key: LeaseKey) -> ShardState | None:
         """One lease says something new: how it stands if its state is what it was; `None`: it is not."""
-        known, seen = self._counts(entry), entry.leases.get(key)
+        known, seen = self._counts(snapshot), snapshot.leases.get(key)
         if known is not None and seen is not None:
             judged = self._judge(seen)[1]
             if known.states.get(key) is judged.state:
                 if judged.look_again_at is not None:
                     known.until = min(known.until, judged.look_again_at)
                 return judged
-        self.look_at_all(entry)
+        self.look_at_all(snapshot)
         return None
 
-    def _counts(self, entry: RingSnapshot) -> _Known | None:
+    def _counts(self, snapshot: RingSnapshot) -> _Known | None:
         """What is known of the ring, if it still counts."""
         known = self._known
         if (
             known is None
-            or known.uid != entry.uid
+            or known.uid != snapshot.uid
             or known.basis is None
             or self._clock.monotonic() >= known.until
             or known.basis != self._proof.basis()

@@ -108,8 +108,8 @@ _LATE: dict[str, dict[tuple[Any, str, str], Any]] = {}
 
 
 def _announce(controller: TakeoverController, key: Any, record: Any, right: Any = TakeoverController._announce) -> None:
-    entry = controller._entry()
-    seen = entry.leases.get(key) if entry is not None else None
+    snapshot = controller._snapshot()
+    seen = snapshot.leases.get(key) if snapshot is not None else None
     if seen is not None and seen.lease.holder == SHARDER_HOLDER and not record.held:
         record.held, record.hold_length = True, float(seen.lease.spec.lease_duration_seconds or 15)
         record.hold.until = controller._clock.monotonic() + record.hold_length
