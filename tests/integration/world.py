@@ -331,14 +331,16 @@ class Ring:
         current = found.get("observedGeneration") == ring["metadata"]["generation"]
         return found if current else {}
 
-    async def condition(self, kind: str, status: str = "True", timeout: float = TIMEOUT_SECONDS) -> Object:
-        """Wait until the ring's present generation has the condition; returns it."""
+    async def condition(
+        self, kind: str, status: str = "True", timeout: float = TIMEOUT_SECONDS, *, says: str = ""
+    ) -> Object:
+        """Wait until the ring's present generation has the condition, with a message that says so; returns it."""
 
         def look(rings: list[Object]) -> Object | None:
             for ring in rings:
                 if ring["metadata"]["name"] == self.name:
                     found = self.condition_of(ring, kind)
-                    return found if found.get("status") == status else None
+                    return found if found.get("status") == status and says in found["message"] else None
             return None
 
         return await self.admin.eventually(RINGS, look, timeout_seconds=timeout)
