@@ -33,6 +33,7 @@ from sharder.takeover.fences import CommitProof, Gate
 from sharder.takeover.leadership import Leadership
 from sharder.takeover.silence import Liveness
 from sharder.takeover.witness import Witness
+from sharder.tasks import end
 from sharder.telemetry import Metrics
 from sharder.webhook.app import OUTCOMES
 from shardsdk.errors import LeaseLost, ShardingError
@@ -138,8 +139,7 @@ class Replica:
                     self._candidacy.cancel()
                 await caches
             finally:
-                self._candidacy.cancel()
-                await asyncio.wait((self._candidacy,))
+                await end(self._candidacy)
                 unsubscribe()
                 caches.cancel()
                 witness.cancel()
@@ -148,9 +148,7 @@ class Replica:
     async def resign(self) -> None:
         """Hand the leadership over, and lead no more; the webhook's caches are kept until `run` is cancelled."""
         self._resigned = True
-        if self._candidacy is not None:
-            self._candidacy.cancel()
-            await asyncio.wait((self._candidacy,))
+        await end(self._candidacy)
 
     async def _stand_for_election(self) -> None:
         while True:

@@ -239,7 +239,7 @@ class Backlog:
             pages = self._api.pages(placed.subject.resource, selector=selector, model=SlimObject, metadata_only=True)
             async for page in pages:
                 # A child that was orphaned keeps its label, and is nobody's business any more.
-                if any(placed.removed or self._scope.key_of(placed, obj.metadata) is not None for obj in page):
+                if any(placed.removed or placed.subject.key_of(obj.metadata) is not None for obj in page):
                     return False
         return True
 

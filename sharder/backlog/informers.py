@@ -170,7 +170,7 @@ class Informers:
             scope, placed = self._scope, self._scope.placed[number]
             if kind is Pending.UNASSIGNED:
                 return scope.is_ours(placed, obj.metadata)
-            return placed.removed or scope.key_of(placed, obj.metadata) is not None
+            return placed.removed or placed.subject.key_of(obj.metadata) is not None
 
         def shards_of(obj: SlimObject) -> tuple[str, ...]:
             value = obj.metadata.label(shard)

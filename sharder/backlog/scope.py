@@ -70,11 +70,7 @@ class RingScope:
 
     def is_ours(self, placed: RingResource, meta: SlimMeta) -> bool:
         """Whether the ring has a key for the object, and its namespace in scope."""
-        return self.covers(meta.namespace) and self.key_of(placed, meta) is not None
-
-    def key_of(self, placed: RingResource, meta: SlimMeta) -> str | None:
-        """The ring key of an object; `None`: nothing in the ring controls it."""
-        return placed.subject.key_of(meta)
+        return self.covers(meta.namespace) and placed.subject.key_of(meta) is not None
 
     @property
     def owners_leave(self) -> bool:

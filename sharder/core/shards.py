@@ -11,14 +11,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-from shardsdk.protocol.leases import Lease
+from shardsdk.protocol.leases import RELEASED_DURATION_SECONDS, Lease
 
-#: Duration of a lease that does not say a usable one.
-#: Source: client-go's default `LeaseDuration`, which every Go shard starts with.
-DEFAULT_DURATION_SECONDS: Final = 15
-#: A released lease says this duration; any other way of emptying it is not a release.
-#: Source: client-go `release()`.
-RELEASED_DURATION_SECONDS: Final = 1
 #: How long a dead shard's lease is kept after it ran out, for its shard to come back to.
 ORPHANED_AFTER_SECONDS: Final = 60
 
@@ -76,15 +70,14 @@ class ShardState(NamedTuple):
 
 def facts_of(lease: Lease, observed_at: float) -> LeaseFacts:
     """The facts of a lease whose present content was first seen at `observed_at`."""
-    duration = lease.spec.lease_duration_seconds
     return LeaseFacts(
         namespace=lease.metadata.namespace,
         name=lease.metadata.name,
         holder=lease.holder,
-        duration_seconds=duration if duration is not None and duration > 0 else DEFAULT_DURATION_SECONDS,
+        duration_seconds=lease.duration_seconds,
         fenced=lease.fenced,
         observed_at=observed_at,
-        released=lease.holder == "" and duration == RELEASED_DURATION_SECONDS,
+        released=lease.holder == "" and lease.spec.lease_duration_seconds == RELEASED_DURATION_SECONDS,
     )
 
 

@@ -224,7 +224,7 @@ class Families:
     # -- the watches -------------------------------------------------------
 
     def _differs(self, child: RingResource, obj: SlimObject) -> bool:
-        key = self._scope.key_of(child, obj.metadata)
+        key = child.subject.key_of(obj.metadata)
         if key is None:
             return False
         target, watch = self._membership.target(key), self._watches.get(child)

@@ -193,7 +193,7 @@ class Reconciler:
             # Whose child it was is not known any more; owners that leave go first, by acknowledgement.
             desired: Desired = Target(shard, by_owner=True) if shard and scope.owners_leave else OwnerUnassigned()
         elif placed.subject.role is Role.MAIN:
-            desired = desire_main(scope.key_of(placed, meta), membership)
+            desired = desire_main(placed.subject.key_of(meta), membership)
         else:
             desired = await self._desire_by_owner(placed, meta, membership)
         return decide(
@@ -208,7 +208,7 @@ class Reconciler:
         )
 
     async def _desire_by_owner(self, placed: RingResource, meta: SlimMeta, membership: Membership) -> Desired:
-        reference, key = meta.controller, self._scope.key_of(placed, meta)
+        reference, key = meta.controller, placed.subject.key_of(meta)
         if reference is None or key is None:
             return NoKey()
         main = placed.subject.main.resource

@@ -306,7 +306,7 @@ class Resync:
         if placed.removed:
             return label is not None and meta.label(scope.labels.drain) is None
         in_scope = scope.covers(meta.namespace, unseen=label is not None)
-        key = scope.key_of(placed, meta)
+        key = placed.subject.key_of(meta)
         if key is None:
             return False
         if label is None:

@@ -29,7 +29,8 @@ MARGIN_SHARE: Final = 0.16
 #: Duration of a held lease that does not say a usable one.
 #: Source: client-go's default LeaseDuration, which every known peer uses.
 DEFAULT_DURATION_SECONDS: Final = 15
-#: What a release writes as the duration.  Source: client-go leaderelection, release.
+#: What a release writes as the duration; any other way of emptying a lease is no release.
+#: Source: client-go leaderelection, release.
 RELEASED_DURATION_SECONDS: Final = 1
 
 

@@ -9,18 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sharder.core.shards import (
-    DEFAULT_DURATION_SECONDS,
-    LeaseFacts,
-    Proof,
-    ShardState,
-    State,
-    classify,
-    facts_of,
-    runs_out_at,
-)
+from sharder.core.shards import LeaseFacts, Proof, ShardState, State, classify, facts_of, runs_out_at
 from shardsdk.protocol.labels import FENCED_ANNOTATION
-from shardsdk.protocol.leases import Lease
+from shardsdk.protocol.leases import DEFAULT_DURATION_SECONDS, Lease
 
 #: Of every lease here whose test says nothing else.
 RENEWED = "2030-01-01T00:00:00.000000Z"
