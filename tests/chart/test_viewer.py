@@ -20,17 +20,19 @@ from tests.integration.plugin import SECONDS, Plugin, make_account
 BINDINGS = "rbac.authorization.k8s.io/v1/clusterrolebindings"
 AGGREGATE = "rbac.authorization.k8s.io/aggregate-to-view"
 SPACE = "looked-at"
-VALUES = {"rings": {"one": CONFIG_RING}}
+#: No other test has a ring of this name: shards of theirs whose namespace is still going would be shown with ours.
+RING = "looked-at"
+VALUES = {"rings": {RING: CONFIG_RING}}
 
 
 @pytest_asyncio.fixture
 async def viewer(cluster: Cluster, api: AdminClient, tmp_path: Path) -> AsyncIterator[Plugin]:
-    """The plugin as a ServiceAccount `viewer`, with a shard `a` of ring `one` that has one of two ConfigMaps."""
+    """The plugin as a ServiceAccount `viewer`, with a shard `a` of the ring that has one of two ConfigMaps."""
     await api.namespace(SPACE)
     kubeconfig = await make_account(cluster.plane, api, SPACE)
-    lease = {"metadata": {"name": "a", "labels": {LEASE_RING_LABEL: "one"}}, "spec": {"holderIdentity": "a"}}
+    lease = {"metadata": {"name": "a", "labels": {LEASE_RING_LABEL: RING}}, "spec": {"holderIdentity": "a"}}
     await api.create(LEASES, lease, SPACE)
-    labels = {parse_ring_name("one").shard: "a"}
+    labels = {parse_ring_name(RING).shard: "a"}
     await api.create(CONFIGMAPS, {"metadata": {"name": "mine", "labels": labels}}, SPACE)
     await api.create(CONFIGMAPS, {"metadata": {"name": "nobodys"}}, SPACE)
     yield Plugin.install(tmp_path, cluster.plane, kubeconfig)
@@ -50,7 +52,7 @@ async def status(viewer: Plugin, *, unread: list[str]) -> dict[str, Any]:
     seen: list[str] = []
     async with asyncio.timeout(SECONDS):
         while True:
-            said = await viewer.sharding("status", "one", "-n", SPACE, "-o", "json")
+            said = await viewer.sharding("status", RING, "-n", SPACE, "-o", "json")
             assert not said.err.startswith("Traceback"), said.err
             [found] = said.data["rings"]
             seen = [each["what"] for each in [*found["unread"], *said.data.get("unread", ())]]
@@ -71,8 +73,8 @@ async def test_whoever_may_view_sees_everything_of_a_ring_of_what_they_may_view(
     assert [shard["name"] for shard in found["shards"]] == ["a"]
     assert found["shards"][0]["objects"] == {"configmaps": 1}
     said = await viewer.sharding("explain", "cm/nobodys", "-n", SPACE, "-o", "json")
-    assert (said.code, said.err, said.data["rings"][0]["ring"]) == (1, "", "one")
-    described = await viewer.run("describe", "clusterring", "one")
+    assert (said.code, said.err, said.data["rings"][0]["ring"]) == (1, "", RING)
+    described = await viewer.run("describe", "clusterring", RING)
     assert (described.code, described.err) == (0, "")
 
 

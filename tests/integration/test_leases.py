@@ -8,8 +8,9 @@ from typing import Final
 
 import pytest
 
-from sharder.core import observed, shards
+from sharder.core import observed
 from sharder.core.takeover import Limits
+from shardsdk.protocol import leases
 from shardsdk.protocol.labels import parse_ring_name
 from shardsdk.protocol.leases import parse_micro_time
 from tests.integration.chronicle import LEASES, Chronicle, Version
@@ -157,7 +158,7 @@ async def test_a_rings_only_shard_that_leaves_and_comes_back_finds_its_lease_fre
 async def test_malformed_leases_are_judged_by_when_they_were_seen(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shards, "DEFAULT_DURATION_SECONDS", 1)
+    monkeypatch.setattr(leases, "DEFAULT_DURATION_SECONDS", 1)
     ring = await stage.ring(LONE_SECRETS)
     await stage.shard(ring, "sound")
     held: dict[str, Object] = {
