@@ -5,6 +5,7 @@
 Each reconcile of a Secret takes a while and then counts in a ConfigMap. `thread`
 does so in plain functions; `deaf` has a predicate that lets no event pass.
 `--ahead SECONDS` has it live on a machine whose wall clock is wrong by so much.
+`--after FILE` has it wait, loaded and ready, until there is such a file.
 """
 
 from __future__ import annotations
@@ -94,6 +95,7 @@ def main() -> None:
     parser.add_argument("--lease-seconds", type=int, default=5)
     parser.add_argument("--restart-grace", type=int, default=0)
     parser.add_argument("--ahead", type=float, default=0.0)
+    parser.add_argument("--after", type=Path)
     options = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     if options.ahead:
@@ -112,7 +114,12 @@ def main() -> None:
     predicate = never if options.behaviour == "deaf" else always
     controller = controller_for(SECRETS, Data, when=predicate).owns(CONFIGMAPS, Data)
     function = behave(options.chronicle, options.name)[options.behaviour]
-    manager.add(controller.reconcile(function).options(concurrency=8)).run()
+    manager.add(controller.reconcile(function).options(concurrency=8))
+    if options.after:
+        logging.info("Ready to begin")
+        while not options.after.exists():
+            time.sleep(0.02)
+    manager.run()
 
 
 if __name__ == "__main__":

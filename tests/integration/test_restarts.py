@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -44,16 +44,22 @@ class Shards:
 
     async def start(self, names: Sequence[str] = NAMES, **ahead: int) -> None:
         """Start those; they work on return."""
+        await self._launch(names, ahead=ahead)
+        await self._until_they_work(names)
+
+    async def _launch(self, names: Sequence[str], *more: str, ahead: Mapping[str, int] | None = None) -> None:
         self.notes.touch()
         for name in names:
             options = ["--ring", self.ring.name, "--name", name, "--namespace", self.programs.namespace]
             options += ["--chronicle", str(self.notes), "--restart-grace", "60"]
             options += ["--lease-seconds", str(self.lease_seconds)]
-            options += ["--ahead", str(ahead.get(name.replace("-", "_"), 0))]
+            options += ["--ahead", str((ahead or {}).get(name.replace("-", "_"), 0)), *more]
             uid = {"outside a pod": "", "in its pod": name, "in a new pod": f"{name}-{next(self.numbers)}"}[self.where]
             self.running[name] = await self.programs.start(
                 name, "-m", "tests.integration.noting_shard", "async", *options, environment={"POD_UID": uid}
             )
+
+    async def _until_they_work(self, names: Sequence[str]) -> None:
         for name in names:
             await self.running[name].until_it_says("Shard is working")
 
@@ -61,12 +67,21 @@ class Shards:
         """Stop one in order."""
         assert await self.running[name].stop() == ExitCode.OK
 
-    async def kill(self) -> None:
-        """Kill all of them at once."""
-        for program in self.running.values():
+    async def kill_and_replace(self) -> None:
+        """Kill all of them at once, with a successor of each that begins at that moment; those work on return.
+
+        The successors are loaded before: how fast a machine starts programs is not what is tried.
+        """
+        killed, begin = list(self.running.values()), self.programs.folder / "begin"
+        await self._launch(NAMES, "--after", str(begin))
+        for name in NAMES:
+            await self.running[name].until_it_says("Ready to begin")
+        for program in killed:
             program.process.kill()
-        for program in self.running.values():
+        for program in killed:
             await program.process.wait()
+        begin.touch()
+        await self._until_they_work(NAMES)
 
 
 async def renewed(seen: Chronicle, times: int = 10) -> None:
@@ -94,7 +109,6 @@ async def test_shards_that_come_back_under_their_names_keep_all_that_they_have(
     """
     ring = await stage.ring()
     async with programs_on(stage, tmp_path) as programs:
-        # Longer than it takes to start three programs on a busy machine.
         shards = Shards(programs, ring, where, lease_seconds=15)
         await shards.start()
         await stage.sharder()
@@ -108,8 +122,7 @@ async def test_shards_that_come_back_under_their_names_keep_all_that_they_have(
             await renewed(seen, times=2)
             nothing_moved(seen)
             if where != "in a new pod":
-                await shards.kill()
-                await shards.start()
+                await shards.kill_and_replace()
                 await renewed(seen)
                 nothing_moved(seen)
         await ring.in_place(set(NAMES))
