@@ -116,7 +116,7 @@ def main() -> None:
     function = behave(options.chronicle, options.name)[options.behaviour]
     manager.add(controller.reconcile(function).options(concurrency=8))
     if options.after:
-        logging.info("Ready to begin")
+        logging.getLogger(__name__).info("Ready to begin")
         while not options.after.exists():
             time.sleep(0.02)
     manager.run()
