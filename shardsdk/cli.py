@@ -10,11 +10,11 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Any, Final
 
 import click
 
-from shardsdk.errors import ConfigurationError
+from shardsdk.errors import ConfigurationError, ShardingError
 from shardsdk.protocol.labels import parse_ring_name
 from shardsdk.protocol.names import LABEL_CHARACTERS, SUBDOMAIN_CHARACTERS, is_dns_label, is_dns_subdomain
 from shardsdk.protocol.objects import GroupResource
@@ -23,6 +23,8 @@ from shardsdk.version import VERSION
 
 #: What RBAC knows.  Source: Kubernetes, "Authorization: request verbs".
 VERBS: Final = ("get", "list", "watch", "create", "update", "patch", "delete", "deletecollection")
+
+KUBECONFIG_HELP: Final = "how to reach the API server (default: $KUBECONFIG, the pod's ServiceAccount, ~/.kube/config)"
 
 
 @click.group(
@@ -100,6 +102,35 @@ def rbac(
     _write(yaml.safe_dump_all(shard_role(role), sort_keys=False))
 
 
+@command.command(
+    "explain",
+    help="Says what an object waits for, since when, and what will wake it, in the words of the process that has it."
+    " FILE (or MODULE[:NAME]) is the program that `shardsdk run` has started; without it, all of this machine are asked"
+    " that it has. Ends with 1 when nobody who was asked has the object.",
+    short_help="say what an object waits for",
+)
+@click.argument("words", nargs=-1, metavar="[FILE] KIND/NAME")
+@click.option("-n", "--namespace", metavar="NAMESPACE", help="the object's (default: that of the kubeconfig's context)")
+@click.option("--address", metavar="HOST:PORT", help="ask the process that has its health there")
+@click.option("--pod", metavar="[NAMESPACE/]POD", help="ask the process in a pod, through `kubectl port-forward`")
+@click.option("--kubeconfig", metavar="FILE", type=click.Path(), help=KUBECONFIG_HELP)
+@click.option("--context", metavar="NAME", help="another context than the current one")
+def explain(words: Sequence[str], **options: Any) -> None:
+    """`shardsdk explain`.  Raises: ConfigurationError, ShardingError."""
+    from shardsdk.commands.explain import Question, parse_object
+    from shardsdk.commands.explain import explain as run
+
+    if not 1 <= len(words) <= 2:
+        raise click.UsageError("give KIND/NAME, and before it the program's FILE if you like")
+    kind, name = parse_object(words[-1])
+    program = None
+    if len(words) == 2:
+        from shardsdk.commands.loading import load
+
+        program = load(words[0]).name
+    click.get_current_context().exit(run(Question(kind, name, program=program, **options)))
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line `arguments` (`None`: the process's own); returns the exit code."""
     try:
@@ -107,9 +138,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except click.ClickException as error:
         error.show()
         return error.exit_code
-    except ConfigurationError as error:
+    except ShardingError as error:
         sys.stderr.write(f"shardsdk: {error}\n")
-        return 2
+        return 2 if isinstance(error, ConfigurationError) else 1
 
 
 def _write(text: str) -> None:

@@ -10,6 +10,7 @@ object has no namespace: `/debug/objects/<name>`.
 The controllers that run are asked in their own event loop; a server has a thread
 and a loop of its own.  Whoever is not on this machine, and forwards no port to it,
 is refused unless the manager says otherwise: errors quote what objects say.
+`shardsdk explain` asks for you.
 """
 
 from __future__ import annotations
@@ -107,7 +108,7 @@ class DebugObjects:
         return _render(request, {"total": total, "objects": [each.as_json() for each in found]}, found, first)
 
     def _refusal(self, request: web.Request) -> web.Response | None:
-        if self._to_all or _is_here(request.remote):
+        if self._to_all or _by_socket(request) or _is_here(request.remote):
             return None
         return _say(
             403,
@@ -128,6 +129,11 @@ class DebugObjects:
                 return await asyncio.wrap_future(asked)
         except TimeoutError:
             return None
+
+
+def _by_socket(request: web.Request) -> bool:
+    """Whether somebody asks by a Unix socket, whose file says who may."""
+    return request.transport is not None and isinstance(request.transport.get_extra_info("sockname"), str)
 
 
 def _is_here(remote: str | None) -> bool:

@@ -12,12 +12,14 @@ call from another thread.
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from shardsdk.errors import ConfigurationError
@@ -45,28 +47,44 @@ _START_SECONDS: Final = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where to listen; `host` empty: everywhere, `port` 0: any free one."""
+    """Where to listen; `host` empty: everywhere, `port` 0: any free one.
+
+    `socket` is the path of a Unix socket instead: who may open that file may ask.
+    """
 
     host: str
-    port: int
+    port: int = 0
+    socket: str = ""
 
     def __str__(self) -> str:
-        return f"{self.host}:{self.port}"
+        return self.socket or f"{self.host}:{self.port}"
 
 
 def parse_address(text: str) -> Address | None:
     """Read `host:port`, `:port` or `[v6]:port` as Go programs write it; `None` for "" and "0": do not listen.
 
-    Raises: ConfigurationError for anything else.
+    `unix:/path` is a Unix socket.  Raises: ConfigurationError for anything else.
     """
     if text in ("", "0"):
         return None
+    if text.startswith("unix:/"):
+        return Address("", socket=str(Path(text.removeprefix("unix:"))))
     host, colon, port = text.rpartition(":")
     if not colon or not port.isascii() or not port.isdecimal() or int(port) > 65535:
         raise ConfigurationError(
             f'address {text!r} is not "host:port"; write for example ":8081", "127.0.0.1:8081", or "0" to disable'
         )
     return Address(host.removeprefix("[").removesuffix("]"), int(port))
+
+
+def listen_at(health: str | None, metrics: str | None) -> list[Address | None]:
+    """The addresses for health and for metrics; `None`: where a pod's probes and Prometheus look, elsewhere nowhere.
+
+    Raises: ConfigurationError.
+    """
+    defaults = (":8081", ":8080") if os.environ.get("KUBERNETES_SERVICE_HOST") else ("0", "0")
+    given = zip((health, metrics), defaults, strict=True)
+    return [parse_address(default if text is None else text) for text, default in given]
 
 
 class Checks:
@@ -119,7 +137,11 @@ async def serve(address: Address, endpoints: Endpoints) -> AsyncIterator[int]:
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=_STOP_SECONDS, handle_signals=False)
     await runner.setup()
     try:
-        site = web.TCPSite(runner, address.host or None, address.port)
+        site = (
+            web.UnixSite(runner, address.socket)
+            if address.socket
+            else web.TCPSite(runner, address.host or None, address.port)
+        )
         try:
             await site.start()
         except OSError as error:
@@ -129,6 +151,7 @@ async def serve(address: Address, endpoints: Endpoints) -> AsyncIterator[int]:
         yield _bound_port(runner, address)
     finally:
         await runner.cleanup()
+        _remove(address)
 
 
 @contextmanager
@@ -164,6 +187,12 @@ def serve_in_thread(address: Address, endpoints: Endpoints) -> Iterator[int]:
         thread.join(_STOP_SECONDS + 1.0)
 
 
+def _remove(address: Address) -> None:
+    """Older Pythons leave a Unix socket's file behind."""
+    if address.socket:
+        Path(address.socket).unlink(missing_ok=True)
+
+
 def _ask(name: str, check: Check) -> str | None:
     try:
         return check()
@@ -173,7 +202,7 @@ def _ask(name: str, check: Check) -> str | None:
 
 
 def _bound_port(runner: web.AppRunner, address: Address) -> int:
-    for bound in runner.addresses:
+    for bound in () if address.socket else runner.addresses:
         return int(bound[1])
     return address.port
 

@@ -44,7 +44,7 @@ from shardsdk.lease.shardlease import LeaseState, ShardLease
 from shardsdk.lease.timings import LeaseTimings
 from shardsdk.logs import logger_of, setup_logging_unless_done
 from shardsdk.process.checks import check_grace, check_leases, check_settings, check_specs, check_work
-from shardsdk.process.health import Check, parse_address
+from shardsdk.process.health import Check, listen_at
 from shardsdk.process.memory import spare_memory
 from shardsdk.process.probes import MainLoop, Probes
 from shardsdk.process.process import ExitCode, exit_code_for, stop_on_signal
@@ -75,8 +75,9 @@ class Manager:
     replica at a time, else on every one.  Objects are watched in
     `watch_namespace` (`None` or empty: in all; several may be given).  `fenced`,
     `restart_grace_seconds` and `timings` are `ShardLease`'s.
-    Addresses are written as Go programs do; "0" listens nowhere.  What objects
-    wait for is told at /debug/objects to this machine, or with `debug_to_all` to everybody.
+    Addresses are written as Go programs do, by default :8081 and :8080 in a pod and
+    "0" (nowhere) elsewhere.  What objects wait for is told at /debug/objects to this
+    machine, or with `debug_to_all` to everybody.
     Running reconciles have `grace_seconds` to end when the process is stopped.
 
     What is wrong with these is said by `run`, in a sentence, with exit code 2.
@@ -96,8 +97,8 @@ class Manager:
         fenced: bool | None = None,
         restart_grace_seconds: int = 0,
         grace_seconds: float = GRACE_SECONDS,
-        health_address: str = ":8081",
-        metrics_address: str = ":8080",
+        health_address: str | None = None,
+        metrics_address: str | None = None,
         metrics: Metrics | None = None,
         debug_to_all: bool = False,
     ) -> None:
@@ -201,7 +202,7 @@ class Manager:
         Cancel it to stop without waiting for running reconciles.
         """
         try:
-            addresses = [parse_address(address) for address in self._addresses]
+            addresses = listen_at(*self._addresses)
             check_grace(self._grace_seconds)
             work = check_work(self.controllers, self._tasks, ring=self.ring, election=self.election)
             check_settings(self.cached, work[Scope.SHARDED], self.watch_namespaces)

@@ -112,7 +112,7 @@ class Facts:
 class Explanation:
     """What an object waits for, since when, and when it is looked at again at the latest (seconds; `None`: not known).
 
-    `text` says it in a sentence.
+    `text` says it in a sentence; `kind` is the object's, as people know it.
     """
 
     controller: str
@@ -125,12 +125,14 @@ class Explanation:
     failures: int
     error: str
     text: str
+    kind: str = ""
 
     def as_json(self) -> dict[str, Any]:
         """The same for programs."""
         return {
             "controller": self.controller,
             "resource": str(self.resource),
+            "kind": self.kind,
             "namespace": self.namespace,
             "name": self.name,
             "waitsFor": self.wait.name,
@@ -153,9 +155,9 @@ def explain(facts: Facts) -> Explanation:
         words += f"; {_AGAIN.get(wait, 'looked at again')} in {_span(again)}{_LATEST.get(wait, '')}"
     error = facts.state.error if facts.state is not None else ""
     text = f"{facts.key}: {words.replace(_SINCE, '')}"
-    key, failures = facts.key, facts.item.failures
+    key, failures, kind = facts.key, facts.item.failures, facts.kinds.get(facts.resource, "")
     return Explanation(
-        facts.controller, facts.resource, key.namespace, key.name, wait, since, again, failures, error, text
+        facts.controller, facts.resource, key.namespace, key.name, wait, since, again, failures, error, text, kind
     )
 
 

@@ -4,7 +4,7 @@ import aiohttp
 import pytest
 
 from shardsdk.errors import ConfigurationError
-from shardsdk.process.health import Address, Checks, Endpoints, parse_address, serve, serve_in_thread
+from shardsdk.process.health import Address, Checks, Endpoints, listen_at, parse_address, serve, serve_in_thread
 
 
 async def ask(port: int, path: str) -> tuple[int, str]:
@@ -75,6 +75,8 @@ async def test_a_server_in_a_thread_answers_while_the_main_loop_is_blocked() -> 
         ("", None),
         ("0", None),
         (":8081", Address("", 8081)),
+        ("unix:/run/a.sock", Address("", socket="/run/a.sock")),
+        ("unix:///run/a.sock", Address("", socket="/run/a.sock")),
         ("127.0.0.1:80", Address("127.0.0.1", 80)),
         ("[::1]:80", Address("::1", 80)),
         (":0", Address("", 0)),
@@ -84,7 +86,20 @@ def test_addresses_as_go_programs_write_them(text: str, expected: Address | None
     assert parse_address(text) == expected
 
 
-@pytest.mark.parametrize("text", ["8081", "host:", "host:http", ":70000", "a:-1", ":²"])
+@pytest.mark.parametrize(
+    ("host", "health", "metrics"),
+    [("", None, None), ("10.0.0.1", Address("", 8081), Address("", 8080))],
+    ids=["a machine", "a pod"],
+)
+def test_ports_are_a_pods(
+    host: str, health: Address | None, metrics: Address | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", host)
+    assert listen_at(None, None) == [health, metrics]
+    assert listen_at("0", ":9090") == [None, Address("", 9090)]
+
+
+@pytest.mark.parametrize("text", ["unix:here.sock", "8081", "host:", "host:http", ":70000", "a:-1", ":²"])
 def test_an_address_that_is_none_is_refused(text: str) -> None:
     with pytest.raises(ConfigurationError, match='":8081"'):
         parse_address(text)

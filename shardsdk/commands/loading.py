@@ -1,0 +1,139 @@
+"""The program that a command is about: found in a file (`websites.py`) or a module (`websites`, `websites:operator`).
+
+The file is run as an import runs it, so that what stands under `if __name__ == "__main__":` is left alone.  What is
+wrong with it is said with its line.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import traceback
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import Final
+
+from shardsdk.errors import ConfigurationError, ShardingError
+from shardsdk.process.manager import Manager
+
+#: What a command can work with, for messages.
+WANTED: Final = "a Manager"
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """What was found: `source` is how it was asked for, `variable` where it is in there."""
+
+    source: str
+    variable: str
+    manager: Manager
+
+    @property
+    def name(self) -> str:
+        """What it is called on a cluster: its ring's name, or its election's."""
+        election = self.manager.election
+        return self.manager.ring or (election.name if election else "controller")
+
+
+def load(source: str) -> Program:
+    """Find the program in `FILE.py`, `module`, `FILE.py:name` or `module:name`.
+
+    Raises: ConfigurationError with what to write instead.
+    """
+    place, _, variable = source.partition(":")
+    module = _import(place)
+    found = {name: value for name, value in vars(module).items() if isinstance(value, Manager)}
+    if variable:
+        if variable not in found:
+            raise ConfigurationError(f"{place}: {variable!r} is {_what(module, variable)}; {_offer(place, found)}")
+        return Program(source, variable, found[variable])
+    if not found:
+        raise ConfigurationError(
+            f"{place} has no Operator: it needs a line at its top level such as"
+            f' `operator = Operator("{_stem(place)}")` (one that is made in a function, or under'
+            ' `if __name__ == "__main__":`, is not found)'
+        )
+    different = {id(value) for value in found.values()}
+    if len(different) > 1:
+        raise ConfigurationError(f"{place} has several: {_offer(place, found)}")
+    name, value = next(iter(found.items()))
+    return Program(source, name, value)
+
+
+def _import(place: str) -> ModuleType:
+    """Raises: ConfigurationError."""
+    path = Path(place)
+    if place.endswith(".py") or path.is_file():
+        if not path.is_file():
+            raise ConfigurationError(f"there is no file {place}; the current directory is {Path.cwd()}")
+        return _run_file(path)
+    if path.is_dir() or "/" in place:
+        raise ConfigurationError(f"{place} is no file of Python; name the file with the Operator, as in websites.py")
+    # As `python -m` has it.
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        return import_module(place)
+    except ModuleNotFoundError as error:
+        if error.name and (place == error.name or place.startswith(f"{error.name}.")):
+            raise ConfigurationError(
+                f"there is no module {place!r}, nor a file of that name: name a file (websites.py), or a"
+                f" module that can be imported from {Path.cwd()}"
+            ) from error
+        raise _worded(place, error) from error
+    except Exception as error:
+        raise _worded(place, error) from error
+
+
+def _run_file(path: Path) -> ModuleType:
+    """Import a file from where it is: its neighbours can be imported as well."""
+    resolved = path.resolve()
+    sys.path.insert(0, str(resolved.parent))
+    spec = importlib.util.spec_from_file_location(resolved.stem, resolved)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    # Decorators and annotations look their module up by its name.
+    sys.modules[resolved.stem] = module
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        del sys.modules[resolved.stem]
+        raise _worded(str(path), error) from error
+    return module
+
+
+def _worded(place: str, error: Exception) -> ConfigurationError:
+    """What went wrong, and at which line of the user's."""
+    if isinstance(error, SyntaxError):
+        line = (error.text or "").strip()
+        return ConfigurationError(
+            f"{error.filename or place}, line {error.lineno}: {error.msg}" + (f": `{line}`" if line else "")
+        )
+    frames = [each for each in traceback.extract_tb(error.__traceback__) if not _is_ours(each.filename)]
+    where = f"{frames[-1].filename}, line {frames[-1].lineno}" if frames else place
+    shown = f": `{frames[-1].line}`" if frames and frames[-1].line else ""
+    # Ours say in their message what to do.
+    said = str(error) if isinstance(error, ShardingError) else f"{type(error).__name__}: {error}"
+    return ConfigurationError(f"{where}: {said}{shown}")
+
+
+def _is_ours(filename: str) -> bool:
+    """Whether a line is the importing machinery's, or this library's."""
+    return filename.startswith("<frozen") or Path(filename).is_relative_to(Path(__file__).parents[1])
+
+
+def _what(module: ModuleType, variable: str) -> str:
+    missing = not hasattr(module, variable)
+    return "not there" if missing else f"a {type(getattr(module, variable)).__name__}, not {WANTED}"
+
+
+def _offer(place: str, found: dict[str, Manager]) -> str:
+    if not found:
+        return f"and nothing else in there is {WANTED}"
+    return f"name one: {', '.join(f'{place}:{name}' for name in found)}"
+
+
+def _stem(place: str) -> str:
+    return Path(place).stem.rpartition(".")[2].replace("_", "-") or "websites"

@@ -1,0 +1,60 @@
+"""Where the processes of this machine answer that were started by `shardsdk run`: one Unix socket for each, no ports.
+
+The directory is the user's alone ($XDG_RUNTIME_DIR/shardsdk, else one under the directory for temporary files), so
+nobody else can ask.  A socket's name is the program's, and the process's id.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from shardsdk.errors import ConfigurationError
+
+#: A socket's whole path may have 107 bytes on Linux, 103 elsewhere.
+MAX_NAME_CHARACTERS: Final = 40
+_SOCKET: Final = re.compile(r"(?P<name>.+)-(?P<pid>[0-9]+)\.sock")
+
+
+def socket_of(name: str, pid: int, environ: Mapping[str, str]) -> Path:
+    """Where the process `pid` of the program called `name` answers; its directory is there afterwards.
+
+    Raises: ConfigurationError when somebody else could listen in there.
+    """
+    directory = _directory(environ)
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        status = directory.stat(follow_symlinks=False)
+    except OSError as error:
+        raise ConfigurationError(
+            f"{directory} cannot be made: {error}; name another directory by XDG_RUNTIME_DIR"
+        ) from error
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
+        raise ConfigurationError(
+            f"{directory} belongs to somebody else, or lets others in: remove it, or name another directory by"
+            " XDG_RUNTIME_DIR"
+        )
+    return directory / f"{name[:MAX_NAME_CHARACTERS]}-{pid}.sock"
+
+
+def sockets(name: str | None, environ: Mapping[str, str]) -> list[Path]:
+    """The sockets of the program called `name` (`None`: of all), in the order of their names."""
+    found = [(path, _SOCKET.fullmatch(path.name)) for path in sorted(_directory(environ).glob("*.sock"))]
+    wanted = None if name is None else name[:MAX_NAME_CHARACTERS]
+    return [path for path, match in found if match and wanted in (None, match["name"])]
+
+
+def forget(socket: str) -> None:
+    """Remove the file of a process that was killed."""
+    Path(socket).unlink(missing_ok=True)
+
+
+def _directory(environ: Mapping[str, str]) -> Path:
+    if runtime := environ.get("XDG_RUNTIME_DIR"):
+        return Path(runtime, "shardsdk")
+    return Path(tempfile.gettempdir(), f"shardsdk-{os.getuid()}")

@@ -1,0 +1,114 @@
+"""A command finds the program in a file or a module, or says what is wrong with it, and at which line."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from shardsdk.commands.loading import load
+from shardsdk.errors import ConfigurationError
+
+MANAGER = "from shardsdk import Manager\nmanager = Manager('sites')\n"
+
+
+@pytest.fixture(autouse=True)
+def imports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Files are looked for in a directory of their own; what they import is forgotten."""
+    monkeypatch.chdir(tmp_path)
+    path, modules = [*sys.path], {*sys.modules}
+    yield
+    sys.path[:] = path
+    for name in {*sys.modules} - modules:
+        if (getattr(sys.modules[name], "__file__", None) or "").startswith(str(tmp_path)):
+            del sys.modules[name]
+
+
+def write(name: str, text: str) -> str:
+    Path(name).parent.mkdir(parents=True, exist_ok=True)
+    Path(name).write_text(text)
+    return name
+
+
+def complaint(source: str) -> str:
+    with pytest.raises(ConfigurationError) as caught:
+        load(source)
+    said = str(caught.value)
+    assert "\n" not in said
+    return said
+
+
+def test_a_file_and_its_neighbours_are_found() -> None:
+    write("app/kinds.py", "RING = 'sites'\n")
+    write("app/sites.py", "from kinds import RING\nfrom shardsdk import Manager\nmine = Manager(RING)\n")
+    found = load("app/sites.py")
+    assert (found.name, found.variable, found.manager.ring) == ("sites", "mine", "sites")
+
+
+def test_a_module_is_found_from_the_current_directory() -> None:
+    write("package/__init__.py", "")
+    write("package/sites.py", MANAGER)
+    assert load("package.sites").name == "sites"
+    assert load("package.sites:manager").variable == "manager"
+
+
+def test_the_main_part_of_a_file_is_not_run() -> None:
+    write("sites.py", MANAGER + "if __name__ == '__main__':\n    raise SystemExit('it runs')\n")
+    assert load("sites.py").name == "sites"
+
+
+def test_one_of_several_is_named() -> None:
+    write("sites.py", MANAGER + "other = Manager('pages')\nsame = other\n")
+    assert complaint("sites.py") == ("sites.py has several: name one: sites.py:manager, sites.py:other, sites.py:same")
+    assert load("sites.py:other").name == "pages"
+
+
+def test_two_names_of_one_are_one() -> None:
+    write("sites.py", MANAGER + "same = manager\n")
+    assert load("sites.py").variable == "manager"
+
+
+@pytest.mark.parametrize(
+    ("source", "text", "says"),
+    [
+        ("sites.py", "x = 1\n", r"sites.py has no Operator: .* `operator = Operator\(\"sites\"\)`"),
+        ("sites.py", "def f(:\n    pass\n", r"sites.py, line 1: invalid syntax: `def f\(:`"),
+        ("sites.py", "x = 1\n\nnothing()\n", r"sites.py, line 3: NameError: name 'nothing' .*: `nothing\(\)`"),
+        ("sites.py", "import nothing_of_the_kind\n", r"sites.py, line 1: ModuleNotFoundError: No module named"),
+        ("sites.py:other", MANAGER, r"sites.py: 'other' is not there; name one: sites.py:manager"),
+        ("sites.py:x", "x = 1\n", r"sites.py: 'x' is a int, not .*; and nothing else in there is"),
+        ("sites", "import nothing_of_the_kind\n", r"sites.py, line 1: ModuleNotFoundError: No module named"),
+        (
+            "sites.py",
+            "from shardsdk.protocol.labels import parse_ring_name\n\nparse_ring_name('')\n",
+            r"sites.py, line 3: ring name '' has 0 characters; .*: `parse_ring_name\(''\)`",
+        ),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_in_a_file_is_said_with_its_line(source: str, text: str, says: str) -> None:
+    write("sites.py", text)
+    assert re.search(says, complaint(source))
+
+
+@pytest.mark.parametrize(
+    ("source", "says"),
+    [
+        ("nowhere.py", "there is no file nowhere.py; the current directory is /"),
+        ("nowhere", "there is no module 'nowhere', nor a file of that name"),
+        ("nowhere.deep:x", "there is no module 'nowhere.deep', nor a file of that name"),
+        (".", ". is no file of Python"),
+        ("folder/nowhere", "folder/nowhere is no file of Python"),
+    ],
+)
+def test_what_is_not_there_is_said(source: str, says: str) -> None:
+    assert complaint(source).startswith(says)
+
+
+def test_a_file_that_failed_leaves_no_half_of_a_module_behind() -> None:
+    write("sites.py", "x = 1\nnothing()\n")
+    complaint("sites.py")
+    write("sites.py", MANAGER)
+    assert load("sites.py").name == "sites"
