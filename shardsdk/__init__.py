@@ -39,6 +39,8 @@ if TYPE_CHECKING:
         TooManyWrites,
     )
     from shardsdk.events.recorder import EventRecorder, EventType
+    from shardsdk.kinds.base import Model
+    from shardsdk.kinds.custom import CustomResource
     from shardsdk.kube import selectors
     from shardsdk.kube.access import load_access
     from shardsdk.kube.api import Api, Fence, PatchKind
@@ -88,6 +90,7 @@ __all__ = [
     "Context",
     "Controller",
     "ControllerSpec",
+    "CustomResource",
     "Delta",
     "Done",
     "Election",
@@ -105,6 +108,7 @@ __all__ = [
     "MainResource",
     "Manager",
     "Metrics",
+    "Model",
     "NotFound",
     "ObjectMeta",
     "OwnerReference",
@@ -155,6 +159,8 @@ _HOMES: Final = {
         *("AlreadyOwned", "ApiError", "ConfigurationError", "Conflict", "FenceClosed", "LeaseLost", "NotFound"),
         *("ShardingError", "TerminalError", "TooManyWrites"),
     ),
+    "shardsdk.kinds.base": ("Model",),
+    "shardsdk.kinds.custom": ("CustomResource",),
     "shardsdk.kube.access": ("load_access",),
     "shardsdk.kube.server": ("Access",),
     "shardsdk.kube.api": ("Api", "Fence", "PatchKind"),

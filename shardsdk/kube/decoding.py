@@ -20,6 +20,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar, cast
 import msgspec
 
 from shardsdk.errors import ServerError
+from shardsdk.kinds.base import Kind
 from shardsdk.kube.answers import Status, Target, explain_status
 from shardsdk.kube.api import Unfit, WatchEvent, WatchKind
 from shardsdk.logs import logger_of
@@ -89,7 +90,7 @@ class Identity(NamedTuple):
 
 def identify(thing: object) -> Identity:
     """Read identity from a struct, a dict or a typed model; missing parts are empty."""
-    if isinstance(thing, PartialObject):
+    if isinstance(thing, PartialObject | Kind):
         meta = thing.metadata
         return Identity(meta.namespace, meta.name, meta.uid, meta.resource_version)
     if isinstance(thing, dict):
@@ -111,7 +112,7 @@ def identify(thing: object) -> Identity:
 
 def metadata_of(thing: object) -> ObjectMeta:
     """The metadata of an object, whatever it is decoded to; a missing part is empty."""
-    if isinstance(thing, PartialObject):
+    if isinstance(thing, PartialObject | Kind):
         return thing.metadata
     if isinstance(thing, dict):
         return msgspec.convert(thing.get("metadata") or {}, ObjectMeta, strict=False)

@@ -11,7 +11,9 @@ from functools import lru_cache
 import msgspec
 
 
-class OwnerReference(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+class OwnerReference(
+    msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True, repr_omit_defaults=True
+):
     """One entry of `metadata.ownerReferences`."""
 
     api_version: str = ""
@@ -28,7 +30,7 @@ class OwnerReference(msgspec.Struct, frozen=True, gc=False, rename="camel"):
         return group if slash else ""
 
 
-class SlimMeta(msgspec.Struct, frozen=True, rename="camel"):
+class SlimMeta(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, repr_omit_defaults=True):
     """The part of `metadata` that assigning an object reads, for whoever keeps or counts many; see `ObjectMeta`."""
 
     name: str = ""
@@ -52,7 +54,7 @@ class SlimMeta(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class ObjectMeta(SlimMeta, frozen=True, rename="camel"):
-    """The part of `metadata` that sharding reads; a missing field has its empty value."""
+    """The part of `metadata` that sharding reads; a missing field has its empty value, an empty field is not sent."""
 
     generate_name: str = ""
     generation: int = 0

@@ -17,6 +17,7 @@ PUBLIC = (
     "shardsdk.contrib.kopf",
     "shardsdk.contrib.kubernetes",
     "shardsdk.errors",
+    "shardsdk.kinds",
     "shardsdk.kube.selectors",
     "shardsdk.logs",
     "shardsdk.queueing.predicates",

@@ -1,0 +1,119 @@
+"""A Python class bound to a kind of Kubernetes object, and what such classes are made of.
+
+Fields are snake_case in Python and camelCase on the wire.  What the API server
+sends and a class does not have is skipped unread; what has its default value is
+not sent, so that a field which was not set is left to whoever else sets it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, TypeVar, overload
+
+import msgspec
+from typing_extensions import dataclass_transform
+
+from shardsdk.errors import ConfigurationError
+from shardsdk.kinds.markers import Rule
+from shardsdk.protocol.objects import ObjectMeta, Resource
+
+M = TypeVar("M", bound="ModelMeta")
+
+#: Of an object that nobody has named yet.
+_UNNAMED: Final = ObjectMeta()
+
+
+@dataclass_transform(field_specifiers=(msgspec.field,))
+class ModelMeta(msgspec.StructMeta):
+    """Makes the classes of `Model`; `rules` are those that the API server holds its values against."""
+
+    __rules__: tuple[Rule, ...]
+
+    def __new__(
+        mcls: type[M],
+        name: str,
+        bases: tuple[type[Any], ...],
+        namespace: dict[str, Any],
+        /,
+        *,
+        rules: Iterable[Rule] = (),
+        **options: Any,
+    ) -> M:
+        """Take `rules`; msgspec has the other options of a class (`frozen`, `kw_only`, `forbid_unknown_fields`, …)."""
+        made: M = super().__new__(mcls, name, bases, namespace, **options)
+        made.__rules__ = (*getattr(made, "__rules__", ()), *rules)
+        return made
+
+
+class Model(msgspec.Struct, rename="camel", omit_defaults=True, repr_omit_defaults=True, metaclass=ModelMeta):
+    """A part of an object: a spec, a status, or what they are made of.
+
+        class WebsiteSpec(Model):
+            html: str
+            replicas: int = 1
+
+    Decoding is strict about types (`ValidationError`), fields that are not declared are skipped.
+    """
+
+
+class KindMeta(ModelMeta):
+    """Makes the classes of `Kind`, whose first argument may be a name."""
+
+    if not TYPE_CHECKING:
+
+        def __call__(cls, metadata: ObjectMeta | str = _UNNAMED, *values: Any, **fields: Any) -> Any:  # noqa: N805
+            """Make an object; a name stands for the metadata that has it."""
+            if isinstance(metadata, str):
+                metadata = ObjectMeta(name=metadata)
+            return super().__call__(metadata, *values, **fields)
+
+
+class Metadata:
+    """How type checkers see the field `metadata`: read as ObjectMeta, given as one or as a name."""
+
+    @overload
+    def __get__(self, thing: None, owner: type[Any]) -> Self: ...
+
+    @overload
+    def __get__(self, thing: object, owner: type[Any]) -> ObjectMeta: ...
+
+    def __get__(self, thing: object, owner: type[Any]) -> Any:
+        """The object's metadata."""
+        raise NotImplementedError
+
+    def __set__(self, thing: object, value: ObjectMeta | str) -> None:
+        """Take the object's metadata, or its name."""
+        raise NotImplementedError
+
+
+class Kind(Model, metaclass=KindMeta):
+    """A kind of object; `resource` says where the API server serves it.
+
+        class Widget(Kind):
+            resource = Resource("example.com", "v1", "widgets", "Widget")
+            size: int = 0
+
+    Made with a name, or with metadata: `Widget("a", size=3)`, `Widget(ObjectMeta(name="a", labels={…}))`; without
+    either where somebody else fills that in.
+    """
+
+    if TYPE_CHECKING:
+        metadata: Metadata = Metadata()
+    else:
+        metadata: ObjectMeta = _UNNAMED
+    resource: ClassVar[Resource]
+
+
+def resource_of(kind: type[Kind] | Kind) -> Resource:
+    """Where the API server serves objects of this class.
+
+    Raises: ConfigurationError when the class does not say so.
+    """
+    cls = kind if isinstance(kind, type) else type(kind)
+    found = getattr(cls, "resource", None)
+    if isinstance(found, Resource):
+        return found
+    raise ConfigurationError(
+        f"{cls.__qualname__} is bound to no resource: give it `resource = Resource(group, version, plural,"
+        " kind)`, or make it a CustomResource with `group=` and `version=`"
+    )

@@ -1,0 +1,58 @@
+"""From objects to what is sent."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from shardsdk.kinds.base import Kind, resource_of
+
+
+def body_of(thing: Kind) -> dict[str, Any]:
+    """The object as it is sent: `apiVersion` and `kind` included, what has its default value left out.
+
+    >>> from shardsdk.protocol.objects import Resource
+    >>> class Widget(Kind):
+    ...     resource = Resource("example.com", "v1", "widgets", "Widget")
+    ...     size: int = 0
+    >>> body_of(Widget("a", size=3))
+    {'apiVersion': 'example.com/v1', 'kind': 'Widget', 'metadata': {'name': 'a'}, 'size': 3}
+    """
+    resource = resource_of(thing)
+    fields = encode(thing)
+    for part in ("spec", "status"):
+        if fields.get(part) in ({}, None):
+            fields.pop(part, None)
+    return {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": {}, **fields}
+
+
+def encode(value: Any) -> Any:
+    """What JSON has for a value: field names as on the wire, what has its default value left out."""
+    return msgspec.to_builtins(value, str_keys=True, enc_hook=dump_model)
+
+
+def merge_patch_of(value: Any) -> Any:
+    """A value as a JSON merge patch which sets every field: defaults are written out, `None` removes.
+
+    For what must not stay as somebody, or an earlier call, left it: a status of
+    which a count has gone back to 0.
+    """
+    if isinstance(value, msgspec.Struct):
+        names = zip(value.__struct_fields__, value.__struct_encode_fields__, strict=True)
+        return {sent: merge_patch_of(getattr(value, name)) for name, sent in names}
+    if isinstance(value, dict):
+        return {encode(key): merge_patch_of(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [encode(each) for each in value]
+    return None if value is None else encode(value)
+
+
+def dump_model(value: Any) -> Any:
+    """What msgspec does not know by itself, as its encoders ask for it.
+
+    Raises: NotImplementedError for what is no model either.
+    """
+    if hasattr(value, "model_dump"):  # pydantic's, and so those of the kubernetes package
+        return value.model_dump(mode="json", by_alias=True, exclude_none=True)
+    raise NotImplementedError(f"cannot send {value!r}: neither msgspec nor model_dump knows it")

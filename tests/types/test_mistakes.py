@@ -1,0 +1,102 @@
+"""Mistakes in a user's program that type checkers find: fields of specs, of statuses and of other kinds."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+#: Each line that ends with `# wrong` is one, and no other.
+PROGRAM = """
+from typing import Annotated, assert_type
+
+from shardsdk import Context, CustomResource, Model, ObjectMeta, Resource, controller_for
+from shardsdk.kinds import Kind, Range, Rule, body_of, resource_of
+
+
+class WebsiteSpec(Model, rules=[Rule("self.replicas > 0", "no page without a pod")]):
+    html: str
+    replicas: Annotated[int, Range(1, 5)] = 1
+
+
+class WebsiteStatus(Model):
+    ready_replicas: int = 0
+
+
+class Website(CustomResource[WebsiteSpec, WebsiteStatus], group="example.com", version="v1", short_names=["web"]):
+    pass
+
+
+class Plain(CustomResource[WebsiteSpec], group="example.com", version="v1", scope="Cluster"):
+    pass
+
+
+class Quiet(CustomResource[WebsiteSpec, WebsiteStatus | None], group="example.com", version="v1"):
+    pass
+
+
+class Widget(Kind):
+    resource = Resource("example.com", "v1", "widgets", "Widget")
+    sizes: dict[str, int] = {}
+
+
+async def reconcile(context: Context[Website]) -> None:
+    assert_type(context.object, Website)
+    assert_type(context.object.spec.html, str)
+    assert_type(context.object.status.ready_replicas, int)
+    context.object.spec.htm  # wrong
+    context.object.status.ready  # wrong
+    context.object.metadata.nam  # wrong
+    WebsiteStatus(ready=1)  # wrong
+    context.object.status.ready_replicas = "1"  # wrong
+
+
+controller_for(resource_of(Website), Website).reconcile(reconcile)
+controller_for(resource_of(Plain), Plain).reconcile(reconcile)  # wrong
+
+assert_type(Website("home", WebsiteSpec("hi", replicas=3), WebsiteStatus(1)).metadata, ObjectMeta)
+assert_type(Website(ObjectMeta(name="home"), spec=WebsiteSpec("hi")).spec, WebsiteSpec)
+assert_type(Quiet("home", WebsiteSpec("hi")).status, WebsiteStatus | None)
+Website("home", WebsiteStatus())  # wrong
+Website(1, WebsiteSpec("hi"))  # wrong
+WebsiteSpec()  # wrong
+Quiet("home", WebsiteSpec("hi")).status.ready_replicas  # wrong
+Plain("home", WebsiteSpec("hi")).status.ready_replicas  # wrong
+
+assert_type(body_of(Widget("a", sizes={"a": 1}))["sizes"], object)  # wrong: it is Any
+Widget(sizes={"a": 1}).sizes["a"]
+Widget(size={})  # wrong
+Widget(sizes={"a": "b"})  # wrong
+body_of(Widget)  # wrong
+"""
+
+WRONG = [number for number, line in enumerate(PROGRAM.splitlines(), 1) if "# wrong" in line]
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Path:
+    path = tmp_path / "program.py"
+    path.write_text(PROGRAM)
+    return path
+
+
+def test_mypy_finds_each_mistake_and_nothing_else(program: Path) -> None:
+    command = [sys.executable, "-m", "mypy", "--strict", "--python-executable", sys.executable, program.name]
+    (program.parent / "mypy.ini").write_text("[mypy]\n[mypy-kubernetes.*]\nfollow_imports = skip\n")
+    done = subprocess.run(command, cwd=program.parent, capture_output=True, text=True, check=False)
+    found = re.findall(r"^program\.py:(\d+): error", done.stdout, re.MULTILINE)
+    assert sorted({int(line) for line in found}) == WRONG, done.stdout + done.stderr
+
+
+def test_pyright_finds_each_mistake_and_nothing_else(program: Path) -> None:
+    (program.parent / "pyrightconfig.json").write_text(json.dumps({"typeCheckingMode": "standard"}))
+    command = [sys.executable, "-m", "basedpyright", "--outputjson", "--pythonpath", sys.executable, program.name]
+    done = subprocess.run(command, cwd=program.parent, capture_output=True, text=True, check=False)
+    found = [each for each in json.loads(done.stdout)["generalDiagnostics"] if each["severity"] == "error"]
+    assert sorted({each["range"]["start"]["line"] + 1 for each in found}) == WRONG, found
