@@ -201,7 +201,8 @@ async def _fetch_ring(name: str, kubeconfig: str | None) -> tuple[RingSpec, Mapp
 @_guarded
 def crds(context: click.Context, apply: bool) -> None:
     """`sharder crds`."""
-    from sharder.install import apply_crds, crd_files
+    from sharder.install import FIELD_MANAGER, crd_files
+    from shardsdk.kube.definitions import apply_crds
 
     texts = [path.read_text(encoding="utf-8") for path in crd_files()]
     if not apply:
@@ -211,7 +212,7 @@ def crds(context: click.Context, apply: bool) -> None:
     import yaml
 
     documents = [yaml.safe_load(text) for text in texts]
-    _call(context, lambda api: apply_crds(api, documents, SystemClock()))
+    _call(context, lambda api: apply_crds(api, documents, SystemClock(), field_manager=FIELD_MANAGER))
 
 
 @command.command(

@@ -10,15 +10,15 @@ shards go on with what they own.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from sharder.core.webhookconfig import CERTIFICATES_SECRET, SECRETS, WEBHOOK_CONFIGURATIONS
 from shardsdk.errors import NotFound, ShardingError
-from shardsdk.kube.api import Api, PatchKind
+from shardsdk.kube.api import Api
 from shardsdk.kube.clock import Clock
+from shardsdk.kube.definitions import CRDS
 from shardsdk.kube.selectors import Selector, exists
 from shardsdk.protocol.labels import API_GROUP, LEASE_RING_LABEL, RING_PLURAL
 from shardsdk.protocol.leases import Lease
@@ -26,21 +26,11 @@ from shardsdk.protocol.objects import LEASES, Resource
 
 log = logging.getLogger(__name__)
 
-CRDS: Final = Resource(
-    "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False
-)
 #: The definitions of this project; nothing else is ever deleted.
 CRD_NAMES: Final = (f"{RING_PLURAL}.{API_GROUP}",)
 FIELD_MANAGER: Final = "sharder-install"
-#: A definition is served a moment after it was written.
-ESTABLISHED_SECONDS: Final = 60.0
-POLL_SECONDS: Final = 0.2
 #: A lease that nobody renews runs out; one that is renewed for this long has a living sharder behind it.
 LEADER_SECONDS: Final = 120.0
-
-
-class NotInstalled(ShardingError):
-    """The API server did not do in time what it was told; the message says what to look at."""
 
 
 class StillLeading(ShardingError):
@@ -56,31 +46,6 @@ def crds_folder() -> Path:
 def crd_files() -> list[Path]:
     """One file per definition."""
     return sorted(crds_folder().glob("*.yaml"))
-
-
-async def apply_crds(api: Api, documents: Sequence[dict[str, Any]], clock: Clock) -> None:
-    """Bring the cluster's definitions up to `documents`, and return once they are served.
-
-    Raises: NotInstalled when they are not after a minute.
-    """
-    for document in documents:
-        name = document["metadata"]["name"]
-        await api.patch(CRDS, name, None, document, kind=PatchKind.APPLY, field_manager=FIELD_MANAGER, force=True)
-        await _wait_established(api, name, clock)
-        log.info("custom resource definition applied", extra={"object": name})
-
-
-async def _wait_established(api: Api, name: str, clock: Clock) -> None:
-    end = clock.monotonic() + ESTABLISHED_SECONDS
-    while True:
-        crd: dict[str, Any] = await api.get(CRDS, name, model=dict)
-        conditions = {each["type"]: each for each in (crd.get("status") or {}).get("conditions") or ()}
-        if conditions.get("Established", {}).get("status") == "True":
-            return
-        if clock.monotonic() > end:
-            said = conditions.get("NamesAccepted", {}).get("message") or "no condition says why"
-            raise NotInstalled(f"{name} is not served after {ESTABLISHED_SECONDS:.0f} s ({said}); look at its status")
-        await clock.sleep(POLL_SECONDS)
 
 
 @dataclass(frozen=True, slots=True)

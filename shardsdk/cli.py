@@ -24,6 +24,9 @@ from shardsdk.version import VERSION
 #: What RBAC knows.  Source: Kubernetes, "Authorization: request verbs".
 VERBS: Final = ("get", "list", "watch", "create", "update", "patch", "delete", "deletecollection")
 
+#: As shells have it of a process that SIGINT ended.
+INTERRUPTED: Final = 130
+LOG_LEVELS: Final = ("debug", "info", "warning", "error")
 KUBECONFIG_HELP: Final = "how to reach the API server (default: $KUBECONFIG, the pod's ServiceAccount, ~/.kube/config)"
 
 
@@ -103,6 +106,52 @@ def rbac(
 
 
 @command.command(
+    "run",
+    help="Runs the Operator in FILE (or MODULE, or either with :NAME). Before it begins it looks for what is missing on"
+    " the cluster: types, rights, the ring. At a prompt it listens on no port and prints lines for people; in a pod it"
+    " has a pod's ports and prints JSON. `-n` is where its Leases are; objects may be in all namespaces.",
+    short_help="run the operator in a file",
+    epilog="Exit codes: 0 it was asked to stop, 1 a part of it failed, or no API server answers, 2 something is missing"
+    " or wrong, 3 the lease was lost, 4 reconciles did not end in time.",
+)
+@click.argument("source", metavar="FILE")
+@click.option("--dev", is_flag=True, help="start again whenever a Python file next to FILE, or below, is saved")
+@click.option("-n", "--namespace", metavar="NAMESPACE", help="of its Leases (default: the pod's, or the kubeconfig's)")
+@click.option(
+    "--watch-namespace",
+    "watch_namespaces",
+    multiple=True,
+    metavar="NAMESPACE",
+    help="the only namespace with objects; repeatable (default: what the Operator says)",
+)
+@click.option("--shard", metavar="NAME", help="of a shard, which is also its Lease's (default: the host's name)")
+@click.option("--kubeconfig", metavar="FILE", type=click.Path(), help=KUBECONFIG_HELP)
+@click.option("--context", metavar="NAME", help="another context than the current one")
+@click.option("--health", metavar="HOST:PORT", help="where to serve /healthz, /readyz (default: in a pod :8081)")
+@click.option("--metrics", metavar="HOST:PORT", help="where to serve /metrics (default: in a pod :8080)")
+@click.option(
+    "--log-level", type=click.Choice(LOG_LEVELS), default="info", help="the least that is shown (default: info)"
+)
+@click.option(
+    "--log-format",
+    type=click.Choice(("auto", "terminal", "text", "json")),
+    default="auto",
+    help="lines for a terminal, lines with date and module, or JSON (default: json in a pod, else terminal)",
+)
+@click.pass_obj
+def run(arguments: Sequence[str], /, source: str, dev: bool, **options: Any) -> int:
+    """`shardsdk run`.  Raises: ShardingError."""
+    if dev:
+        from shardsdk.commands.reloading import folder_of, supervise_here
+
+        return supervise_here([each for each in arguments if each != "--dev"], folder_of(source))
+    from shardsdk.commands.run import Options
+    from shardsdk.commands.run import run as begin
+
+    return begin(Options(source, **options))
+
+
+@command.command(
     "explain",
     help="Says what an object waits for, since when, and what will wake it, in the words of the process that has it."
     " FILE (or MODULE[:NAME]) is the program that `shardsdk run` has started; without it, all of this machine are asked"
@@ -115,10 +164,10 @@ def rbac(
 @click.option("--pod", metavar="[NAMESPACE/]POD", help="ask the process in a pod, through `kubectl port-forward`")
 @click.option("--kubeconfig", metavar="FILE", type=click.Path(), help=KUBECONFIG_HELP)
 @click.option("--context", metavar="NAME", help="another context than the current one")
-def explain(words: Sequence[str], **options: Any) -> None:
+def explain(words: Sequence[str], **options: Any) -> int:
     """`shardsdk explain`.  Raises: ConfigurationError, ShardingError."""
     from shardsdk.commands.explain import Question, parse_object
-    from shardsdk.commands.explain import explain as run
+    from shardsdk.commands.explain import explain as ask
 
     if not 1 <= len(words) <= 2:
         raise click.UsageError("give KIND/NAME, and before it the program's FILE if you like")
@@ -128,13 +177,16 @@ def explain(words: Sequence[str], **options: Any) -> None:
         from shardsdk.commands.loading import load
 
         program = load(words[0]).name
-    click.get_current_context().exit(run(Question(kind, name, program=program, **options)))
+    return ask(Question(kind, name, program=program, **options))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line `arguments` (`None`: the process's own); returns the exit code."""
+    given = sys.argv[1:] if arguments is None else list(arguments)
     try:
-        return command.main(arguments, "shardsdk", standalone_mode=False) or 0
+        return command.main(given, "shardsdk", standalone_mode=False, obj=given) or 0
+    except click.Abort:
+        return INTERRUPTED
     except click.ClickException as error:
         error.show()
         return error.exit_code

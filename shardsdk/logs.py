@@ -151,9 +151,9 @@ class TextFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """The record as one line, followed by the stack of an unexpected error."""
-        parts = [f"{_timestamp(record)} {record.levelname:<7} {record.name}: {_one_line(message_of(record))}"]
-        parts += [f"{name}={_render_value(value)}" for name, value in fields_of(record).items()]
-        stack = _stack(self, record)
+        parts = [f"{_timestamp(record)} {record.levelname:<7} {record.name}: {one_line(message_of(record))}"]
+        parts += [render_field(name, value) for name, value in fields_of(record).items()]
+        stack = render_stack(self, record)
         return " ".join(parts) + (f"\n{stack}" if stack else "")
 
 
@@ -173,7 +173,7 @@ class JsonFormatter(logging.Formatter):
             **({"template": _template(record)} if record.args else {}),
             **fields_of(record),
         }
-        stack = _stack(self, record)
+        stack = render_stack(self, record)
         if stack:
             line["stack"] = stack
         return msgspec.json.encode(line, enc_hook=str).decode().translate(_LINE_BREAKS)
@@ -194,7 +194,7 @@ def _timestamp(record: logging.LogRecord) -> str:
     return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond // 1000:03d}Z"
 
 
-def _stack(formatter: logging.Formatter, record: logging.LogRecord) -> str:
+def render_stack(formatter: logging.Formatter, record: logging.LogRecord) -> str:
     """The traceback of an error that is not one of ours: ours say in their message what to do."""
     if not record.exc_info or record.exc_info[1] is None or isinstance(record.exc_info[1], ShardingError):
         return ""
@@ -209,13 +209,18 @@ def _bounded(value: Any) -> Any:
     return text if isinstance(value, (bytes, BaseException)) else value
 
 
+def render_field(name: str, value: Any) -> str:
+    """`name=value` on one line, the value in quotes where it has to be."""
+    return f"{name}={_render_value(value)}"
+
+
 def _render_value(value: Any) -> str:
     text = str(value)
     plain = text and text.isprintable() and not any(character in ' "=' for character in text)
-    return text if plain else _one_line(json.dumps(text, ensure_ascii=False))
+    return text if plain else one_line(json.dumps(text, ensure_ascii=False))
 
 
-def _one_line(text: str) -> str:
+def one_line(text: str) -> str:
     """`text` with everything escaped that could break the line or steer a terminal."""
     if text.isprintable():
         return text

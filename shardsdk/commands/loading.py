@@ -9,32 +9,18 @@ from __future__ import annotations
 import importlib.util
 import sys
 import traceback
-from dataclasses import dataclass
+from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import Final
 
+from shardsdk.commands.program import Operates, Program
 from shardsdk.errors import ConfigurationError, ShardingError
 from shardsdk.process.manager import Manager
 
 #: What a command can work with, for messages.
-WANTED: Final = "a Manager"
-
-
-@dataclass(frozen=True, slots=True)
-class Program:
-    """What was found: `source` is how it was asked for, `variable` where it is in there."""
-
-    source: str
-    variable: str
-    manager: Manager
-
-    @property
-    def name(self) -> str:
-        """What it is called on a cluster: its ring's name, or its election's."""
-        election = self.manager.election
-        return self.manager.ring or (election.name if election else "controller")
+WANTED: Final = "an Operator (or a Manager)"
 
 
 def load(source: str) -> Program:
@@ -44,7 +30,7 @@ def load(source: str) -> Program:
     """
     place, _, variable = source.partition(":")
     module = _import(place)
-    found = {name: value for name, value in vars(module).items() if isinstance(value, Manager)}
+    found = {name: value for name, value in vars(module).items() if isinstance(value, Operates | Manager)}
     if variable:
         if variable not in found:
             raise ConfigurationError(f"{place}: {variable!r} is {_what(module, variable)}; {_offer(place, found)}")
@@ -126,12 +112,12 @@ def _is_ours(filename: str) -> bool:
 
 def _what(module: ModuleType, variable: str) -> str:
     missing = not hasattr(module, variable)
-    return "not there" if missing else f"a {type(getattr(module, variable)).__name__}, not {WANTED}"
+    return "not there" if missing else f"of type {type(getattr(module, variable)).__name__}, not {WANTED}"
 
 
-def _offer(place: str, found: dict[str, Manager]) -> str:
+def _offer(place: str, found: Mapping[str, object]) -> str:
     if not found:
-        return f"and nothing else in there is {WANTED}"
+        return f"and nothing in there is {WANTED}"
     return f"name one: {', '.join(f'{place}:{name}' for name in found)}"
 
 

@@ -108,17 +108,17 @@ class Manager:
         self.stopping: Final = asyncio.Event()
         self.election = election
         self._shard = shard
-        self._namespace = namespace
+        self.namespace: str | None = namespace
         self.watch_namespaces: Final = (
             (watch_namespace,) if isinstance(watch_namespace, str) else tuple(watch_namespace or ())
         )
-        self._kubeconfig = kubeconfig
-        self._context = context
+        self.kubeconfig: str | None = kubeconfig
+        self.context: str | None = context
         self._timings = timings or (election.timings if election and ring is None else LeaseTimings())
         self._fenced = fenced
         self._restart_grace_seconds = restart_grace_seconds
         self._grace_seconds = grace_seconds
-        self._addresses = (health_address, metrics_address)
+        self.addresses: tuple[str | None, str | None] = (health_address, metrics_address)
         #: What it was told by `add` and `cache`.
         self.controllers: Final[list[ControllerSpec[Any]]] = []
         self.cached: Final[dict[GroupResource, CacheSettings]] = {}
@@ -202,11 +202,11 @@ class Manager:
         Cancel it to stop without waiting for running reconciles.
         """
         try:
-            addresses = listen_at(*self._addresses)
+            addresses = listen_at(*self.addresses)
             check_grace(self._grace_seconds)
             work = check_work(self.controllers, self._tasks, ring=self.ring, election=self.election)
             check_settings(self.cached, work[Scope.SHARDED], self.watch_namespaces)
-            world = world or await load_world(self._kubeconfig, self._context, self.metrics)
+            world = world or await load_world(self.kubeconfig, self.context, self.metrics)
             lease = None if self.ring is None else self._make_lease(world, self.ring)
             candidate = self._make_candidate(world) if work[Scope.LEADER] else None
             check_leases(lease, candidate)
@@ -225,7 +225,7 @@ class Manager:
             world.source,
             ring,
             self._shard,
-            self._namespace,
+            self.namespace,
             timings=self._timings,
             fenced=self._fenced,
             instance=world.instance,

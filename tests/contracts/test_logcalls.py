@@ -53,6 +53,7 @@ ABOUT_THE_PROCESS = (
     "sharder/webhook/account.py",
     "sharder/webhook/certificate_watcher.py",
     "sharder/webhook/secretstore.py",
+    "shardsdk/commands/run.py",
     "shardsdk/kube/certificates.py",
     "shardsdk/kube/credentials.py",
     "shardsdk/kube/cut.py",

@@ -74,6 +74,7 @@ def test_a_shard_needs_no_web_framework(metadata: Message) -> None:
         "prometheus-client",
         "pyyaml",
         "typing-extensions",
+        "watchfiles",
         "yarl",
     ]
 

@@ -13,17 +13,15 @@ from sharder.cli import main
 from sharder.core.webhookconfig import CERTIFICATES_SECRET, SECRETS, WEBHOOK_CONFIGURATIONS
 from sharder.install import (
     CRD_NAMES,
-    CRDS,
-    ESTABLISHED_SECONDS,
+    FIELD_MANAGER,
     LEADER_SECONDS,
     Leftovers,
-    NotInstalled,
     StillLeading,
-    apply_crds,
     crd_files,
     remove_leftovers,
 )
 from shardsdk.kube.api import Api
+from shardsdk.kube.definitions import CRDS, ESTABLISHED_SECONDS, NotInstalled, apply_crds
 from shardsdk.protocol.labels import LEASE_RING_LABEL
 from shardsdk.protocol.objects import LEASES
 from shardsdk.testing.memory import MemoryServer
@@ -113,7 +111,7 @@ async def test_a_sharder_that_leads_on_is_named_and_nothing_is_removed(clock: Vi
 @in_virtual_time
 async def test_crds_are_awaited_until_they_are_served(clock: VirtualClock) -> None:
     server = MemoryServer()
-    applying = asyncio.create_task(apply_crds(connect(server, clock), DOCUMENTS, clock))
+    applying = asyncio.create_task(apply_crds(connect(server, clock), DOCUMENTS, clock, field_manager=FIELD_MANAGER))
 
     await clock.sleep(5)
     assert not applying.done()
@@ -127,7 +125,7 @@ async def test_crds_are_awaited_until_they_are_served(clock: VirtualClock) -> No
 async def test_crds_that_are_never_served_are_told_with_the_reason(clock: VirtualClock) -> None:
     server = MemoryServer()
     clash = {"type": "NamesAccepted", "status": "False", "message": "short name ring is taken"}
-    applying = asyncio.create_task(apply_crds(connect(server, clock), DOCUMENTS, clock))
+    applying = asyncio.create_task(apply_crds(connect(server, clock), DOCUMENTS, clock, field_manager=FIELD_MANAGER))
     await clock.sleep(1)
     await connect(server, clock).patch(CRDS, CRD_NAMES[0], None, {"status": {"conditions": [clash]}})
 

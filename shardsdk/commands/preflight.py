@@ -1,0 +1,208 @@
+"""Before anything runs: what is missing on the cluster, and what to do about it.
+
+A process that may read nothing would hold its lease and be given objects all the same, so this comes before the lease.
+Asking changes nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from shardsdk.errors import ApiError, ConnectionFailed, NotFound
+from shardsdk.kube.api import Api
+from shardsdk.protocol.labels import API_GROUP
+from shardsdk.protocol.objects import CLUSTERRINGS, GroupResource, Resource
+
+#: A verb on a resource in a namespace (empty: in all), of objects of any name (empty) or of one.
+Rule = Mapping[str, Any]
+
+_REVIEWS: Final = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What a program needs of a cluster; `source` is what it is called at a prompt.
+
+    `resources` have to be served, of which `own` are those whose definitions come with the program.  `grants` are rules
+    as in a Role, each with the namespace where it is to hold (`None`: in all).  `ring` has to be there (`None`: none).
+    """
+
+    source: str
+    resources: Sequence[Resource]
+    own: frozenset[GroupResource] = frozenset()
+    grants: Sequence[tuple[str | None, Rule]] = ()
+    ring: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Right:
+    verb: str
+    resource: GroupResource
+    subresource: str
+    name: str
+    namespace: str | None
+
+
+async def find_problems(api: Api, needs: Needs) -> list[str]:
+    """What keeps the program from working, each with what to do; nothing: it can begin.
+
+    Raises: ApiError, ConnectionFailed when the API server does not say.
+    """
+    served = await asyncio.gather(*(_find_unserved(api, each, needs) for each in dict.fromkeys(needs.resources)))
+    found = [problem for problem in served if problem]
+    if needs.ring is not None and (problem := await _find_missing_ring(api, needs.ring, needs)):
+        found.append(problem)
+    if missing := await _find_missing_rights(api, needs.grants):
+        found.append(await _word_rights(api, missing, needs))
+    return found
+
+
+# -- types ----------------------------------------------------------------------
+
+
+async def _find_unserved(api: Api, resource: Resource, needs: Needs) -> str | None:
+    where = f"{resource.plural}.{resource.group}" if resource.group else resource.plural
+    names = await _served_in(api, resource.group, resource.version)
+    if names is not None and resource.plural in names:
+        return None
+    if names is None and (versions := await _versions(api, resource.group)):
+        return (
+            f"{where} is not served in version {resource.version}; there is {' and '.join(versions)}: write one of"
+            f" these where {resource.kind} is declared"
+            + (
+                f", or bring the definition up to date: {_install(needs)}"
+                if resource.group_resource in needs.own
+                else ""
+            )
+        )
+    if resource.group_resource in needs.own:
+        return f"the API server does not know {where}; install its CustomResourceDefinition: {_install(needs)}"
+    near = difflib.get_close_matches(resource.plural, names or (), 1, 0.7)
+    if near:
+        return f"the API server does not know {where}; it has {near[0]}: is the plural of {resource.kind} right?"
+    return (
+        f"the API server does not know {where}; install what brings it, or correct group and plural of {resource.kind}"
+    )
+
+
+async def _served_in(api: Api, group: str, version: str) -> list[str] | None:
+    """The plurals of a version; `None`: it is not served."""
+    path = f"/apis/{group}/{version}" if group else f"/api/{version}"
+    try:
+        found = msgspec.json.decode(await api.raw("GET", path), type=dict[str, Any])
+    except NotFound:
+        return None
+    return [str(each["name"]) for each in found.get("resources") or ()]
+
+
+async def _versions(api: Api, group: str) -> list[str]:
+    if not group:
+        return ["v1"]
+    try:
+        found = msgspec.json.decode(await api.raw("GET", f"/apis/{group}"), type=dict[str, Any])
+    except NotFound:
+        return []
+    return [str(each["version"]) for each in found.get("versions") or ()]
+
+
+def _install(needs: Needs) -> str:
+    by_hand = f"shardsdk crd {needs.source} | kubectl apply --server-side -f -"
+    return f"`shardsdk run {needs.source} --install-crds`, or `{by_hand}`"
+
+
+# -- the ring ---------------------------------------------------------------------
+
+
+async def _find_missing_ring(api: Api, ring: str, needs: Needs) -> str | None:
+    make = f"`shardsdk manifests {needs.source} --image IMAGE | kubectl apply -f -` makes it"
+    if await _served_in(api, API_GROUP, CLUSTERRINGS.version) is None:
+        return (
+            "the API server does not know ClusterRings, so nobody would give this shard objects; install the sharder:"
+            " `helm install sharder charts/sharder -n sharding-system --create-namespace`"
+        )
+    try:
+        await api.get(CLUSTERRINGS, ring)
+    except NotFound:
+        return f"there is no ClusterRing {ring!r}, so nobody would give this shard objects; {make}"
+    except ApiError:
+        pass  # among the rights, if it may not be read
+    return None
+
+
+# -- rights ------------------------------------------------------------------------
+
+
+async def _find_missing_rights(api: Api, grants: Iterable[tuple[str | None, Rule]]) -> list[_Right]:
+    """The rights that this identity lacks; none when the API server does not say."""
+    rights = list(dict.fromkeys(each for namespace, rule in grants for each in _rights(namespace, rule)))
+    allowed = await asyncio.gather(*(_allowed(api, right) for right in rights))
+    return [right for right, has in zip(rights, allowed, strict=True) if not has]
+
+
+def _rights(namespace: str | None, rule: Rule) -> list[_Right]:
+    parts = [(group, *resource.partition("/")[::2]) for group in rule["apiGroups"] for resource in rule["resources"]]
+    return [
+        _Right(verb, GroupResource(group, plural), subresource, name, namespace)
+        for group, plural, subresource in parts
+        for verb in rule["verbs"]
+        for name in rule.get("resourceNames") or ("",)
+    ]
+
+
+async def _allowed(api: Api, right: _Right) -> bool:
+    try:
+        return await api.allowed(
+            right.verb,
+            right.resource,
+            namespace=right.namespace,
+            name=right.name or None,
+            subresource=right.subresource,
+        )
+    except ConnectionFailed:
+        raise
+    except ApiError:
+        return True  # whoever may not even ask finds out by what is refused later
+
+
+async def _word_rights(api: Api, missing: Sequence[_Right], needs: Needs) -> str:
+    """The rules to grant, ready to be pasted, one place after the other."""
+    text = f"{await _who(api)} lacks rights that {needs.source} needs; grant it"
+    for namespace in dict.fromkeys(right.namespace for right in missing):
+        place = "by a ClusterRole" if namespace is None else f"by a Role in namespace {namespace}"
+        rules = render_rules([right for right in missing if right.namespace == namespace])
+        text += f"\n{place}:\n" + "\n".join(rules)
+    return text + f"\n(all that it needs: `shardsdk manifests {needs.source} --image IMAGE`)"
+
+
+def render_rules(rights: Sequence[_Right]) -> list[str]:
+    """As in a role: one rule for the resources of a group that lack the same verbs."""
+    verbs: dict[tuple[str, str, str], list[str]] = {}
+    for each in rights:
+        resource = each.resource.resource + (f"/{each.subresource}" if each.subresource else "")
+        verbs.setdefault((each.resource.group, resource, each.name), []).append(each.verb)
+    rules: dict[tuple[str, tuple[str, ...], str], list[str]] = {}
+    for (group, resource, name), lacking in verbs.items():
+        rules.setdefault((group, tuple(lacking), name), []).append(resource)
+    return [
+        f'- {{apiGroups: ["{group}"], resources: [{", ".join(resources)}]'
+        + (f", resourceNames: [{name}]" if name else "")
+        + f", verbs: [{', '.join(lacking)}]}}"
+        for (group, lacking, name), resources in rules.items()
+    ]
+
+
+async def _who(api: Api) -> str:
+    """The identity's name, as the API server knows it."""
+    body = b'{"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}'
+    headers = {"Content-Type": "application/json"}
+    try:
+        answer = msgspec.json.decode(await api.raw("POST", _REVIEWS, body=body, headers=headers), type=dict[str, Any])
+        return str(answer["status"]["userInfo"]["username"])
+    except (ApiError, KeyError, msgspec.DecodeError):
+        return "this identity"

@@ -1,0 +1,117 @@
+"""A program that a command is about: an Operator, or a Manager that somebody has put together by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, runtime_checkable
+
+from shardsdk.commands.preflight import Needs, Rule
+from shardsdk.errors import ConfigurationError
+from shardsdk.process.manager import Manager
+from shardsdk.protocol.objects import CLUSTERRINGS, LEASES, GroupResource
+from shardsdk.rbac import CONTROLLED_VERBS, EVENT_VERBS, LEASE_VERBS, MAIN_VERBS, RING_VERBS, rules_for
+
+
+@runtime_checkable
+class Operates(Protocol):
+    """What is read off an `Operator`."""
+
+    name: str
+    ring: str | None
+    watch_namespace: Any
+
+    def kinds(self) -> Sequence[Any]:
+        """Its custom resources."""
+        ...
+
+    def permissions(self) -> Any:
+        """What it may need to do."""
+        ...
+
+    def manager(self, **settings: Any) -> Manager:
+        """A manager that runs it."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """What was found: `source` is how it was asked for, `variable` where it is in there."""
+
+    source: str
+    variable: str
+    found: Operates | Manager
+
+    @property
+    def name(self) -> str:
+        """What it is called on a cluster: its own name, its ring's, or its election's."""
+        if not isinstance(self.found, Manager):
+            return self.found.name
+        election = self.found.election
+        return self.found.ring or (election.name if election else "controller")
+
+    def manager_with(self, settings: Mapping[str, Any]) -> Manager:
+        """A manager that runs it, with these settings of a `Manager`.
+
+        Raises: ConfigurationError when it is one that says otherwise.
+        """
+        if not isinstance(self.found, Manager):
+            return self.found.manager(**settings)
+        for name, value in settings.items():
+            if name == "health_address":
+                self.found.addresses = (self.found.addresses[0] or value, self.found.addresses[1])
+            elif name == "metrics_address":
+                self.found.addresses = (self.found.addresses[0], value)
+            elif name in ("kubeconfig", "context"):
+                setattr(self.found, name, value)
+            else:
+                raise ConfigurationError(
+                    f"{self.source}: {self.variable} is a Manager, which is told its {name} where it is made"
+                )
+        return self.found
+
+    def needs(self, manager: Manager, own_namespace: str) -> Needs:
+        """What it takes for `manager` to run; leases are in `own_namespace`."""
+        needs = Needs(
+            self.source,
+            [source.resource for spec in manager.controllers for source in spec.resources],
+            ring=manager.ring,
+        )
+        if isinstance(self.found, Manager):
+            return replace(needs, grants=_grants_of(manager, own_namespace))
+        from shardsdk.kinds import resource_of
+
+        granted = self.found.permissions()
+        return replace(
+            needs,
+            own=frozenset(resource_of(kind).group_resource for kind in self.found.kinds()),
+            grants=[
+                *((space or None, rule) for space in manager.watch_namespaces or ("",) for rule in granted.objects),
+                *((own_namespace, rule) for rule in granted.own),
+                *((None, rule) for rule in granted.cluster),
+            ],
+        )
+
+
+def _grants_of(manager: Manager, own_namespace: str) -> list[tuple[str | None, Rule]]:
+    """What a manager is certain to do; what its functions do, nobody knows."""
+    main: set[GroupResource] = set()
+    others: set[GroupResource] = set()
+    for spec in manager.controllers:
+        main.add(spec.main.resource.group_resource)
+        others |= {source.resource.group_resource for source in spec.resources[1:]}
+    verbs = MAIN_VERBS if manager.ring is not None else CONTROLLED_VERBS
+    objects = [*rules_for(main, verbs), *rules_for(others - main, CONTROLLED_VERBS)]
+    grants: list[tuple[str | None, Rule]] = [
+        (space or None, rule) for space in manager.watch_namespaces or ("",) for rule in objects
+    ]
+    if manager.ring is not None or manager.election is not None:
+        own = [
+            *rules_for([LEASES.group_resource], LEASE_VERBS),
+            *rules_for([GroupResource("", "events")], EVENT_VERBS),
+        ]
+        grants += [(own_namespace, rule) for rule in own]
+    if manager.ring is not None:
+        ring = rules_for([CLUSTERRINGS.group_resource], RING_VERBS)
+        grants += [(None, {**rule, "resourceNames": [manager.ring]}) for rule in ring]
+    return grants

@@ -1,0 +1,160 @@
+"""`shardsdk run`: the program of a file as a process, at a prompt and in a pod.
+
+    load ──> reach the API server ──> what is missing? ──> Manager
+
+At a prompt it listens on no port, answers `shardsdk explain` by a socket that its user alone can open, prints lines for
+people, and ends with what is missing and what to do about it.  In a pod it has a pod's ports, prints JSON, and waits a
+while for what somebody may be about to install.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from shardsdk.commands.loading import load
+from shardsdk.commands.preflight import find_problems
+from shardsdk.commands.program import Program
+from shardsdk.commands.sockets import socket_of
+from shardsdk.commands.terminal import TerminalFormatter
+from shardsdk.errors import ConfigurationError, ConnectionFailed, ShardingError, Unauthorized
+from shardsdk.kube.access import load_access
+from shardsdk.kube.api import Api
+from shardsdk.kube.client import Client
+from shardsdk.kube.clock import Clock, SystemClock
+from shardsdk.kube.cut import hush_cut_connections
+from shardsdk.kube.server import Access
+from shardsdk.lease.pod import lease_namespace
+from shardsdk.logs import LogFormat, LogLevel, logger_of, setup_logging
+from shardsdk.process.manager import Manager
+from shardsdk.process.memory import spare_memory
+from shardsdk.process.process import ExitCode, exit_code_for
+
+log: Final = logger_of(__name__)
+
+#: In a pod, how long to wait for types, rights and the ring: they are often applied together with it.
+PATIENCE_SECONDS: Final = 60.0
+LOOK_SECONDS: Final = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What was asked for at the prompt; `None`: nothing was said, so that the program or the surroundings decide."""
+
+    source: str
+    namespace: str | None = None
+    watch_namespaces: Sequence[str] = ()
+    shard: str | None = None
+    kubeconfig: str | None = None
+    context: str | None = None
+    health: str | None = None
+    metrics: str | None = None
+    log_level: str = "info"
+    log_format: str = "auto"
+
+    def settings(self) -> dict[str, Any]:
+        """Those of a `Manager` that were given."""
+        given = {
+            "namespace": self.namespace,
+            "watch_namespace": list(self.watch_namespaces) or None,
+            "shard": self.shard,
+            "kubeconfig": self.kubeconfig,
+            "context": self.context,
+            "health_address": self.health,
+            "metrics_address": self.metrics,
+        }
+        return {name: value for name, value in given.items() if value is not None}
+
+
+def run(options: Options) -> int:
+    """Be the process; gives its exit code.  Raises: ShardingError, with what to do, when it cannot begin."""
+    in_pod = bool(os.environ.get("KUBERNETES_SERVICE_HOST"))
+    as_json = _setup_logging(options, in_pod=in_pod)
+    try:
+        program = load(options.source)
+        spare_memory()
+        with asyncio.Runner() as runner:
+            hush_cut_connections(runner.get_loop())
+            return int(runner.run(_run(program, options, in_pod=in_pod)))
+    except ShardingError as error:
+        if as_json:
+            return int(exit_code_for(error))
+        raise
+
+
+async def _run(program: Program, options: Options, *, in_pod: bool) -> ExitCode:
+    settings = options.settings()
+    if not in_pod and options.health is None:
+        settings["health_address"] = f"unix:{socket_of(program.name, os.getpid(), os.environ)}"
+    manager = program.manager_with(settings)
+    access = await load_access(manager.kubeconfig, manager.context)
+    patience = PATIENCE_SECONDS if in_pod else 0.0
+    async with Client(access) as api:
+        await _prepare(api, access, program, manager, patience)
+    log.info("Running", extra={"program": program.name, "cluster": access.host, "from": access.origin})
+    return await manager.run_async()
+
+
+async def _prepare(api: Api, access: Access, program: Program, manager: Manager, patience: float) -> None:
+    """Look for what is missing.  Raises: ShardingError."""
+    clock, until = SystemClock(), SystemClock().monotonic() + patience
+    while True:
+        failure: ShardingError | None
+        try:
+            await _reach(api, access)
+            given = manager.namespace or (manager.election.namespace if manager.election else None)
+            needs = program.needs(manager, lease_namespace(given, access, "Leases belong: pass -n"))
+            problem = "\n".join(await find_problems(api, needs))
+            failure = ConfigurationError(problem) if problem else None
+        except ConnectionFailed as error:
+            failure = error
+        if failure is None:
+            return
+        await _put_up_with(failure, clock, until)
+
+
+async def _put_up_with(failure: ShardingError, clock: Clock, until: float) -> None:
+    """Wait before looking again.  Raises: `failure`, when it has been long enough."""
+    if clock.monotonic() >= until:
+        raise failure
+    log.warning("Not ready to begin; looking again", extra={"error": str(failure)})
+    await clock.sleep(LOOK_SECONDS)
+
+
+async def _reach(api: Api, access: Access) -> None:
+    """Raises: ConfigurationError when nobody answers, or not to this identity."""
+    where = f"{access.host} ({access.origin})"
+    try:
+        await api.raw("GET", "/version")
+    except ConnectionFailed as error:
+        raise ConnectionFailed(
+            f"no API server answers at {where}: {error}; start that cluster, or name another by --kubeconfig or"
+            " --context"
+        ) from error
+    except Unauthorized as error:
+        raise ConfigurationError(
+            f"the API server at {where} does not know who this is: {error}; log in again"
+        ) from error
+
+
+def _setup_logging(options: Options, *, in_pod: bool) -> bool:
+    """Lines for whoever reads them; gives whether these are programs."""
+    chosen = options.log_format
+    if chosen == "auto":
+        chosen = "json" if in_pod else "terminal"
+    level = LogLevel(options.log_level)
+    setup_logging(level, LogFormat.JSON if chosen == "json" else LogFormat.TEXT)
+    if chosen == "terminal":
+        (handler,) = logging.getLogger().handlers
+        handler.setFormatter(TerminalFormatter(colours=has_colours(os.environ)))
+    return chosen == "json"
+
+
+def has_colours(environ: Mapping[str, str]) -> bool:
+    """Whether stderr is a terminal that shows them.  Source: no-color.org."""
+    return sys.stderr.isatty() and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"

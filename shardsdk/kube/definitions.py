@@ -1,0 +1,50 @@
+"""CustomResourceDefinitions: brought up to date by server-side apply, and awaited until they are served."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from shardsdk.errors import ShardingError
+from shardsdk.kube.api import Api, PatchKind
+from shardsdk.kube.clock import Clock
+from shardsdk.logs import logger_of
+from shardsdk.protocol.objects import Resource
+
+log: Final = logger_of(__name__)
+
+CRDS: Final = Resource(
+    "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False
+)
+#: A definition is served a moment after it was written.
+ESTABLISHED_SECONDS: Final = 60.0
+POLL_SECONDS: Final = 0.2
+
+
+class NotInstalled(ShardingError):
+    """The API server did not do in time what it was told; the message says what to look at."""
+
+
+async def apply_crds(api: Api, documents: Sequence[dict[str, Any]], clock: Clock, *, field_manager: str) -> None:
+    """Bring the cluster's definitions up to `documents`, and return once they are served.
+
+    Raises: NotInstalled when they are not after a minute.
+    """
+    for document in documents:
+        name = document["metadata"]["name"]
+        await api.patch(CRDS, name, None, document, kind=PatchKind.APPLY, field_manager=field_manager, force=True)
+        await _wait_established(api, name, clock)
+        log.info("custom resource definition applied", extra={"object": name})
+
+
+async def _wait_established(api: Api, name: str, clock: Clock) -> None:
+    end = clock.monotonic() + ESTABLISHED_SECONDS
+    while True:
+        crd: dict[str, Any] = await api.get(CRDS, name, model=dict)
+        conditions = {each["type"]: each for each in (crd.get("status") or {}).get("conditions") or ()}
+        if conditions.get("Established", {}).get("status") == "True":
+            return
+        if clock.monotonic() > end:
+            said = conditions.get("NamesAccepted", {}).get("message") or "no condition says why"
+            raise NotInstalled(f"{name} is not served after {ESTABLISHED_SECONDS:.0f} s ({said}); look at its status")
+        await clock.sleep(POLL_SECONDS)

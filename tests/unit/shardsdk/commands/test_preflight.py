@@ -1,0 +1,217 @@
+"""What is missing on a cluster is found before anything runs, and said with what to do about it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection
+from typing import Any
+
+import pytest
+
+from shardsdk.commands.preflight import Needs, find_problems
+from shardsdk.errors import BadRequest, ConnectionFailed, Forbidden, NotFound
+from shardsdk.kube.api import ACCESS_REVIEWS, Api, Operation, RawRequest
+from shardsdk.protocol.objects import CLUSTERRINGS, Resource
+
+WEBSITES = Resource("example.com", "v1", "websites", "Website")
+CONFIGMAPS = Resource("", "v1", "configmaps", "ConfigMap")
+DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")
+RINGS = {"sharding.timebertt.dev/v1alpha1": ["clusterrings"]}
+SERVED = {"v1": ["configmaps", "secrets"], "apps/v1": ["deployments"], "example.com/v1": ["websites"]}
+OWN = frozenset({WEBSITES.group_resource})
+
+
+class Cluster:
+    """An API server that says what it serves, what somebody may do, and which rings there are."""
+
+    def __init__(
+        self, served: dict[str, list[str]], *, refuses: Collection[tuple[str, str]] = (), rings: tuple[str, ...] = ()
+    ) -> None:
+        self.served = served
+        self.refuses = refuses
+        self.rings = rings
+        self.asked: list[dict[str, Any]] = []
+        self.error: Exception | None = None
+
+    async def send(self, operation: Operation[Any]) -> Any:
+        if operation.resource == CLUSTERRINGS:
+            if operation.name not in self.rings:
+                raise NotFound(f"no {operation.name}", status=404)
+            return None
+        assert operation.resource == ACCESS_REVIEWS
+        if self.error is not None:
+            raise self.error
+        assert isinstance(operation.body, dict)
+        asked = operation.body["spec"]["resourceAttributes"]
+        self.asked.append(asked)
+        name = asked["resource"] + (f"/{asked['subresource']}" if asked["subresource"] else "")
+
+        class Status:
+            allowed = (asked["verb"], name) not in self.refuses
+
+        class Review:
+            status = Status
+
+        return Review
+
+    async def exchange(self, request: RawRequest) -> bytes:
+        if request.method == "POST":
+            return json.dumps({"status": {"userInfo": {"username": "system:serviceaccount:team:websites"}}}).encode()
+        path = request.path.removeprefix("/apis/").removeprefix("/api/")
+        if path in self.served:
+            return json.dumps({"resources": [{"name": name} for name in self.served[path]]}).encode()
+        versions = [{"version": each.partition("/")[2]} for each in self.served if each.startswith(f"{path}/")]
+        if not versions:
+            raise NotFound(path, status=404)
+        return json.dumps({"versions": versions}).encode()
+
+
+async def problems(cluster: Cluster, **needs: Any) -> list[str]:
+    return await find_problems(Api(cluster), Needs("websites.py", **needs))  # type: ignore[arg-type]
+
+
+async def test_a_cluster_that_has_everything_has_no_problems() -> None:
+    cluster = Cluster({**SERVED, **RINGS}, rings=("websites",))
+    rule = {"apiGroups": ["example.com"], "resources": ["websites"], "verbs": ["list", "watch"]}
+    found = await problems(cluster, resources=[WEBSITES, CONFIGMAPS], own=OWN, grants=[(None, rule)], ring="websites")
+    assert found == []
+    assert {each["verb"] for each in cluster.asked} == {"list", "watch"}
+
+
+@pytest.mark.parametrize(
+    ("served", "resource", "says"),
+    [
+        (
+            {"v1": []},
+            WEBSITES,
+            "the API server does not know websites.example.com; install its CustomResourceDefinition: `shardsdk run"
+            " websites.py --install-crds`, or `shardsdk crd websites.py | kubectl apply --server-side -f -`",
+        ),
+        (
+            {"example.com/v1alpha1": ["websites"], "example.com/v2": ["websites"]},
+            WEBSITES,
+            "websites.example.com is not served in version v1; there is v1alpha1 and v2: write one of these where"
+            " Website is declared, or bring the definition up to date: `shardsdk run websites.py --install-crds`, or"
+            " `shardsdk crd websites.py | kubectl apply --server-side -f -`",
+        ),
+        (
+            SERVED,
+            Resource("apps", "v1", "deployment", "Deployment"),
+            "the API server does not know deployment.apps; it has deployments: is the plural of Deployment right?",
+        ),
+        (
+            SERVED,
+            Resource("apps", "v1beta1", "deployments", "Deployment"),
+            "deployments.apps is not served in version v1beta1; there is v1: write one of these where Deployment is"
+            " declared",
+        ),
+        (
+            SERVED,
+            Resource("cert-manager.io", "v1", "certificates", "Certificate"),
+            "the API server does not know certificates.cert-manager.io; install what brings it, or correct group and"
+            " plural of Certificate",
+        ),
+        (
+            SERVED,
+            Resource("", "v2", "secrets", "Secret"),
+            "secrets is not served in version v2; there is v1: write one of these where Secret is declared",
+        ),
+    ],
+    ids=["no definition", "another version", "plural", "old version", "another project's", "core"],
+)
+async def test_what_is_not_served_is_said_with_what_to_do(
+    served: dict[str, list[str]], resource: Resource, says: str
+) -> None:
+    assert await problems(Cluster(served), resources=[resource], own=OWN) == [says]
+
+
+async def test_a_resource_that_is_used_twice_is_said_once() -> None:
+    assert len(await problems(Cluster({"v1": []}), resources=[WEBSITES, WEBSITES], own=OWN)) == 1
+
+
+@pytest.mark.parametrize(
+    ("served", "says"),
+    [
+        (
+            SERVED,
+            "the API server does not know ClusterRings, so nobody would give this shard objects; install the sharder",
+        ),
+        (
+            {**SERVED, **RINGS},
+            "there is no ClusterRing 'websites', so nobody would give this shard objects; `shardsdk man",
+        ),
+    ],
+    ids=["no sharder", "no ring"],
+)
+async def test_a_shard_without_a_ring_is_told(served: dict[str, list[str]], says: str) -> None:
+    (problem,) = await problems(Cluster(served), resources=[], ring="websites")
+    assert problem.startswith(says)
+
+
+async def test_rights_that_are_missing_are_rules_ready_to_paste() -> None:
+    refuses = {
+        ("watch", "websites"), ("patch", "websites/status"), ("create", "configmaps"), ("create", "secrets"),
+        ("get", "leases"),
+    }  # fmt: skip
+    cluster = Cluster(SERVED, refuses=refuses)
+    grants = [
+        (None, {"apiGroups": ["example.com"], "resources": ["websites"], "verbs": ["list", "watch"]}),
+        (None, {"apiGroups": ["example.com"], "resources": ["websites/status"], "verbs": ["patch"]}),
+        (None, {"apiGroups": [""], "resources": ["configmaps", "secrets"], "verbs": ["list", "create"]}),
+        ("team", {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["get", "create"]}),
+    ]
+    (problem,) = await problems(cluster, resources=[], grants=grants)
+    assert problem.splitlines() == [
+        "system:serviceaccount:team:websites lacks rights that websites.py needs; grant it",
+        "by a ClusterRole:",
+        '- {apiGroups: ["example.com"], resources: [websites], verbs: [watch]}',
+        '- {apiGroups: ["example.com"], resources: [websites/status], verbs: [patch]}',
+        '- {apiGroups: [""], resources: [configmaps, secrets], verbs: [create]}',
+        "by a Role in namespace team:",
+        '- {apiGroups: ["coordination.k8s.io"], resources: [leases], verbs: [get]}',
+        "(all that it needs: `shardsdk manifests websites.py --image IMAGE`)",
+    ]
+    assert {(each["resource"], each["namespace"]) for each in cluster.asked} == {
+        ("websites", ""), ("configmaps", ""), ("secrets", ""), ("leases", "team"),
+    }  # fmt: skip
+
+
+async def test_a_right_to_one_object_is_asked_for_by_its_name() -> None:
+    cluster = Cluster({**SERVED, **RINGS}, refuses={("get", "clusterrings")}, rings=("websites",))
+    rule = {
+        "apiGroups": ["sharding.timebertt.dev"], "resources": ["clusterrings"], "verbs": ["get"],
+        "resourceNames": ["websites"],
+    }  # fmt: skip
+    (problem,) = await problems(cluster, resources=[], grants=[(None, rule)], ring="websites")
+    assert (
+        '- {apiGroups: ["sharding.timebertt.dev"], resources: [clusterrings], resourceNames: [websites], verbs: [get]}'
+        in problem
+    )
+    assert [each["name"] for each in cluster.asked] == ["websites"]
+
+
+async def test_whoever_may_not_ask_about_rights_may_begin() -> None:
+    cluster = Cluster(SERVED)
+    cluster.error = Forbidden("no", status=403)
+    rule = {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["list"]}
+    assert await problems(cluster, resources=[], grants=[(None, rule)]) == []
+
+
+async def test_no_answer_is_no_right() -> None:
+    cluster = Cluster(SERVED)
+    cluster.error = ConnectionFailed("reset")
+    rule = {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["list"]}
+    with pytest.raises(ConnectionFailed):
+        await problems(cluster, resources=[], grants=[(None, rule)])
+
+
+async def test_an_identity_without_a_name_is_this_one() -> None:
+    cluster = Cluster(SERVED, refuses={("list", "configmaps")})
+
+    async def refuse(request: RawRequest) -> bytes:
+        raise BadRequest("not served", status=400)
+
+    cluster.exchange = refuse  # type: ignore[method-assign]
+    rule = {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["list"]}
+    (problem,) = await problems(cluster, resources=[], grants=[(None, rule)])
+    assert problem.startswith("this identity lacks rights")
