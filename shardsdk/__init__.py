@@ -40,7 +40,9 @@ if TYPE_CHECKING:
     )
     from shardsdk.events.recorder import EventRecorder, EventType
     from shardsdk.kinds.base import Model
+    from shardsdk.kinds.conditions import Condition, ConditionStatus
     from shardsdk.kinds.custom import CustomResource
+    from shardsdk.kinds.markers import Column, Range
     from shardsdk.kube import selectors
     from shardsdk.kube.access import load_access
     from shardsdk.kube.api import Api, Fence, PatchKind
@@ -56,7 +58,7 @@ if TYPE_CHECKING:
     from shardsdk.objects.adoption import Claimed, adopt, claim, release
     from shardsdk.objects.apply import server_side_apply
     from shardsdk.objects.batches import slow_start_batch
-    from shardsdk.objects.conditions import Condition, ConditionStatus, find_condition, set_conditions
+    from shardsdk.objects.conditions import find_condition, set_conditions
     from shardsdk.objects.finalizers import add_finalizer, finalizing, remove_finalizer
     from shardsdk.objects.references import set_controller_reference
     from shardsdk.process.manager import Manager
@@ -83,6 +85,7 @@ __all__ = [
     "Cache",
     "Claimed",
     "Client",
+    "Column",
     "Condition",
     "ConditionStatus",
     "ConfigurationError",
@@ -115,6 +118,7 @@ __all__ = [
     "PartialObject",
     "PatchKind",
     "Priority",
+    "Range",
     "RateLimit",
     "Request",
     "RequestSource",
@@ -160,7 +164,9 @@ _HOMES: Final = {
         *("ShardingError", "TerminalError", "TooManyWrites"),
     ),
     "shardsdk.kinds.base": ("Model",),
+    "shardsdk.kinds.conditions": ("Condition", "ConditionStatus"),
     "shardsdk.kinds.custom": ("CustomResource",),
+    "shardsdk.kinds.markers": ("Column", "Range"),
     "shardsdk.kube.access": ("load_access",),
     "shardsdk.kube.server": ("Access",),
     "shardsdk.kube.api": ("Api", "Fence", "PatchKind"),
@@ -173,7 +179,7 @@ _HOMES: Final = {
     "shardsdk.objects.apply": ("server_side_apply",),
     "shardsdk.objects.batches": ("slow_start_batch",),
     "shardsdk.cache.cache": ("Cache",),
-    "shardsdk.objects.conditions": ("Condition", "ConditionStatus", "find_condition", "set_conditions"),
+    "shardsdk.objects.conditions": ("find_condition", "set_conditions"),
     "shardsdk.reconcile.context": ("Context",),
     "shardsdk.queueing.workers": ("Done", "Requeue", "RequeueAfter"),
     "shardsdk.lease.election": ("LeaderElector",),

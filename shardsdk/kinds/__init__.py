@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from shardsdk.kinds.base import Kind, Model, resource_of
+    from shardsdk.kinds.conditions import Condition, ConditionStatus
+    from shardsdk.kinds.crd import crd_of, crds_of
     from shardsdk.kinds.custom import CustomResource
     from shardsdk.kinds.markers import (
         Column,
@@ -39,6 +41,8 @@ if TYPE_CHECKING:
 __all__ = [
     "Column",
     "ColumnType",
+    "Condition",
+    "ConditionStatus",
     "CustomResource",
     "Doc",
     "Format",
@@ -52,6 +56,8 @@ __all__ = [
     "Rule",
     "Scale",
     "body_of",
+    "crd_of",
+    "crds_of",
     "merge_patch_of",
     "resource_of",
 ]
@@ -59,6 +65,8 @@ __all__ = [
 #: Where each name is defined; tests hold this against `__all__`.
 _HOMES: Final = {
     "base": ("Kind", "Model", "resource_of"),
+    "conditions": ("Condition", "ConditionStatus"),
+    "crd": ("crd_of", "crds_of"),
     "custom": ("CustomResource",),
     "markers": (
         *("Column", "ColumnType", "Doc", "Format", "Length", "ListType", "OneOf", "Pattern", "Range", "Rule", "Scale"),

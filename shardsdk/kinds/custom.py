@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, is_dataclass
+from dataclasses import is_dataclass
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, Union, cast, get_args, get_origin
 
@@ -21,7 +21,9 @@ from typing_extensions import TypeVar, dataclass_transform
 
 from shardsdk.errors import ConfigurationError
 from shardsdk.kinds.base import Kind, KindMeta
+from shardsdk.kinds.declaration import Declaration, Part
 from shardsdk.kinds.markers import Column, Rule, Scale
+from shardsdk.kinds.versions import version_schema
 from shardsdk.protocol.objects import Resource
 
 #: The classes of `spec` and `status`; `None`: objects have none.
@@ -33,31 +35,6 @@ M = TypeVar("M", bound="CustomResourceMeta")
 _GROUP: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)+")
 _LABEL: Final = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
 _KIND: Final = re.compile(r"[A-Z][A-Za-z0-9]{0,62}")
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """`spec` or `status` of a custom resource."""
-
-    model: Any
-    #: An object without it cannot be.
-    required: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Declaration:
-    """What a custom resource's class says of itself, beside its fields; it goes into the CRD."""
-
-    resource: Resource
-    parts: Mapping[str, Part]
-    singular: str
-    short_names: tuple[str, ...]
-    categories: tuple[str, ...]
-    columns: tuple[Column, ...]
-    scale: Scale | None
-    storage: bool | None
-    served: bool
-    deprecated: str | None
 
 
 @dataclass_transform(field_specifiers=(msgspec.field,))
@@ -111,6 +88,7 @@ class CustomResourceMeta(KindMeta):
             served=served,
             deprecated=deprecated,
         )
+        version_schema(cast("type[Kind]", made))
         return made
 
     if not TYPE_CHECKING:
@@ -138,14 +116,6 @@ class CustomResource(Kind, Generic[SpecT, StatusT], metaclass=CustomResourceMeta
     if TYPE_CHECKING:
         spec: SpecT = cast("SpecT", None)
         status: StatusT = cast("StatusT", None)
-
-
-def declaration_of(kind: type[Kind]) -> Declaration:
-    """What a custom resource's class says of itself.  Raises: ConfigurationError for another kind."""
-    found = getattr(kind, "__declaration__", None)
-    if isinstance(found, Declaration):
-        return found
-    raise ConfigurationError(f"{kind.__qualname__} is no custom resource: the API server brings its kind along")
 
 
 def plural_of(kind: str) -> str:

@@ -14,37 +14,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from enum import StrEnum
 from typing import Any
 
 import msgspec
 
 from shardsdk.cache.objects import metadata_of
+from shardsdk.kinds.conditions import Condition
 from shardsdk.kube.selectors import Selector, equals
 from shardsdk.reconcile.context import Context
-
-
-class ConditionStatus(StrEnum):
-    """Whether a condition holds."""
-
-    TRUE = "True"
-    FALSE = "False"
-    UNKNOWN = "Unknown"
-
-
-class Condition(msgspec.Struct, frozen=True, rename="camel"):
-    """Kubernetes' metav1.Condition; use it in your own models as well.
-
-    `reason` is a word in CamelCase, `message` a sentence for people.  Of a
-    condition to be set the last two fields are filled in.
-    """
-
-    type: str
-    status: str
-    reason: str = ""
-    message: str = ""
-    last_transition_time: str | None = None
-    observed_generation: int | None = None
 
 
 class _Status(msgspec.Struct, frozen=True):

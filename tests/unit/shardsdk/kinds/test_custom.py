@@ -13,7 +13,8 @@ import pytest
 from shardsdk import ConfigurationError, CustomResource, Model, ObjectMeta, Resource
 from shardsdk.cache.objects import private_copy
 from shardsdk.kinds import Kind, Rule, body_of, merge_patch_of, resource_of
-from shardsdk.kinds.custom import declaration_of, plural_of
+from shardsdk.kinds.custom import plural_of
+from shardsdk.kinds.declaration import declaration_of
 from shardsdk.kube.answers import Target
 from shardsdk.kube.decoding import codec_of, identify, metadata_of
 from shardsdk.kube.models import check_model

@@ -9,7 +9,8 @@ import msgspec
 
 from shardsdk.cache.objects import Request
 from shardsdk.errors import Conflict
-from shardsdk.objects.conditions import Condition, ConditionStatus, find_condition, set_conditions
+from shardsdk.kinds import Condition, ConditionStatus
+from shardsdk.objects.conditions import find_condition, set_conditions
 from shardsdk.protocol.objects import ObjectMeta, PartialObject
 from shardsdk.reconcile.context import Context
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
