@@ -28,7 +28,7 @@ import msgspec
 
 from shardsdk.errors import ShardingError
 
-__all__ = ["JsonFormatter", "LogFormat", "LogLevel", "TextFormatter", "setup_logging"]
+__all__ = ["BoundLogger", "JsonFormatter", "LogFormat", "LogLevel", "TextFormatter", "setup_logging"]
 
 
 class LogFormat(StrEnum):
@@ -61,6 +61,8 @@ _QUIET: Final = {
 }
 #: What every record has by itself; all else came from `extra`.
 _STANDARD: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+#: What a call of `logging` may be given besides facts.
+_OF_LOGGING: Final = frozenset({"exc_info", "stack_info", "stacklevel", "extra"})
 _RESERVED: Final = frozenset({"time", "level", "logger", "message", "template", "error", "stack"})
 #: What some readers take for the end of a line, and JSON allows inside strings.
 _LINE_BREAKS: Final = {0x85: "\\u0085", 0x2028: "\\u2028", 0x2029: "\\u2029"}
@@ -80,6 +82,26 @@ class FactLogger(logging.LoggerAdapter[logging.Logger]):
         """The message with its facts."""
         facts = kwargs.get("extra")
         return (Told(str(msg), facts) if facts else msg), kwargs
+
+
+class BoundLogger(logging.LoggerAdapter[logging.Logger]):
+    """A logger whose every line has the facts that it is bound to, and those that a call gives by keyword.
+
+    log.info("applied", replicas=3)
+    """
+
+    def __init__(self, logger: logging.Logger, facts: Mapping[str, object]) -> None:
+        super().__init__(logger, facts)
+        self.facts: Mapping[str, object] = facts
+
+    def process(self, msg: object, kwargs: MutableMapping[str, Any]) -> tuple[object, MutableMapping[str, Any]]:
+        """The message with its facts."""
+        for_logging = {name: value for name, value in kwargs.items() if name in _OF_LOGGING}
+        given = {name: value for name, value in kwargs.items() if name not in _OF_LOGGING}
+        facts = {**self.facts, **(for_logging.pop("extra", None) or {}), **given}
+        # What a record has by itself cannot be given it a second time.
+        extra = {f"field_{name}" if name in _STANDARD else name: value for name, value in facts.items()}
+        return Told(str(msg), facts), {**for_logging, "extra": extra}
 
 
 class Told(str):

@@ -37,17 +37,23 @@ from shardsdk.queueing.metrics import ControllerMetrics, ShardMetrics
 from shardsdk.queueing.queue import QueueObserver
 from shardsdk.queueing.sources import Feed, MapFunc, Watched
 from shardsdk.queueing.workers import Outcome
+from shardsdk.reconcile.applied import Applied, AppliedFor, Child, Record
 from shardsdk.reconcile.caches import CacheSettings
 from shardsdk.reconcile.explain import Explanation, Wait
 from shardsdk.reconcile.inflight import InFlight
 from shardsdk.reconcile.mainresource import Works
-from shardsdk.reconcile.spec import Reconcile, Source, Task, TaskSpec, WatchSpec
+from shardsdk.reconcile.spec import Around, Call, Reconcile, Source, Task, TaskSpec, WatchSpec
 from shardsdk.reconcile.state import Drain, DrainEvent, DrainState
 
 __all__ = [
+    "Applied",
+    "AppliedFor",
+    "Around",
     "Body",
     "CacheSettings",
+    "Call",
     "Check",
+    "Child",
     "Clock",
     "Connect",
     "ControllerMetrics",
@@ -74,6 +80,7 @@ __all__ = [
     "QueueObserver",
     "RawRequest",
     "Reconcile",
+    "Record",
     "Recorder",
     "Regarding",
     "RingLabels",

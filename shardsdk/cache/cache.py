@@ -164,6 +164,12 @@ class Cache(Generic[T]):
         found = [thing for each in self._reflectors.values() for thing in each.store.by_index(index, value)]
         return [private_copy(thing) for thing in sorted(found, key=request_of)]
 
+    def requests_by_index(self, index: str, value: str) -> list[Request]:
+        """The names of the objects for which `index` gives `value`.  Raises: KeyError, as `by_index`."""
+        return sorted(
+            request_of(thing) for each in self._reflectors.values() for thing in each.store.by_index(index, value)
+        )
+
     def peek(self, request: Request) -> T | None:
         """One object itself, for code that promises not to change it."""
         reflector = self._reflectors.get(None) or self._reflectors.get(request.namespace)

@@ -35,10 +35,10 @@ from typing import Any
 from shardsdk.cache.objects import controller_reference, metadata_of
 from shardsdk.errors import ConfigurationError, Conflict, NotFound
 from shardsdk.kube.selectors import Selector
-from shardsdk.objects.references import check_reference
 from shardsdk.protocol.objects import ObjectMeta, OwnerReference, PartialObject, Resource
 from shardsdk.protocol.verdict import Verdict
 from shardsdk.reconcile.context import Context
+from shardsdk.reconcile.references import check_reference
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,22 +11,13 @@ The controller reference is the caller's to set (`set_controller_reference`).
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 from shardsdk.errors import ConfigurationError
 from shardsdk.kube.api import PARTIAL, PatchKind, T
 from shardsdk.protocol.objects import Resource
 from shardsdk.reconcile.context import Context
-
-#: Source: Kubernetes, apimachinery, FieldManagerMaxLength.
-MAX_FIELD_OWNER_CHARACTERS: Final = 128
-
-
-def field_owner(context: Context[Any]) -> str:
-    """How this controller signs the fields that it applies."""
-    return re.sub(r"[^\x21-\x7e]", "-", context.controller)[:MAX_FIELD_OWNER_CHARACTERS]
 
 
 async def server_side_apply(
@@ -54,5 +45,5 @@ async def server_side_apply(
     whole = {"apiVersion": resource.api_version, "kind": resource.kind, **body, "metadata": metadata}
     return await context.api.patch(
         resource, metadata["name"], namespace, whole, kind=PatchKind.APPLY, subresource=subresource, model=model,
-        field_manager=field_owner(context), force=force,
+        field_manager=context.field_owner, force=force,
     )  # fmt: skip

@@ -12,14 +12,12 @@ Refuses: to write outside `status`; the resource needs a status subresource.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 
 from shardsdk.cache.objects import metadata_of
-from shardsdk.kinds.conditions import Condition
+from shardsdk.kinds.conditions import Condition, merge_conditions
 from shardsdk.kube.selectors import Selector, equals
 from shardsdk.reconcile.context import Context
 
@@ -62,36 +60,6 @@ async def set_conditions(context: Context[Any], *wanted: Condition) -> bool:
     return True
 
 
-def merge_conditions(
-    there: Sequence[Mapping[str, Any]], wanted: Sequence[Condition], *, generation: int, now: datetime
-) -> list[dict[str, Any]]:
-    """`there` with `wanted` set; others stay as they are, and in their order.
-
-    >>> ready = Condition("Ready", "True", "Made", "it is there")
-    >>> merge_conditions([], [ready], generation=1, now=datetime(2030, 1, 1, tzinfo=UTC))[0]["lastTransitionTime"]
-    '2030-01-01T00:00:00Z'
-    """
-    merged = {each.get("type", ""): dict(each) for each in there}
-    for condition in wanted:
-        before = merged.get(condition.type, {})
-        # A field that a newer Kubernetes may add stays.
-        fields = {
-            **before,
-            "type": condition.type,
-            "status": str(condition.status),
-            "reason": condition.reason,
-            "message": condition.message,
-            "lastTransitionTime": before.get("lastTransitionTime")
-            if before.get("status") == condition.status
-            else condition.last_transition_time or _render(now),
-        }
-        observed = generation if condition.observed_generation is None else condition.observed_generation
-        if observed:
-            fields["observedGeneration"] = observed
-        merged[condition.type] = fields
-    return list(merged.values())
-
-
 async def _read(context: Context[Any]) -> list[dict[str, Any]]:
     """The conditions as the API server has them now; by a list, so that `list` is permission enough."""
     pages = context.api.pages(
@@ -121,7 +89,3 @@ def _shown(thing: object) -> list[dict[str, Any]] | None:
 def _fields(condition: Condition) -> dict[str, Any]:
     fields: dict[str, Any] = msgspec.to_builtins(condition)
     return {name: value for name, value in fields.items() if value is not None}
-
-
-def _render(moment: datetime) -> str:
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from shardsdk.cache.cache import Cache
 from shardsdk.cache.identity import ShardIdentity
-from shardsdk.cache.objects import Request
+from shardsdk.cache.objects import Request, metadata_of
 from shardsdk.errors import ShardingError
 from shardsdk.events.recorder import EventRecorder
 from shardsdk.kube.api import Api, Fence
@@ -31,7 +31,7 @@ from shardsdk.logs import logger_of
 from shardsdk.process.ringcheck import RingCheck
 from shardsdk.protocol.objects import GroupResource
 from shardsdk.queueing.metrics import Metrics
-from shardsdk.queueing.sources import Watched
+from shardsdk.queueing.sources import MapFunc, Watched
 from shardsdk.queueing.workers import Outcome
 from shardsdk.reconcile.barrier import catch_up
 from shardsdk.reconcile.caches import Caches
@@ -39,7 +39,7 @@ from shardsdk.reconcile.context import Context
 from shardsdk.reconcile.controller import Controller
 from shardsdk.reconcile.explain import Explanation, Wait
 from shardsdk.reconcile.mainresource import MainResource
-from shardsdk.reconcile.spec import ControllerSpec, Reconcile, TaskSpec, Work
+from shardsdk.reconcile.spec import ControllerSpec, Reconcile, TaskSpec, WatchSpec, Work
 from shardsdk.reconcile.threads import Threads, is_async
 
 log: Final = logger_of(__name__)
@@ -196,15 +196,14 @@ class Workload:
     # -- building -----------------------------------------------------------
 
     def _make_controller(self, spec: ControllerSpec[Any]) -> Controller[Any]:
-        assert spec.function is not None
         return Controller(
             spec.title,
             self._resource(spec),
-            self._make_async(spec.function),
+            self._make_call(spec),
             self._fence,
             children=[(self._caches.of(child), child.predicate) for child in spec.children],
             watched=[
-                Watched(self._shared.of(watch.source), watch.mapping, watch.source.predicate)
+                Watched(self._shared.of(watch.source), self._mapping(spec, watch), watch.source.predicate)
                 for watch in spec.watched
                 if self._shared is not None
             ],
@@ -215,12 +214,27 @@ class Workload:
             rate_limit=spec.rate_limit,
             max_writes=spec.max_writes,
             before=self._be_ready,
+            field_owner=spec.field_owner,
             unassigned=partial(self._select_unassigned, spec.main.resource.group_resource),
             clock=self._clock,
             rng=self._rng,
             metrics=self._metrics,
             recorder=self._recorder,
         )
+
+    def _mapping(self, spec: ControllerSpec[Any], watch: WatchSpec) -> MapFunc:
+        """Which main objects a watched one matters to: as the spec says, or as an index of the main objects does."""
+        if not watch.index:
+            return watch.mapping
+        cache, main = self._caches.of(spec.main), spec.main.resource
+        anywhere = not (watch.source.resource.namespaced and main.namespaced)
+
+        def look_up(thing: Any) -> list[Request]:
+            metadata = metadata_of(thing)
+            found = cache.requests_by_index(watch.index, metadata.name)
+            return [request for request in found if anywhere or request.namespace == metadata.namespace]
+
+        return look_up
 
     def _make_ring_check(self, specs: Sequence[ControllerSpec[Any]]) -> RingCheck | None:
         if self._shard is None:
@@ -263,6 +277,18 @@ class Workload:
                 metrics=self._metrics,
             )
         return self._resources[name]
+
+    def _make_call(self, spec: ControllerSpec[Any]) -> Callable[[Context[Any]], Awaitable[Outcome | None]]:
+        """The function that is called for each object, with what is done around it."""
+        assert spec.function is not None
+        around = spec.around
+        if around is None:
+            return self._make_async(spec.function)
+
+        async def call(context: Context[Any]) -> Outcome | None:
+            return await around(context, lambda function: self._make_async(function)(context))
+
+        return call
 
     def _make_async(self, function: Reconcile[Any]) -> Callable[[Context[Any]], Awaitable[Outcome | None]]:
         if is_async(function):

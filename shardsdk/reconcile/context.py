@@ -1,42 +1,58 @@
-"""What a reconcile is handed: the object, the client, its children."""
+"""What a reconcile is handed: the object, its children, and what to do with them."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
+import re
 import threading
 from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import Future
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar, overload
 
 from shardsdk.cache.cache import Cache
 from shardsdk.cache.identity import ShardIdentity
 from shardsdk.cache.objects import Request, controller_reference, request_of
-from shardsdk.errors import LeaseLost
+from shardsdk.errors import ConfigurationError, LeaseLost, NotFound
 from shardsdk.events.recorder import EventRecorder, EventType, Regarding
+from shardsdk.kinds import Kind, resource_of
 from shardsdk.kube.api import Api, Fence
 from shardsdk.kube.clock import Clock, SystemClock
+from shardsdk.logs import BoundLogger
+from shardsdk.kinds.conditions import Condition, ConditionStatus
 from shardsdk.protocol.objects import GroupResource, ObjectMeta, Resource
+from shardsdk.queueing.workers import RequeueAfter
+from shardsdk.reconcile.applied import Applied, AppliedFor
+from shardsdk.reconcile.applying import apply, body_to_apply
 from shardsdk.reconcile.ownapi import OwnApi
 
 T = TypeVar("T")
 R = TypeVar("R")
+K = TypeVar("K", bound=Kind)
+
+#: Source: Kubernetes, apimachinery, FieldManagerMaxLength.
+MAX_FIELD_OWNER_CHARACTERS: Final = 128
 
 
 class Context(Generic[T]):
     """One reconcile of one object.
 
     `object` is a copy of the freshest version in the cache, yours to change;
-    `metadata` its metadata; `request` its name; `api` the client to write with;
-    `controller` the controller's name; `identity` which shard this is (`None`: no
-    sharding).  In a plain function (which runs in a thread) wrap calls of `api`
-    in `run`.  `event` tells people, who see it under `kubectl describe`.
+    `metadata` its metadata; `request` its name; `api` the client for all that has
+    no verb here; `controller` the controller's name; `identity` which shard this
+    is (`None`: no sharding).  What is to be awaited (`apply`, `get`, `patch`,
+    `delete`, calls of `api`) a plain function, which runs in a thread, passes to
+    `run`.  `event` tells people, who see it under `kubectl describe`.
     """
 
     __slots__ = (
+        "_applied",
+        "_applies",
         "_caches",
         "_cancelled",
         "_fence",
+        "_log",
         "_loop",
         "_readable",
         "_recorder",
@@ -44,11 +60,13 @@ class Context(Generic[T]):
         "api",
         "clock",
         "controller",
+        "field_owner",
         "identity",
         "main",
         "metadata",
         "object",
         "request",
+        "requeued",
     )
 
     def __init__(
@@ -66,6 +84,8 @@ class Context(Generic[T]):
         clock: Clock | None = None,
         readable: Mapping[GroupResource, Cache[Any]] | None = None,
         fence: Fence | None = None,
+        applied: Applied | None = None,
+        field_owner: str = "",
     ) -> None:
         self.request: Request = request
         self.object: T = thing
@@ -75,6 +95,13 @@ class Context(Generic[T]):
         self.controller: str = controller or str(main.group_resource)
         self.identity: ShardIdentity | None = identity
         self.clock: Clock = clock or SystemClock()
+        #: How this controller signs the fields that it applies, whichever shard it runs on.
+        self.field_owner: str = field_owner or field_owner_of(self.controller)
+        #: What `requeue` was told last.
+        self.requeued: RequeueAfter | None = None
+        self._applied = applied
+        self._applies: AppliedFor | None = None
+        self._log: BoundLogger | None = None
         self._caches = caches
         self._readable = caches if readable is None else readable
         self._recorder = recorder
@@ -88,34 +115,145 @@ class Context(Generic[T]):
         """The object's resourceVersion as far as this reconcile knows: as read, or as its own last write gave it."""
         return self.api.version if isinstance(self.api, OwnApi) else self.metadata.resource_version
 
+    @property
+    def name(self) -> str:
+        """The object's name."""
+        return self.request.name
+
+    @property
+    def namespace(self) -> str:
+        """The object's namespace; empty for a cluster-scoped one."""
+        return self.request.namespace
+
+    @property
+    def log(self) -> BoundLogger:
+        """A logger named like the controller; its lines name the object, and facts are given by keyword.
+
+        ctx.log.info("applied", replicas=3)
+        """
+        if self._log is None:
+            facts = {"controller": self.controller, "namespace": self.namespace, "object": self.name}
+            shard = {} if self.identity is None else {"shard": self.identity.shard}
+            self._log = BoundLogger(logging.getLogger(self.controller), {**facts, **shard})
+        return self._log
+
+    # -- children ----------------------------------------------------------
+
     def owns(self, resource: Resource) -> bool:
         """Whether the controller was declared to own objects of `resource`."""
         return resource.group_resource in self._caches
 
-    def children(self, resource: Resource) -> list[Any]:
-        """The objects of `resource` that this object controls, as the cache has them.
+    @overload
+    def children(self, kind: type[K]) -> list[K]: ...
 
-        Raises: KeyError when the controller does not own that resource.
+    @overload
+    def children(self, kind: Resource) -> list[Any]: ...
+
+    def children(self, kind: type[K] | Resource) -> list[Any]:
+        """The objects of a kind (or resource) that this object controls, as the cache has them, by name.
+
+        Raises: ConfigurationError when the controller does not own that kind.
         """
-        cache = self._caches[resource.group_resource]
+        cache = self._owned(kind)
         found: list[Any] = self._on_loop(lambda: cache.controlled_by(self.metadata.uid))
         return found
 
-    def child(self, resource: Resource, name: str) -> Any | None:
-        """The object of `resource` with this name that this object controls; `None`: the cache has none.
+    @overload
+    def child(self, kind: type[K], name: str = "") -> K | None: ...
 
-        Raises: KeyError when the controller does not own that resource.
+    @overload
+    def child(self, kind: Resource, name: str = "") -> Any | None: ...
+
+    def child(self, kind: type[K] | Resource, name: str = "") -> Any | None:
+        """The object of a kind with this name (by default this object's) that this object controls; `None`: none is.
+
+        Raises: ConfigurationError when the controller does not own that kind.
         """
-        return next((child for child in self.children(resource) if request_of(child).name == name), None)
+        wanted = name or self.name
+        return next((child for child in self.children(kind) if request_of(child).name == wanted), None)
 
-    def cache(self, resource: Resource) -> Cache[Any]:
-        """The cache of a resource that the controller is for, owns or watches; it hands out copies.
+    async def apply(self, thing: K, *, force: bool = True) -> K:
+        """Have this child exist with exactly these fields, by server-side apply; as it is then.
 
-        In a plain function, read by `context.read(lambda: cache.by_index(...))`: caches change on the event loop.
+        It is called like this object, and in its namespace, unless it says otherwise; this object becomes its
+        controller.  A field that was applied before and is not now goes away.  Nothing is sent when the cache shows
+        what this controller applied last, and that was the same.  With `force` fields of other owners are taken
+        over, else they are a Conflict.  Its status is not applied.
 
-        Raises: KeyError when the controller has nothing to do with that resource.
+            page = await ctx.apply(ConfigMap(data={"index.html": html}))
+
+        Raises: ConfigurationError (its kind is none that the controller owns, or it is where this object cannot own
+        it), AlreadyOwned, Conflict, Invalid.
         """
-        return self._readable[resource.group_resource]
+        cache = self._owned(resource_of(thing), "applies")
+        body = body_to_apply(self.main, self.metadata, cache.resource, thing)
+        if self._applies is None:
+            self._applies = (Applied() if self._applied is None else self._applied).of(self.metadata.uid)
+        return await apply(self.api, cache, body, type(thing), self._applies, self.field_owner, force=force)
+
+    @property
+    def applied(self) -> AppliedFor | None:
+        """What this reconcile has applied; `None`: nothing."""
+        return self._applies
+
+    # -- any objects ---------------------------------------------------------
+
+    async def get(self, kind: type[K], name: str = "", namespace: str = "") -> K | None:
+        """An object as the API server has it now, by default of this object's name and namespace; `None`: gone.
+
+        What the controller owns or watches is in caches, which cost nothing: `child`, `cache`.
+        """
+        resource = resource_of(kind)
+        try:
+            return await self.api.get(resource, name or self.name, self._where(resource, namespace), model=kind)
+        except NotFound:
+            return None
+
+    async def patch(
+        self, kind: type[K], name: str, changes: Mapping[str, Any], *, namespace: str = "", subresource: str = ""
+    ) -> K:
+        """Change an object by a merge patch, as on the wire; in this object's namespace unless it says otherwise.
+
+            await ctx.patch(Deployment, "home", {"spec": {"paused": True}})
+
+        Raises: NotFound, Conflict, Invalid.
+        """
+        resource = resource_of(kind)
+        where = self._where(resource, namespace)
+        self._forget(resource, name, where)
+        return await self.api.patch(resource, name, where, changes, model=kind, subresource=subresource)
+
+    async def delete(self, kind: type[Kind] | Kind, name: str = "", namespace: str = "") -> bool:
+        """Delete an object, given by kind and name or as it was read (then only that very one); `False`: it is gone.
+
+        Raises: ConfigurationError without a name, Conflict (it is another one by now).
+        """
+        resource, uid = resource_of(kind), None
+        if not isinstance(kind, type):
+            name, namespace, uid = kind.metadata.name, kind.metadata.namespace, kind.metadata.uid or None
+        where = self._where(resource, namespace)
+        self._forget(resource, name, where)
+        try:
+            # Said by name: the API server's own default for Jobs leaves their pods behind.
+            await self.api.delete(resource, name, where, uid=uid, propagation="Background")
+        except NotFound:
+            return False
+        return True
+
+    @overload
+    def cache(self, kind: type[K]) -> Cache[K]: ...
+
+    @overload
+    def cache(self, kind: Resource) -> Cache[Any]: ...
+
+    def cache(self, kind: type[K] | Resource) -> Cache[Any]:
+        """The cache of a kind (or resource) that the controller is for, owns or watches; it hands out copies.
+
+        In a plain function, read by `ctx.read(lambda: cache.by_index(...))`: caches change on the event loop.
+
+        Raises: ConfigurationError when the controller has nothing to do with that kind.
+        """
+        return self._find(self._readable, kind, "reads", "among those that it owns or watches")
 
     def read(self, read: Callable[[], R]) -> R:
         """The answer of `read()`, asked on the event loop's thread."""
@@ -125,16 +263,32 @@ class Context(Generic[T]):
         """The entry of a child's `ownerReferences` that makes this object its controller."""
         return controller_reference(self.main, self.metadata)
 
-    def event(self, event_type: EventType, reason: str, message: str) -> None:
-        """Record an Event about this object: `reason` a constant in CamelCase, `message` a sentence.
+    def event(self, event_type: EventType, reason: str, message: str, *, about: Kind | None = None) -> None:
+        """Record an Event about this object, or `about` another.
+
+        `reason` is a constant in CamelCase, `message` a sentence.
 
         It is written later, counted together with its repeats, and dropped
         when there are too many.
         """
         recorder = self._recorder
         if recorder is not None:
-            regarding = Regarding.of(self.main, self.metadata)
+            resource, metadata = (self.main, self.metadata) if about is None else (resource_of(about), about.metadata)
+            regarding = Regarding.of(resource, metadata)
             self._on_loop(lambda: recorder.event(regarding, event_type, reason, message))
+
+    def condition(self, condition_type: str, holds: bool | None, reason: str, message: str = "") -> Condition:
+        """A condition for this object's status; `None`: nobody knows whether it holds.
+
+        `reason` is a word in CamelCase, `message` a sentence for people.
+        """
+        status = {True: ConditionStatus.TRUE, False: ConditionStatus.FALSE, None: ConditionStatus.UNKNOWN}[holds]
+        return Condition(condition_type, status, reason, message, observed_generation=self.metadata.generation or None)
+
+    def requeue(self, *, after: float) -> RequeueAfter:
+        """Have this object reconciled again in `after` seconds, whatever this reconcile returns."""
+        self.requeued = RequeueAfter(after)
+        return self.requeued
 
     @property
     def remaining_seconds(self) -> float:
@@ -168,6 +322,38 @@ class Context(Generic[T]):
             raise LeaseLost(f"reconcile of {self.request} was cancelled; it must not write any more")
         return asyncio.run_coroutine_threadsafe(call, self._loop).result()
 
+    # -- inside ------------------------------------------------------------
+
+    def _owned(self, kind: type[Kind] | Resource, does: str = "reads") -> Cache[Any]:
+        return self._find(self._caches, kind, does, "as one that it owns")
+
+    def _find(
+        self, caches: Mapping[GroupResource, Cache[Any]], kind: type[Kind] | Resource, does: str, declared: str
+    ) -> Cache[Any]:
+        """Raises: ConfigurationError when the controller was not declared to look at that kind, or as another class."""
+        resource = kind if isinstance(kind, Resource) else resource_of(kind)
+        cache = caches.get(resource.group_resource)
+        if cache is None:
+            raise ConfigurationError(
+                f"controller {self.controller!r} {does} {resource.kind} objects, but was not told of them: declare"
+                f" {resource.kind} {declared} (owns=[{resource.kind}], or .owns(…))"
+            )
+        if not isinstance(kind, Resource) and cache.model is not kind:
+            raise ConfigurationError(
+                f"controller {self.controller!r} reads {resource.plural} as {kind.__qualname__}, but has them cached as"
+                f" {cache.model.__qualname__}: declare and read them as the same class"
+            )
+        return cache
+
+    def _where(self, resource: Resource, namespace: str) -> str | None:
+        return (namespace or self.namespace or None) if resource.namespaced else None
+
+    def _forget(self, resource: Resource, name: str, namespace: str | None) -> None:
+        """What is written by other means is no longer as it was applied."""
+        if self._applied is not None:
+            applies = self._applies = self._applies or self._applied.of(self.metadata.uid)
+            applies.forget((resource.group_resource, Request(namespace or "", name)))
+
     def _on_loop(self, read: Callable[[], R]) -> R:
         """Read on the event loop's thread: caches change there."""
         if threading.get_ident() == self._thread:
@@ -182,3 +368,8 @@ class Context(Generic[T]):
 
         self._loop.call_soon_threadsafe(call)
         return answer.result()
+
+
+def field_owner_of(controller: str) -> str:
+    """How a controller signs the fields that it applies."""
+    return re.sub(r"[^\x21-\x7e]", "-", controller)[:MAX_FIELD_OWNER_CHARACTERS]

@@ -28,6 +28,7 @@ from shardsdk.events.recorder import EventRecorder
 from shardsdk.kube.api import Fence
 from shardsdk.kube.clock import Clock
 from shardsdk.kube.doubts import check_open
+from shardsdk.kube.reflector import Delta, EventKind
 from shardsdk.kube.selectors import Selector
 from shardsdk.logs import logger_of
 from shardsdk.protocol.objects import GroupResource, ObjectMeta
@@ -36,6 +37,7 @@ from shardsdk.queueing.predicates import Predicate, always
 from shardsdk.queueing.queue import RateLimit, WorkQueue
 from shardsdk.queueing.sources import Feed, RequestSource, Watched
 from shardsdk.queueing.workers import Outcome, Waiting, WorkerPool, describe
+from shardsdk.reconcile.applied import Applied
 from shardsdk.reconcile.barrier import Barrier
 from shardsdk.reconcile.context import Context
 from shardsdk.reconcile.expectations import Expectations
@@ -81,6 +83,7 @@ class Controller(Generic[T]):
         max_writes: int | None = None,
         before: Callable[[], Awaitable[object]] | None = None,
         unassigned: Callable[[Cache[Any]], Selector | None] = lambda cache: None,
+        field_owner: str = "",
         clock: Clock,
         rng: Random,
         metrics: Metrics | None = None,
@@ -95,6 +98,7 @@ class Controller(Generic[T]):
         self._recorder = recorder
         self._max_writes = max_writes
         self._before = before
+        self._field_owner = field_owner
         self._sources = sources
         self._clock = clock
         self._rng = rng
@@ -113,6 +117,8 @@ class Controller(Generic[T]):
             on_expired=self._on_expired,
             states=self._states,
         )
+        self._applied = Applied()
+        self._cache.listen(self._on_left)
         self._writes = OwnWrites(self._cache, self._children, self._expectations, self._barrier)
         self._workers: WorkerPool[Request] = WorkerPool(
             name,
@@ -225,6 +231,8 @@ class Controller(Generic[T]):
             clock=self._clock,
             readable=self._readable,
             fence=self._fence,
+            applied=self._applied,
+            field_owner=self._field_owner,
         )
         try:
             with self._resource.inflight.hold(request):
@@ -233,7 +241,9 @@ class Controller(Generic[T]):
             self._states.note_error(request, describe(error))
             raise
         self._states.note_error(request, "")
-        return outcome
+        if context.applied is not None:
+            context.applied.keep_named()
+        return context.requeued if outcome is None else outcome
 
     def _admit(self, request: Request) -> T | Waiting | None:
         """The guard: the freshest cached object, if it may be reconciled now; `None`: not by us.
@@ -316,6 +326,11 @@ class Controller(Generic[T]):
 
     def _feed(self, predicate: Predicate) -> Feed:
         return Feed(partial(self._handlers.ask, predicate), self._cache.requests, self._clock, self._rng)
+
+    def _on_left(self, delta: Delta[T]) -> None:
+        """Whoever has the object next may apply something else."""
+        if delta.kind is EventKind.DELETED:
+            self._applied.forget(metadata_of(delta.object).uid)
 
     def _count_list(self) -> None:
         if self._resource.metrics:

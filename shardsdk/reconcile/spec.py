@@ -32,6 +32,11 @@ T = TypeVar("T", default=PartialObject)
 Reconcile = Callable[[Context[T]], Awaitable[Outcome | None] | Outcome | None]
 
 
+#: What is done around each call of the function: it is handed the context, and `call`, which calls a function of the
+#: user's with it (a plain one in a thread) and gives what that returns.
+Call = Callable[[Callable[[Context[Any]], Any]], Awaitable[Any]]
+Around = Callable[[Context[Any], Call], Awaitable[Outcome | None]]
+
 #: Something else that a process does besides reconciling; it is handed a client.
 Task = Callable[[Api], Awaitable[object]]
 
@@ -72,10 +77,14 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class WatchSpec:
-    """A resource that the main object does not control, and which main objects its changes matter to."""
+    """A resource that the main object does not control, and which main objects its changes matter to.
+
+    With `index` those main objects, of the same namespace, which have the object's name under that index.
+    """
 
     source: Source
     mapping: MapFunc
+    index: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +97,9 @@ class ControllerSpec(Generic[T]):
     sources: tuple[tuple[RequestSource, Predicate], ...] = ()
     scope: Scope | None = None
     function: Reconcile[T] | None = None
+    around: Around | None = None
     name: str = ""
+    field_owner: str = ""
     concurrency: int = 1
     timeout_seconds: float | None = None
     drain_timeout_seconds: float | None = None

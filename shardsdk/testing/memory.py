@@ -6,8 +6,9 @@
 It has what the project asks of an API server, with the semantics that matter to
 it: merge, JSON and apply patches conditional on resourceVersion, selections
 entered and left, consistent initial events, writes that are executed although
-their client died.  `admit` plays admission.  There are no schemas, no
-defaulting, no permissions and no garbage collection.
+their client died, fields that were applied and are not any more.  `admit` plays
+admission.  There are no schemas, no defaulting, no permissions and no garbage
+collection.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from shardsdk.kube.api import ACCESS_REVIEWS, Body, Operation, PatchKind, WatchK
 from shardsdk.kube.selectors import Selector
 from shardsdk.kube.store import Key
 from shardsdk.protocol.objects import GroupResource, Resource
+from shardsdk.testing.ownership import apply_patch, note_apply, note_change
 from shardsdk.testing.patching import apply_json_patch, merge
 from shardsdk.testing.selecting import matches
 
@@ -83,6 +85,8 @@ class MemoryServer:
                 return {"status": {"allowed": True}}
             case "create":
                 return self.create(resource, body, namespace)
+            case "patch" if operation.kind is PatchKind.APPLY and operation.field_manager:
+                return self.apply(resource, name, namespace, body, operation.field_manager, force=operation.force)
             case "patch":
                 return self.patch(resource, name, namespace, body, operation.kind, operation.subresource)
             case "update":
@@ -151,7 +155,10 @@ class MemoryServer:
         kind: PatchKind = PatchKind.MERGE,
         subresource: str = "",
     ) -> Object:
-        """A patch of `status` changes nothing else.  Raises: NotFound, Conflict, Invalid."""
+        """A patch of `status` changes nothing else; an apply by nobody is a merge patch, or creates.
+
+        Raises: NotFound, Conflict, Invalid.
+        """
         current = self.find(resource, name, namespace)
         if isinstance(body, Mapping):
             if current is None and kind is PatchKind.APPLY:
@@ -165,6 +172,26 @@ class MemoryServer:
         if subresource == "status":
             wanted = self._status_only(resource, name, namespace, wanted)
         return self._replace(resource, name, namespace, wanted)
+
+    def apply(
+        self,
+        resource: Resource,
+        name: str,
+        namespace: str | None,
+        body: Mapping[str, Any],
+        manager: str,
+        *,
+        force: bool = False,
+    ) -> Object:
+        """Have an object, made if need be, with these fields of `manager`'s; what it applied before is gone.
+
+        Raises: Conflict, Invalid.
+        """
+        if self.find(resource, name, namespace) is None:
+            whole = {**body, "metadata": {**(body.get("metadata") or {}), "name": name}}
+            return self.create(resource, note_apply(whole, manager), namespace)
+        wanted = apply_patch(self.get(resource, name, namespace), body, manager, force=force)
+        return self._replace(resource, name, namespace, wanted, applied=True)
 
     def update(self, resource: Resource, body: Mapping[str, Any], namespace: str | None = None) -> Object:
         """Raises: NotFound, Conflict."""
@@ -205,7 +232,9 @@ class MemoryServer:
     def _of(self, resource: Resource) -> dict[Key, Object]:
         return self.objects.setdefault(resource.group_resource, {})
 
-    def _replace(self, resource: Resource, name: str, namespace: str | None, wanted: Object) -> Object:
+    def _replace(
+        self, resource: Resource, name: str, namespace: str | None, wanted: Object, *, applied: bool = False
+    ) -> Object:
         key = Key(namespace or "", name)
         current = self._of(resource)[key]
         version = current["metadata"]["resourceVersion"]
@@ -217,6 +246,8 @@ class MemoryServer:
         wanted = self.admit("UPDATE", resource, copy.deepcopy(current), wanted)
         if wanted == current:
             return copy.deepcopy(current)
+        if not applied:
+            wanted = note_change(current, wanted)
         if _spec(wanted) != _spec(current):
             wanted["metadata"]["generation"] = current["metadata"]["generation"] + 1
         if "deletionTimestamp" in wanted["metadata"] and not wanted["metadata"].get("finalizers"):

@@ -89,6 +89,8 @@ class MemoryApi(Api):
         self.requests: list[str] = []
         #: (verb, resource, name) of every write that was sent.
         self.writes: list[tuple[str, str, str]] = []
+        #: The same writes, whole.
+        self.sent: list[Operation[Any]] = []
         #: Lists and streams that were asked for, by resource.
         self.lists: list[str] = []
         self._open: set[asyncio.Future[Any]] = set()
@@ -105,6 +107,7 @@ class MemoryApi(Api):
             seconds = min(seconds, fence.remaining())
         if operation.writes:
             self.writes.append((operation.verb, operation.resource.plural, operation.name))
+            self.sent.append(operation)
         execute = partial(self.server.execute, operation)
         made = await self._call(execute, seconds=seconds, write=operation.writes)
         return cast("T", None) if operation.model is NoneType else _decode(made, operation.model)

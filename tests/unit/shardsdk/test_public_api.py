@@ -48,9 +48,11 @@ PUBLIC = [
     "Model",
     "NotFound",
     "ObjectMeta",
+    "Operator",
     "OwnerReference",
     "PartialObject",
     "PatchKind",
+    "Permanent",
     "Priority",
     "Range",
     "RateLimit",
@@ -59,6 +61,7 @@ PUBLIC = [
     "Requeue",
     "RequeueAfter",
     "Resource",
+    "Retry",
     "Scope",
     "Selector",
     "ShardIdentity",
@@ -152,6 +155,11 @@ def test_other_names_are_not_there() -> None:
 IMPORTS = [
     ("import shardsdk", {"aiohttp", "kubernetes", "prometheus_client", "asyncio", "msgspec"}, 40),
     ("from shardsdk import Context, Manager, Resource, controller_for", {"aiohttp", "kubernetes", "yaml"}, 345),
+    (
+        "from shardsdk import Column, Condition, Context, CustomResource, Model, Operator, Range",
+        {"aiohttp", "kubernetes", "yaml"},
+        355,
+    ),
     ("from shardsdk.testing import drive", {"aiohttp", "kubernetes", "yaml", "pytest"}, 355),
     ("import shardsdk; [getattr(shardsdk, name) for name in shardsdk.__all__]", {"kubernetes", "yaml", "pytest"}, 485),
 ]

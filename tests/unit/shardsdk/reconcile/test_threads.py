@@ -12,7 +12,7 @@ import pytest_asyncio
 
 from shardsdk.cache.cache import Cache
 from shardsdk.cache.objects import Request
-from shardsdk.errors import LeaseLost
+from shardsdk.errors import ConfigurationError, LeaseLost
 from shardsdk.kube.clock import SystemClock
 from shardsdk.protocol.objects import ObjectMeta, PartialObject, Resource
 from shardsdk.queueing.queue import WorkQueue
@@ -66,7 +66,7 @@ async def test_reading_what_is_not_owned_is_an_error_in_a_thread_too(context: Ct
     def work(context: Ctx) -> None:
         context.children(Resource("", "v1", "pods", "Pod"))
 
-    with pytest.raises(KeyError):
+    with pytest.raises(ConfigurationError):
         await Threads(1).wrap(work)(context)
 
 

@@ -9,10 +9,10 @@ import pytest
 
 from shardsdk.errors import AlreadyOwned, ConfigurationError
 from shardsdk.kube.api import Operation, PatchKind
-from shardsdk.objects.apply import field_owner, server_side_apply
-from shardsdk.objects.references import set_controller_reference
+from shardsdk.objects.apply import server_side_apply
 from shardsdk.protocol.objects import ObjectMeta, PartialObject, Resource
 from shardsdk.reconcile.context import Context
+from shardsdk.reconcile.references import set_controller_reference
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
 from tests.shard_rig import CONFIGMAPS, RING, SECRETS, Rig
 
@@ -80,7 +80,7 @@ async def test_what_is_applied_is_signed_by_the_controller_and_not_by_the_shard(
         body = {"metadata": {"name": "child"}, "data": {"key": "value"}}
         body = set_controller_reference(context.main, context.metadata, CONFIGMAPS, body)
         await server_side_apply(context, CONFIGMAPS, body)
-        assert field_owner(context) == "first"
+        assert context.field_owner == "first"
 
     rig.secret("a")
     async with rig.shard(reconcile):
