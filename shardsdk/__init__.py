@@ -60,7 +60,8 @@ if TYPE_CHECKING:
     from shardsdk.objects.batches import slow_start_batch
     from shardsdk.objects.conditions import find_condition, set_conditions
     from shardsdk.objects.finalizers import add_finalizer, finalizing, remove_finalizer
-    from shardsdk.objects.references import set_controller_reference
+    from shardsdk.operator.failures import Permanent, Retry
+    from shardsdk.operator.operator import Operator
     from shardsdk.process.manager import Manager
     from shardsdk.process.process import ExitCode
     from shardsdk.protocol.objects import ObjectMeta, OwnerReference, PartialObject, Resource
@@ -73,6 +74,7 @@ if TYPE_CHECKING:
     from shardsdk.reconcile.context import Context
     from shardsdk.reconcile.controller import Controller
     from shardsdk.reconcile.mainresource import MainResource
+    from shardsdk.reconcile.references import set_controller_reference
     from shardsdk.reconcile.spec import ControllerSpec, Scope, controller_for
 
 __version__: Final = VERSION
@@ -114,9 +116,11 @@ __all__ = [
     "Model",
     "NotFound",
     "ObjectMeta",
+    "Operator",
     "OwnerReference",
     "PartialObject",
     "PatchKind",
+    "Permanent",
     "Priority",
     "Range",
     "RateLimit",
@@ -125,6 +129,7 @@ __all__ = [
     "Requeue",
     "RequeueAfter",
     "Resource",
+    "Retry",
     "Scope",
     "Selector",
     "ShardIdentity",
@@ -187,12 +192,14 @@ _HOMES: Final = {
     "shardsdk.objects.finalizers": ("add_finalizer", "finalizing", "remove_finalizer"),
     "shardsdk.cache.identity": ("ShardIdentity",),
     "shardsdk.lease.leadership": ("Election",),
+    "shardsdk.operator.failures": ("Permanent", "Retry"),
+    "shardsdk.operator.operator": ("Operator",),
     "shardsdk.process.manager": ("Manager",),
     "shardsdk.queueing.metrics": ("Metrics",),
     "shardsdk.cache.objects": ("Request",),
     "shardsdk.process.process": ("ExitCode",),
     "shardsdk.queueing.queue": ("Priority", "RateLimit", "WorkQueue"),
-    "shardsdk.objects.references": ("set_controller_reference",),
+    "shardsdk.reconcile.references": ("set_controller_reference",),
     "shardsdk.reconcile.controller": ("Controller",),
     "shardsdk.reconcile.mainresource": ("MainResource",),
     "shardsdk.lease.shardlease": ("LeaseState", "ShardLease"),

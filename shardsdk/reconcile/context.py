@@ -17,10 +17,10 @@ from shardsdk.cache.objects import Request, controller_reference, request_of
 from shardsdk.errors import ConfigurationError, LeaseLost, NotFound
 from shardsdk.events.recorder import EventRecorder, EventType, Regarding
 from shardsdk.kinds import Kind, resource_of
+from shardsdk.kinds.conditions import Condition, ConditionStatus
 from shardsdk.kube.api import Api, Fence
 from shardsdk.kube.clock import Clock, SystemClock
 from shardsdk.logs import BoundLogger
-from shardsdk.kinds.conditions import Condition, ConditionStatus
 from shardsdk.protocol.objects import GroupResource, ObjectMeta, Resource
 from shardsdk.queueing.workers import RequeueAfter
 from shardsdk.reconcile.applied import Applied, AppliedFor

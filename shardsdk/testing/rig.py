@@ -16,7 +16,11 @@ longer story is a function that is told the rig:
 
     drive(CONTROLLER, [(SECRETS, {"metadata": {"name": "a"}})], story)
 
-A manager can be driven instead, with what it caches (`Manager.cache`).
+A manager can be driven instead, with what it caches (`Manager.cache`), and an
+operator, with objects of its kinds:
+
+    rig = drive(operator, [Website("home", WebsiteSpec("<h1>hi</h1>"))])
+    assert rig.get(ConfigMap, "home").data == {"index.html": "<h1>hi</h1>"}
 
 Guarantees (tests/unit/shardsdk/testing/test_rig.py): async reconciles run in virtual time, so
 that hours pass at once and each run takes the same steps; what a reconcile
@@ -33,17 +37,19 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mappin
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from random import Random
-from typing import Any, Final
+from typing import Any, Final, TypeVar, overload
 
 from shardsdk.cache.objects import Request, controller_reference, metadata_of
 from shardsdk.errors import Retry, ShardingError
 from shardsdk.events.recorder import EVENTS
-from shardsdk.kube.api import Api, Fence
+from shardsdk.kinds import Kind
+from shardsdk.kube.api import Api, Fence, Operation
 from shardsdk.kube.clock import Clock, SystemClock
 from shardsdk.kube.selectors import Selector
 from shardsdk.lease.leadership import Election
 from shardsdk.lease.shardlease import ShardLease
 from shardsdk.lease.timings import LeaseTimings
+from shardsdk.operator.operator import Operator
 from shardsdk.process.manager import Manager
 from shardsdk.process.process import ExitCode
 from shardsdk.process.world import World
@@ -54,6 +60,7 @@ from shardsdk.reconcile.spec import ControllerSpec, Scope
 from shardsdk.reconcile.threads import is_async
 from shardsdk.testing.memory import EVERYTHING, Change, MemoryServer, Object
 from shardsdk.testing.memoryapi import MemoryApi
+from shardsdk.testing.typed import body_given, resource_named, shown_as
 from shardsdk.testing.virtual import run_virtual
 
 #: Ring, shard and namespace of a rig.
@@ -70,13 +77,14 @@ _MAX_TURNS: Final = 20_000
 #: The lease is not what a rig is about: it is renewed so seldom that a story may go on for days.
 _TIMINGS: Final = LeaseTimings(lease_duration=3600, renew_deadline=2400, retry_period=480)
 
-#: An object to begin with: its resource and its body.
-Given = tuple[Resource, Mapping[str, Any]]
+K = TypeVar("K", bound=Kind)
+#: An object to begin with: its resource and its body, or one of a kind.
+Given = tuple[Resource, Mapping[str, Any]] | Kind
 Story = Callable[["Rig"], Awaitable[object]]
 
 
 def drive(
-    controller: ControllerSpec[Any] | Sequence[ControllerSpec[Any]] | Manager,
+    controller: ControllerSpec[Any] | Sequence[ControllerSpec[Any]] | Manager | Operator,
     objects: Iterable[Given] = (),
     story: Story | None = None,
     *,
@@ -85,21 +93,23 @@ def drive(
 ) -> Rig:
     """Run a shard with these controllers until nothing is left to do, then `story`, then stop it; returns what is left.
 
-    Of a manager its controllers run, sharded or not as it would run them, on its watched namespaces and on what its
-    `cache` was told; its tasks do not.
+    Of a manager, or an operator, its controllers run, sharded or not as it would run them, on its watched namespaces
+    and on what its `cache` was told; its tasks do not.
     Objects go to the namespace `default` unless they say otherwise; those of
     main resources are the shard's unless they carry a shard label.
 
     Raises: what a reconcile raised first, unless it asks for another look
     (Conflict), and unless `raises` is False; whatever `story` raises.
     """
+    if isinstance(controller, Operator):
+        controller = controller.manager()
     manager = controller if isinstance(controller, Manager) else None
     specs = _specs_of(controller)
 
     async def run(clock: Clock) -> Rig:
         rig = Rig(specs, clock, Random(seed), manager)
-        for resource, body in objects:
-            rig.create(resource, body)
+        for each in objects:
+            rig.create(*(body_given(each) if isinstance(each, Kind) else each))
         async with rig.running():
             await rig.settle()
             if story is not None:
@@ -147,7 +157,7 @@ class Rig:
         )
         self._manager.cached.update(like.cached if like else {})
         for spec in specs:
-            self._manager.add(spec if spec.function is None else spec.reconcile(self._watched(spec.function)))
+            self._manager.add(spec if spec.function is None else self._watched(spec))
 
     # -- arranging ------------------------------------------------------------
 
@@ -167,17 +177,21 @@ class Rig:
         metadata["labels"] = {self.labels_of_ring.shard: SHARD, **(metadata.get("labels") or {})}
         return self.create(resource, {**body, "metadata": {**metadata, "ownerReferences": [reference]}})
 
-    def patch(self, resource: Resource, name: str, body: Mapping[str, Any], namespace: str = NAMESPACE) -> Object:
+    def patch(
+        self, kind: Resource | type[Kind], name: str, body: Mapping[str, Any], namespace: str = NAMESPACE
+    ) -> Object:
         """Change an object by a merge patch, as somebody else does."""
+        resource = resource_named(kind)
         return self.server.patch(resource, name, _where(resource, namespace), body)
 
-    def delete(self, resource: Resource, name: str, namespace: str = NAMESPACE) -> None:
+    def delete(self, kind: Resource | type[Kind], name: str, namespace: str = NAMESPACE) -> None:
         """Delete an object; finalizers hold it as they do in a cluster."""
+        resource = resource_named(kind)
         self.server.delete(resource, name, _where(resource, namespace))
 
-    def drain(self, resource: Resource, name: str, namespace: str = NAMESPACE) -> None:
+    def drain(self, kind: Resource | type[Kind], name: str, namespace: str = NAMESPACE) -> None:
         """Ask the shard for an object, as the sharder does."""
-        self.patch(resource, name, {"metadata": {"labels": {self.labels_of_ring.drain: DRAIN_VALUE}}}, namespace)
+        self.patch(kind, name, {"metadata": {"labels": {self.labels_of_ring.drain: DRAIN_VALUE}}}, namespace)
 
     async def settle(self) -> None:
         """Wait until nothing happens any more; what is only due later (RequeueAfter, long backoffs) is not waited for.
@@ -196,34 +210,62 @@ class Rig:
 
     # -- looking --------------------------------------------------------------
 
-    def get(self, resource: Resource, name: str, namespace: str = NAMESPACE) -> Object:
-        """One object.  Raises: NotFound."""
-        return self.server.get(resource, name, _where(resource, namespace))
+    @overload
+    def get(self, kind: Resource, name: str, namespace: str = NAMESPACE) -> Object: ...
 
-    def find(self, resource: Resource, name: str, namespace: str = NAMESPACE) -> Object | None:
+    @overload
+    def get(self, kind: type[K], name: str, namespace: str = NAMESPACE) -> K: ...
+
+    def get(self, kind: Resource | type[Kind], name: str, namespace: str = NAMESPACE) -> Any:
+        """One object, as it is stored, or as one of its kind.  Raises: NotFound."""
+        resource = resource_named(kind)
+        return shown_as(kind, self.server.get(resource, name, _where(resource, namespace)))
+
+    @overload
+    def find(self, kind: Resource, name: str, namespace: str = NAMESPACE) -> Object | None: ...
+
+    @overload
+    def find(self, kind: type[K], name: str, namespace: str = NAMESPACE) -> K | None: ...
+
+    def find(self, kind: Resource | type[Kind], name: str, namespace: str = NAMESPACE) -> Any:
         """One object; `None`: there is none."""
+        resource = resource_named(kind)
         found = self.server.find(resource, name, _where(resource, namespace))
-        return None if found is None else self.get(resource, name, namespace)
+        return None if found is None else self.get(kind, name, namespace)
 
-    def objects(self, resource: Resource, selector: Selector = EVERYTHING) -> list[Object]:
-        """All objects of `resource`, by name."""
-        return self.server.select(resource, None, selector)
+    @overload
+    def objects(self, kind: Resource, selector: Selector = EVERYTHING) -> list[Object]: ...
 
-    def children(self, main: Resource, owner: str, resource: Resource) -> list[Object]:
-        """The objects of `resource` that the object `owner` of `main` controls, by name."""
-        uid = metadata_of(self.get(main, owner)).uid
-        controllers = ((each, metadata_of(each).controller) for each in self.objects(resource))
-        return [each for each, controller in controllers if controller is not None and controller.uid == uid]
+    @overload
+    def objects(self, kind: type[K], selector: Selector = EVERYTHING) -> list[K]: ...
 
-    def labels(self, resource: Resource, name: str, namespace: str = NAMESPACE) -> dict[str, str]:
+    def objects(self, kind: Resource | type[Kind], selector: Selector = EVERYTHING) -> list[Any]:
+        """All objects of a kind, by name."""
+        return [shown_as(kind, each) for each in self.server.select(resource_named(kind), None, selector)]
+
+    @overload
+    def children(self, main: Resource | type[Kind], owner: str, kind: Resource) -> list[Object]: ...
+
+    @overload
+    def children(self, main: Resource | type[Kind], owner: str, kind: type[K]) -> list[K]: ...
+
+    def children(self, main: Resource | type[Kind], owner: str, kind: Resource | type[Kind]) -> list[Any]:
+        """The objects of a kind that the object `owner` of `main` controls, by name."""
+        uid = metadata_of(self.get(resource_named(main), owner)).uid
+        found = self.objects(resource_named(kind))
+        controllers = ((each, metadata_of(each).controller) for each in found)
+        return [shown_as(kind, each) for each, owned in controllers if owned is not None and owned.uid == uid]
+
+    def labels(self, kind: Resource | type[Kind], name: str, namespace: str = NAMESPACE) -> dict[str, str]:
         """The labels of an object."""
-        return dict(self.get(resource, name, namespace)["metadata"].get("labels") or {})
+        return dict(self.get(resource_named(kind), name, namespace)["metadata"].get("labels") or {})
 
-    def explain(self, resource: Resource, name: str, namespace: str = NAMESPACE) -> str:
+    def explain(self, kind: Resource | type[Kind], name: str, namespace: str = NAMESPACE) -> str:
         """What an object waits for, in a sentence for each of its controllers; for a story, while they run.
 
         assert "the last time with RuntimeError: full" in rig.explain(SECRETS, "a")
         """
+        resource = resource_named(kind)
         found = self._manager.explain(Request(_where(resource, namespace) or "", name))
         told = [each.text for each in found if each.resource == resource.group_resource]
         if not told:
@@ -236,10 +278,18 @@ class Rig:
         return [write for write in self.api.writes if write[1] not in (EVENTS.plural, LEASES.plural)]
 
     @property
+    def sent(self) -> list[Operation[Any]]:
+        """The same writes, with all that was sent: `body`, `subresource`, `field_manager`."""
+        return [each for each in self.api.sent if each.resource.plural not in (EVENTS.plural, LEASES.plural)]
+
+    @property
     def events(self) -> list[tuple[str, str, str]]:
-        """(object, reason, message) of every Event."""
+        """(object, reason, message) of every Event but those about leases."""
         found = self.server.objects.get(EVENTS.group_resource, {}).values()
-        return [(each["involvedObject"]["name"], each["reason"], each["message"]) for each in found]
+        regarding = ((each, each["involvedObject"]) for each in found)
+        return [
+            (whom["name"], each["reason"], each["message"]) for each, whom in regarding if whom["kind"] != LEASES.kind
+        ]
 
     @property
     def failures(self) -> list[Exception]:
@@ -276,7 +326,7 @@ class Rig:
         @asynccontextmanager
         async def connect_other(fence: Fence | None) -> AsyncIterator[Api]:
             api = MemoryApi(self.server, self.clock, fence=fence)
-            api.writes, api.lists = self.api.writes, self.api.lists
+            api.writes, api.sent, api.lists = self.api.writes, self.api.sent, self.api.lists
             self._others.append(api)
             yield api
 
@@ -295,13 +345,17 @@ class Rig:
     def _count(self, change: Change) -> None:
         self._changes += change.resource not in _UNOBSERVED
 
-    def _watched(self, function: Callable[[Any], Any]) -> Callable[[Any], Awaitable[Outcome | None]]:
+    def _watched(self, spec: ControllerSpec[Any]) -> ControllerSpec[Any]:
+        """The same controller; what its function returns or raises, with all that is done around it, is noted."""
+
         async def call(context: Any) -> Outcome | None:
             self._reconciling += 1
             try:
-                outcome: Outcome | None = await (
-                    function(context) if is_async(function) else asyncio.to_thread(function, context)
-                )
+                outcome: Outcome | None
+                if spec.around is None:
+                    outcome = await _call(spec.function, context)
+                else:
+                    outcome = await spec.around(context, lambda function: _call(function, context))
             except Exception as error:
                 self.outcomes.append((context.request.name, error))
                 raise
@@ -311,7 +365,7 @@ class Rig:
             finally:
                 self._reconciling -= 1
 
-        return call
+        return replace(spec, function=call, around=None)
 
 
 _UNOBSERVED: Final[frozenset[GroupResource]] = frozenset({LEASES.group_resource})
@@ -325,6 +379,11 @@ def _specs_of(given: ControllerSpec[Any] | Sequence[ControllerSpec[Any]] | Manag
         return list(given)
     scope = Scope.SHARDED if given.ring is not None else Scope.LEADER if given.election else Scope.EVERYWHERE
     return [spec if spec.scope else replace(spec, scope=scope) for spec in given.controllers]
+
+
+async def _call(function: Any, context: Any) -> Any:
+    """A plain function runs in a thread."""
+    return await (function(context) if is_async(function) else asyncio.to_thread(function, context))
 
 
 def _where(resource: Resource, namespace: str) -> str | None:

@@ -20,6 +20,7 @@ PUBLIC = (
     "shardsdk.kinds",
     "shardsdk.kube.selectors",
     "shardsdk.logs",
+    "shardsdk.operator",
     "shardsdk.queueing.predicates",
     "shardsdk.testing",
     "shardsdk.types",

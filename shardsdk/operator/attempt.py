@@ -1,0 +1,135 @@
+"""One call of a reconcile function, and what is done around it.
+
+    being deleted?  ──> clean up, take the finalizer off
+    failed for good, and nothing has changed?  ──> leave it alone
+    finalizer ──> the function ──> status as returned ──> prune
+
+The finalizer is there before the function is called, hence before its first write.
+What the function raises is told as `shardsdk/operator/failures.py` says; nothing
+is pruned then, and no status written.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Generic, TypeVar
+
+from shardsdk.errors import ConfigurationError, FenceClosed, LeaseLost, ShardingError
+from shardsdk.errors import Retry as RetryRule
+from shardsdk.events.recorder import EventType
+from shardsdk.kinds import Kind
+from shardsdk.objects.conditions import set_conditions
+from shardsdk.objects.finalizers import add_finalizer, remove_finalizer
+from shardsdk.operator.failures import Failures, Permanent, Retry
+from shardsdk.operator.pruning import prune
+from shardsdk.operator.status import write_status
+from shardsdk.queueing.workers import Done, Outcome, Requeue, RequeueAfter, Waiting, describe
+from shardsdk.reconcile.context import Context
+from shardsdk.reconcile.spec import Call
+
+K = TypeVar("K", bound=Kind)
+
+#: What a reconcile may return besides a status.
+_OUTCOMES: Final = (Done, Requeue, RequeueAfter, Waiting)
+
+
+class Attempts(Generic[K]):
+    """The calls of `function`, and of `clean_up` (`None`: nothing is cleaned up) for objects on their way out.
+
+    `status` is the class of the objects' status (`None`: they have none), `pruned` the kinds of which children that
+    were not applied are removed.
+    """
+
+    def __init__(
+        self,
+        function: Callable[[Context[K]], Any],
+        *,
+        clean_up: Callable[[Context[K]], Any] | None,
+        finalizer: str,
+        status: type[Any] | None,
+        pruned: Sequence[type[Kind]],
+    ) -> None:
+        self._function = function
+        self._clean_up = clean_up
+        self._finalizer = finalizer
+        self._status = status
+        self._pruned = pruned
+        self._failures = Failures()
+
+    async def __call__(self, context: Context[K], call: Call) -> Outcome | None:
+        """Reconcile the object, or clean up after it.  Raises: whatever the functions raise, but for what they mean."""
+        thing = context.cache(context.main).peek(context.request) or context.object
+        deleted = context.metadata.deletion_timestamp is not None
+        if not deleted and self._failures.is_permanent(thing):
+            return None
+        try:
+            outcome = await (self._finish(context, call) if deleted else self._reconcile(context, call))
+        except Retry as retry:
+            context.log.info("Reconcile is to be tried again", reason=str(retry), next_attempt_seconds=retry.after)
+            return RequeueAfter(retry.after)
+        except Permanent as failure:
+            await self._give_up(context, failure, thing)
+            return None
+        except Exception as error:
+            self._tell(context, error, thing)
+            raise
+        self._failures.forget(thing)
+        return outcome
+
+    async def _reconcile(self, context: Context[K], call: Call) -> Outcome | None:
+        if self._clean_up is not None:
+            await add_finalizer(context, self._finalizer)
+        returned = await call(self._function)
+        outcome = returned if isinstance(returned, _OUTCOMES) else None
+        if outcome is None and returned is not None:
+            self._check(context, returned)
+            await write_status(context, returned)
+        if self._pruned:
+            await prune(context, self._pruned)
+        return outcome
+
+    async def _finish(self, context: Context[K], call: Call) -> Outcome | None:
+        """The object is on its way out, and stays until its finalizers are gone."""
+        if self._finalizer not in (context.metadata.finalizers or ()):
+            return None
+        if self._clean_up is not None:
+            returned = await call(self._clean_up)
+            if isinstance(returned, Requeue | RequeueAfter):
+                return returned  # not done yet
+        # Also that of an operator which had something to clean up once, and has nothing any more.
+        await remove_finalizer(context, self._finalizer)
+        return None
+
+    def _check(self, context: Context[K], returned: object) -> None:
+        """Raises: ConfigurationError unless it is a status of such an object."""
+        if self._status is not None and isinstance(returned, self._status):
+            return
+        status = "Done()" if self._status is None else f"a {self._status.__qualname__}"
+        why = "has no status" if self._status is None else "has another one"
+        raise ConfigurationError(
+            f"the reconcile of {context.controller!r} returned {returned!r}, but {context.main.kind} {why}: return"
+            f" {status}, None, Requeue() or RequeueAfter(seconds)"
+        )
+
+    async def _give_up(self, context: Context[K], failure: Permanent, thing: K) -> None:
+        context.log.error("Reconcile failed for good; waiting for another spec", error=str(failure))
+        context.event(EventType.WARNING, failure.reason, str(failure))
+        if self._status is not None and "conditions" in field_names(self._status):
+            await set_conditions(context, context.condition(failure.condition, False, failure.reason, str(failure)))
+        self._failures.note_permanent(thing)
+
+    def _tell(self, context: Context[K], error: Exception, thing: K) -> None:
+        """An Event for people, once for each error that is not the same as last time."""
+        if isinstance(error, FenceClosed | LeaseLost) or (
+            isinstance(error, ShardingError) and error.retry is RetryRule.REFRESH
+        ):
+            return  # nothing is wrong with the object
+        text = describe(error)
+        if self._failures.is_news(thing, text):
+            context.event(EventType.WARNING, "ReconcileFailed", text)
+
+
+def field_names(model: type[Any]) -> set[str]:
+    """The fields of a class, whatever makes it one with fields."""
+    return {name for base in model.__mro__ for name in inspect.get_annotations(base)}

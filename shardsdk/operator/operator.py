@@ -1,0 +1,251 @@
+"""Operator: the program that somebody writes, from which a manager is made.
+
+    operator = Operator("websites")
+
+    @operator.reconcile(Website, owns=[ConfigMap])
+    async def website(ctx: Context[Website]) -> WebsiteStatus: ...
+
+    operator.run()
+
+Of its replicas one leads and reconciles all objects; with `sharded=True` each
+is a shard, and has the objects that the sharder gives it.  Nothing else changes.
+
+Refuses: to do anything itself.  What runs is `Manager`, with a `ControllerSpec`
+for each function; whoever needs more of them takes `manager()`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NoReturn, TypeVar
+
+from shardsdk.errors import ConfigurationError
+from shardsdk.kinds import CustomResource, Kind, resource_of
+from shardsdk.lease.leadership import Election
+from shardsdk.lease.timings import LeaseTimings
+from shardsdk.operator.permissions import Permissions, permissions_of
+from shardsdk.operator.reconciler import Declared, Function, Reconciler, Settings, status_of
+from shardsdk.process.manager import Manager
+from shardsdk.protocol.labels import parse_ring_name
+from shardsdk.protocol.names import is_dns_subdomain
+from shardsdk.protocol.objects import GroupResource, Resource
+from shardsdk.queueing.predicates import Predicate, always
+from shardsdk.queueing.queue import RateLimit
+from shardsdk.reconcile.spec import ControllerSpec, Scope, Task, TaskSpec
+
+K = TypeVar("K", bound=Kind)
+F = TypeVar("F", bound=Task)
+
+Indexes = dict[str, Callable[[Any], Iterable[str]]]
+
+
+class Operator:
+    """What reconciles objects of some kinds, under one name.
+
+    Unsharded, one replica of those with this `name` leads and reconciles everything.  `sharded`, each replica is a
+    shard of the ring `ring` (by default the name).  Objects are watched in `watch_namespace` (`None`: in all; several
+    may be given).
+
+    Raises: ConfigurationError for a name that can be no Lease's, or no ring's.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        sharded: bool = False,
+        ring: str = "",
+        watch_namespace: str | Sequence[str] | None = None,
+        timings: LeaseTimings | None = None,
+    ) -> None:
+        if not is_dns_subdomain(name, 63):
+            raise ConfigurationError(
+                f"{name!r} cannot be an operator's name, which names its Lease: use up to 63 lower-case letters, digits"
+                " and '-'"
+            )
+        if ring and not sharded:
+            raise ConfigurationError(f"operator {name!r} has a ring but is not sharded: pass sharded=True")
+        self.name = name
+        self.sharded = sharded
+        #: The ring that it is a shard of; `None`: of none.
+        self.ring: str | None = (ring or name) if sharded else None
+        if self.ring is not None:
+            parse_ring_name(self.ring)
+        self.watch_namespace = watch_namespace
+        self._timings = timings
+        self._reconcilers: list[Reconciler[Any]] = []
+        self._tasks: list[TaskSpec] = []
+        self._indexes: dict[Resource, Indexes] = {}
+        self._needed: dict[GroupResource, list[str]] = {}
+
+    # -- what it does ----------------------------------------------------------------
+
+    def reconcile(
+        self,
+        kind: type[K],
+        *,
+        owns: Iterable[type[Kind]] = (),
+        prune: bool = False,
+        name: str = "",
+        scope: Scope | None = None,
+        when: Predicate = always,
+        concurrency: int = 1,
+        timeout_seconds: float | None = None,
+        drain_timeout_seconds: float | None = None,
+        rate_limit: RateLimit | None = None,
+        max_writes: int | None = None,
+    ) -> Callable[[Function[K]], Reconciler[K]]:
+        """Have the decorated function called for each object of `kind` that has changed, or a child of which has.
+
+        It makes objects of the kinds `owns`, by `ctx.apply`; with `prune` those that it has applied before and does
+        not now are deleted.  What it returns is the object's status.  `scope` says where it runs, if not where the
+        operator's others do; a second function for one kind needs a `name`.  The rest is as in
+        `ControllerSpec.options`.
+
+        Raises: ConfigurationError.
+        """
+        declared = Declared(
+            kind,
+            self.name,
+            name,
+            tuple(owns),
+            prune,
+            scope,
+            when,
+            Settings(concurrency, timeout_seconds, drain_timeout_seconds, rate_limit, max_writes),
+        )
+
+        def add(function: Function[K]) -> Reconciler[K]:
+            made: Reconciler[K] = Reconciler(function, declared)
+            if any(each.title == made.title for each in self._reconcilers):
+                raise ConfigurationError(
+                    f"operator {self.name!r} has two functions for {made.title}: name one, as in"
+                    f' reconcile({kind.__qualname__}, name="…")'
+                )
+            self._reconcilers.append(made)
+            return made
+
+        return add
+
+    def task(self, *, scope: Scope | None = None, name: str = "") -> Callable[[F], F]:
+        """Have the decorated function run as long as the reconciles of `scope` do; it is handed a fenced `Api`.
+
+        @operator.task()
+        async def report(api: Api) -> None: ...
+        """
+
+        def add(function: F) -> F:
+            self._tasks.append(TaskSpec(name or getattr(function, "__name__", "task"), function, scope))
+            return function
+
+        return add
+
+    def on_every_replica(self, function: F) -> F:
+        """Have the decorated function run on every replica, leader or not, as long as the process does.
+
+        @operator.on_every_replica
+        async def serve(api: Api) -> None: ...
+        """
+        return self.task(scope=Scope.EVERYWHERE)(function)
+
+    def index(self, kind: type[K], name: str) -> Callable[[Callable[[K], Iterable[str]]], Callable[[K], Iterable[str]]]:
+        """Have `ctx.cache(kind).by_index(name, value)` find the objects for which the decorated function gives `value`.
+
+        For a kind that is owned or watched; the reconciler of a kind has `index` itself.
+        """
+
+        def add(function: Callable[[K], Iterable[str]]) -> Callable[[K], Iterable[str]]:
+            self._indexes.setdefault(resource_of(kind), {})[name] = function
+            return function
+
+        return add
+
+    def needs(self, kind: type[Kind] | Resource | GroupResource, *verbs: str) -> None:
+        """Say that its functions do this with objects that they neither own nor watch; it shows in `permissions`.
+
+        operator.needs(Namespace, "get")
+        """
+        if not verbs:
+            raise ConfigurationError('needs(…) names no verbs: write needs(Namespace, "get")')
+        group = kind if isinstance(kind, GroupResource) else None
+        if group is None:
+            assert not isinstance(kind, GroupResource)
+            group = (kind if isinstance(kind, Resource) else resource_of(kind)).group_resource
+        self._needed.setdefault(group, []).extend(verbs)
+
+    # -- what it is ------------------------------------------------------------------
+
+    def kinds(self) -> list[type[Kind]]:
+        """The custom resources among the kinds that it has to do with."""
+        return [kind for kind in self._all_kinds() if issubclass(kind, CustomResource)]
+
+    def controllers(self) -> list[ControllerSpec[Any]]:
+        """What it reconciles, described; for a manager."""
+        return [spec for each in self._reconcilers for spec in each.specs()]
+
+    def permissions(self) -> Permissions:
+        """What it may need to do."""
+        main = {each.declared.kind for each in self._reconcilers}
+        specs = self.controllers()
+        return permissions_of(
+            (resource_of(kind).group_resource for kind in main),
+            (child.resource.group_resource for spec in specs for child in spec.children),
+            (watch.source.resource.group_resource for spec in specs for watch in spec.watched),
+            with_status=(resource_of(kind).group_resource for kind in main if status_of(kind) is not None),
+            further=self._needed,
+            ring=self.ring,
+        )
+
+    def manager(self, **settings: Any) -> Manager:
+        """A manager that runs it; `settings` are `Manager`'s, and come before what the operator was told.
+
+        Raises: ConfigurationError.
+        """
+        given = {"watch_namespace": self.watch_namespace, "timings": self._timings, **settings}
+        if not self._reconcilers and not self._tasks:
+            raise ConfigurationError(
+                f"operator {self.name!r} does nothing: decorate a function with @{self.name}.reconcile(Kind)"
+            )
+        manager = Manager(self.ring, **self._elected(given))
+        for spec in self.controllers():
+            manager.add(spec)
+        for resource, indexes in self._all_indexes().items():
+            manager.cache(resource, indexes=indexes)
+        for task in self._tasks:
+            manager.run_task(task.function, name=task.name, scope=task.scope)
+        return manager
+
+    def run(self, **settings: Any) -> NoReturn:
+        """Be the process: run until a signal, a lost lease or a failure; see `manager`.
+
+        Raises: SystemExit with an `ExitCode`.
+        """
+        self.manager(**settings).run()
+
+    # -- inside ----------------------------------------------------------------------
+
+    def _elected(self, settings: dict[str, Any]) -> dict[str, Any]:
+        """The settings, with an election where something runs on the leader."""
+        default = Scope.SHARDED if self.sharded else Scope.LEADER
+        scopes = {spec.scope or default for spec in self.controllers()}
+        scopes |= {task.scope or default for task in self._tasks}
+        if Scope.LEADER not in scopes or settings.get("election") is not None:
+            return settings
+        timings = settings.get("timings") or LeaseTimings()
+        return {**settings, "election": Election(self.name, settings.get("namespace"), timings=timings)}
+
+    def _all_kinds(self) -> list[type[Kind]]:
+        models = [source.model for spec in self.controllers() for source in spec.resources]
+        return list(dict.fromkeys(models))
+
+    def _all_indexes(self) -> dict[Resource, Indexes]:
+        found = {resource: dict(indexes) for resource, indexes in self._indexes.items()}
+        for each in self._reconcilers:
+            indexes = found.setdefault(resource_of(each.declared.kind), {})
+            for name, function in each.indexes.items():
+                if name in indexes:
+                    raise ConfigurationError(
+                        f"two indexes of {each.declared.kind.__qualname__} are called {name!r}: rename one"
+                    )
+                indexes[name] = function
+        return {resource: indexes for resource, indexes in found.items() if indexes}

@@ -1,0 +1,84 @@
+"""What an operator may need to do, read off what it was declared with.
+
+The rules are RBAC's, resources named one by one.  They are an upper bound for
+what the SDK does by itself and by `Context`; what a reconcile does by `ctx.api`,
+or with kinds that it neither owns nor watches, is declared by `Operator.needs`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from shardsdk.protocol.objects import CLUSTERRINGS, LEASES, GroupResource
+from shardsdk.rbac import rules_for
+
+READ: Final = ("get", "list", "watch")
+#: `patch`: finalizers, a shard's labels.
+MAIN: Final = (*READ, "patch")
+STATUS: Final = ("patch",)
+#: For owner references that block the owner's deletion.  Source: OwnerReferencesPermissionEnforcement.
+FINALIZERS: Final = ("update",)
+CHILDREN: Final = (*READ, "create", "patch", "delete")
+EVENTS: Final = ("create", "patch")
+LEASE: Final = ("get", "create", "update", "patch")
+
+Rule = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Permissions:
+    """Rules of RBAC: `objects` for where the operator's objects are, `own` for the namespace that it runs in.
+
+    `cluster` are those that no namespace can grant.
+    """
+
+    objects: tuple[Rule, ...]
+    own: tuple[Rule, ...]
+    cluster: tuple[Rule, ...] = ()
+
+
+def permissions_of(
+    main: Iterable[GroupResource],
+    children: Iterable[GroupResource],
+    watched: Iterable[GroupResource],
+    *,
+    with_status: Iterable[GroupResource] = (),
+    further: Mapping[GroupResource, Iterable[str]] | None = None,
+    ring: str | None = None,
+) -> Permissions:
+    """What it takes to reconcile `main`, as a shard of `ring` or as an elected leader (`None`)."""
+    main, children = set(main), set(children)
+    wanted: dict[GroupResource, dict[str, None]] = {}
+
+    def add(resources: Iterable[GroupResource], verbs: Iterable[str]) -> None:
+        for each in resources:
+            wanted.setdefault(each, {}).update(dict.fromkeys(verbs))
+
+    add(main, MAIN)
+    add(children, CHILDREN)
+    add(watched, READ)
+    add((_part(each, "status") for each in with_status), STATUS)
+    add((_part(each, "finalizers") for each in main if children), FINALIZERS)
+    for resource, verbs in (further or {}).items():
+        add([resource], verbs)
+    add([GroupResource("", "events")], EVENTS)
+    rules = [rule for each in sorted(wanted) for rule in rules_for([each], wanted[each])]
+    own = [*rules_for([LEASES.group_resource], LEASE), *rules_for([GroupResource("", "events")], EVENTS)]
+    reads_ring = [{**rule, "resourceNames": [ring]} for rule in rules_for([CLUSTERRINGS.group_resource], ["get"])]
+    return Permissions(tuple(_joined(rules)), tuple(own), tuple(reads_ring) if ring else ())
+
+
+def _part(resource: GroupResource, subresource: str) -> GroupResource:
+    return GroupResource(resource.group, f"{resource.resource}/{subresource}")
+
+
+def _joined(rules: Iterable[Rule]) -> list[Rule]:
+    """One rule for resources of one group that have the same verbs."""
+    joined: dict[tuple[str, tuple[str, ...]], Rule] = {}
+    for rule in rules:
+        key = (rule["apiGroups"][0], tuple(rule["verbs"]))
+        there = joined.setdefault(key, {**rule, "resources": []})
+        there["resources"] = [*there["resources"], *rule["resources"]]
+    return list(joined.values())

@@ -1,0 +1,326 @@
+"""Reconciler: a reconcile function of an operator, with all that belongs to it.
+
+    @operator.reconcile(Website, owns=[ConfigMap])
+    async def website(ctx: Context[Website]) -> WebsiteStatus: ...
+
+    @website.finalize
+    async def gone(ctx: Context[Website]) -> None: ...
+
+    website.timer(every=600)
+
+    @website.index("theme")
+    def theme_of(site: Website) -> list[str]:
+        return [site.spec.theme]
+
+    website.watches(ConfigMap, to="theme")
+
+Refuses what cannot work, where it is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, replace
+from functools import partial
+from types import NoneType
+from typing import Any, Final, Generic, TypeVar, cast, get_args, overload
+
+import msgspec
+
+from shardsdk.cache.objects import Request, metadata_of, request_of
+from shardsdk.errors import ConfigurationError
+from shardsdk.kinds import Kind, resource_of
+from shardsdk.operator.attempt import Attempts
+from shardsdk.queueing.predicates import Predicate, always
+from shardsdk.queueing.queue import RateLimit
+from shardsdk.queueing.sources import Every, RequestSource
+from shardsdk.reconcile.context import Context
+from shardsdk.reconcile.spec import ControllerSpec, Scope, Source, WatchSpec
+from shardsdk.reconcile.threads import is_async
+
+K = TypeVar("K", bound=Kind)
+W = TypeVar("W", bound=Kind)
+F = TypeVar("F", bound=Callable[..., Any])
+
+#: A reconcile function of an operator: async, or plain; a plain function runs in a thread.
+#: What it returns is the object's status, when to come back, or nothing.
+Function = Callable[[Context[K]], Awaitable[Any] | Any]
+#: Which main objects a watched one matters to: names in its namespace, requests, or the objects themselves.
+MapTo = Callable[[W], Iterable[str | Request | Kind]]
+
+#: The domain of finalizers on kinds that have no group of their own.
+DEFAULT_DOMAIN: Final = "sharding.timebertt.dev"
+_NAME_CHARACTERS: Final = 63
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How a reconcile function is called; see `ControllerSpec.options`."""
+
+    concurrency: int = 1
+    timeout_seconds: float | None = None
+    drain_timeout_seconds: float | None = None
+    rate_limit: RateLimit | None = None
+    max_writes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Timer:
+    """A function of its own that is called for each object every now and then."""
+
+    name: str
+    seconds: float
+    function: Callable[[Context[Any]], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """What a reconcile function was declared with."""
+
+    kind: type[Kind]
+    operator: str
+    name: str
+    owns: tuple[type[Kind], ...]
+    pruned: bool
+    scope: Scope | None
+    when: Predicate
+    settings: Settings
+
+
+class Reconciler(Generic[K]):
+    """A reconcile function and what belongs to it; what `Operator.reconcile` makes of the function.
+
+    Called, it is the function.
+    """
+
+    def __init__(self, function: Function[K], declared: Declared) -> None:
+        _check(function, declared)
+        self.function: Function[K] = function
+        self.declared: Final = declared
+        self._clean_up: Function[K] | None = None
+        self._finalizer = finalizer_of(declared)
+        self._status = status_of(declared.kind)
+        self._watched: list[WatchSpec] = []
+        self._sources: list[RequestSource] = []
+        self._timers: list[_Timer] = []
+        self._indexes: dict[str, Callable[[K], Iterable[str]]] = {}
+
+    def __call__(self, context: Context[K]) -> Any:
+        """Call the function, as a test may do."""
+        return self.function(context)
+
+    # -- what belongs to it ------------------------------------------------------
+
+    def finalize(self, function: F) -> F:
+        """Have `function` called, with a `Context`, before an object goes: it cleans up what Kubernetes has not made.
+
+        The object has a finalizer from before its first reconcile until `function` has succeeded; it may be called
+        again, so that it must not mind what is gone already.  Returns `ctx.requeue(after=…)` to be called again.
+
+            @website.finalize
+            async def gone(ctx: Context[Website]) -> None: ...
+        """
+        if self._clean_up is not None:
+            raise ConfigurationError(f"{self.title!r} has a function for finalize already: call both from one")
+        self._same_sort(function, "finalize")
+        self._clean_up = function
+        return function
+
+    @overload
+    def watches(self, kind: type[W], *, to: MapTo[W] | str, when: Predicate = always) -> MapTo[W] | str: ...
+
+    @overload
+    def watches(self, kind: type[W], *, when: Predicate = always) -> Callable[[MapTo[W]], MapTo[W]]: ...
+
+    def watches(self, kind: type[W], *, to: MapTo[W] | str | None = None, when: Predicate = always) -> Any:
+        """Have a change of an object of `kind` wake the main objects that it matters to.
+
+        `to` says which: a function of the object, or the name of an index of the main objects under which the
+        object's name is looked up, in the object's namespace.  Without `to` it decorates the function.
+
+            @website.watches(Secret)
+            def sites(secret: Secret) -> list[str]: ...
+        """
+        if to is None:
+            return partial(self._watch, kind, when)
+        return self._watch(kind, when, to)
+
+    def timer(self, *, every: float, name: str = "") -> Callable[[F], F]:
+        """Have the decorated function called with each object every so many seconds; it may return a status as well.
+
+        It is one of this reconciler's functions: it applies under the same field owner, and may run at the same
+        time.  To have the reconcile itself called again, see `resync`.
+
+            @website.timer(every=60)
+            async def measure(ctx: Context[Website]) -> None: ...
+        """
+
+        def add(function: F) -> F:
+            self._same_sort(function, "timer")
+            called = name or getattr(function, "__name__", "timer")
+            if any(timer.name == called for timer in self._timers):
+                raise ConfigurationError(
+                    f"{self.title!r} has two timers called {called!r}: pass timer(every=…, name=…)"
+                )
+            Every(every)  # refuses what would never pause
+            self._timers.append(_Timer(called, every, function))
+            return function
+
+        return add
+
+    def resync(self, *, every: float) -> Reconciler[K]:
+        """Have every object reconciled every so many seconds, though nothing has changed."""
+        return self.source(Every(every))
+
+    def source(self, source: RequestSource) -> Reconciler[K]:
+        """Have objects reconciled that `source` asks for: a `Trigger`, or one of your own."""
+        self._sources.append(source)
+        return self
+
+    @overload
+    def index(self, name: str) -> Callable[[Callable[[K], Iterable[str]]], Callable[[K], Iterable[str]]]: ...
+
+    @overload
+    def index(self, name: str, function: Callable[[K], Iterable[str]]) -> Callable[[K], Iterable[str]]: ...
+
+    def index(self, name: str, function: Callable[[K], Iterable[str]] | None = None) -> Any:
+        """Have `ctx.cache(Kind).by_index(name, value)` find the objects for which `function` gives `value`.
+
+        It is a pure function of the object.
+        """
+
+        def add(function: Callable[[K], Iterable[str]]) -> Callable[[K], Iterable[str]]:
+            if name in self._indexes:
+                raise ConfigurationError(f"{self.title!r} has an index called {name!r} already")
+            self._indexes[name] = function
+            return function
+
+        return add if function is None else add(function)
+
+    # -- what becomes of it --------------------------------------------------------
+
+    @property
+    def title(self) -> str:
+        """The controller's name."""
+        return self.declared.name or str(resource_of(self.declared.kind).group_resource)
+
+    @property
+    def indexes(self) -> dict[str, Callable[[Any], Iterable[str]]]:
+        """Of the main objects, by name."""
+        return dict(self._indexes)
+
+    @property
+    def watched(self) -> list[Source]:
+        """What it watches besides its own objects and their children."""
+        return [watch.source for watch in self._watched]
+
+    def specs(self) -> list[ControllerSpec[Any]]:
+        """The controllers that it is: one, and one for each timer."""
+        declared = self.declared
+        for watch in self._watched:
+            if watch.index and watch.index not in self._indexes:
+                raise ConfigurationError(
+                    f"{self.title!r} watches {watch.source.resource.plural} by the index {watch.index!r}, which it does"
+                    f" not have: declare it by .index({watch.index!r}, function)"
+                )
+        main = Source(resource_of(declared.kind), declared.kind, predicate=declared.when)
+        spec: ControllerSpec[Any] = ControllerSpec(
+            main,
+            tuple(Source(resource_of(kind), kind) for kind in declared.owns),
+            tuple(self._watched),
+            tuple((source, always) for source in self._sources),
+            declared.scope,
+            cast("Any", self.function),
+            self._around(),
+            self.title,
+            # One for all of an operator's life, and for its timers.
+            self.title,
+            **{name: getattr(declared.settings, name) for name in Settings.__dataclass_fields__},
+        )
+        return [spec, *(self._timer_spec(spec, timer) for timer in self._timers)]
+
+    def _around(self) -> Attempts[K]:
+        declared = self.declared
+        return Attempts(
+            self.function,
+            clean_up=self._clean_up,
+            finalizer=self._finalizer,
+            status=self._status,
+            pruned=declared.owns if declared.pruned else (),
+        )
+
+    def _timer_spec(self, spec: ControllerSpec[Any], timer: _Timer) -> ControllerSpec[Any]:
+        """Nothing but the time wakes it; a clean-up is the reconciler's alone."""
+        return replace(
+            spec,
+            main=replace(spec.main, predicate=_never),
+            children=tuple(replace(child, predicate=_never) for child in spec.children),
+            watched=(),
+            sources=((Every(timer.seconds), always),),
+            function=cast("Any", timer.function),
+            around=Attempts(timer.function, clean_up=None, finalizer="", status=self._status, pruned=()),
+            name=f"{self.title}/{timer.name}",
+        )
+
+    # -- inside ----------------------------------------------------------------------
+
+    def _watch(self, kind: type[W], when: Predicate, to: MapTo[W] | str) -> MapTo[W] | str:
+        resource = resource_of(kind)
+        if resource.group_resource in [watch.source.resource.group_resource for watch in self._watched]:
+            raise ConfigurationError(f"{self.title!r} watches {resource.plural} twice: join the functions")
+        index = to if isinstance(to, str) else ""
+        mapping = _no_requests if isinstance(to, str) else partial(_requests, to)
+        self._watched.append(WatchSpec(Source(resource, kind, predicate=when), mapping, index))
+        return to
+
+    def _same_sort(self, function: Callable[..., Any], what: str) -> None:
+        """Raises: ConfigurationError unless it is async just when the reconcile function is."""
+        if is_async(function) != is_async(self.function):
+            one, other = ("async", "plain") if is_async(self.function) else ("plain", "async")
+            raise ConfigurationError(
+                f"{self.title!r} has {'an' if one == 'async' else 'a'} {one} reconcile and {other} {what}: write both"
+                f" {one}"
+            )
+
+
+def finalizer_of(declared: Declared) -> str:
+    """The finalizer of what was declared: one for each function, the same in all processes."""
+    resource = resource_of(declared.kind)
+    return f"{resource.group or DEFAULT_DOMAIN}/{declared.name or declared.operator}"
+
+
+def status_of(kind: type[Kind]) -> type[Any] | None:
+    """The class of the objects' status; `None`: they have none."""
+    declared = next((each.type for each in msgspec.structs.fields(kind) if each.name == "status"), None)
+    choices = [each for each in (get_args(declared) or (declared,)) if each not in (None, NoneType)]
+    return cast("type[Any]", choices[0]) if choices else None
+
+
+def _never(delta: object) -> bool:
+    return False
+
+
+def _no_requests(thing: object) -> Iterable[Request]:
+    return ()
+
+
+def _requests(mapping: MapTo[Any], thing: Any) -> Iterable[Request]:
+    """What a mapping of the user's means; a name is one in the namespace of the object that it was asked about."""
+    namespace = metadata_of(thing).namespace
+    for each in mapping(thing):
+        if isinstance(each, str):
+            yield Request(namespace, each)
+        else:
+            yield each if type(each) is Request else request_of(each)
+
+
+def _check(function: Callable[..., Any], declared: Declared) -> None:
+    """Raises: ConfigurationError."""
+    if not callable(function):
+        raise ConfigurationError(f"reconcile({declared.kind.__qualname__}) decorates a function, not {function!r}")
+    named = declared.name or declared.operator
+    if len(named) > _NAME_CHARACTERS:
+        raise ConfigurationError(f"{named!r} is too long for a finalizer: use up to {_NAME_CHARACTERS} characters")
+    for kind in declared.owns:
+        if resource_of(kind).group_resource == resource_of(declared.kind).group_resource:
+            raise ConfigurationError(f"{kind.__qualname__} objects cannot own one another: take it out of owns=")

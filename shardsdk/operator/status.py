@@ -1,0 +1,85 @@
+"""Status by return value: what a reconcile returned becomes one conditional patch, or none.
+
+Guarantees (tests/unit/shardsdk/operator/test_status.py): what the model of the
+status does not know stays; of conditions those of other types stay, and
+`lastTransitionTime` moves only when a condition's status does; what is there
+already is not written; what somebody wrote meanwhile answers Conflict, and the
+object is reconciled again.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shardsdk.kinds import Kind, merge_patch_of
+from shardsdk.kinds.conditions import Condition, merge_conditions
+from shardsdk.reconcile.context import Context
+
+
+async def write_status(context: Context[Any], returned: Any) -> bool:
+    """Have the object's status be what was `returned`; `False`: it is already.
+
+    Raises: Conflict, NotFound (no object, or a kind without the status subresource).
+    """
+    before = fields_of(getattr(_read(context), "status", None))
+    after = _complete(context, before, returned)
+    if after == before:
+        return False
+    # The first time also what has its default value: columns of `kubectl get` show it.
+    changes = difference(before if any(before.values()) else {}, after)
+    name, namespace = context.name, context.namespace or None
+    made = await context.api.patch(context.main, name, namespace, {"status": changes}, subresource="status")
+    context.metadata = made.metadata
+    return True
+
+
+def fields_of(status: Any) -> dict[str, Any]:
+    """The fields of a status that have a value, as on the wire, those with their default values as well."""
+    if status is None:
+        return {}
+    fields: dict[str, Any] = _without_nulls(merge_patch_of(status))
+    return fields
+
+
+def difference(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
+    """The JSON merge patch that makes `after` of `before`.
+
+    >>> difference({"a": 1, "b": {"c": 2, "d": 3}}, {"b": {"c": 2, "e": 4}})
+    {'a': None, 'b': {'d': None, 'e': 4}}
+    """
+    changes: dict[str, Any] = {name: None for name in before if name not in after}
+    for name, value in after.items():
+        there = before.get(name)
+        if isinstance(value, dict) and isinstance(there, dict):
+            inner = difference(there, value)
+            if inner:
+                changes[name] = inner
+        elif name not in before or there != value:
+            changes[name] = value
+    return changes
+
+
+def _read(context: Context[Any]) -> Kind | None:
+    """The object as the cache has it: `context.object` is the user's to change."""
+    found: Kind | None = context.cache(context.main).peek(context.request)
+    return found
+
+
+def _complete(context: Context[Any], before: dict[str, Any], returned: Any) -> dict[str, Any]:
+    """What was returned, with the conditions that it does not speak of, and the generation that it is about."""
+    after = fields_of(returned)
+    generation = context.metadata.generation
+    if hasattr(returned, "observed_generation") and not returned.observed_generation:
+        after["observedGeneration"] = generation
+    conditions = getattr(returned, "conditions", None)
+    if conditions is not None and all(isinstance(each, Condition) for each in conditions):
+        there = before.get("conditions") or []
+        merged = merge_conditions(there, conditions, generation=generation, now=context.clock.now())
+        after["conditions"] = merged
+    return after
+
+
+def _without_nulls(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _without_nulls(each) for name, each in value.items() if each is not None}
+    return [_without_nulls(each) for each in value] if isinstance(value, list) else value

@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from sharder.webhook import x509_process as apart
+from sharder.webhook.certificate_spec import Lifetimes, ServingNames
+from sharder.webhook.x509_messages import Expiry, Judgement, JudgeSecret, ReadExpiry, Refused
+from sharder.webhook.x509_process import Ask, CertificateWorkFailed, ask_apart, ask_here
+
+NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+NAMES = ServingNames.of(["sharder.sharding-system.svc", "127.0.0.1"])
+BOTH = pytest.mark.parametrize("ask", [ask_here, ask_apart])
+
+
+@BOTH
+async def test_what_one_made_the_other_finds_good(ask: Ask) -> None:
+    other = ask_apart if ask is ask_here else ask_here
+    made = await ask(JudgeSecret(None, NAMES, NOW, Lifetimes()))
+    assert isinstance(made, Judgement)
+    assert made.reason
+    judged = await other(JudgeSecret(made.data, NAMES, NOW, Lifetimes()))
+    assert isinstance(judged, Judgement)
+    assert (judged.reason, judged.problem, judged.data) == (None, None, made.data)
+    assert judged.expires_at == NOW + Lifetimes().serving
+    assert await other(ReadExpiry(made.certificate)) == Expiry(made.expires_at)
+
+
+@BOTH
+async def test_what_cannot_be_read_is_refused_in_words(ask: Ask) -> None:
+    refused = await ask(ReadExpiry(b"garbage"))
+    assert isinstance(refused, Refused)
+    assert "not a PEM certificate" in refused.message
+
+
+async def test_nothing_is_due_before_it_is_said_to_be() -> None:
+    """So that whoever keeps a judgement until then misses nothing; through two rotations of the authority."""
+    now, data, steps = NOW, None, 0
+    while now < NOW + timedelta(days=800):
+        judged = await ask_here(JudgeSecret(data, NAMES, now, Lifetimes()))
+        assert isinstance(judged, Judgement)
+        data, steps = judged.data, steps + 1
+        assert judged.due_at >= now
+        if judged.due_at == now:
+            continue
+        just_before = judged.due_at - timedelta(microseconds=1)
+        for moment in (now, now + (judged.due_at - now) / 2, just_before):
+            again = await ask_here(JudgeSecret(data, NAMES, moment, Lifetimes()))
+            assert isinstance(again, Judgement)
+            assert again.reason is None, moment
+        now = judged.due_at
+    assert 10 < steps < 100
+
+
+@pytest.mark.parametrize(
+    ("worker", "said"),
+    [
+        (("/absent/python",), "cannot be started"),
+        ((sys.executable, "-c", "raise SystemExit('no entropy')"), "ended with 1: no entropy"),
+        ((sys.executable, "-c", "print('{}')"), "ended with 0: it said nothing"),
+    ],
+)
+async def test_a_process_that_fails_is_an_error_that_says_how(
+    worker: tuple[str, ...], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(apart, "_WORKER", worker)
+    with pytest.raises(CertificateWorkFailed, match=said):
+        await ask_apart(ReadExpiry(b""))
+
+
+async def test_a_process_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(apart, "_WORKER", (sys.executable, "-c", "import signal; signal.pause()"))
+    monkeypatch.setattr(apart, "ANSWER_SECONDS", 0.1)
+    with pytest.raises(CertificateWorkFailed, match="took over"):
+        await ask_apart(ReadExpiry(b""))
+
+
+def test_the_service_does_without_the_library() -> None:
+    """It and the kubernetes package are a quarter of what the service would take."""
+    code = "import sys, sharder.service, sharder.cli; print({'cryptography', 'kubernetes'} & set(sys.modules))"
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert said.stdout.strip() == "set()"

@@ -1,0 +1,185 @@
+"""Status by return value: one conditional patch, or none."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shardsdk import ConfigurationError, Conflict, Context, Operator, RequeueAfter
+from shardsdk.operator.status import difference
+from shardsdk.testing import Rig, drive
+from shardsdk.testing.patching import merge
+from tests.unit.shardsdk.operator.websites import ConfigMap, Secret, Website, WebsiteStatus, site, websites
+
+
+def operator_with(function: Any) -> Operator:
+    operator = Operator("websites")
+    operator.reconcile(Website)(function)
+    return operator
+
+
+def status_writes(rig: Rig) -> list[Any]:
+    return [each.body["status"] for each in rig.sent if each.subresource == "status"]  # type: ignore[index,call-overload]
+
+
+async def counting(ctx: Context[Website]) -> WebsiteStatus:
+    replicas = ctx.object.spec.replicas
+    return WebsiteStatus(replicas, conditions=[ctx.condition("Ready", replicas > 0, "Counted", "as wanted")])
+
+
+def test_status_is_written_once_and_tells_its_generation() -> None:
+    rig = drive(operator_with(counting), [site(replicas=2)])
+
+    assert len(status_writes(rig)) == 1
+    status = rig.get(Website, "home").status
+    assert (status.ready_replicas, status.observed_generation) == (2, 1)
+    assert [(each.type, each.status, each.reason, each.message) for each in status.conditions] == [
+        ("Ready", "True", "Counted", "as wanted")
+    ]
+
+
+def test_a_count_that_goes_back_to_its_default_is_written() -> None:
+    async def story(rig: Rig) -> None:
+        rig.patch(Website, "home", {"spec": {"replicas": 0}})
+        await rig.settle()
+
+    rig = drive(operator_with(counting), [site(replicas=2)], story)
+    assert rig.get(Website.resource, "home")["status"]["readyReplicas"] == 0
+
+
+def test_the_first_status_has_all_its_fields_for_people_to_see() -> None:
+    rig = drive(operator_with(counting), [site(replicas=0)])
+    assert rig.get(Website.resource, "home")["status"]["readyReplicas"] == 0
+
+
+def test_what_the_model_does_not_know_stays() -> None:
+    condition = {
+        "type": "Theirs",
+        "status": "True",
+        "reason": "A",
+        "message": "",
+        "lastTransitionTime": "2020-01-01T00:00:00Z",
+    }
+    theirs = {"phase": "Running", "conditions": [condition]}
+    home = (Website.resource, {"metadata": {"name": "home"}, "spec": {"html": "", "replicas": 2}, "status": theirs})
+
+    status = drive(operator_with(counting), [home]).get(Website.resource, "home")["status"]
+    assert status["phase"] == "Running"
+    assert status["readyReplicas"] == 2
+    assert [each["type"] for each in status["conditions"]] == ["Theirs", "Ready"]
+    assert status["conditions"][0] == condition
+
+
+def test_the_time_of_a_condition_moves_only_with_its_status() -> None:
+    times: list[str] = []
+
+    async def story(rig: Rig) -> None:
+        for replicas in (2, 0, 1):
+            await rig.clock.sleep(60)
+            rig.patch(Website, "home", {"spec": {"replicas": replicas}})
+            await rig.settle()
+            times.append(rig.get(Website, "home").status.conditions[0].last_transition_time or "")
+
+    drive(operator_with(counting), [site(replicas=3)], story)
+    first, second, third = times
+    assert first < second < third
+    drive(operator_with(counting), [site(replicas=3)])
+
+
+def test_what_was_written_meanwhile_is_not_overwritten() -> None:
+    """Another condition comes between reading and writing."""
+    interrupted: list[bool] = []
+
+    async def function(ctx: Context[Website]) -> WebsiteStatus:
+        if not interrupted:
+            interrupted.append(True)
+            condition = {"type": "Theirs", "status": "True", "reason": "A", "message": ""}
+            rig_of[0].server.patch(
+                Website.resource, "home", "default", {"status": {"conditions": [condition]}}, subresource="status"
+            )
+        return await counting(ctx)
+
+    rig_of: list[Rig] = []
+
+    async def story(rig: Rig) -> None:
+        rig_of.append(rig)
+        rig.create(Website.resource, {"metadata": {"name": "home"}, "spec": {"html": "", "replicas": 2}})
+        await rig.settle()
+
+    rig = drive(operator_with(function), [], story)
+    assert isinstance(rig.outcomes[0][1], Conflict)
+    assert [each.type for each in rig.get(Website, "home").status.conditions] == ["Theirs", "Ready"]
+
+
+def test_nothing_returned_writes_nothing() -> None:
+    async def function(ctx: Context[Website]) -> None:
+        ctx.object.status.ready_replicas = 7
+
+    assert drive(operator_with(function), [site()]).writes == []
+
+
+def test_a_status_and_another_look() -> None:
+    async def function(ctx: Context[Website]) -> WebsiteStatus:
+        ctx.requeue(after=60)
+        return WebsiteStatus(ready_replicas=len(rounds))
+
+    async def story(rig: Rig) -> None:
+        before = len(rig.outcomes)
+        await rig.clock.sleep(timedelta(minutes=5).total_seconds())
+        assert len(rig.outcomes) >= before + 4
+
+    rounds: list[int] = []
+    drive(operator_with(function), [site()], story)
+
+
+def test_an_outcome_is_no_status() -> None:
+    async def function(ctx: Context[Website]) -> RequeueAfter:
+        return ctx.requeue(after=60)
+
+    rig = drive(operator_with(function), [site()])
+    assert rig.outcomes == [("home", RequeueAfter(60))]
+    assert rig.writes == []
+
+
+@pytest.mark.parametrize("returned", [{"ready": 1}, ConfigMap("a"), 3])
+def test_something_else_returned_is_refused_with_what_to_return(returned: object) -> None:
+    async def function(ctx: Context[Website]) -> object:
+        return returned
+
+    with pytest.raises(ConfigurationError, match="return a WebsiteStatus, None"):
+        drive(operator_with(function), [site()])
+
+
+def test_a_status_for_a_kind_without_one_is_refused() -> None:
+    async def function(ctx: Context[Secret]) -> WebsiteStatus:
+        return WebsiteStatus()
+
+    operator = Operator("secrets")
+    operator.reconcile(Secret)(function)
+    with pytest.raises(ConfigurationError, match="Secret has no status"):
+        drive(operator, [Secret("a")])
+
+
+def test_one_write_and_no_more_at_rest() -> None:
+    rig = drive(websites(), [site()])
+    assert len(status_writes(rig)) == 1
+
+
+values = st.recursive(
+    st.integers(0, 2) | st.text("ab", max_size=1),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from("abc"), inner, max_size=3),
+    max_leaves=6,
+)
+fields = st.dictionaries(st.sampled_from("abcd"), values, max_size=4)
+
+
+@given(fields, fields)
+def test_the_difference_of_two_makes_the_second_of_the_first(before: dict[str, Any], after: dict[str, Any]) -> None:
+    changes = difference(before, after)
+    assert json.dumps(merge(before, changes), sort_keys=True) == json.dumps(after, sort_keys=True)
+    assert bool(changes) == (json.dumps(before, sort_keys=True) != json.dumps(after, sort_keys=True))
