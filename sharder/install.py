@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from sharder.core.webhookconfig import CERTIFICATES_SECRET, SECRETS, WEBHOOK_CONFIGURATIONS
+from sharder.core.webhookconfig import CERTIFICATES_SECRET, WEBHOOK_CONFIGURATIONS
 from shardsdk.errors import NotFound, ShardingError
 from shardsdk.kube.api import Api
 from shardsdk.kube.clock import Clock
@@ -23,6 +23,7 @@ from shardsdk.kube.selectors import Selector, exists
 from shardsdk.protocol.labels import API_GROUP, LEASE_RING_LABEL, RING_PLURAL
 from shardsdk.protocol.leases import Lease
 from shardsdk.protocol.objects import LEASES, Resource
+from shardsdk.serving.secretstore import SECRETS
 
 log = logging.getLogger(__name__)
 

@@ -17,18 +17,12 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from sharder.config import BindAddress, SharderConfig
+from sharder.core.webhookconfig import CERTIFICATES_SECRET
 from sharder.replica import Replica, ReplicaSettings
 from sharder.rings.deps import WebhookSettings
 from sharder.telemetry import Telemetry, measure_loop_lag
 from sharder.webhook.account import OwnAccount
 from sharder.webhook.app import Limits, build_app
-from sharder.webhook.certificate_spec import ServingNames
-from sharder.webhook.certificate_watcher import Directory, find_default_directory
-from sharder.webhook.certificates import CertificateSource
-from sharder.webhook.secretstore import SelfManaged
-from sharder.webhook.server import WebhookServer
-from sharder.webhook.tls import TlsSwitch
-from sharder.webhook.x509_process import ask_apart
 from shardsdk.events.recorder import EventRecorder
 from shardsdk.kube.api import Api
 from shardsdk.kube.client import Client
@@ -37,6 +31,13 @@ from shardsdk.kube.server import Access
 from shardsdk.lease.election import ElectionTimings
 from shardsdk.process.health import Address, Checks, Endpoints, serve
 from shardsdk.process.memory import give_back_memory
+from shardsdk.serving.certificate_spec import ServingNames
+from shardsdk.serving.certificate_watcher import Directory, find_default_directory
+from shardsdk.serving.published import CertificateSource
+from shardsdk.serving.secretstore import SelfManaged
+from shardsdk.serving.server import SettingNames, WebhookServer
+from shardsdk.serving.tls import TlsSwitch
+from shardsdk.serving.x509_process import ask_apart
 from shardsdk.version import VERSION
 
 log = logging.getLogger(__name__)
@@ -46,6 +47,10 @@ log = logging.getLogger(__name__)
 SERVE_ON_SECONDS: Final = 3.0
 #: Part of the orderly stop that serving on may take at most.
 SERVE_ON_SHARE: Final = 0.3
+#: Whose certificates are made, and how the Secret that holds them is labelled.
+SUBJECT: Final = "sharder webhook"
+CERTIFICATES_LABELS: Final = {"app.kubernetes.io/name": "sharder", "app.kubernetes.io/managed-by": "sharder"}
+SETTINGS: Final = SettingNames(host="webhook.server.host", port="webhook.server.port")
 
 
 async def run(config: SharderConfig, access: Access, telemetry: Telemetry) -> int:
@@ -100,12 +105,13 @@ class _Service:
         if directory is not None:
             log.info("serving certificate comes from files", extra={"path": str(directory)})
             return Directory(
-                directory, clock=self._clock, certificate_name=server.cert_name, key_name=server.key_name,
-                ask=ask_apart, on_load=metrics.certificate_loaded,
+                directory, setting="webhook.server.certDir", clock=self._clock, certificate_name=server.cert_name,
+                key_name=server.key_name, ask=ask_apart, on_load=metrics.certificate_loaded,
             )  # fmt: skip
         return SelfManaged(
-            self._api, namespace=self._config.leader_election.resource_namespace,
-            names=serving_names(self._config), clock=self._clock, ask=ask_apart, on_load=metrics.certificate_loaded,
+            self._api, namespace=self._config.leader_election.resource_namespace, name=CERTIFICATES_SECRET,
+            labels=CERTIFICATES_LABELS, names=serving_names(self._config), clock=self._clock, ask=ask_apart,
+            on_load=metrics.certificate_loaded,
         )  # fmt: skip
 
     def _webhook_settings(self) -> WebhookSettings | None:
@@ -141,7 +147,8 @@ class _Service:
             self._replica.webhook_changed()
 
         published.on_change(changed)
-        return WebhookServer(app, TlsSwitch(published), clock=self._clock, address=Address(server.host, server.port))
+        address = Address(server.host, server.port)
+        return WebhookServer(app, TlsSwitch(published), clock=self._clock, address=address, settings=SETTINGS)
 
     # -- listening ---------------------------------------------------------
 
@@ -252,8 +259,8 @@ def serving_names(config: SharderConfig) -> ServingNames:
     client = config.webhook.config.client_config
     if client.url is not None:
         host = urlsplit(client.url).hostname
-        return ServingNames.of([host] if host else [])
+        return ServingNames.of([host] if host else [], SUBJECT)
     service = client.render()["service"]
     name, namespace = service["name"], service["namespace"]
     suffixes = ("", f".{namespace}", f".{namespace}.svc", f".{namespace}.svc.cluster.local")
-    return ServingNames.of([name + suffix for suffix in suffixes])
+    return ServingNames.of([name + suffix for suffix in suffixes], SUBJECT)

@@ -26,10 +26,8 @@ WEBHOOK_CONFIGURATIONS: Final = Resource(
     "admissionregistration.k8s.io", "v1", "mutatingwebhookconfigurations", "MutatingWebhookConfiguration",
     namespaced=False,
 )  # fmt: skip
-SECRETS: Final = Resource("", "v1", "secrets", "Secret")
-#: Where the sharder keeps certificates of its own making, in its own namespace, and the key of the one it serves with.
+#: Where the sharder keeps certificates of its own making, in its own namespace.
 CERTIFICATES_SECRET: Final = "sharder-webhook-certificates"
-CERTIFICATE_KEY: Final = "tls.crt"
 #: Begins the name of every configuration that the Go sharder makes for a ClusterRing.
 GO_PREFIX: Final = "sharding-clusterring-"
 #: The one webhook in each configuration.

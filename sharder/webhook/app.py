@@ -24,17 +24,19 @@ from sharder.core import admission
 from sharder.core.admission import Answer, AnswerOutcome, NeedOwner, Review, Unreadable
 from sharder.core.views import RingView
 from sharder.core.webhookconfig import webhook_path
-from sharder.webhook.body import BodyReader, BodyRefused
 from sharder.webhook.owners import OwnerReader, OwnerUnread
 from shardsdk.kube.api import Api
 from shardsdk.kube.clock import Clock
 from shardsdk.protocol.objects import GroupResource
+from shardsdk.serving.body import BodyReader, BodyRefused
 
 logger = logging.getLogger(__name__)
 
 PATH: Final = webhook_path("{ring}")
 #: An error that repeats with every request is told this often; the metric counts all.
 COMPLAINT_SECONDS: Final = 10.0
+#: What becomes of an object whose review is refused.
+CONSEQUENCE: Final = "passes without a shard label and is left to placement"
 _JSON: Final = b"application/json"
 _TEXT: Final = b"text/plain; charset=utf-8"
 
@@ -142,7 +144,7 @@ class _Endpoint:
         self._clock = clock
         self._on_outcome = on_outcome
         self._on_assigned = on_assigned
-        self._bodies = BodyReader(limits.review_bytes, limits.held_bytes, limits.body_seconds)
+        self._bodies = BodyReader(limits.review_bytes, limits.held_bytes, limits.body_seconds, CONSEQUENCE)
         self._owners = OwnerReader(api, limits.owner_reads, limits.owner_seconds)
         self._complained: dict[str, float] = {}
 

@@ -6,7 +6,7 @@ import base64
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from sharder.webhook.x509 import make_authority
+from shardsdk.serving.x509 import make_authority
 
 _CA: Final = make_authority(datetime.now(UTC), timedelta(days=1)).certificate.pem
 

@@ -21,12 +21,11 @@ from cryptography import x509
 
 from localcluster import AdminClient, AdminError
 from localcluster.ports import LOOPBACK
-from sharder.core.webhookconfig import CERTIFICATE_KEY
-from sharder.webhook.certificate_spec import ServingNames
-from sharder.webhook.renewal import AUTHORITY_KEY_KEY, BUNDLE_KEY, PRIVATE_KEY_KEY, parse_stored
-from sharder.webhook.x509 import Issued, issue, make_authority
 from shardsdk.protocol.labels import LEASE_RING_LABEL, parse_ring_name
 from shardsdk.protocol.leases import render_micro_time
+from shardsdk.serving.certificate_spec import ServingNames
+from shardsdk.serving.renewal import AUTHORITY_KEY_KEY, BUNDLE_KEY, CERTIFICATE_KEY, PRIVATE_KEY_KEY, parse_stored
+from shardsdk.serving.x509 import Issued, issue, make_authority
 from tests.chart.helm import NAMESPACE, merge
 from tests.chart.identities import account_token, allow, client_of, make_account, make_pod
 from tests.chart.releases import (

@@ -39,6 +39,8 @@ PLANTED = {
     "shardsdk/kube/planted.py": ["import shardsdk.lease", "import shardsdk.reconcile", "import sharder"],
     "shardsdk/cache/planted.py": ["import shardsdk.queueing", "import sharder.core", "import kubernetes.aio"],
     "shardsdk/lease/planted.py": ["import shardsdk.reconcile", "import shardsdk.process"],
+    "shardsdk/process/planted.py": ["import shardsdk.serving"],
+    "shardsdk/serving/planted.py": ["import shardsdk.testing", "import sharder.core", "import kubernetes"],
     "shardsdk/queueing/planted.py": ["import shardsdk.reconcile", "import shardsdk.objects"],
 }
 

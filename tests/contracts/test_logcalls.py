@@ -51,8 +51,6 @@ ABOUT_THE_PROCESS = (
     "sharder/service.py",
     "sharder/install.py",
     "sharder/webhook/account.py",
-    "sharder/webhook/certificate_watcher.py",
-    "sharder/webhook/secretstore.py",
     "shardsdk/commands/run.py",
     "shardsdk/kube/certificates.py",
     "shardsdk/kube/credentials.py",
@@ -61,6 +59,8 @@ ABOUT_THE_PROCESS = (
     "shardsdk/kube/reflector.py",
     "shardsdk/process/health.py",
     "shardsdk/process/process.py",
+    "shardsdk/serving/certificate_watcher.py",
+    "shardsdk/serving/secretstore.py",
 )
 
 

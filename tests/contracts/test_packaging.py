@@ -99,6 +99,12 @@ def test_plugin_needs_a_part_of_what_the_service_needs() -> None:
     assert set(extras["kubectl"]) < set(extras["sharder"])
 
 
+def test_webhooks_need_a_part_of_what_the_service_needs() -> None:
+    extras = PROJECT["project"]["optional-dependencies"]
+
+    assert set(extras["webhooks"]) < set(extras["sharder"])
+
+
 def test_every_locked_dependency_has_hashes_and_no_place() -> None:
     entries = re.split(r"\n(?=\S)", LOCK)
     packages = [entry for entry in entries if not entry.startswith("#")]
@@ -127,7 +133,13 @@ def _normal(need: str) -> str:
 
 
 #: Extras on top of what a shard needs, by the file or folder that may import from them; the longest that fits counts.
-EXTRAS = {"shardsdk": None, "shardsdk/contrib/kopf": "kopf", "sharder": "sharder", "sharder/kubectl": "kubectl"}
+EXTRAS = {
+    "shardsdk": None,
+    "shardsdk/contrib/kopf": "kopf",
+    "shardsdk/serving": "webhooks",
+    "sharder": "sharder",
+    "sharder/kubectl": "kubectl",
+}
 #: Imports of what somebody else brings, with who.
 BROUGHT = {
     ("shardsdk/testing/fixtures.py", "pytest"): "a plugin of pytest, which alone loads it",

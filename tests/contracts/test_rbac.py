@@ -61,11 +61,11 @@ USES: dict[tuple[str, str, str, str], dict[str, str]] = {
         "create": "sharder/webhook/account.py",
     },
     (SHARDER, "secrets", SYSTEM, ""): {
-        "create": "sharder/webhook/secretstore.py",
+        "create": "shardsdk/serving/secretstore.py",
     },
     (SHARDER, "secrets", SYSTEM, "sharder-webhook-certificates"): {
-        "get": "sharder/webhook/secretstore.py",
-        "patch": "sharder/webhook/secretstore.py",
+        "get": "shardsdk/serving/secretstore.py",
+        "patch": "shardsdk/serving/secretstore.py",
     },
     (SHARD, "leases.coordination.k8s.io", "default", ""): {
         "get": "shardsdk/lease/shardlease.py",

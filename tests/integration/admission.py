@@ -20,19 +20,19 @@ from sharder.core.hashring import HashRing
 from sharder.core.membership import Membership
 from sharder.core.ringspec import parse_ring, resolve
 from sharder.core.views import RingView
-from sharder.core.webhookconfig import render_webhook, webhook_name
+from sharder.core.webhookconfig import CERTIFICATES_SECRET, render_webhook, webhook_name
 from sharder.webhook.app import Limits, build_app
-from sharder.webhook.certificate_spec import Lifetimes, ServingNames
-from sharder.webhook.certificates import Published
-from sharder.webhook.secretstore import SelfManaged
-from sharder.webhook.server import WebhookServer
-from sharder.webhook.tls import TlsSwitch
 from shardsdk.kube.access import load_access
 from shardsdk.kube.client import Client
 from shardsdk.kube.clock import Clock, SystemClock
 from shardsdk.process.health import Address
 from shardsdk.protocol.labels import RingLabels, parse_ring_name
 from shardsdk.protocol.objects import Resource
+from shardsdk.serving.certificate_spec import Lifetimes, ServingNames
+from shardsdk.serving.published import Published
+from shardsdk.serving.secretstore import SelfManaged
+from shardsdk.serving.server import WebhookServer
+from shardsdk.serving.tls import TlsSwitch
 
 #: What has to be installed first: `crds` and `rbac` of the repository.
 MANIFESTS = [Path(__file__).parents[2] / folder for folder in ("crds", "rbac")]
@@ -134,6 +134,7 @@ async def webhook_in_force(
         source = SelfManaged(
             api,
             namespace="sharding-system",
+            name=CERTIFICATES_SECRET,
             names=NAMES,
             clock=certificates_clock or SystemClock(),
             lifetimes=lifetimes,

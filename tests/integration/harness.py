@@ -34,21 +34,22 @@ import yaml
 from localcluster import AdminClient, ControlPlane
 from localcluster.ports import reserve_port
 from sharder.core.takeover import Limits
+from sharder.core.webhookconfig import CERTIFICATES_SECRET
 from sharder.replica import Replica, ReplicaSettings
 from sharder.rings.deps import WebhookSettings
 from sharder.telemetry import Telemetry
 from sharder.webhook.account import OwnAccount
 from sharder.webhook.app import build_app
-from sharder.webhook.certificate_spec import ServingNames
-from sharder.webhook.secretstore import SelfManaged
-from sharder.webhook.server import WebhookServer
-from sharder.webhook.tls import TlsSwitch
 from shardsdk.events.recorder import EventRecorder
 from shardsdk.kube.access import load_access
 from shardsdk.kube.client import Client
 from shardsdk.kube.clock import Clock, SystemClock
 from shardsdk.lease.election import ElectionTimings
 from shardsdk.process.health import Address
+from shardsdk.serving.certificate_spec import ServingNames
+from shardsdk.serving.secretstore import SelfManaged
+from shardsdk.serving.server import WebhookServer
+from shardsdk.serving.tls import TlsSwitch
 from tests.integration.rights import SYSTEM as SYSTEM
 from tests.integration.rights import Rights
 from tests.integration.scripted import Object, Script, ScriptedShard
@@ -181,7 +182,7 @@ class Sharder:
 
     async def _prepare_webhook(self) -> WebhookSettings:
         self.certificates = SelfManaged(
-            self.api, namespace=SYSTEM, names=ServingNames.of([LOOPBACK]), clock=self._clock
+            self.api, namespace=SYSTEM, name=CERTIFICATES_SECRET, names=ServingNames.of([LOOPBACK]), clock=self._clock
         )  # fmt: skip
         await self.certificates.refresh()
         self._reserve_port()

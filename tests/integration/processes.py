@@ -15,8 +15,8 @@ import yaml
 
 from localcluster.installation import ROOT, Sharder, SharderTimings
 from localcluster.ports import LOOPBACK
-from sharder.webhook.certificate_spec import ServingNames
-from sharder.webhook.x509 import Issued, issue, make_authority
+from shardsdk.serving.certificate_spec import ServingNames
+from shardsdk.serving.x509 import Issued, issue, make_authority
 
 HEADER: Final = {"apiVersion": "config.sharding.timebertt.dev/v1alpha1", "kind": "SharderConfig"}
 #: Short, so that a stop takes about a second: 0.3 of it is spent serving on.

@@ -18,11 +18,11 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from localcluster import AdminClient, AdminError, ControlPlane
-from sharder.webhook.server import WebhookServer
-from sharder.webhook.tls import TlsSwitch
 from shardsdk.kube.clock import SystemClock
 from shardsdk.process.health import Address
 from shardsdk.protocol.objects import Resource
+from shardsdk.serving.server import WebhookServer
+from shardsdk.serving.tls import TlsSwitch
 from tests.integration.admission import MANIFESTS, SHARDS, WEBHOOKS, Admission, webhook_in_force
 
 Object = dict[str, Any]

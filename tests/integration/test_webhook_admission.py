@@ -13,12 +13,12 @@ from localcluster import AdminClient, ControlPlane
 from sharder.core.views import RingView
 from sharder.core.webhookconfig import CERTIFICATES_SECRET
 from sharder.webhook.app import Limits
-from sharder.webhook.certificate_spec import Lifetimes
-from sharder.webhook.secretstore import SelfManaged
-from sharder.webhook.x509 import parse_certificates
 from shardsdk.kube.clock import SystemClock
+from shardsdk.serving.certificate_spec import Lifetimes
+from shardsdk.serving.secretstore import SelfManaged
+from shardsdk.serving.x509 import parse_certificates
 from tests.integration.admission import MANIFESTS, SHARDS, WEBHOOKS, Admission, membership, webhook_in_force
-from tests.unit.sharder.webhook.manual_clock import ManualClock
+from tests.unit.shardsdk.serving.manual_clock import ManualClock
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

@@ -33,7 +33,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 {{- end }}
 
-{{/* The Secret in which the sharder keeps certificates of its own making (sharder/webhook/secretstore.py). */}}
+{{/* The Secret in which the sharder keeps certificates of its own making (shardsdk/serving/secretstore.py). */}}
 {{- define "sharder.ownCertificates" -}}
 sharder-webhook-certificates
 {{- end }}

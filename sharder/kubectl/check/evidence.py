@@ -12,9 +12,8 @@ from typing import Any, Final
 
 import msgspec
 
-from sharder.certificates import Certificate, parse_bundle
 from sharder.core.ringspec import ResolvedRing
-from sharder.core.webhookconfig import CERTIFICATE_KEY, CERTIFICATES_SECRET, SECRETS, WEBHOOK_CONFIGURATIONS
+from sharder.core.webhookconfig import CERTIFICATES_SECRET, WEBHOOK_CONFIGURATIONS
 from sharder.kubectl.check.cluster import SHARDER_RULES
 from sharder.kubectl.check.rings import RingEvidence
 from sharder.kubectl.check.webhooks import Probe, Probed, ServiceEvidence, WebhookEvidence
@@ -26,6 +25,9 @@ from shardsdk.kube.selectors import Selector, absent, equals, exists, join
 from shardsdk.kube.store import Key
 from shardsdk.protocol.labels import LEASE_RING_LABEL
 from shardsdk.protocol.objects import LEASES, GroupResource, ObjectMeta, PartialObject, Resource
+from shardsdk.serving.renewal import CERTIFICATE_KEY
+from shardsdk.serving.secretstore import SECRETS
+from shardsdk.serving.x509_certificate import Certificate, parse_bundle
 
 REVIEWS: Final = Resource("authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview", namespaced=False)
 SERVICES: Final = Resource("", "v1", "services", "Service")

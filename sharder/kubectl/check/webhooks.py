@@ -15,11 +15,11 @@ from enum import Enum
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from sharder.certificates import Certificate, parse_bundle
 from sharder.core.ringspec import ResolvedRing
 from sharder.core.webhookconfig import account_in, differs, render_webhook, webhook_name
 from sharder.kubectl.check.findings import Finding, good, problem, skipped, unknown, warning
 from sharder.kubectl.text import plural, span
+from shardsdk.serving.x509_certificate import Certificate, parse_bundle
 
 #: What is left of a certificate's life when its renewal is overdue: the sharder renews with a third left.
 EXPIRING_SECONDS: Final = 14 * 86_400.0

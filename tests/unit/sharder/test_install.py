@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from sharder.cli import main
-from sharder.core.webhookconfig import CERTIFICATES_SECRET, SECRETS, WEBHOOK_CONFIGURATIONS
+from sharder.core.webhookconfig import CERTIFICATES_SECRET, WEBHOOK_CONFIGURATIONS
 from sharder.install import (
     CRD_NAMES,
     FIELD_MANAGER,
@@ -24,6 +24,7 @@ from shardsdk.kube.api import Api
 from shardsdk.kube.definitions import CRDS, ESTABLISHED_SECONDS, NotInstalled, apply_crds
 from shardsdk.protocol.labels import LEASE_RING_LABEL
 from shardsdk.protocol.objects import LEASES
+from shardsdk.serving.secretstore import SECRETS
 from shardsdk.testing.memory import MemoryServer
 from shardsdk.testing.memoryapi import MemoryApi
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time

@@ -15,7 +15,6 @@ from sharder.webhook.app import Limits, build_app
 from shardsdk.errors import ConnectionFailed, Forbidden
 from shardsdk.kube.api import Api
 from shardsdk.protocol.objects import GroupResource, ObjectMeta, PartialObject, Resource
-from tests.unit.sharder.webhook.manual_clock import ManualClock
 from tests.unit.sharder.webhook.reviews import (
     CONFIGMAPS,
     LABELS,
@@ -28,6 +27,7 @@ from tests.unit.sharder.webhook.reviews import (
     review,
     view,
 )
+from tests.unit.shardsdk.serving.manual_clock import ManualClock
 
 
 @dataclass

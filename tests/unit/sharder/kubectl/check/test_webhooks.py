@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from sharder.certificates import Certificate, parse_bundle
 from sharder.core.webhookconfig import render_webhook
 from sharder.kubectl.check.findings import Finding, Level
 from sharder.kubectl.check.webhooks import Probe, Probed, ServiceEvidence, WebhookEvidence, called_host, check_webhook
-from sharder.webhook.certificate_spec import ServingNames
-from sharder.webhook.x509 import Issued, issue, make_authority
+from shardsdk.serving.certificate_spec import ServingNames
+from shardsdk.serving.x509 import Issued, issue, make_authority
+from shardsdk.serving.x509_certificate import Certificate, parse_bundle
 from tests.unit.sharder.kubectl.rings import NOW, resolved_ring
 
 SERVICE = {"namespace": "sharding-system", "name": "sharder", "port": 443}

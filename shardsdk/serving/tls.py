@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ssl
 
-from sharder.webhook.certificates import Published, build_context
+from shardsdk.serving.published import Published, build_context
 
 
 class TlsSwitch:
@@ -16,13 +16,13 @@ class TlsSwitch:
 
     OpenSSL calls the server name callback for clients that name no server too
     (an API server that calls an IP address does not), so every handshake
-    comes through here.  tests/unit/test_webhook_server.py proves it.
+    comes through here.  tests/unit/shardsdk/serving/test_server.py proves it.
     """
 
     def __init__(self, published: Published) -> None:
         self._published = published
         self._newest: ssl.SSLContext | None = None
-        self.listening = build_context(None)
+        self.listening: ssl.SSLContext = build_context(None)
         self.listening.sni_callback = self._switch
         published.on_change(self._renew)
 

@@ -1,4 +1,4 @@
-"""What the sharder's certificates shall be: for which names, and how long they live."""
+"""What serving certificates shall be: for which names, whose, and how long they live."""
 
 from __future__ import annotations
 
@@ -13,13 +13,17 @@ from shardsdk.errors import ConfigurationError
 
 @dataclass(frozen=True, slots=True)
 class ServingNames:
-    """Under which names the API server calls: DNS names and IP addresses, each sorted."""
+    """Under which names the API server calls: DNS names and IP addresses, each sorted.
+
+    `subject` is the certificate's common name, which people see and nobody compares; its authority's is that and "CA".
+    """
 
     dns: frozenset[str] = frozenset()
     addresses: frozenset[str] = frozenset()
+    subject: str = "webhook"
 
     @classmethod
-    def of(cls, hosts: Iterable[str]) -> Self:
+    def of(cls, hosts: Iterable[str], subject: str = "webhook") -> Self:
         """Sort `hosts` into names and addresses ("::1" and "[::1]" are the same address).
 
         Raises: ConfigurationError for a name that a certificate cannot carry.
@@ -34,14 +38,14 @@ class ServingNames:
                         f"{host!r} cannot be a name in a certificate; write it in ASCII (punycode)"
                     ) from None
                 dns.add(host.lower())
-        return cls(frozenset(dns), frozenset(addresses))
+        return cls(frozenset(dns), frozenset(addresses), subject)
 
     def covers(self, wanted: ServingNames) -> bool:
         """Whether every wanted name is among these."""
         return self.dns >= wanted.dns and self.addresses >= wanted.addresses
 
     def __or__(self, other: ServingNames) -> ServingNames:
-        return ServingNames(self.dns | other.dns, self.addresses | other.addresses)
+        return ServingNames(self.dns | other.dns, self.addresses | other.addresses, self.subject)
 
     def __len__(self) -> int:
         return len(self.dns) + len(self.addresses)

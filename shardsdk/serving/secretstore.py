@@ -1,4 +1,4 @@
-"""The sharder's own certificates, in one Secret that all replicas share.
+"""Self-made certificates, in one Secret that all replicas share.
 
 It is created when it is missing, renewed when it is due and repaired when it is
 broken.  Every write is conditional, so replicas may race: the one that comes
@@ -15,17 +15,18 @@ from typing import Any, Final
 
 import msgspec
 
-from sharder.core.webhookconfig import CERTIFICATES_SECRET, SECRETS
-from sharder.webhook.certificate_spec import Lifetimes, ServingNames
-from sharder.webhook.certificates import Published, make_pair
-from sharder.webhook.x509_messages import Judgement, JudgeSecret, Refused
-from sharder.webhook.x509_process import Ask, ask_here
 from shardsdk.errors import ApiError, ConfigurationError, NotFound, Retry, ShardingError
 from shardsdk.kube.api import Api
 from shardsdk.kube.clock import Clock
-from shardsdk.protocol.objects import ObjectMeta
+from shardsdk.protocol.objects import ObjectMeta, Resource
+from shardsdk.serving.certificate_spec import Lifetimes, ServingNames
+from shardsdk.serving.published import Published, make_pair
+from shardsdk.serving.x509_messages import Judgement, JudgeSecret, Refused
+from shardsdk.serving.x509_process import Ask, ask_here
 
-logger = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
+
+SECRETS: Final = Resource("", "v1", "secrets", "Secret")
 
 #: How often the Secret is read: how long a replica goes without noticing that
 #: another one has replaced it. One small GET.
@@ -46,7 +47,7 @@ class Secret(msgspec.Struct, frozen=True, rename="camel"):
 class SelfManaged:
     """Keeps authority and serving certificate for `names` in the Secret `namespace/name`.
 
-    `api` needs create on secrets, and get and patch on this one. It must not
+    It is created with `labels`. `api` needs create on secrets, and get and patch on this one. It must not
     be fenced by leadership: every replica renews. `ask` judges what the Secret
     holds; it is asked when that has changed or something is due.
     """
@@ -56,18 +57,21 @@ class SelfManaged:
         api: Api,
         *,
         namespace: str,
+        name: str,
         names: ServingNames,
         clock: Clock,
+        labels: Mapping[str, str] | None = None,
         lifetimes: Lifetimes | None = None,
         ask: Ask = ask_here,
         on_load: Callable[[bool], None] = lambda good: None,
     ) -> None:
         if not len(names):
             raise ConfigurationError("a serving certificate needs at least one DNS name or IP address")
-        self.published = Published()
+        self.published: Published = Published()
         self._api = api
         self._namespace = namespace
-        self._name = CERTIFICATES_SECRET
+        self._name = name
+        self._labels = dict(labels or {})
         self._names = names
         self._clock = clock
         self._lifetimes = lifetimes or Lifetimes()
@@ -98,7 +102,7 @@ class SelfManaged:
             pair = make_pair(settled.certificate, settled.key, settled.expires_at)
         if self.published.publish(pair, settled.bundle):
             self._on_load(True)
-            logger.info("webhook certificate loaded", extra=self._where() | {"expires_at": pair.expires_at.isoformat()})
+            log.info("webhook certificate loaded", extra=self._where() | {"expires_at": pair.expires_at.isoformat()})
 
     async def _settle_despite_races(self) -> Judgement:
         for _ in range(RACES_MAX):
@@ -140,9 +144,9 @@ class SelfManaged:
             await self._create(judged.data)
             return
         if judged.problem is not None:
-            logger.warning("replacing the webhook certificates", extra=self._where() | {"reason": judged.problem})
+            log.warning("replacing the webhook certificates", extra=self._where() | {"reason": judged.problem})
         else:
-            logger.info("renewing the webhook certificates", extra=self._where() | {"reason": judged.reason})
+            log.info("renewing the webhook certificates", extra=self._where() | {"reason": judged.reason})
         await self._replace(secret, judged.data)
 
     async def _create(self, data: Mapping[str, bytes]) -> None:
@@ -152,13 +156,13 @@ class SelfManaged:
             "metadata": {
                 "name": self._name,
                 "namespace": self._namespace,
-                "labels": {"app.kubernetes.io/name": "sharder", "app.kubernetes.io/managed-by": "sharder"},
+                "labels": self._labels,
             },
             "type": "Opaque",
             "data": _encode(data),
         }
         await self._api.create(SECRETS, body, self._namespace)
-        logger.info("webhook certificates created", extra=self._where())
+        log.info("webhook certificates created", extra=self._where())
 
     async def _replace(self, secret: Secret, data: Mapping[str, bytes]) -> None:
         body = {"metadata": {"resourceVersion": secret.metadata.resource_version}, "data": _encode(data)}
@@ -169,7 +173,7 @@ class SelfManaged:
         if failure != self.published.failure:
             self.published.failure = failure
             self._on_load(False)
-            logger.warning("webhook certificates not up to date", extra=self._where() | {"reason": str(error)})
+            log.warning("webhook certificates not up to date", extra=self._where() | {"reason": str(error)})
 
     def _where(self) -> dict[str, str]:
         return {"namespace": self._namespace, "secret": self._name}

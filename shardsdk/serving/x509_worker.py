@@ -1,7 +1,7 @@
-"""Everything that needs X.509: what the sharder's Secret should hold, and when a certificate ends.
+"""Everything that needs X.509: what a Secret of certificates should hold, and when a certificate ends.
 
 Questions carry all that their answers need.  Run as a module it answers one from
-standard input on standard output, so that the sharder can ask a process that is
+standard input on standard output, so that a server can ask a process that is
 gone afterwards (x509_process.py); keys go through pipes, never through arguments
 or disks.
 """
@@ -12,10 +12,10 @@ import sys
 
 import msgspec
 
-from sharder.webhook.renewal import Stored, make_stored, next_due, parse_stored, plan_renewal, render_stored
-from sharder.webhook.x509 import parse_certificates
-from sharder.webhook.x509_messages import Answer, Expiry, Judgement, JudgeSecret, Question, ReadExpiry, Refused
 from shardsdk.errors import ConfigurationError
+from shardsdk.serving.renewal import Stored, make_stored, next_due, parse_stored, plan_renewal, render_stored
+from shardsdk.serving.x509 import parse_certificates
+from shardsdk.serving.x509_messages import Answer, Expiry, Judgement, JudgeSecret, Question, ReadExpiry, Refused
 
 
 def answer(question: Question) -> Answer:

@@ -43,7 +43,7 @@ class Published:
         self.pair: ServingPair | None = None
         self.ca_bundle: bytes | None = None
         self.failure: str | None = None
-        self.loaded = asyncio.Event()
+        self.loaded: asyncio.Event = asyncio.Event()
         self._listeners: list[Callable[[], None]] = []
 
     def on_change(self, listener: Callable[[], None]) -> None:

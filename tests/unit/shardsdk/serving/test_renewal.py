@@ -4,9 +4,10 @@ from datetime import timedelta
 
 import pytest
 
-from sharder.webhook import x509 as authority
-from sharder.webhook.certificate_spec import Lifetimes, ServingNames
-from sharder.webhook.renewal import (
+from shardsdk.errors import ConfigurationError
+from shardsdk.serving import x509 as authority
+from shardsdk.serving.certificate_spec import Lifetimes, ServingNames
+from shardsdk.serving.renewal import (
     NAMES_MAX,
     Stored,
     make_stored,
@@ -15,8 +16,7 @@ from sharder.webhook.renewal import (
     plan_renewal,
     render_stored,
 )
-from shardsdk.errors import ConfigurationError
-from tests.unit.sharder.webhook.manual_clock import START
+from tests.unit.shardsdk.serving.manual_clock import START
 
 DAY = timedelta(days=1)
 LIFETIMES = Lifetimes()

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives import serialization
 
-from sharder.webhook.certificate_spec import Lifetimes, ServingNames
-from sharder.webhook.certificate_watcher import Directory, find_default_directory
-from sharder.webhook.renewal import make_stored
-from tests.unit.sharder.webhook.manual_clock import START, ManualClock
+from shardsdk.serving.certificate_spec import Lifetimes, ServingNames
+from shardsdk.serving.certificate_watcher import Directory, find_default_directory
+from shardsdk.serving.renewal import make_stored
+from tests.unit.shardsdk.serving.manual_clock import START, ManualClock
 
 POLL = timedelta(seconds=5)
 

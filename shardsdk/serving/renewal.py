@@ -1,4 +1,4 @@
-"""When the sharder's own certificates are due, and what replaces them.
+"""When self-made certificates are due, and what replaces them.
 
 Says, of what the Secret holds, what it should hold now.  The same content and
 the same moment always give the same judgement, so replicas agree without talking.
@@ -17,15 +17,16 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
-from sharder.certificates import Certificate
-from sharder.core.webhookconfig import CERTIFICATE_KEY
-from sharder.webhook import x509 as authority
-from sharder.webhook.certificate_spec import Lifetimes, ServingNames
-from sharder.webhook.x509 import BACKDATE, Issued
 from shardsdk.errors import ConfigurationError
+from shardsdk.serving import x509 as authority
+from shardsdk.serving.certificate_spec import Lifetimes, ServingNames
+from shardsdk.serving.x509 import BACKDATE, Issued
+from shardsdk.serving.x509_certificate import Certificate
 
+#: The entries of the Secret; those of the pair are called as in Secrets of type kubernetes.io/tls.
 BUNDLE_KEY: Final = "ca.crt"
 AUTHORITY_KEY_KEY: Final = "ca.key"
+CERTIFICATE_KEY: Final = "tls.crt"
 PRIVATE_KEY_KEY: Final = "tls.key"
 
 #: More authorities than this are never in one bundle; the oldest goes first.
@@ -94,7 +95,7 @@ def render_stored(stored: Stored) -> dict[str, bytes]:
 
 def make_stored(names: ServingNames, now: datetime, lifetimes: Lifetimes) -> Stored:
     """Everything anew, for a Secret that is not there or cannot be used."""
-    newest = authority.make_authority(now, lifetimes.authority)
+    newest = authority.make_authority(now, lifetimes.authority, names.subject)
     serving = authority.issue(newest, names, now, lifetimes.serving)
     return Stored((newest.certificate,), newest.key, serving)
 
@@ -155,7 +156,7 @@ def _why_due(stored: Stored, names: ServingNames, now: datetime, lifetimes: Life
 
 def _add_authority(stored: Stored, names: ServingNames, now: datetime, lifetimes: Lifetimes) -> Stored:
     """A new authority in the bundle, and a last serving certificate of the outgoing one."""
-    newest = authority.make_authority(now, lifetimes.authority)
+    newest = authority.make_authority(now, lifetimes.authority, names.subject)
     serving = authority.issue(stored.newest, _merged(stored, names), now, lifetimes.serving)
     trusted = (newest.certificate, *_still_valid(stored, now))[:AUTHORITIES_MAX]
     return Stored(trusted, newest.key, serving)

@@ -7,8 +7,12 @@ is over a bound is refused as soon as that is known, with a text that names it.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
 
-from starlette.types import Receive, Scope
+#: As ASGI has them.
+Scope = Mapping[str, Any]
+Receive = Callable[[], Awaitable[Mapping[str, Any]]]
 
 
 class BodyRefused(Exception):
@@ -23,13 +27,15 @@ class BodyRefused(Exception):
 class BodyReader:
     """Bodies of at most `body_bytes` in `seconds` each, `held_bytes` all together.
 
+    `consequence` is what becomes of an object whose review is refused; it ends the sentence that the caller gets.
     What is read counts as held until the reader gets it back by `release`.
     """
 
-    def __init__(self, body_bytes: int, held_bytes: int, seconds: float) -> None:
+    def __init__(self, body_bytes: int, held_bytes: int, seconds: float, consequence: str) -> None:
         self._body_bytes = body_bytes
         self._held_bytes = held_bytes
         self._seconds = seconds
+        self._consequence = consequence
         self._held = 0
 
     def release(self, body: bytes) -> None:
@@ -71,20 +77,12 @@ class BodyReader:
         return more
 
     def _too_large(self) -> BodyRefused:
-        return BodyRefused(
-            f"the AdmissionReview has more than {self._body_bytes} bytes; its object passes without a shard label"
-            " and is left to placement",
-            413,
-            "too_large",
-        )
+        message = f"the AdmissionReview has more than {self._body_bytes} bytes; its object {self._consequence}"
+        return BodyRefused(message, 413, "too_large")
 
     def _too_much(self) -> BodyRefused:
-        return BodyRefused(
-            f"reviews of more than {self._held_bytes} bytes are being answered at the moment; this one's object passes"
-            " without a shard label and is left to placement",
-            429,
-            "too_much",
-        )
+        message = f"reviews of more than {self._held_bytes} bytes are being answered at the moment; this one's object"
+        return BodyRefused(f"{message} {self._consequence}", 429, "too_much")
 
 
 def _announced(scope: Scope) -> int:

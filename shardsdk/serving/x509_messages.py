@@ -1,4 +1,4 @@
-"""What is asked of whoever knows X.509 (judging.py), and what it answers; both travel as JSON."""
+"""What is asked of whoever knows X.509 (x509_worker.py), and what it answers; both travel as JSON."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from datetime import datetime
 
 import msgspec
 
-from sharder.webhook.certificate_spec import Lifetimes, ServingNames
+from shardsdk.serving.certificate_spec import Lifetimes, ServingNames
 
 
 class JudgeSecret(msgspec.Struct, frozen=True, tag=True):

@@ -12,16 +12,13 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from sharder.certificates import Certificate, parse_bundle, wrap
-from sharder.webhook.certificate_spec import ServingNames
 from shardsdk.errors import ConfigurationError
+from shardsdk.serving.certificate_spec import ServingNames
+from shardsdk.serving.x509_certificate import Certificate, parse_bundle, wrap
 
 #: Certificates begin this much before they are made, so that an API server
 #: whose clock is behind ours accepts them at once.
 BACKDATE: Final = timedelta(hours=1)
-
-AUTHORITY_NAME: Final = "sharder webhook CA"
-SERVING_NAME: Final = "sharder webhook"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +29,10 @@ class Issued:
     key: bytes = field(repr=False)
 
 
-def make_authority(now: datetime, lifetime: timedelta) -> Issued:
-    """A new certificate authority (ECDSA P-256) that signs serving certificates only."""
+def make_authority(now: datetime, lifetime: timedelta, subject: str = "webhook") -> Issued:
+    """A new certificate authority (ECDSA P-256) for `subject` that signs serving certificates only."""
     key = ec.generate_private_key(ec.SECP256R1())
-    name = _name(AUTHORITY_NAME)
+    name = _name(f"{subject} CA")
     usage = x509.KeyUsage(
         digital_signature=True,
         key_cert_sign=True,
@@ -67,7 +64,7 @@ def issue(authority: Issued, names: ServingNames, now: datetime, lifetime: timed
     expires_at = min(now + lifetime, authority.certificate.expires_at)
     identifier = issuer.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
     certificate = (
-        _builder(_name(SERVING_NAME), issuer.subject, key.public_key(), now, expires_at)
+        _builder(_name(names.subject), issuer.subject, key.public_key(), now, expires_at)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
         .add_extension(x509.SubjectAlternativeName(alternatives), critical=False)

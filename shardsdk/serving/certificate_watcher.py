@@ -14,13 +14,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from sharder.webhook.certificates import Published, ServingPair, make_pair
-from sharder.webhook.x509_messages import Expiry, ReadExpiry, Refused
-from sharder.webhook.x509_process import Ask, ask_here
 from shardsdk.errors import ConfigurationError, ShardingError
 from shardsdk.kube.clock import Clock
+from shardsdk.serving.published import Published, ServingPair, make_pair
+from shardsdk.serving.x509_messages import Expiry, ReadExpiry, Refused
+from shardsdk.serving.x509_process import Ask, ask_here
 
-logger = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 #: controller-runtime's names. Source: controller-runtime, pkg/webhook, Options.
 CERTIFICATE_NAME: Final = "tls.crt"
@@ -43,21 +43,23 @@ def find_default_directory(
 
 
 class Directory:
-    """Publishes the pair in `directory` whenever it changes."""
+    """Publishes the pair in `directory`, which `setting` names, whenever it changes."""
 
     def __init__(
         self,
         directory: Path,
         *,
+        setting: str = "the directory of the certificate",
         clock: Clock,
         certificate_name: str = CERTIFICATE_NAME,
         key_name: str = KEY_NAME,
         ask: Ask = ask_here,
         on_load: Callable[[bool], None] = lambda good: None,
     ) -> None:
-        self.published = Published()
+        self.published: Published = Published()
         self._certificate = directory / certificate_name
         self._key = directory / key_name
+        self._setting = setting
         self._clock = clock
         self._ask = ask
         self._on_load = on_load
@@ -78,13 +80,13 @@ class Directory:
             return
         if self.published.publish(pair, ca_bundle=None):
             self._on_load(True)
-            logger.info(
+            log.info(
                 "webhook certificate loaded",
                 extra={"path": str(self._certificate), "expires_at": pair.expires_at.isoformat()},
             )
 
     async def _load(self) -> ServingPair:
-        certificate, key = _read(self._certificate), _read(self._key)
+        certificate, key = self._read(self._certificate), self._read(self._key)
         if self._seen is None or (certificate, key) != (self._seen.certificate, self._seen.key):
             answer = await self._ask(ReadExpiry(certificate))
             match answer:
@@ -96,21 +98,22 @@ class Directory:
                     raise TypeError(f"no expiry: {type(answer).__name__}")
         return self._seen
 
+    def _read(self, path: Path) -> bytes:
+        try:
+            with path.open("rb") as file:
+                content = file.read(FILE_MAX_BYTES + 1)
+        except OSError as error:
+            raise ConfigurationError(f"cannot read {path}: {error.strerror}; see {self._setting}") from error
+        if len(content) > FILE_MAX_BYTES:
+            raise ConfigurationError(
+                f"{path} is larger than {FILE_MAX_BYTES} bytes; it should hold one certificate or key"
+            )
+        return content
+
     def _complain(self, problem: str) -> None:
         failure = f"{self._certificate} and {self._key}: {problem}"
         if failure != self.published.failure:
             self.published.failure = failure
             self._on_load(False)
             kept = "the previous pair stays" if self.published.pair else "the webhook cannot serve yet"
-            logger.error("webhook certificate not loaded", extra={"reason": failure, "consequence": kept})
-
-
-def _read(path: Path) -> bytes:
-    try:
-        with path.open("rb") as file:
-            content = file.read(FILE_MAX_BYTES + 1)
-    except OSError as error:
-        raise ConfigurationError(f"cannot read {path}: {error.strerror}; see webhook.server.certDir") from error
-    if len(content) > FILE_MAX_BYTES:
-        raise ConfigurationError(f"{path} is larger than {FILE_MAX_BYTES} bytes; it should hold one certificate or key")
-    return content
+            log.error("webhook certificate not loaded", extra={"reason": failure, "consequence": kept})

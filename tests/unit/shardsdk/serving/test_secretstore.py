@@ -8,24 +8,23 @@ from datetime import timedelta
 
 import pytest
 
-from sharder.core.webhookconfig import CERTIFICATES_SECRET
-from sharder.webhook.certificate_spec import Lifetimes, ServingNames
-from sharder.webhook.renewal import make_stored, render_stored
-from sharder.webhook.secretstore import SelfManaged
-from sharder.webhook.x509 import parse_certificates
-from sharder.webhook.x509_messages import Answer, Question
-from sharder.webhook.x509_process import ask_here
 from shardsdk.errors import ConfigurationError, ConnectionFailed, Forbidden
-from tests.unit.sharder.webhook.fake_secrets import FakeSecrets
-from tests.unit.sharder.webhook.manual_clock import START, ManualClock
+from shardsdk.serving.certificate_spec import Lifetimes, ServingNames
+from shardsdk.serving.renewal import make_stored, render_stored
+from shardsdk.serving.secretstore import SelfManaged
+from shardsdk.serving.x509 import parse_certificates
+from shardsdk.serving.x509_messages import Answer, Question
+from shardsdk.serving.x509_process import ask_here
+from tests.unit.shardsdk.serving.fake_secrets import FakeSecrets
+from tests.unit.shardsdk.serving.manual_clock import START, ManualClock
 
-NAMESPACE = "sharding-system"
+NAMESPACE, SECRET = "operators", "websites-webhook-certificates"
 NAMES = ServingNames.of(["sharder.sharding-system.svc"])
 MINUTE, DAY = timedelta(minutes=1), timedelta(days=1)
 
 
 def replica(secrets: FakeSecrets, clock: ManualClock, names: ServingNames = NAMES) -> SelfManaged:
-    return SelfManaged(secrets.api, namespace=NAMESPACE, names=names, clock=clock)
+    return SelfManaged(secrets.api, namespace=NAMESPACE, name=SECRET, names=names, clock=clock)
 
 
 @asynccontextmanager
@@ -46,7 +45,7 @@ async def test_the_first_replica_makes_the_secret_and_serves_what_it_stored() ->
     await source.refresh()
     assert source.published.loaded.is_set()
     assert source.published.pair is not None
-    stored = secrets.data(NAMESPACE, CERTIFICATES_SECRET)
+    stored = secrets.data(NAMESPACE, SECRET)
     assert source.published.pair.certificate == stored["tls.crt"]
     assert source.published.ca_bundle == stored["ca.crt"]
 
@@ -130,7 +129,7 @@ async def test_a_rotation_runs_by_itself_and_the_bundle_comes_first() -> None:
 )
 async def test_broken_content_is_replaced_and_said(data: dict[str, bytes], caplog: pytest.LogCaptureFixture) -> None:
     secrets = FakeSecrets()
-    secrets.overwrite(NAMESPACE, CERTIFICATES_SECRET, data)
+    secrets.overwrite(NAMESPACE, SECRET, data)
     source = replica(secrets, ManualClock())
     with caplog.at_level(logging.WARNING):
         await source.refresh()
@@ -147,7 +146,7 @@ async def test_a_deleted_secret_is_made_anew() -> None:
         before = source.published.ca_bundle
         secrets.objects.clear()
         await clock.pass_by(MINUTE)
-        assert source.published.ca_bundle == secrets.data(NAMESPACE, CERTIFICATES_SECRET)["ca.crt"] != before
+        assert source.published.ca_bundle == secrets.data(NAMESPACE, SECRET)["ca.crt"] != before
 
 
 async def test_an_unreachable_api_server_is_tried_again_and_the_pair_stays(caplog: pytest.LogCaptureFixture) -> None:
@@ -173,7 +172,7 @@ async def test_an_unreachable_api_server_is_tried_again_and_the_pair_stays(caplo
 async def test_loads_and_failures_are_counted() -> None:
     secrets, clock, loads = FakeSecrets(), ManualClock(), list[bool]()
     secrets.failures = [ConnectionFailed("no answer")]
-    source = SelfManaged(secrets.api, namespace=NAMESPACE, names=NAMES, clock=clock, on_load=loads.append)
+    source = SelfManaged(secrets.api, namespace=NAMESPACE, name=SECRET, names=NAMES, clock=clock, on_load=loads.append)
     async with running(source):
         await clock.asleep()
         await clock.pass_by(MINUTE)
@@ -182,7 +181,7 @@ async def test_loads_and_failures_are_counted() -> None:
 
 def test_without_a_name_there_is_nothing_to_certify() -> None:
     with pytest.raises(ConfigurationError, match="at least one"):
-        SelfManaged(FakeSecrets().api, namespace=NAMESPACE, names=ServingNames(), clock=ManualClock())
+        SelfManaged(FakeSecrets().api, namespace=NAMESPACE, name=SECRET, names=ServingNames(), clock=ManualClock())
 
 
 async def test_certificates_are_judged_when_they_changed_or_something_is_due_and_else_left_alone() -> None:
@@ -193,7 +192,7 @@ async def test_certificates_are_judged_when_they_changed_or_something_is_due_and
         asked.append(question)
         return await ask_here(question)
 
-    source = SelfManaged(secrets.api, namespace=NAMESPACE, names=NAMES, clock=clock, ask=ask)
+    source = SelfManaged(secrets.api, namespace=NAMESPACE, name=SECRET, names=NAMES, clock=clock, ask=ask)
     for _ in range(3):
         await source.refresh()
     assert len(asked) == 1

@@ -12,14 +12,15 @@ import errno
 import socket
 import ssl
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, Final
 
 import uvicorn
 
-from sharder.webhook.tls import TlsSwitch
 from shardsdk.errors import ConfigurationError
 from shardsdk.kube.clock import Clock
 from shardsdk.process.health import Address
+from shardsdk.serving.tls import TlsSwitch
 
 #: API servers keep idle connections for 90 s; whoever closes first while the
 #: other sends loses that request, so we wait longer than they do.
@@ -34,17 +35,25 @@ BACKLOG: Final = 1024
 PORT_MAX: Final = 65535
 
 
-def bind(address: Address) -> socket.socket:
+@dataclass(frozen=True, slots=True)
+class SettingNames:
+    """What people call the settings of an address, for messages."""
+
+    host: str = "the host"
+    port: str = "the port"
+
+
+def bind(address: Address, settings: SettingNames = SettingNames()) -> socket.socket:
     """A listening socket.
 
     Raises: ConfigurationError when the port is taken, not allowed, or the address not ours.
     """
     if not 0 <= address.port <= PORT_MAX:
-        raise ConfigurationError(f"webhook.server.port {address.port} is not a port; use 1 to {PORT_MAX}")
+        raise ConfigurationError(f"{settings.port} {address.port} is not a port; use 1 to {PORT_MAX}")
     try:
         listener = _listen(address)
     except OSError as error:
-        raise ConfigurationError(_explain(address, error)) from error
+        raise ConfigurationError(_explain(address, settings, error)) from error
     # Connections inherit it. asyncio would set it only on sockets made with the protocol's
     # number; without, an answer's body waits 40 ms for the receipt of its head.
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -59,23 +68,23 @@ def _listen(address: Address) -> socket.socket:
     return socket.create_server((address.host, address.port), family=family, backlog=BACKLOG)
 
 
-def _explain(address: Address, error: OSError) -> str:
+def _explain(address: Address, settings: SettingNames, error: OSError) -> str:
     what = f"the webhook cannot listen on port {address.port} of {address.host or 'all addresses'}"
     match error.errno:
         case errno.EADDRINUSE:
-            return f"{what}: another process does; stop it or set webhook.server.port to a free port"
+            return f"{what}: another process does; stop it or set {settings.port} to a free port"
         case errno.EACCES:
-            return f"{what}: not permitted; set webhook.server.port to 1024 or higher"
+            return f"{what}: not permitted; set {settings.port} to 1024 or higher"
         case errno.EADDRNOTAVAIL:
-            return f"{what}: this machine has no such address; correct webhook.server.host"
+            return f"{what}: this machine has no such address; correct {settings.host}"
         case _:
-            return f"{what}: {error}; check webhook.server.host and webhook.server.port"
+            return f"{what}: {error}; check {settings.host} and {settings.port}"
 
 
 class _Server(uvicorn.Server):
     """uvicorn's, but for two things that are ours.
 
-    It would take SIGINT and SIGTERM for itself; the service handles them.  And it would wake
+    It would take SIGINT and SIGTERM for itself; whoever runs it handles them.  And it would wake
     up ten times a second, to make a Date header that we do not send and to look whether it
     should exit; it waits for being told instead (`exit`).
     """
@@ -104,10 +113,19 @@ class WebhookServer:
     `port` is the one that is listened on, once bound.
     """
 
-    def __init__(self, app: Any, tls: TlsSwitch, *, clock: Clock, address: Address) -> None:
+    def __init__(
+        self,
+        app: Any,
+        tls: TlsSwitch,
+        *,
+        clock: Clock,
+        address: Address,
+        settings: SettingNames = SettingNames(),
+    ) -> None:
         self._clock = clock
         self._address = address
-        self.port = self._address.port
+        self._settings = settings
+        self.port: int = self._address.port
         self._socket: socket.socket | None = None
         self._listening = tls.listening
         self._ended = asyncio.Event()
@@ -142,7 +160,7 @@ class WebhookServer:
         Raises: ConfigurationError as `bind` does.
         """
         if self._socket is None:
-            self._socket = bind(self._address)
+            self._socket = bind(self._address, self._settings)
             self.port = self._socket.getsockname()[1]
 
     async def run(self) -> None:

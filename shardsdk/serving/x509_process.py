@@ -14,8 +14,8 @@ from typing import Final
 
 import msgspec
 
-from sharder.webhook.x509_messages import Answer, Question
 from shardsdk.errors import ShardingError
+from shardsdk.serving.x509_messages import Answer, Question
 
 #: Whoever answers questions about certificates.
 Ask = Callable[[Question], Awaitable[Answer]]
@@ -23,7 +23,7 @@ Ask = Callable[[Question], Awaitable[Answer]]
 #: A start of Python on a busy node, with much to spare.
 ANSWER_SECONDS: Final = 60.0
 
-_WORKER: Final = (sys.executable, "-m", "sharder.webhook.x509_worker")
+_WORKER: Final = (sys.executable, "-m", "shardsdk.serving.x509_worker")
 
 
 class CertificateWorkFailed(ShardingError):
@@ -32,7 +32,7 @@ class CertificateWorkFailed(ShardingError):
 
 async def ask_here(question: Question) -> Answer:
     """Answer within this process, for callers that live shortly."""
-    from sharder.webhook.x509_worker import answer
+    from shardsdk.serving.x509_worker import answer
 
     return answer(question)
 

@@ -14,14 +14,16 @@ import aiohttp
 import pytest
 from cryptography import x509
 
-from sharder.webhook import server as server_module
-from sharder.webhook.certificates import Published
-from sharder.webhook.server import WebhookServer, bind
-from sharder.webhook.tls import TlsSwitch
 from shardsdk.errors import ConfigurationError
 from shardsdk.process.health import Address
-from tests.unit.sharder.webhook.manual_clock import ManualClock
-from tests.unit.sharder.webhook.serving import connect, make_certificates, publish, serving, trusting
+from shardsdk.serving import server as server_module
+from shardsdk.serving.published import Published
+from shardsdk.serving.server import SettingNames, WebhookServer, bind
+from shardsdk.serving.tls import TlsSwitch
+from tests.unit.shardsdk.serving.manual_clock import ManualClock
+from tests.unit.shardsdk.serving.serving import connect, make_certificates, publish, serving, trusting
+
+NAMED = SettingNames(host="webhook.server.host", port="webhook.server.port")
 
 
 class Echo:
@@ -266,7 +268,7 @@ def test_an_occupied_port_is_named_with_what_to_do() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(ConfigurationError, match=f"port {port} .*webhook.server.port"):
-            bind(Address("127.0.0.1", port))
+            bind(Address("127.0.0.1", port), NAMED)
         with pytest.raises(ConfigurationError, match=f"port {port} of all addresses"):
             bind(Address("", port))
 
@@ -274,7 +276,7 @@ def test_an_occupied_port_is_named_with_what_to_do() -> None:
 @pytest.mark.parametrize("address", [Address("192.0.2.1", 0), Address("127.0.0.1", 70_000)])
 def test_an_address_that_is_not_ours_is_refused(address: Address) -> None:
     with pytest.raises(ConfigurationError, match=r"webhook\.server"):
-        bind(address)
+        bind(address, NAMED)
 
 
 async def test_a_cancelled_server_frees_its_port() -> None:

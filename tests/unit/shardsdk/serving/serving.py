@@ -10,13 +10,13 @@ from typing import Any
 
 import aiohttp
 
-from sharder.webhook.certificate_spec import Lifetimes, ServingNames
-from sharder.webhook.certificates import Published, make_pair
-from sharder.webhook.renewal import Stored, make_stored
-from sharder.webhook.server import WebhookServer
-from sharder.webhook.tls import TlsSwitch
 from shardsdk.kube.clock import Clock, SystemClock
 from shardsdk.process.health import Address
+from shardsdk.serving.certificate_spec import Lifetimes, ServingNames
+from shardsdk.serving.published import Published, make_pair
+from shardsdk.serving.renewal import Stored, make_stored
+from shardsdk.serving.server import WebhookServer
+from shardsdk.serving.tls import TlsSwitch
 
 NAMES = ServingNames.of(["localhost", "127.0.0.1"])
 

@@ -6,11 +6,12 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from cryptography import x509
 
-from sharder.webhook import x509_process as apart
-from sharder.webhook.certificate_spec import Lifetimes, ServingNames
-from sharder.webhook.x509_messages import Expiry, Judgement, JudgeSecret, ReadExpiry, Refused
-from sharder.webhook.x509_process import Ask, CertificateWorkFailed, ask_apart, ask_here
+from shardsdk.serving import x509_process as apart
+from shardsdk.serving.certificate_spec import Lifetimes, ServingNames
+from shardsdk.serving.x509_messages import Expiry, Judgement, JudgeSecret, ReadExpiry, Refused
+from shardsdk.serving.x509_process import Ask, CertificateWorkFailed, ask_apart, ask_here
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 NAMES = ServingNames.of(["sharder.sharding-system.svc", "127.0.0.1"])
@@ -84,3 +85,12 @@ def test_the_service_does_without_the_library() -> None:
     code = "import sys, sharder.service, sharder.cli; print({'cryptography', 'kubernetes'} & set(sys.modules))"
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert said.stdout.strip() == "set()"
+
+
+async def test_certificates_carry_the_name_of_whose_they_are() -> None:
+    made = await ask_here(JudgeSecret(None, ServingNames.of(["a.svc"], "sharder webhook"), NOW, Lifetimes()))
+    assert isinstance(made, Judgement)
+    serving, authority = (x509.load_pem_x509_certificate(pem) for pem in (made.certificate, made.bundle))
+    assert serving.subject.rfc4514_string() == "CN=sharder webhook"
+    assert serving.issuer == authority.subject
+    assert authority.subject.rfc4514_string() == "CN=sharder webhook CA"
