@@ -226,6 +226,12 @@ def decide(facts: Facts) -> Outcome:
             assert_never(facts.desired)
 
 
+def is_misplaced(facts: Facts, outcome: Outcome) -> bool:
+    """Whether an available shard has the object that is to go to another, or to none, at once or later."""
+    leaves = outcome.decision in (Decision.DRAIN, Decision.MOVE, Decision.RELEASE)
+    return (leaves or outcome.reason is Reason.TARGET_NOT_READY) and facts.shard_label in facts.membership.available
+
+
 def situation_of(label: str | None, target: str | None, membership: Membership) -> Situation:
     """Where an object labelled `label` is, when it should be on `target`."""
     if label is None:

@@ -41,7 +41,8 @@ class Summary:
     """What a ring waits for; `counts` per kind of informer and resource.
 
     `leaving`: objects of resources that the ring lists no longer and that have its
-    labels still; -1 while they have not been counted.
+    labels still; -1 while they have not been counted.  `at_rest`: none of this changes
+    by itself, or as time goes by.
     """
 
     settled: bool = False
@@ -50,6 +51,7 @@ class Summary:
     failures: tuple[tuple[GroupResource, Pending, ShardingError], ...] = ()
     removed_clean: frozenset[GroupResource] = frozenset()
     leaving: dict[GroupResource, int] = field(default_factory=dict)
+    at_rest: bool = False
 
     def count(self, kind: Pending) -> int:
         """Objects of one kind over all resources."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
-from sharder.core.decisions import Decision, Desired, Facts, Reason, Target, decide, desire_controlled, desire_main
+from sharder.core.decisions import Desired, Facts, Target, decide, desire_controlled, desire_main, is_misplaced
 from sharder.core.membership import Membership
 from sharder.core.ringspec import Role, Subject
 from shardsdk.kube.store import Key
@@ -114,12 +114,9 @@ class Census:
             tally.note(Trouble.STRANDED, meta)
         draining = self.labels.drain in (meta.labels or {})
         desired = self._desire(role, key, shard, membership)
-        outcome = decide(Facts(role, shard, draining, True, desired, membership))
-        leaves = outcome.decision in (Decision.DRAIN, Decision.MOVE) or outcome.reason is Reason.TARGET_NOT_READY
-        # Of what is on no available shard, that is the trouble.
-        if not leaves or shard not in membership.available or (role is Role.CONTROLLED and self._uncounted):
-            return
-        tally.note(Trouble.MISPLACED, meta)
+        facts = Facts(role, shard, draining, True, desired, membership)
+        if is_misplaced(facts, decide(facts)) and not (role is Role.CONTROLLED and self._uncounted):
+            tally.note(Trouble.MISPLACED, meta)
 
     def _desire(self, role: Role, key: str, shard: str | None, membership: Membership) -> Desired:
         """Where the object should be; of owners it is known where those are that are not on the hash's shard."""

@@ -103,7 +103,7 @@ class LabelAssignment:
     def summarize(self) -> Summary:
         """What the ring waits for."""
         if self._placement is None:
-            return Summary()
+            return Summary(at_rest=True)
         return summarize(self._placement, self._lead.clock.monotonic())
 
     @property
@@ -113,14 +113,6 @@ class LabelAssignment:
         A placement that is about to be replaced says nothing: one that is listed again may have got labels since.
         """
         return self.summarize().removed_clean if self._placed == self.wanted else frozenset()
-
-    @property
-    def at_rest(self) -> bool:
-        """Whether nothing of what is found changes by itself, or as time goes by."""
-        placement, summary = self._placement, self.summarize()
-        if placement is None or summary.failures or summary.leaving or placement.writer.refusals.pending:
-            return placement is None
-        return summary.settled
 
     def take_refused(self) -> Refused | None:
         """News of objects whose labels cannot be changed, if there are any and it is time to tell them."""

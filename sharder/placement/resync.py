@@ -35,6 +35,7 @@ from sharder.core.resync import (
     on,
 )
 from sharder.core.ringspec import Role
+from sharder.core.sifting import Sieve
 from sharder.core.summary import Pending
 from sharder.placement.transit import Transit
 from sharder.takeover.leadership import Counters
@@ -42,7 +43,7 @@ from shardsdk.errors import ShardingError
 from shardsdk.kube.api import Api
 from shardsdk.kube.clock import Clock
 from shardsdk.kube.selectors import Selector, exists
-from shardsdk.protocol.objects import SlimObject
+from shardsdk.protocol.objects import SlimMeta, SlimObject
 
 log = logging.getLogger(__name__)
 
@@ -266,13 +267,14 @@ class Resync:
         generation, began = self._state.generation, self._clock.monotonic()
         # Without a deep pass something is expected to move; pages can be waited between, a stream has to be read.
         busy = not which.deep or not self._nothing_waits()
+        sieve = Sieve(placed.subject.role, self._members.membership, removed=placed.removed)
         seen = found = 0
         async for batch in read_all(self._api, placed.subject.resource, which.namespace, selector, busy=busy):
             if is_superseded(self._state, generation):
                 raise Superseded
             seen += len(batch)
             for obj in batch:
-                if self._differs(placed, obj):
+                if self._keeps(sieve, placed, obj.metadata):
                     found += 1
                     if not self._enqueue(number, obj):
                         self._on(Event.LEFT_OUT, Asked(namespaces=which.again))
@@ -299,20 +301,12 @@ class Resync:
         self._backlog.enqueue_found(ItemKey(number, obj.metadata.namespace, obj.metadata.name), obj)
         return True
 
-    def _differs(self, placed: RingResource, obj: SlimObject) -> bool:
-        """Whether a worker has to look at the object: by the ring's answer alone, no look-ups."""
-        scope, membership, meta = self._scope, self._members.membership, obj.metadata
+    def _keeps(self, sieve: Sieve, placed: RingResource, meta: SlimMeta) -> bool:
+        scope = self._scope
         label = meta.label(scope.labels.shard)
-        if placed.removed:
-            return label is not None and meta.label(scope.labels.drain) is None
-        in_scope = scope.covers(meta.namespace, unseen=label is not None)
-        key = placed.subject.key_of(meta)
-        if key is None:
-            return False
-        if label is None:
-            return in_scope
-        if placed.subject.role is Role.MAIN and meta.label(scope.labels.drain) is not None:
-            return False
-        if not in_scope:
-            return True
-        return label in membership.available and membership.target(key) != label
+        return sieve.keeps(
+            placed.subject.key_of(meta),
+            label,
+            draining=meta.label(scope.labels.drain) is not None,
+            in_scope=scope.covers(meta.namespace, unseen=label is not None),
+        )

@@ -21,7 +21,9 @@ def summarize(placement: Placement, now: float) -> Summary:
         for each in placed.values()
         if each.removed and each not in resync.removed_clean
     }
-    return Summary(resync.settled, counts, _oldest_drain(placement, now), failures, clean, leaving)
+    settled = resync.settled
+    at_rest = settled and not failures and not leaving and not placement.writer.refusals.pending
+    return Summary(settled, counts, _oldest_drain(placement, now), failures, clean, leaving, at_rest)
 
 
 def _oldest_drain(placement: Placement, now: float) -> OldestDrain | None:

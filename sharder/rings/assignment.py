@@ -45,10 +45,6 @@ class Assignment(Protocol):
     def removed_clean(self) -> frozenset[GroupResource]:
         """Removed resources of which no object is any shard's any more."""
 
-    @property
-    def at_rest(self) -> bool:
-        """Whether nothing of what is found changes by itself, or as time goes by."""
-
     def take_refused(self) -> Refused | None:
         """News of objects that the API server lets nobody assign, if there are any and it is time to tell them."""
 

@@ -116,16 +116,16 @@ class RingController:
             await self._changed.wait()
             self._changed.clear()
             try:
-                self._look()
+                at_rest = self._look()
             except Exception:
                 log.exception("state of a ring not summed up", extra={"ring": self.name})
-                self._changed.set()
-            if not self._assignment.at_rest:
+                at_rest = False
+            if not at_rest:
                 self._changed.set()  # also what only time changes, as the age of a drain
             await self._deps.leadership.clock.sleep(SUMMARY_SECONDS)
 
-    def _look(self) -> None:
-        """Tell people what they should know of what has been found."""
+    def _look(self) -> bool:
+        """Tell people what they should know of what has been found; whether that stays as it is until told of."""
         summary = self._assignment.summarize()
         outline = summary.outline(self._deps.settings.drain_alarm_seconds)
         if outline != self._outline:
@@ -139,6 +139,7 @@ class RingController:
         if summary.settled and not self._was_settled:
             self._deps.on_settled(self.name)
         self._was_settled = summary.settled
+        return summary.at_rest
 
     # -- running -------------------------------------------------------------
 

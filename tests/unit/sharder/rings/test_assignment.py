@@ -51,15 +51,11 @@ class NotByLabels:
 
     def summarize(self) -> Summary:
         counts = {(Pending.UNASSIGNED, OWNERS.group_resource): self.waiting}
-        return Summary(settled=not self.waiting, counts=counts if self.waiting else {})
+        return Summary(not self.waiting, counts if self.waiting else {}, at_rest=not self.waiting)
 
     @property
     def removed_clean(self) -> frozenset[GroupResource]:
         return frozenset()
-
-    @property
-    def at_rest(self) -> bool:
-        return not self.waiting
 
     def take_refused(self) -> Refused | None:
         return None

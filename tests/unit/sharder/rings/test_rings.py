@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from sharder.core.webhookconfig import WEBHOOK_CONFIGURATIONS, go_webhook_name
+from sharder.placement.labels import LabelAssignment
 from sharder.rings.deps import WebhookSettings
 from sharder.rings.ring_controller import RingController
 from shardsdk.errors import Forbidden, ServerError
@@ -324,9 +325,9 @@ async def test_a_right_that_is_taken_away_while_nothing_moves_is_named_at_once(c
 async def test_a_ring_at_rest_is_not_looked_at_again(clock: VirtualClock, monkeypatch: pytest.MonkeyPatch) -> None:
     looked: list[float] = []
 
-    def look(controller: RingController, right: Any = RingController._look) -> None:
+    def look(controller: RingController, right: Any = RingController._look) -> Any:
         looked.append(clock.monotonic())
-        right(controller)
+        return right(controller)
 
     monkeypatch.setattr(RingController, "_look", look)
     stage = make_stage(clock)
@@ -341,6 +342,28 @@ async def test_a_ring_at_rest_is_not_looked_at_again(clock: VirtualClock, monkey
         assert not looked
         stage.create(OWNERS, thing("another"))
         await stage.until(lambda: bool(looked), seconds=2)
+
+
+@in_virtual_time
+async def test_a_ring_that_is_not_at_rest_is_summed_up_once_a_second(
+    clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    summed_up: list[float] = []
+
+    def summarize(assignment: LabelAssignment, right: Any = LabelAssignment.summarize) -> Any:
+        summed_up.append(clock.monotonic())
+        return right(assignment)
+
+    monkeypatch.setattr(LabelAssignment, "summarize", summarize)
+    stage = make_stage(clock)
+    stage.create(CLUSTERRINGS, ring(), None)
+    stage.create(OWNERS, thing("it"))  # and no shard for it
+    async with leading(stage):
+        await stage.pass_time(30)
+        assert stage.condition("Settled") != "True"
+        summed_up.clear()
+        await stage.pass_time(60)
+        assert 55 <= len(summed_up) <= 70
 
 
 class Refusing(MemoryApi):

@@ -1,0 +1,47 @@
+"""Which objects of a pass over all of them have to be looked at: the decision, for many at once.
+
+Asked of each object that a pass streams by, of which nearly all stay where they are.
+Objects that are alike get the same answer, so `decide` is asked once for all of them.
+No owner is looked up: a controlled object is judged by the ring's answer, as if it had
+none, and who takes it from the backlog looks.
+"""
+
+from __future__ import annotations
+
+from sharder.core.decisions import Decision, Facts, NoShard, Target, decide, is_misplaced
+from sharder.core.membership import Membership
+from sharder.core.ringspec import Role
+
+
+class Sieve:
+    """Sifts the objects of one resource, while the membership stays what it is.
+
+    `removed`: the ring lists the resource no longer.
+    """
+
+    def __init__(self, role: Role, membership: Membership, *, removed: bool) -> None:
+        self._role = role
+        self._membership = membership
+        self._removed = removed
+        self._known: dict[tuple[str | None, bool, bool, str | None], bool] = {}
+
+    def keeps(self, key: str | None, label: str | None, *, draining: bool, in_scope: bool) -> bool:
+        """Whether something is to be done about an object on the shard `label`; `key` is its ring key.
+
+        What is on a shard that is not available is none of a pass's matter as long as it
+        belongs to the ring: an informer shows it.
+        """
+        if key is None and not self._removed:
+            return False
+        target = self._membership.target(key) if key is not None else None
+        alike = (label, draining, in_scope, target)
+        known = self._known.get(alike)
+        if known is None:
+            known = self._known[alike] = self._judge(*alike)
+        return known
+
+    def _judge(self, label: str | None, draining: bool, in_scope: bool, target: str | None) -> bool:
+        desired = NoShard() if target is None else Target(target)
+        facts = Facts(self._role, label, draining, in_scope and not self._removed, desired, self._membership)
+        outcome = decide(facts)
+        return outcome.decision in (Decision.ASSIGN, Decision.RELEASE) or is_misplaced(facts, outcome)
