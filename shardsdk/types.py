@@ -10,6 +10,7 @@ from __future__ import annotations
 from shardsdk.events.recorder import EventLimits, Regarding
 from shardsdk.kube.api import (
     Body,
+    ListOptions,
     Operation,
     RawRequest,
     Selection,
@@ -73,6 +74,7 @@ __all__ = [
     "Lead",
     "Lease",
     "LeaseSpec",
+    "ListOptions",
     "MapFunc",
     "OnUnfit",
     "Operation",

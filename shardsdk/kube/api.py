@@ -1,7 +1,7 @@
 """The verbs of an API server, written once, over a transport that carries them out.
 
     Api         get, find, pages, stream, watch, create, patch, update, delete, discover, allowed, raw
-      │         turns arguments into an `Operation`, a `Selection` and `WatchOptions`
+      │         turns arguments into an `Operation`, a `Selection` and its options
     Transport   send, read_pages, read_stream, read_events, exchange, discover, writes_settled
       ├─ Client       HTTP (shardsdk.kube.client)
       ├─ MemoryApi    an API server in memory (shardsdk.testing.memoryapi)
@@ -154,6 +154,19 @@ class Selection(Generic[T]):
 
 
 @dataclass(frozen=True, slots=True)
+class ListOptions:
+    """How large a page is (`None`: as the API server likes), and who is told of what no page has.
+
+    `on_version` is told the snapshot's resourceVersion before the first page,
+    `on_unfit` of each object that does not fit the model.
+    """
+
+    limit: int | None
+    on_version: Callable[[str], None] | None = None
+    on_unfit: Callable[[Unfit], None] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class WatchOptions:
     """Where a watch begins (`None`: with everything that exists) and when it ends."""
 
@@ -181,15 +194,8 @@ class Transport(Protocol):
         """Carry out one operation."""
         ...
 
-    def read_pages(
-        self,
-        selection: Selection[T],
-        *,
-        limit: int | None,
-        on_version: Callable[[str], None] | None = None,
-        on_unfit: Callable[[Unfit], None] | None = None,
-    ) -> AsyncIterator[list[T]]:
-        """One consistent snapshot, in pages of `limit` (`None`: as the API server likes)."""
+    def read_pages(self, selection: Selection[T], options: ListOptions) -> AsyncIterator[list[T]]:
+        """One consistent snapshot, in pages."""
         ...
 
     def read_stream(self, selection: Selection[T], batch: int) -> AsyncIterator[list[T]]:
@@ -268,7 +274,8 @@ class Api:
         """Metadata of one object, consistently, with nothing but the `list` permission; `None`: there is none."""
         named = Selector(fields=equals("metadata.name", name))
         found: PartialObject | None = None
-        async for page in self.transport.read_pages(Selection(resource, namespace, named, PartialObject), limit=None):
+        everything = ListOptions(limit=None)
+        async for page in self.transport.read_pages(Selection(resource, namespace, named, PartialObject), everything):
             found = page[0]
         return found
 
@@ -291,7 +298,7 @@ class Api:
         Raises: StreamInterrupted when the snapshot ran out before its last page.
         """
         selection = Selection(resource, namespace, selector, model, _wants_metadata(model, metadata_only))
-        return self.transport.read_pages(selection, limit=limit, on_version=on_version, on_unfit=on_unfit)
+        return self.transport.read_pages(selection, ListOptions(limit, on_version, on_unfit))
 
     def stream(
         self,

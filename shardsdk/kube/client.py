@@ -11,7 +11,7 @@ from types import NoneType
 from typing import Self, cast
 
 from shardsdk.kube import requests
-from shardsdk.kube.api import Api, Fence, Operation, RawRequest, Selection, T, Unfit, WatchEvent, WatchOptions
+from shardsdk.kube.api import Api, Fence, ListOptions, Operation, RawRequest, Selection, T, WatchEvent, WatchOptions
 from shardsdk.kube.clock import Clock, SystemClock
 from shardsdk.kube.decoding import codec_of
 from shardsdk.kube.discovery import Discovery
@@ -70,16 +70,9 @@ class Client(Api):
             return cast("T", None)
         return codec_of(operation.model).decode(call.target, answer)
 
-    def read_pages(
-        self,
-        selection: Selection[T],
-        *,
-        limit: int | None,
-        on_version: Callable[[str], None] | None = None,
-        on_unfit: Callable[[Unfit], None] | None = None,
-    ) -> AsyncIterator[list[T]]:
+    def read_pages(self, selection: Selection[T], options: ListOptions) -> AsyncIterator[list[T]]:
         """One request for each page."""
-        return self._reader.pages(selection, limit=limit, on_version=on_version, on_unfit=on_unfit)
+        return self._reader.pages(selection, options)
 
     def read_stream(self, selection: Selection[T], batch: int) -> AsyncIterator[list[T]]:
         """By initial events where they are served, else in pages."""

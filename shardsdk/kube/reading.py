@@ -16,7 +16,7 @@ import msgspec
 
 from shardsdk.errors import Forbidden, Gone, Invalid, StreamInterrupted
 from shardsdk.kube.answers import Target
-from shardsdk.kube.api import Selection, Unfit, WatchEvent, WatchKind, WatchOptions
+from shardsdk.kube.api import ListOptions, Selection, Unfit, WatchEvent, WatchKind, WatchOptions
 from shardsdk.kube.decoding import SLICE_BYTES, Codec, codec_of, decode_raw_page
 from shardsdk.kube.initial_events import InitialEvents
 from shardsdk.kube.requests import list_call, watch_call
@@ -45,26 +45,19 @@ class Reader:
         self._sessions = sessions
         self._initial_events: dict[Resource, InitialEvents] = {}
 
-    async def pages(
-        self,
-        selection: Selection[T],
-        *,
-        limit: int | None,
-        on_version: Callable[[str], None] | None = None,
-        on_unfit: Callable[[Unfit], None] | None = None,
-    ) -> AsyncGenerator[list[T], None]:
+    async def pages(self, selection: Selection[T], options: ListOptions) -> AsyncGenerator[list[T], None]:
         """One consistent snapshot; empty pages are left out."""
         codec = codec_of(selection.model)
         token, first = "", True
         while token or first:
-            call = list_call(selection, limit=limit, token=token)
+            call = list_call(selection, limit=options.limit, token=token)
             try:
-                body = await self._sessions.fetch(replace(call, page=limit is not None))
+                body = await self._sessions.fetch(replace(call, page=options.limit is not None))
             except Gone as error:
                 raise StreamInterrupted(f"{call.target}: the snapshot ran out before its last page") from error
-            version, token, items = await _decode_page(codec, call.target, body, on_unfit)
-            if first and on_version is not None:
-                on_version(version)
+            version, token, items = await _decode_page(codec, call.target, body, options.on_unfit)
+            if first and options.on_version is not None:
+                options.on_version(version)
             first = False
             if items:
                 yield items
@@ -87,7 +80,7 @@ class Reader:
             except (StreamInterrupted, Gone) as error:
                 initial_events.failed()
                 raise StreamInterrupted(str(error)) from error
-        async with aclosing(self.pages(selection, limit=batch)) as pages:
+        async with aclosing(self.pages(selection, ListOptions(batch))) as pages:
             async for page in pages:
                 yield page
         initial_events.listed()

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Final
+from typing import Final, TypeVar
 
 from shardsdk.kube.store import Key
 from shardsdk.protocol.objects import GroupResource
@@ -184,6 +184,16 @@ TRANSITIONS: Final[Mapping[tuple[State, Event], Step]] = {
 }  # fmt: skip
 
 
+_State = TypeVar("_State", bound=State)
+
+
+def _take(state: _State, event: Event) -> tuple[_State, bool]:
+    """The state that `event` leads to, and whether the object is woken."""
+    step = TRANSITIONS[state, event]
+    assert isinstance(step.to, type(state))
+    return step.to, step.wakes
+
+
 @dataclass(frozen=True, slots=True)
 class Child:
     """An object of whatever resource that a cache is to show."""
@@ -237,17 +247,13 @@ class ObjectState:
 
     def wrote(self, event: WriteEvent) -> bool:
         """Take a step of `writes`; whether it wakes the object."""
-        step = TRANSITIONS[self.writes, event]
-        assert isinstance(step.to, Writes)
-        self.writes = step.to
-        return step.wakes
+        self.writes, wakes = _take(self.writes, event)
+        return wakes
 
     def heard(self, event: ChildEvent) -> bool:
         """Take a step of `children`; whether it wakes the object."""
-        step = TRANSITIONS[self.children, event]
-        assert isinstance(step.to, Children)
-        self.children = step.to
-        return step.wakes
+        self.children, wakes = _take(self.children, event)
+        return wakes
 
     @property
     def waits(self) -> bool:
@@ -315,10 +321,8 @@ class DrainState:
 
     def heard(self, event: DrainEvent) -> bool:
         """Take a step of `drain`; whether it wakes the object."""
-        step = TRANSITIONS[self.drain, event]
-        assert isinstance(step.to, Drain)
-        self.drain = step.to
-        return step.wakes
+        self.drain, wakes = _take(self.drain, event)
+        return wakes
 
     @property
     def open(self) -> bool:

@@ -28,6 +28,7 @@ from shardsdk.errors import BadRequest, ConnectionFailed, FenceClosed, StreamInt
 from shardsdk.kube.api import (
     Api,
     Fence,
+    ListOptions,
     Operation,
     RawRequest,
     Selection,
@@ -112,32 +113,24 @@ class MemoryApi(Api):
         made = await self._call(execute, seconds=seconds, write=operation.writes)
         return cast("T", None) if operation.model is NoneType else _decode(made, operation.model)
 
-    async def read_pages(
-        self,
-        selection: Selection[T],
-        *,
-        limit: int | None,
-        on_version: Callable[[str], None] | None = None,
-        on_unfit: Callable[[Unfit], None] | None = None,
-    ) -> AsyncIterator[list[T]]:
+    async def read_pages(self, selection: Selection[T], options: ListOptions) -> AsyncIterator[list[T]]:
         """The snapshot is taken when the first page is asked for."""
         found, version = await self._select(selection)
-        if on_version:
-            on_version(str(version))
-        size = limit or max(len(found), 1)
+        if options.on_version:
+            options.on_version(str(version))
+        size = options.limit or max(len(found), 1)
         for begin in range(0, len(found), size):
             if begin:
                 await self._call(lambda: None)
             read = [_read(thing, selection.model) for thing in found[begin : begin + size]]
-            if on_unfit is not None:
-                for each in read:
-                    if isinstance(each, Unfit):
-                        on_unfit(each)
+            for each in read:
+                if isinstance(each, Unfit) and options.on_unfit is not None:
+                    options.on_unfit(each)
             yield [each for each in read if not isinstance(each, Unfit)]
 
     def read_stream(self, selection: Selection[T], batch: int) -> AsyncIterator[list[T]]:
         """In pages."""
-        return self.read_pages(selection, limit=batch)
+        return self.read_pages(selection, ListOptions(batch))
 
     async def read_events(self, selection: Selection[T], options: WatchOptions) -> AsyncIterator[WatchEvent[T]]:
         """Changes as they happen, each after `lag`."""

@@ -19,11 +19,11 @@ from shardsdk.kube.api import (
     ACCESS_REVIEWS,
     Api,
     Fence,
+    ListOptions,
     Operation,
     RawRequest,
     Selection,
     T,
-    Unfit,
     WatchEvent,
     WatchKind,
     WatchOptions,
@@ -107,23 +107,16 @@ class SimApi(Api):
 
         return Change(resource, key, make, author)
 
-    async def read_pages(
-        self,
-        selection: Selection[T],
-        *,
-        limit: int | None,
-        on_version: Callable[[str], None] | None = None,
-        on_unfit: Callable[[Unfit], None] | None = None,
-    ) -> AsyncGenerator[list[T], None]:
+    async def read_pages(self, selection: Selection[T], options: ListOptions) -> AsyncGenerator[list[T], None]:
         found, number = await self._list(selection)
-        if on_version is not None:
-            on_version(str(number))
-        size, model = limit or max(len(found), 1), selection.model
+        if options.on_version is not None:
+            options.on_version(str(number))
+        size, model = options.limit or max(len(found), 1), selection.model
         for start in range(0, len(found), size):
             page = found[start : start + size]
-            for version in page if on_unfit is not None else ():
-                if on_unfit is not None and version.decode(model) is None:
-                    on_unfit(version.unfit())
+            for version in page if options.on_unfit is not None else ():
+                if options.on_unfit is not None and version.decode(model) is None:
+                    options.on_unfit(version.unfit())
             yield [thing for version in page if (thing := version.decode(model)) is not None]
 
     async def read_stream(self, selection: Selection[T], batch: int) -> AsyncGenerator[list[T], None]:

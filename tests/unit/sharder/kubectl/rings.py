@@ -12,7 +12,7 @@ from sharder.core.ringspec import ResolvedMain, ResolvedRing, Role, Subject, par
 from sharder.kubectl.session import Session
 from sharder.kubectl.text import Painter
 from shardsdk.errors import Forbidden
-from shardsdk.kube.api import Operation, Selection, T, WatchEvent, WatchOptions
+from shardsdk.kube.api import ListOptions, Operation, Selection, T, WatchEvent, WatchOptions
 from shardsdk.protocol.labels import FENCED_ANNOTATION, LEASE_RING_LABEL, LEASE_STATE_LABEL, RingLabels, parse_ring_name
 from shardsdk.protocol.leases import Lease, LeaseSpec, render_micro_time
 from shardsdk.protocol.objects import CLUSTERRINGS, ObjectMeta, OwnerReference, Resource, SlimMeta
@@ -125,9 +125,9 @@ class RestrictedApi(MemoryApi):
             self._judge("get", operation.resource)
         return await super().send(operation)
 
-    async def read_pages(self, selection: Selection[T], **options: Any) -> AsyncIterator[list[T]]:
+    async def read_pages(self, selection: Selection[T], options: ListOptions) -> AsyncIterator[list[T]]:
         self._judge("list", selection.resource, selection.namespace)
-        async for page in super().read_pages(selection, **options):
+        async for page in super().read_pages(selection, options):
             yield page
 
     async def read_events(self, selection: Selection[T], options: WatchOptions) -> AsyncIterator[WatchEvent[T]]:
