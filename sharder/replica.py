@@ -252,9 +252,9 @@ class _Counters:
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
 
-    def placed(self, ring: str, placed: RingResource, decision: Decision, seconds: float) -> None:
+    def labelled(self, ring: str, resource: RingResource, decision: Decision, seconds: float) -> None:
         """An object changed hands `seconds` after it was first seen to need it."""
-        of_resource = self._metrics.resource(ring, placed.subject.resource.group_resource)
+        of_resource = self._metrics.resource(ring, resource.subject.resource.group_resource)
         match decision:
             case Decision.DRAIN:
                 of_resource.drains.inc()

@@ -93,13 +93,13 @@ class Backlog:
         """The ring has been edited: keep what concerns the resources that stay, and forget all about the others."""
         self._scope = scope
         self.informers.set_scope(scope)
-        self.waiting.keep(lambda key: key.resource in scope.placed)
+        self.waiting.keep(lambda key: key.resource in scope.resources)
         known: dict[ItemKey, Any]
         for known in (self.drains_since, self._found, self._deferred):
-            for key in [key for key in known if key.resource not in scope.placed]:
+            for key in [key for key in known if key.resource not in scope.resources]:
                 del known[key]
-        self._to_read = {key for key in self._to_read if key.resource in scope.placed}
-        self._unshown = {key for key in self._unshown if key.resource in scope.placed}
+        self._to_read = {key for key in self._to_read if key.resource in scope.resources}
+        self._unshown = {key for key in self._unshown if key.resource in scope.resources}
 
     def subscribe(self, handler: Handler) -> Callable[[], None]:
         """Tell `handler` what the informers show, beginning with what they show already; returns the undo."""
@@ -235,11 +235,11 @@ class Backlog:
     async def confirm_empty_of(self, shard: str) -> bool:
         """A consistent read of every resource: does no object of ours carry the label of `shard`?"""
         selector = Selector(labels=equals(self._scope.labels.shard, shard))
-        for placed in self._scope.placed.values():
-            pages = self._api.pages(placed.subject.resource, selector=selector, model=SlimObject, metadata_only=True)
+        for resource in self._scope.resources.values():
+            pages = self._api.pages(resource.subject.resource, selector=selector, model=SlimObject, metadata_only=True)
             async for page in pages:
                 # A child that was orphaned keeps its label, and is nobody's business any more.
-                if any(placed.removed or placed.subject.key_of(obj.metadata) is not None for obj in page):
+                if any(resource.removed or resource.subject.key_of(obj.metadata) is not None for obj in page):
                     return False
         return True
 

@@ -154,23 +154,23 @@ class Informers:
         self.set_scope(scope)
 
     def _kinds(self, number: int) -> Iterator[Pending]:
-        placed = self._scope.placed[number]
+        of_ring = self._scope.resources[number]
         yield Pending.STRANDED
-        if placed.subject.role is Role.MAIN:
+        if of_ring.subject.role is Role.MAIN:
             yield Pending.DRAINING
-        if not placed.removed and (
-            placed.subject.role is Role.MAIN or self._scope.ring.spec.watch_unassigned_controlled
+        if not of_ring.removed and (
+            of_ring.subject.role is Role.MAIN or self._scope.ring.spec.watch_unassigned_controlled
         ):
             yield Pending.UNASSIGNED
 
     def _make(self, number: int, kind: Pending) -> FilteredInformer:
-        resource, shard = self._scope.placed[number].subject.resource, self._scope.labels.shard
+        resource, shard = self._scope.resources[number].subject.resource, self._scope.labels.shard
 
         def keep(obj: SlimObject) -> bool:
-            scope, placed = self._scope, self._scope.placed[number]
+            scope, of_ring = self._scope, self._scope.resources[number]
             if kind is Pending.UNASSIGNED:
-                return scope.is_ours(placed, obj.metadata)
-            return placed.removed or placed.subject.key_of(obj.metadata) is not None
+                return scope.is_ours(of_ring, obj.metadata)
+            return of_ring.removed or of_ring.subject.key_of(obj.metadata) is not None
 
         def shards_of(obj: SlimObject) -> tuple[str, ...]:
             value = obj.metadata.label(shard)
@@ -197,7 +197,7 @@ class Informers:
     def set_scope(self, scope: RingScope) -> None:
         """Show the resources of `scope` from now on; those that stay are neither listed nor watched anew."""
         self._scope = scope
-        wanted = [(number, kind) for number in scope.placed for kind in self._kinds(number)]
+        wanted = [(number, kind) for number in scope.resources for kind in self._kinds(number)]
         for each in self._each.keys() - set(wanted):
             self._each.pop(each).stop()
         for number, kind in wanted:
@@ -224,7 +224,7 @@ class Informers:
             return None
         if kind is Pending.STRANDED:
             return Filter(select_stranded(labels, membership))
-        namespaced = self._scope.placed[number].subject.resource.namespaced
+        namespaced = self._scope.resources[number].subject.resource.namespaced
         excluded = (excluded_by_name(ring) or ()) if namespaced else ()
         return Filter(select_unassigned(labels, excluded), ring.namespace_selector)
 
@@ -272,7 +272,7 @@ class Informers:
         """Those that cannot watch at present, and why."""
         for (number, kind), informer in self._each.items():
             if informer.failure is not None:
-                yield self._scope.placed[number], kind, informer.failure
+                yield self._scope.resources[number], kind, informer.failure
 
 
 def select_unassigned(labels: RingLabels, excluded_namespaces: tuple[str, ...]) -> Selector:

@@ -48,7 +48,7 @@ class RingResource:
     removed: bool = False
 
     @property
-    def grouped(self) -> bool:
+    def controls_others(self) -> bool:
         """Whether its objects move together with others that they control."""
         return bool(self.subject.main.controlled) and self.subject.resource == self.subject.main.resource
 

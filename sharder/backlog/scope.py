@@ -46,7 +46,7 @@ class Wanted:
 class RingScope:
     """One ring as it is resolved, with the resources that it lists no longer and whose objects are labelled still.
 
-    `placed` has its resources by number; one that `before` had as well keeps its number.
+    `resources` has them by number; one that `before` had as well keeps its number.
     """
 
     def __init__(
@@ -61,30 +61,30 @@ class RingScope:
         self.name = ring.spec.name
         self.labels = ring.spec.labels
         self._namespaces = namespaces
-        known: dict[int, RingResource] = before.placed if before is not None else {}
-        self.placed: dict[int, RingResource] = _number((*map(RingResource, ring.subjects()), *removed), known)
+        known: dict[int, RingResource] = before.resources if before is not None else {}
+        self.resources: dict[int, RingResource] = _number((*map(RingResource, ring.subjects()), *removed), known)
 
     def covers(self, namespace: str, *, unseen: bool = False) -> bool:
         """Whether objects of `namespace` (empty: cluster-scoped) are in the ring's scope; `unseen`: nobody knows."""
         return self._namespaces.covers(self.ring, namespace, unseen=unseen)
 
-    def is_ours(self, placed: RingResource, meta: SlimMeta) -> bool:
+    def is_ours(self, resource: RingResource, meta: SlimMeta) -> bool:
         """Whether the ring has a key for the object, and its namespace in scope."""
-        return self.covers(meta.namespace) and placed.subject.key_of(meta) is not None
+        return self.covers(meta.namespace) and resource.subject.key_of(meta) is not None
 
     @property
     def owners_leave(self) -> bool:
         """Whether objects leave, with their resource, that may control others."""
-        return any(each.removed and each.subject.role is Role.MAIN for each in self.placed.values())
+        return any(each.removed and each.subject.role is Role.MAIN for each in self.resources.values())
 
 
 def _number(resources: tuple[RingResource, ...], before: Mapping[int, RingResource]) -> dict[int, RingResource]:
-    known = {placed.identity: number for number, placed in before.items()}
+    known = {resource.identity: number for number, resource in before.items()}
     free = max(before, default=-1) + 1
     numbered: dict[int, RingResource] = {}
-    for placed in resources:
-        number = known.get(placed.identity)
+    for resource in resources:
+        number = known.get(resource.identity)
         if number is None:
             number, free = free, free + 1
-        numbered[number] = placed
+        numbered[number] = resource
     return numbered

@@ -75,7 +75,7 @@ class Confirmation:
             await self._clock.sleep(self._every_seconds)
             await look()
 
-    def doubt_leases(self, why: str) -> None:
+    def relist_leases(self, why: str) -> None:
         """The cache of leases cannot be right: list them anew, unless that was done a moment ago."""
         if self._list_leases_anew():
             log.warning("leases are not what their watch shows; listing them anew", extra={"why": why})
@@ -107,7 +107,7 @@ class Confirmation:
         self._differed = differing(cached, listed)
         if behind:
             key = min(behind)
-            self.doubt_leases(f"{len(behind)} are otherwise, as {key.namespace}/{key.name}")
+            self.relist_leases(f"{len(behind)} are otherwise, as {key.namespace}/{key.name}")
 
     async def _compare_rings(self) -> None:
         # A ring watch may be quiet for a minute and still be well, so its silence proves

@@ -198,9 +198,9 @@ class RingCache:
         self._confirmation.when_behind.append(restart)
         return lambda: self._confirmation.when_behind.remove(restart)
 
-    def doubt_leases(self, why: str) -> None:
+    def relist_leases(self, why: str) -> None:
         """A write has met a lease that is not as the cache has it: list all leases anew."""
-        self._confirmation.doubt_leases(why)
+        self._confirmation.relist_leases(why)
 
     def set_silent(self, ring: str, silent: frozenset[str]) -> None:
         """Tell which of a ring's shards have missed renewals; to be told again as time goes by."""

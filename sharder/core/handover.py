@@ -37,7 +37,7 @@ from sharder.core.membership import Membership
 class Phase(Enum):
     """How far a family has come; the value says it in words."""
 
-    DOUBTFUL = "nobody knows whose the owner is: our last write of it had no answer"
+    UNREAD = "nobody knows whose the owner is: our last write of it had no answer"
     HELD = "the owner's shard is gone"
     DRAINED = "the owner carries the drain label"
     LET_GO = "nobody works on the owner from here on"
@@ -111,7 +111,7 @@ class Transition:
 #: What is done in each phase.
 TABLE: Final[Mapping[Phase, Transition]] = MappingProxyType(
     {
-        Phase.DOUBTFUL: Transition(Step.READ_OWNER, Phase.HELD),
+        Phase.UNREAD: Transition(Step.READ_OWNER, Phase.HELD),
         Phase.HELD: Transition(Step.DRAIN_OWNER, Phase.DRAINED, needs=(MAY_TAKE,)),
         Phase.DRAINED: Transition(Step.RENEW_FENCE, Phase.LET_GO),
         Phase.LET_GO: Transition(Step.AIM, Phase.AIMED, needs=(A_TARGET,)),
@@ -125,9 +125,9 @@ TABLE: Final[Mapping[Phase, Transition]] = MappingProxyType(
 )
 
 
-def begin(*, doubtful: bool, let_go: bool) -> Phase:
+def begin(*, unread: bool, let_go: bool) -> Phase:
     """Where a family begins, or starts over after a conflict."""
-    return Phase.DOUBTFUL if doubtful else _let_go_or(Phase.HELD, let_go=let_go)
+    return Phase.UNREAD if unread else _let_go_or(Phase.HELD, let_go=let_go)
 
 
 def next_step(phase: Phase, facts: Callable[[], Facts]) -> Step | None:

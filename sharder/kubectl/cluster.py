@@ -197,9 +197,9 @@ class Reader:
         census = Census(resolved.spec.labels, membership, await self.covers(resolved))
         gate, counted = asyncio.Semaphore(STREAMS), dict[GroupResource, ResourceCount]()
 
-        async def count(subject: Subject, *, retired: bool = False) -> bool:
+        async def count(subject: Subject, *, removed: bool = False) -> bool:
             async with gate:
-                made = await self._count(census, subject, retired=retired)
+                made = await self._count(census, subject, removed=removed)
             counted[subject.resource.group_resource] = made
             return made.counted
 
@@ -215,18 +215,18 @@ class Reader:
         async with asyncio.TaskGroup() as tasks:
             for main in resolved.mains:
                 tasks.create_task(count_main(main))
-            for subject in await self._retired(ring, resolved):
-                tasks.create_task(count(subject, retired=True))
+            for subject in await self._removed(ring, resolved):
+                tasks.create_task(count(subject, removed=True))
         order = [subject.resource.group_resource for subject in resolved.subjects()]
         return tuple(counted[name] for name in [*order, *sorted(counted.keys() - set(order))])
 
-    async def _count(self, census: Census, subject: Subject, *, retired: bool) -> ResourceCount:
+    async def _count(self, census: Census, subject: Subject, *, removed: bool) -> ResourceCount:
         resource = subject.resource
         namespace = self.namespace if resource.namespaced else None
-        selector = Selector(labels=exists(census.labels.shard)) if retired else Selector()
+        selector = Selector(labels=exists(census.labels.shard)) if removed else Selector()
         what = str(resource.group_resource) + (f" in namespace {namespace}" if namespace else "")
         for attempt in range(1, ATTEMPTS + 1):
-            tally = Tally(subject, retired)
+            tally = Tally(subject, removed)
             try:
                 async for batch in self._stream(resource, namespace, selector):
                     for each in batch:
@@ -244,16 +244,16 @@ class Reader:
     def _stream(self, resource: Resource, namespace: str | None, selector: Selector) -> AsyncIterator[list[SlimObject]]:
         return self.api.stream(resource, namespace, selector=selector, model=SlimObject, metadata_only=True)
 
-    async def _retired(self, ring: Ring, resolved: ResolvedRing) -> list[Subject]:
+    async def _removed(self, ring: Ring, resolved: ResolvedRing) -> list[Subject]:
         """Resources that the ring lists no longer and whose objects may still carry its labels."""
         listed = resolved.spec.named
-        retired = []
+        removed = []
         for name, controlled in placed_resources(ring.status):
             resource = await self.api.discover(name.group, name.resource) if name not in listed else None
             if resource is not None:
                 role = Role.CONTROLLED if controlled else Role.MAIN
-                retired.append(Subject(role, resource, ResolvedMain(resource)))
-        return retired
+                removed.append(Subject(role, resource, ResolvedMain(resource)))
+        return removed
 
     # -- a whole ring --------------------------------------------------------
 

@@ -46,11 +46,11 @@ class Tally:
 
     `by_shard`: objects by shard label, draining ones included.  `unjudged`: without
     label, in a namespace of which nobody knows whether it belongs to the ring.
-    `retired`: the ring lists the resource no longer.
+    `removed`: the ring lists the resource no longer.
     """
 
     subject: Subject
-    retired: bool = False
+    removed: bool = False
     by_shard: Counter[str] = field(default_factory=Counter)
     draining: Counter[str] = field(default_factory=Counter)
     troubles: Counter[Trouble] = field(default_factory=Counter)
@@ -95,7 +95,7 @@ class Census:
                 tally.note(Trouble.DRAINING, meta)
         key = tally.subject.key_of(meta)
         covered = self.covers(meta.namespace)
-        if tally.retired or key is None or covered is False:
+        if tally.removed or key is None or covered is False:
             if shard is not None:
                 tally.note(Trouble.LEAVING, meta)
             return

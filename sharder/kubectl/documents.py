@@ -177,7 +177,7 @@ def _resource(each: ResourceCount) -> dict[str, Any]:
         "group": each.resource.group,
         "resource": each.resource.resource,
         "role": each.role.value,
-        "retired": each.retired,
+        "removed": each.removed,
         "counted": each.counted,
         "objects": each.total if each.counted else None,
         "byShard": dict(sorted(each.by_shard.items())),

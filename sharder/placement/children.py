@@ -25,7 +25,7 @@ MAX_NAMESPACES: Final = 3
 
 
 @dataclass(slots=True)
-class Group:
+class Family:
     """An owner on its way; `shard` is the one that is gone (`None`: nobody has the owner).
 
     `let_go`: nobody works on it from here on, as long as its labels stay.
@@ -34,7 +34,7 @@ class Group:
     """
 
     key: ItemKey
-    placed: RingResource
+    resource: RingResource
     meta: SlimMeta
     shard: str | None
     let_go: bool = False
@@ -44,25 +44,25 @@ class Group:
     since: float = 0.0
 
 
-async def read_children(api: Api, scope: RingScope, groups: Sequence[Group], *, busy: bool) -> None:
-    """Set `children` of each group to those that are not where it goes; `busy`: much is written meanwhile."""
-    for owners in {group.placed for group in groups}:
-        by_uid = {group.meta.uid: group for group in groups if group.placed == owners}
-        selector = select_children(scope.labels, (group.target for group in by_uid.values()))
-        namespaces = {group.meta.namespace for group in by_uid.values()}
+async def read_children(api: Api, scope: RingScope, families: Sequence[Family], *, busy: bool) -> None:
+    """Set `children` of each family to those that are not where it goes; `busy`: much is written meanwhile."""
+    for owners in {family.resource for family in families}:
+        by_uid = {family.meta.uid: family for family in families if family.resource == owners}
+        selector = select_children(scope.labels, (family.target for family in by_uid.values()))
+        namespaces = {family.meta.namespace for family in by_uid.values()}
         found: dict[str, dict[tuple[RingResource, str, str], SlimMeta]] = {uid: {} for uid in by_uid}
         async for child, meta in _read(api, scope, owners.subject.main, selector, namespaces, busy=busy):
             reference = meta.controller
             if reference is not None and reference.uid in found:
                 found[reference.uid][child, meta.namespace, meta.name] = meta
-        for uid, group in by_uid.items():
-            group.children = [(child, meta) for (child, _, _), meta in found[uid].items()]
+        for uid, family in by_uid.items():
+            family.children = [(child, meta) for (child, _, _), meta in found[uid].items()]
 
 
 async def _read(
     api: Api, scope: RingScope, main: ResolvedMain, selector: Selector, namespaces: set[str], *, busy: bool
 ) -> AsyncIterator[tuple[RingResource, SlimMeta]]:
-    for child in scope.placed.values():
+    for child in scope.resources.values():
         subject = child.subject
         if child.removed or subject.role is not Role.CONTROLLED or subject.main.resource != main.resource:
             continue

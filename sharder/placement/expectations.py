@@ -1,6 +1,6 @@
 """What a leader knows of owners that change hands: from what it did itself, never from what it sees.
 
-Does: remember where a group has begun to go, what version its own writes made,
+Does: remember where a family has begun to go, what version its own writes made,
 and which of them had no answer.  Each memory has a maximum; what is forgotten
 counts as never known.
 
@@ -29,14 +29,14 @@ class Expectations:
     def __init__(self) -> None:
         self._targets: dict[str, str] = {}
         self._written: dict[str, tuple[str, float]] = {}
-        self._doubtful: dict[str, None] = {}
+        self._unread: dict[str, None] = {}
 
     def began(self, uid: str, target: str) -> None:
         """Children begin to go to `target`."""
         _remember(self._targets, uid, target)
 
     def target(self, uid: str) -> str | None:
-        """Where the group has begun to go; `None`: it has not begun."""
+        """Where the family has begun to go; `None`: it has not begun."""
         return self._targets.get(uid)
 
     def ended(self, uid: str) -> None:
@@ -48,7 +48,7 @@ class Expectations:
         _remember(self._written, meta.uid, (meta.resource_version, now))
 
     def is_stale(self, meta: SlimMeta, now: float) -> bool:
-        """Whether we have written the owner since; a group begun by that would take children from their new shard.
+        """Whether we have written the owner since; a family begun by that would take children from their new shard.
 
         What stays older for long came back with a backup of etcd, perhaps: it is doubtful, so it is read first.
         """
@@ -57,25 +57,25 @@ class Expectations:
             return False
         if now - written_at < MAX_LAG_SECONDS:
             return True
-        self.doubt(meta.uid)
+        self.note_unread(meta.uid)
         return False
 
     def prune(self, now: float) -> None:
         """Forget versions that no watch is behind any more, and let go of the room that the memories took."""
         self._written = {uid: each for uid, each in self._written.items() if now - each[1] < MAX_LAG_SECONDS}
-        self._targets, self._doubtful = dict(self._targets), dict(self._doubtful)
+        self._targets, self._unread = dict(self._targets), dict(self._unread)
 
-    def doubt(self, uid: str) -> None:
+    def note_unread(self, uid: str) -> None:
         """Our write had no answer: nobody knows whose the owner is."""
-        _remember(self._doubtful, uid, None)
+        _remember(self._unread, uid, None)
 
-    def is_doubtful(self, uid: str) -> bool:
+    def is_unread(self, uid: str) -> bool:
         """Whether there is such a doubt."""
-        return uid in self._doubtful
+        return uid in self._unread
 
-    def clear_doubt(self, uid: str) -> None:
+    def note_read(self, uid: str) -> None:
         """The owner was read after that write could no longer be executed."""
-        self._doubtful.pop(uid, None)
+        self._unread.pop(uid, None)
 
 
 def _remember(memory: dict[str, T], uid: str, value: T) -> None:

@@ -1,7 +1,7 @@
 """The children that have to move with their owners, as watches show them while many owners change hands.
 
-Does: hold what is not where the ring wants its owner, so that a group need not
-read all children of all owners; and prove when that is complete for a group.
+Does: hold what is not where the ring wants its owner, so that a family need not
+read all children of all owners; and prove when that is complete for a family.
 
 A watch may lag.  What proves it is a patch of ours: begun after the owner was let
 go, answered, and then shown by the watch.  Whatever its last shard had made before
@@ -32,7 +32,7 @@ from shardsdk.kube.clock import Clock
 from shardsdk.kube.reflector import Reflector
 from shardsdk.protocol.objects import SlimMeta, SlimObject
 
-#: How long a group waits for a proof, at most; a watch is some milliseconds late as a rule.
+#: How long a family waits for the watch to show a patch, at most; a watch is some milliseconds late as a rule.
 PROOF_SECONDS: Final = 1.0
 #: How long owners wait for the watches to be complete before they are drained.
 READY_SECONDS: Final = 5.0
@@ -45,7 +45,7 @@ _BY_OWNER: Final = "owner"
 
 
 @dataclass(slots=True, eq=False)
-class Proof:
+class ChildPatch:
     """A patch of a child that is under way or was answered; `shown` are the versions that the watch has shown since."""
 
     child: RingResource
@@ -74,9 +74,9 @@ class Families:
         self._wanted = asyncio.Event()
         self._ended = asyncio.Event()
         self._news = asyncio.Event()
-        self._awaited: dict[tuple[RingResource, str, str], Proof] = {}
+        self._awaited: dict[tuple[RingResource, str, str], ChildPatch] = {}
         #: When the latest patch began that the watch has shown.
-        self._proven: dict[RingResource, float] = {}
+        self._patched_at: dict[RingResource, float] = {}
 
     # -- running -----------------------------------------------------------
 
@@ -95,7 +95,7 @@ class Families:
             finally:
                 self._watches = {}
                 self._awaited.clear()
-                self._proven.clear()
+                self._patched_at.clear()
                 self._tell()
 
     def want(self) -> None:
@@ -113,7 +113,7 @@ class Families:
             self._ended.set()
         # What a list has shown, or nothing, is waited for by nobody any more.
         late = self._clock.monotonic() - WRITE_SECONDS[Role.CONTROLLED] - PROOF_SECONDS
-        for key in [key for key, proof in self._awaited.items() if proof.began < late]:
+        for key in [key for key, patch in self._awaited.items() if patch.began < late]:
             del self._awaited[key]
 
     def set_membership(self) -> None:
@@ -152,7 +152,7 @@ class Families:
 
     def _children(self) -> list[RingResource]:
         return [
-            each for each in self._scope.placed.values() if each.subject.role is Role.CONTROLLED and not each.removed
+            each for each in self._scope.resources.values() if each.subject.role is Role.CONTROLLED and not each.removed
         ]
 
     def _of(self, main: ResolvedMain) -> Iterator[tuple[RingResource, Reflector[SlimObject] | None]]:
@@ -160,7 +160,7 @@ class Families:
             if child.subject.main.resource == main.resource:
                 yield child, self._watches.get(child)
 
-    # -- what a group asks ---------------------------------------------------
+    # -- what a family asks ---------------------------------------------------
 
     def find(self, main: ResolvedMain, owner: SlimMeta, target: str) -> list[tuple[RingResource, SlimMeta]] | None:
         """The children of `owner` that are not on `target`, as far as is known; `None`: read them."""
@@ -178,7 +178,7 @@ class Families:
         """Whether all that was made before `since` (monotonic) has been shown; waits while that may be proven."""
         clock = self._clock
         until = clock.monotonic() + PROOF_SECONDS
-        while missing := {child for child, _ in self._of(main) if self._proven.get(child, float("-inf")) < since}:
+        while missing := {child for child, _ in self._of(main) if self._patched_at.get(child, float("-inf")) < since}:
             coming = {each.child for each in self._awaited.values() if each.began >= since}
             if missing - coming or clock.monotonic() >= until:
                 return False
@@ -191,30 +191,30 @@ class Families:
 
     # -- what proves it --------------------------------------------------------
 
-    def begin(self, child: RingResource, meta: SlimMeta) -> Proof:
+    def begin(self, child: RingResource, meta: SlimMeta) -> ChildPatch:
         """A patch of a child is about to be sent."""
-        proof = Proof(child, meta.namespace, meta.name, self._clock.monotonic())
+        patch = ChildPatch(child, meta.namespace, meta.name, self._clock.monotonic())
         if child in self._watches:
-            self._awaited[child, meta.namespace, meta.name] = proof
-        return proof
+            self._awaited[child, meta.namespace, meta.name] = patch
+        return patch
 
-    def answered(self, proof: Proof, version: str) -> None:
+    def answered(self, patch: ChildPatch, version: str) -> None:
         """The patch was answered, and made this version."""
-        proof.answered = version
-        self._check(proof)
+        patch.answered = version
+        self._check(patch)
 
-    def failed(self, proof: Proof) -> None:
+    def failed(self, patch: ChildPatch) -> None:
         """The patch failed, and proves nothing."""
-        key = proof.child, proof.namespace, proof.name
-        if self._awaited.get(key) is proof:
+        key = patch.child, patch.namespace, patch.name
+        if self._awaited.get(key) is patch:
             del self._awaited[key]
             self._tell()
 
-    def _check(self, proof: Proof) -> None:
-        key = proof.child, proof.namespace, proof.name
-        if proof.answered in proof.shown and self._awaited.get(key) is proof:
+    def _check(self, patch: ChildPatch) -> None:
+        key = patch.child, patch.namespace, patch.name
+        if patch.answered in patch.shown and self._awaited.get(key) is patch:
             del self._awaited[key]
-            self._proven[proof.child] = max(proof.began, self._proven.get(proof.child, proof.began))
+            self._patched_at[patch.child] = max(patch.began, self._patched_at.get(patch.child, patch.began))
             self._tell()
 
     def _tell(self) -> None:
@@ -235,12 +235,12 @@ class Families:
 
     def _shown(self, child: RingResource, obj: SlimObject) -> SlimObject:
         meta, watch = obj.metadata, self._watches.get(child)
-        proof = self._awaited.get((child, meta.namespace, meta.name))
+        patch = self._awaited.get((child, meta.namespace, meta.name))
         # A list shows objects in any order, so it proves nothing of others.
-        if proof is not None and watch is not None and watch.position is not None:
-            proof.shown = (*proof.shown, meta.resource_version)
+        if patch is not None and watch is not None and watch.position is not None:
+            patch.shown = (*patch.shown, meta.resource_version)
             # The store has it when this event has been taken in, which is before anybody else's turn.
-            self._check(proof)
+            self._check(patch)
         return SlimObject(
             SlimMeta(
                 name=meta.name,

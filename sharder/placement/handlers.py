@@ -49,7 +49,7 @@ class EventHandler:
     def on_synced(self) -> None:
         """An informer is complete."""
         self._resync.emptied()
-        for number in self._scope.placed:
+        for number in self._scope.resources:
             informers = [self._informers.get(number, kind) for kind in (Pending.DRAINING, Pending.UNASSIGNED)]
             if all(each is None or each.synced for each in informers):
                 self._transit.open(number)
@@ -63,7 +63,7 @@ class EventHandler:
     def _to_place(self, key: ItemKey, kind: Pending) -> None:
         if kind is Pending.STRANDED:
             self._resync.moving()
-        elif self._scope.placed[key.resource].subject.role is Role.MAIN:
+        elif self._scope.resources[key.resource].subject.role is Role.MAIN:
             self._transit.let_go(key, seen=True)
 
     def _placed(self, key: ItemKey, kind: Pending) -> None:
@@ -73,7 +73,7 @@ class EventHandler:
             self._resync.emptied()
 
     def _drains(self, key: ItemKey, meta: SlimMeta) -> None:
-        shard, removed = meta.label(self._scope.labels.shard), self._scope.placed[key.resource].removed
+        shard, removed = meta.label(self._scope.labels.shard), self._scope.resources[key.resource].removed
         if shard in self._members.membership.available and not removed and self._scope.covers(meta.namespace):
             self._transit.drains(key, shard)
         self._resync.moving()
@@ -82,7 +82,7 @@ class EventHandler:
         # Without children the webhook has answered with the new shard, as a rule; what it missed is unassigned.
         unassigned = self._informers.get(key.resource, Pending.UNASSIGNED)
         seen = unassigned is not None and unassigned.get(key.namespace, key.name) is not None
-        if seen or self._scope.placed[key.resource].grouped:
+        if seen or self._scope.resources[key.resource].controls_others:
             self._transit.let_go(key, seen=seen)
         else:
             self._transit.leave(key)

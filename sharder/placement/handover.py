@@ -1,11 +1,11 @@
 """Moving an owner together with the objects that it controls.
 
-The order in which a group changes hands is a table, `sharder.core.handover`; here its
+The order in which a family changes hands is a table, `sharder.core.handover`; here its
 steps are taken.  So whoever reconciles the owner sees its children, and a shard that
 comes back in between finds its objects draining, never half moved.
 
-One read of the children serves every group that was waiting when it began, and so
-does one renewal of a fence; apart from that no group waits for another.
+One read of the children serves every family that was waiting when it began, and so
+does one renewal of a fence; apart from that no family waits for another.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from sharder.backlog.objects import ItemKey, RingResource, slim
 from sharder.backlog.scope import Members, RingScope
 from sharder.core.handover import Facts, Phase, Step, after, begin, choose_target, next_step
 from sharder.core.keys import resource_key
-from sharder.placement.children import Group, read_children
+from sharder.placement.children import Family, read_children
 from sharder.placement.coalescing import Coalesced
 from sharder.placement.expectations import Expectations
 from sharder.placement.families import Families
@@ -39,15 +39,15 @@ log = logging.getLogger(__name__)
 
 #: Owners that one read of the children, or one renewal of a hold, serves at most.
 MAX_BATCH: Final = 1000
-#: Groups under way at once; their writes share the label writer's slots.
+#: Families under way at once; their writes share the label writer's slots.
 MAX_MOVING: Final = 1000
 #: Conflicts on one child, or on one owner, that are answered by reading it again.
 MAX_CONFLICTS: Final = 5
-#: How long a group waits that could not be moved, at first and at most; doubles.
+#: How long a family waits that could not be moved, at first and at most; doubles.
 RETRY_SECONDS: Final = (0.05, 10.0)
 #: Two moments closer than this are one.
 INSTANT_SECONDS: Final = 1e-3
-#: Groups that could not be moved and are remembered; the oldest may be tried again too soon.
+#: Families that could not be moved and are remembered; the oldest may be tried again too soon.
 MAX_HELD_UP: Final = 10_000
 
 
@@ -62,7 +62,7 @@ class HeldUp:
 
 
 class Handovers:
-    """The groups of one ring."""
+    """The families of one ring."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class Handovers:
         self._writer = writer
         self._expectations = expectations
         self._clock = clock
-        self._waiting: dict[str, Group] = {}
+        self._waiting: dict[str, Family] = {}
         self._moving: set[str] = set()
         self._held_up: dict[str, HeldUp] = {}
         self._wake = asyncio.Event()
@@ -101,7 +101,7 @@ class Handovers:
         if meta.uid not in self._moving and meta.uid not in self._waiting:
             self._expected(key).ended(meta.uid)
 
-    def submit(self, key: ItemKey, placed: RingResource, meta: SlimMeta) -> None:
+    def submit(self, key: ItemKey, resource: RingResource, meta: SlimMeta) -> None:
         """Have an owner moved that is unassigned or stranded; once at a time."""
         if meta.uid in self._moving:
             self._backlog.defer(key)
@@ -113,7 +113,7 @@ class Handovers:
         shard = meta.label(self._scope.labels.shard)
         if shard is not None and meta.uid not in self._held_up:
             self._families.want()
-        self._waiting[meta.uid] = Group(key, placed, meta, shard, let_go=shard is None)
+        self._waiting[meta.uid] = Family(key, resource, meta, shard, let_go=shard is None)
         self._wake.set()
 
     def _expected(self, key: ItemKey) -> Expectations:
@@ -138,19 +138,19 @@ class Handovers:
         # It is offered again at that very moment, as the queue's clock has it.
         return self._clock.monotonic() < held_up.until - INSTANT_SECONDS
 
-    def _hold_up(self, group: Group) -> None:
+    def _hold_up(self, family: Family) -> None:
         """Try again later, the longer the more often it has failed."""
-        before = self._held_up.pop(group.meta.uid, None)
+        before = self._held_up.pop(family.meta.uid, None)
         times = before.times + 1 if before is not None else 0
         seconds = double(RETRY_SECONDS[0], times, RETRY_SECONDS[1])
         until = self._clock.monotonic() + seconds
         if len(self._held_up) >= MAX_HELD_UP:
             del self._held_up[next(iter(self._held_up))]
-        self._held_up[group.meta.uid] = HeldUp(group.key, group.meta.resource_version, times, until)
-        self._backlog.requeue_after(group.key, seconds)
+        self._held_up[family.meta.uid] = HeldUp(family.key, family.meta.resource_version, times, until)
+        self._backlog.requeue_after(family.key, seconds)
 
     async def run(self) -> None:
-        """Move groups until cancelled."""
+        """Move families until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             while True:
                 await self._wake.wait()
@@ -163,179 +163,179 @@ class Handovers:
                     self._wake.clear()
                     self._places.release()
 
-    async def _carry(self, uid: str, group: Group) -> None:
+    async def _carry(self, uid: str, family: Family) -> None:
         try:
-            moved = await self._try(group)
+            moved = await self._try(family)
         finally:
             self._moving.discard(uid)
             self._places.release()
         if moved:
             self._held_up.pop(uid, None)
         else:
-            self._hold_up(group)
+            self._hold_up(family)
 
-    async def _try(self, group: Group) -> bool:
+    async def _try(self, family: Family) -> bool:
         """Whether it has moved, in the end; it starts over when an object has changed meanwhile."""
         try:
             for _ in range(MAX_CONFLICTS):
                 try:
-                    return await self._take_steps(group)
+                    return await self._take_steps(family)
                 except ShardingError as error:
-                    if error.retry is not Retry.REFRESH or not await self._look_again(group):
+                    if error.retry is not Retry.REFRESH or not await self._look_again(family):
                         raise
         except (FenceClosed, Crowded):
             pass
         except ShardingError as error:
-            log.warning("group not moved, will retry", extra=self._extra(group, error))
+            log.warning("family not moved, will retry", extra=self._extra(family, error))
         except Exception as error:
-            log.exception("group not moved, will retry", extra=self._extra(group, error))
+            log.exception("family not moved, will retry", extra=self._extra(family, error))
         return False
 
-    async def _take_steps(self, group: Group) -> bool:
-        doubtful = self._expected(group.key).is_doubtful(group.meta.uid)
-        phase: Phase | None = begin(doubtful=doubtful, let_go=group.let_go)
+    async def _take_steps(self, family: Family) -> bool:
+        unread = self._expected(family.key).is_unread(family.meta.uid)
+        phase: Phase | None = begin(unread=unread, let_go=family.let_go)
         while phase is not Phase.MOVED:
-            step = next_step(phase, lambda: self._facts(group)) if phase is not None else None
+            step = next_step(phase, lambda: self._facts(family)) if phase is not None else None
             if phase is None or step is None:
                 return False
-            succeeded = await self._take(step, group)
-            phase = after(phase, succeeded=succeeded, let_go=group.let_go)
+            succeeded = await self._take(step, family)
+            phase = after(phase, succeeded=succeeded, let_go=family.let_go)
         return True
 
-    def _facts(self, group: Group) -> Facts:
+    def _facts(self, family: Family) -> Facts:
         available = self._members.membership.available
-        return Facts(self._may_take(group), group.target, group.available, self._target(group), available)
+        return Facts(self._may_take(family), family.target, family.available, self._target(family), available)
 
-    async def _take(self, step: Step, group: Group) -> bool:
+    async def _take(self, step: Step, family: Family) -> bool:
         """Whether a step has succeeded."""
         match step:
             case Step.READ_OWNER:
-                return await self._clear_doubt(group)
+                return await self._read_owner(family)
             case Step.DRAIN_OWNER:
-                await self._drain(group)
+                await self._drain(family)
             case Step.RENEW_FENCE:
-                await self._renewals.join(group)
-                return group.let_go
+                await self._renewals.join(family)
+                return family.let_go
             case Step.AIM:
-                group.target, group.available = self._target(group), self._members.membership.available
+                family.target, family.available = self._target(family), self._members.membership.available
             case Step.LOOK_AT_WATCHES:
-                group.since = self._clock.monotonic()
-                group.children = self._find(group)
-                return group.children is not None
+                family.since = self._clock.monotonic()
+                family.children = self._find(family)
+                return family.children is not None
             case Step.PATCH_CHILDREN:
-                return await self._patch_children(group)
+                return await self._patch_children(family)
             case Step.AWAIT_WATCHES:
-                return await self._await_watches(group)
+                return await self._await_watches(family)
             case Step.LIST_CHILDREN:
-                await self._reads.join(group)
-                return group.children is not None
+                await self._reads.join(family)
+                return family.children is not None
             case Step.PATCH_OWNER:
-                await self._patch_owner(group)
+                await self._patch_owner(family)
         return True
 
-    async def _clear_doubt(self, group: Group) -> bool:
+    async def _read_owner(self, family: Family) -> bool:
         """Read an owner whose last write had no answer, once that can no longer be executed."""
         await self._api.writes_settled()
-        same = await self._look_again(group)
-        # What a watch shows that lags is older than this, and begins no group.
-        self._expected(group.key).wrote(group.meta, self._clock.monotonic())
-        self._expected(group.key).clear_doubt(group.meta.uid)
+        same = await self._look_again(family)
+        # What a watch shows that lags is older than this, and begins no family.
+        self._expected(family.key).wrote(family.meta, self._clock.monotonic())
+        self._expected(family.key).note_read(family.meta.uid)
         return same
 
-    async def _look_again(self, group: Group) -> bool:
-        """Whether a group that met a conflict may start over at once, with its owner as it is now.
+    async def _look_again(self, family: Family) -> bool:
+        """Whether a family that met a conflict may start over at once, with its owner as it is now.
 
         An owner that is written all the time has changed again by the time that the
         queue would offer it; one whose labels say something else is decided anew.
         """
         shard, drain = self._scope.labels.shard, self._scope.labels.drain
-        before, resource = group.meta, group.placed.subject.resource
+        before, resource = family.meta, family.resource.subject.resource
         found = await self._api.find(resource, before.name, before.namespace or None)
         if found is None or found.metadata.uid != before.uid:
             return False
-        group.meta, group.children = slim(found).metadata, None
-        return all(group.meta.label(key) == before.label(key) for key in (shard, drain))
+        family.meta, family.children = slim(found).metadata, None
+        return all(family.meta.label(key) == before.label(key) for key in (shard, drain))
 
-    def _extra(self, group: Group, error: Exception) -> dict[str, str]:
-        meta, resource = group.meta, str(group.placed.subject.resource.group_resource)
+    def _extra(self, family: Family, error: Exception) -> dict[str, str]:
+        meta, resource = family.meta, str(family.resource.subject.resource.group_resource)
         where = {"resource": resource, "namespace": meta.namespace, "object": meta.name}
         return {"ring": self._scope.name, **where, "error": str(error)}
 
     # -- letting go ------------------------------------------------------
 
-    def _may_take(self, group: Group) -> bool:
-        """Whether the group's shard is gone still and its lease is held; False: not any more, or it is back."""
-        gone = group.shard not in self._members.membership.available
-        return group.shard is None or (gone and self._writer.may_take_from(group.shard))
+    def _may_take(self, family: Family) -> bool:
+        """Whether the family's shard is gone still and its lease is held; False: not any more, or it is back."""
+        gone = family.shard not in self._members.membership.available
+        return family.shard is None or (gone and self._writer.may_take_from(family.shard))
 
-    async def _drain(self, group: Group) -> None:
-        began = group.meta.label(self._scope.labels.drain) is None
-        group.meta = await self._writer.drain_stranded(group.placed, group.meta)
+    async def _drain(self, family: Family) -> None:
+        began = family.meta.label(self._scope.labels.drain) is None
+        family.meta = await self._writer.drain_stranded(family.resource, family.meta)
         if began:
-            self._expected(group.key).ended(group.meta.uid)
+            self._expected(family.key).ended(family.meta.uid)
 
-    async def _renew(self, batch: list[Group]) -> None:
+    async def _renew(self, batch: list[Family]) -> None:
         # It begins after the drain of each of them was answered.
-        for shard in {group.shard for group in batch if group.shard is not None}:
+        for shard in {family.shard for family in batch if family.shard is not None}:
             renewed = await self._takeover.renew(shard)
-            for group in batch:
-                group.let_go = renewed if group.shard == shard else group.let_go
+            for family in batch:
+                family.let_go = renewed if family.shard == shard else family.let_go
 
-    async def _read(self, batch: list[Group]) -> None:
+    async def _read(self, batch: list[Family]) -> None:
         await read_children(self._api, self._scope, batch, busy=len(self._moving) > 1)
 
     # -- moving ----------------------------------------------------------
 
-    def _target(self, group: Group) -> str | None:
-        key = resource_key(group.placed.subject.resource, group.meta.namespace, group.meta.name)
-        return choose_target(self._expected(group.key).target(group.meta.uid), key, self._members.membership)
+    def _target(self, family: Family) -> str | None:
+        key = resource_key(family.resource.subject.resource, family.meta.namespace, family.meta.name)
+        return choose_target(self._expected(family.key).target(family.meta.uid), key, self._members.membership)
 
-    def _find(self, group: Group) -> list[tuple[RingResource, SlimMeta]] | None:
+    def _find(self, family: Family) -> list[tuple[RingResource, SlimMeta]] | None:
         """The children that the watches show, if those can be asked."""
-        if group.target is None:
+        if family.target is None:
             return None
-        return self._families.find(group.placed.subject.main, group.meta, group.target)
+        return self._families.find(family.resource.subject.main, family.meta, family.target)
 
-    async def _await_watches(self, group: Group) -> bool:
+    async def _await_watches(self, family: Family) -> bool:
         """Whether the watches prove that `children` are all that are left, once what they had shown has moved."""
-        moved = {(child, meta.namespace, meta.name) for child, meta in group.children or ()}
-        complete = await self._families.is_complete(group.placed.subject.main, group.since)
-        late = self._find(group) if complete else None
-        group.children = late and [each for each in late if (each[0], each[1].namespace, each[1].name) not in moved]
+        moved = {(child, meta.namespace, meta.name) for child, meta in family.children or ()}
+        complete = await self._families.is_complete(family.resource.subject.main, family.since)
+        late = self._find(family) if complete else None
+        family.children = late and [each for each in late if (each[0], each[1].namespace, each[1].name) not in moved]
         return late is not None
 
-    async def _patch_children(self, group: Group) -> bool:
-        target = group.target
+    async def _patch_children(self, family: Family) -> bool:
+        target = family.target
         assert target is not None
-        self._expected(group.key).began(group.meta.uid, target)
-        for child, meta in group.children or ():
-            if not await self._move_child(group, child, meta, target):
+        self._expected(family.key).began(family.meta.uid, target)
+        for child, meta in family.children or ():
+            if not await self._move_child(family, child, meta, target):
                 return False
         return True
 
-    async def _patch_owner(self, group: Group) -> None:
-        target = group.target
+    async def _patch_owner(self, family: Family) -> None:
+        target = family.target
         assert target is not None
         try:
             owner = await self._writer.assign(
-                group.key, group.placed, group.meta, target, clear_drain=True, in_group=True
+                family.key, family.resource, family.meta, target, clear_drain=True, in_family=True
             )
         except NotFound:
-            self._ended(group)
+            self._ended(family)
             return
         except ShardingError as error:
             if error.retry is Retry.BACKOFF:
-                self._expected(group.key).doubt(group.meta.uid)
+                self._expected(family.key).note_unread(family.meta.uid)
             raise
-        self._ended(group)
-        self._expected(group.key).wrote(owner, self._clock.monotonic())
+        self._ended(family)
+        self._expected(family.key).wrote(owner, self._clock.monotonic())
 
-    def _ended(self, group: Group) -> None:
-        self._expected(group.key).ended(group.meta.uid)
-        self._backlog.end(group.key)
-        self._transit.leave(group.key)
+    def _ended(self, family: Family) -> None:
+        self._expected(family.key).ended(family.meta.uid)
+        self._backlog.end(family.key)
+        self._transit.leave(family.key)
 
-    async def _move_child(self, group: Group, child: RingResource, meta: SlimMeta, target: str) -> bool:
+    async def _move_child(self, family: Family, child: RingResource, meta: SlimMeta, target: str) -> bool:
         writer = self._writer
         current: SlimMeta | None = meta
         for _ in range(MAX_CONFLICTS):
@@ -354,7 +354,7 @@ class Handovers:
             except ShardingError as error:
                 if error.retry is not Retry.REFRESH:
                     raise
-                current = await self._still_a_child(group, child, current)
+                current = await self._still_a_child(family, child, current)
                 if current is None:
                     return True
                 continue
@@ -362,19 +362,19 @@ class Handovers:
         return False
 
     async def _write_child(self, child: RingResource, meta: SlimMeta, target: str) -> None:
-        proof = self._families.begin(child, meta)
+        patch = self._families.begin(child, meta)
         try:
-            written = await self._writer.assign(None, child, meta, target, in_group=True)
+            written = await self._writer.assign(None, child, meta, target, in_family=True)
         except BaseException:
-            self._families.failed(proof)
+            self._families.failed(patch)
             raise
-        self._families.answered(proof, written.resource_version)
+        self._families.answered(patch, written.resource_version)
 
-    async def _still_a_child(self, group: Group, child: RingResource, meta: SlimMeta) -> SlimMeta | None:
+    async def _still_a_child(self, family: Family, child: RingResource, meta: SlimMeta) -> SlimMeta | None:
         resource = child.subject.resource
         found = await self._api.find(resource, meta.name, meta.namespace or None)
         if found is None:
             return None
         obj: SlimObject = slim(found)
         reference = obj.metadata.controller
-        return obj.metadata if reference is not None and reference.uid == group.meta.uid else None
+        return obj.metadata if reference is not None and reference.uid == family.meta.uid else None

@@ -53,91 +53,91 @@ class LabelWriter:
         self._slots = Slots(min(concurrent_writes, MAX_WRITES), leadership.clock)
         self._waiting = waiting
 
-    def crowded(self, placed: RingResource) -> bool:
+    def crowded(self, resource: RingResource) -> bool:
         """Whether a write to this resource would end with Crowded now."""
-        return self._slots.crowded(placed)
+        return self._slots.crowded(resource)
 
     def may_take_from(self, shard: str | None) -> bool:
         """Whether objects of `shard` may go to others: it is available, or its lease is held."""
         return self._is_there(shard) or self._hold(shard) is not None
 
-    async def drain(self, key: ItemKey, placed: RingResource, meta: SlimMeta) -> None:
+    async def drain(self, key: ItemKey, resource: RingResource, meta: SlimMeta) -> None:
         """Ask an available shard to let go of the object."""
-        await self._patch(placed, meta, self._draining(meta), (self._lead.fence,))
-        self._note(key, placed, Decision.DRAIN)
+        await self._patch(resource, meta, self._draining(meta), (self._lead.fence,))
+        self._note(key, resource, Decision.DRAIN)
 
-    async def drain_stranded(self, placed: RingResource, meta: SlimMeta) -> SlimMeta:
+    async def drain_stranded(self, resource: RingResource, meta: SlimMeta) -> SlimMeta:
         """Put the drain label on what a shard has that is gone: if it comes back, it works on it no more.
 
         Also on what carries it already: the answer proves that it still does, in this version.
         """
         hold = self._hold_of(meta)
-        return (await self._patch(placed, meta, self._draining(meta), (self._lead.fence, hold))).metadata
+        return (await self._patch(resource, meta, self._draining(meta), (self._lead.fence, hold))).metadata
 
     async def assign(
         self,
         key: ItemKey | None,
-        placed: RingResource,
+        resource: RingResource,
         meta: SlimMeta,
         target: str,
         *,
         clear_drain: bool = False,
-        in_group: bool = False,
+        in_family: bool = False,
     ) -> SlimMeta:
         """Give the object to `target`; returns it as it is then.
 
         `key` None: since when it has been waiting is another object's business.  Without a hold, a
         write goes under the confirmed lead where late it would do harm: to a child that follows its
-        owner from one living shard to another, and to what is moved `in_group`, because the next
+        owner from one living shard to another, and to what is moved `in_family`, because the next
         leader may have moved the rest of the family, and not this object.
         """
         shard = meta.label(self._labels.shard)
         patch = patches.assign(self._labels, target, meta.resource_version, clear_drain=clear_drain)
-        answer = await self._take(placed, meta, patch, confirmed=in_group or shard is not None)
-        self._note(key, placed, Decision.ASSIGN if shard is None else Decision.MOVE)
+        answer = await self._take(resource, meta, patch, confirmed=in_family or shard is not None)
+        self._note(key, resource, Decision.ASSIGN if shard is None else Decision.MOVE)
         return answer
 
-    async def release(self, key: ItemKey, placed: RingResource, meta: SlimMeta) -> None:
+    async def release(self, key: ItemKey, resource: RingResource, meta: SlimMeta) -> None:
         """Take the ring's labels off the object."""
         shard, patch = meta.label(self._labels.shard), patches.release(self._labels, meta.resource_version)
-        await self._take(placed, meta, patch, confirmed=shard is not None)
-        self._note(key, placed, Decision.RELEASE)
+        await self._take(resource, meta, patch, confirmed=shard is not None)
+        self._note(key, resource, Decision.RELEASE)
 
-    async def _take(self, placed: RingResource, meta: SlimMeta, patch: patches.Patch, *, confirmed: bool) -> SlimMeta:
+    async def _take(self, resource: RingResource, meta: SlimMeta, patch: patches.Patch, *, confirmed: bool) -> SlimMeta:
         """Patch what takes an object away from whoever has it."""
         shard = meta.label(self._labels.shard)
         lead = self._lead
         # A main object of a shard that is there is asked back, never taken.
-        if shard is None or (self._is_there(shard) and placed.subject.role is Role.CONTROLLED):
+        if shard is None or (self._is_there(shard) and resource.subject.role is Role.CONTROLLED):
             fences = (lead.fence, lead.confirmed) if confirmed else (lead.fence,)
-            return (await self._patch(placed, meta, patch, fences)).metadata
-        answer = await self._patch(placed, meta, patch, (lead.fence, self._hold_of(meta)))
+            return (await self._patch(resource, meta, patch, fences)).metadata
+        answer = await self._patch(resource, meta, patch, (lead.fence, self._hold_of(meta)))
         self._takeover.moved(shard)
         return answer.metadata
 
     async def _patch(
-        self, placed: RingResource, meta: SlimMeta, patch: patches.Patch, fences: tuple[Fence, ...]
+        self, resource: RingResource, meta: SlimMeta, patch: patches.Patch, fences: tuple[Fence, ...]
     ) -> SlimObject:
         membership = self._members.membership
         try:
-            async with self._slots.of(placed):
+            async with self._slots.of(resource):
                 if self._members.membership != membership:
                     raise Conflict("the ring's membership has changed")
                 return await self._lead.api.patch(
-                    placed.subject.resource, meta.name, meta.namespace or None, patch,
+                    resource.subject.resource, meta.name, meta.namespace or None, patch,
                     model=SlimObject, metadata_only=True, fences=fences,
-                    timeout_seconds=WRITE_SECONDS[placed.subject.role],
+                    timeout_seconds=WRITE_SECONDS[resource.subject.role],
                 )  # fmt: skip
         except ShardingError as error:
-            self.refusals.note(placed, meta, patch, error)
+            self.refusals.note(resource, meta, patch, error)
             raise
 
-    def _note(self, key: ItemKey | None, placed: RingResource, decision: Decision) -> None:
+    def _note(self, key: ItemKey | None, resource: RingResource, decision: Decision) -> None:
         seconds = 0.0
         if key is not None:
             seconds = self._lead.clock.monotonic() - self._waiting.of(key)
             self._waiting.end(key)
-        self._lead.counters.placed(self._ring, placed, decision, seconds)
+        self._lead.counters.labelled(self._ring, resource, decision, seconds)
 
     def _draining(self, meta: SlimMeta) -> patches.Patch:
         return patches.drain(self._labels, meta.resource_version)

@@ -174,7 +174,7 @@ class LabelAssignment:
         else:
             members, backlog, known = before.members, before.backlog, dict(before.expectations)
             backlog.set_scope(scope)
-        expectations = {number: known.get(number) or Expectations() for number in scope.placed}
+        expectations = {number: known.get(number) or Expectations() for number in scope.resources}
         self._ground = Ground(scope, members, backlog, expectations)
         self.membership_changed()
         placement = Placement(lead, self._pace, self._ground, self._takeover)

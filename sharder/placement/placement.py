@@ -59,16 +59,16 @@ class Placement:
         self._families = families = Families(scope, members, api, clock=clock, rng=leadership.rng)
         self._transit = transit = Transit(
             pace.concurrent_moves, clock, backlog.enqueue_admitted,
-            ready=lambda number: not scope.placed[number].grouped or families.ready,
-            paced=lambda number: scope.placed[number].grouped,
-            resources=sum(each.subject.role is Role.MAIN for each in scope.placed.values()),
+            ready=lambda number: not scope.resources[number].controls_others or families.ready,
+            paced=lambda number: scope.resources[number].controls_others,
+            resources=sum(each.subject.role is Role.MAIN for each in scope.resources.values()),
         )  # fmt: skip
         families.when_complete.append(transit.admit)
         self.writer = writer = LabelWriter(
             scope.name, scope.labels, members, leadership, takeover,
             concurrent_writes=pace.concurrent_moves, waiting=backlog.waiting,
         )  # fmt: skip
-        self._groups = groups = Handovers(
+        self._handovers = handovers = Handovers(
             scope, members, api, takeover,
             backlog=backlog, families=families, transit=transit, writer=writer, expectations=ground.expectations,
             clock=clock,
@@ -76,11 +76,11 @@ class Placement:
         self.resync = resync = Resync(
             scope, members, api, backlog=backlog, transit=transit, counters=leadership.counters, clock=clock,
             sync_period_seconds=pace.sync_period_seconds, settle_after_seconds=pace.settle_after_seconds,
-            when_settled=(backlog.compact, groups.compact),
+            when_settled=(backlog.compact, handovers.compact),
         )  # fmt: skip
         self._reconciler = Reconciler(
-            scope, members, api, backlog=backlog, families=families, transit=transit, writer=writer, groups=groups,
-            resync=resync,
+            scope, members, api, backlog=backlog, families=families, transit=transit, writer=writer,
+            handovers=handovers, resync=resync,
         )  # fmt: skip
         self._requeues = Requeues(backlog, families, transit, resync, clock)
         self._handler = EventHandler(scope, members, backlog, transit=transit, resync=resync)
@@ -115,7 +115,7 @@ class Placement:
         async with asyncio.TaskGroup() as tasks:
             for _ in range(self._workers):
                 tasks.create_task(self._reconciler.run())
-            for part in (self._groups, self._families, self.resync, self._requeues):
+            for part in (self._handovers, self._families, self.resync, self._requeues):
                 tasks.create_task(part.run())
             await self._follow_changes()
 
@@ -135,13 +135,13 @@ class Placement:
                 acquired, self._acquired = self._acquired, set()
                 for shard in sorted(acquired):
                     await self.backlog.enqueue_shard(shard)
-                    self._groups.retry()
+                    self._handovers.retry()
         finally:
             unsubscribe()
 
     async def _enqueue_all(self) -> None:
         await self.backlog.enqueue_all(Pending.UNASSIGNED, Pending.STRANDED)
-        self._groups.retry()
+        self._handovers.retry()
 
     def _adopt(self, old: Membership) -> None:
         """Place by the newest membership, instead of `old`."""

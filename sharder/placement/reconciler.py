@@ -3,7 +3,7 @@
 Does: look up the owner of a controlled object where the decision needs it, and
 answer a conflict by reading that object again.
 
-Refuses: to move an owner that has children (see groups), and to retry what no
+Refuses: to move an owner that has children (see handover), and to retry what no
 retry can mend.
 """
 
@@ -62,7 +62,7 @@ class Reconciler:
         families: Families,
         transit: Transit,
         writer: LabelWriter,
-        groups: Handovers,
+        handovers: Handovers,
         resync: Resync,
     ) -> None:
         self._scope = scope
@@ -72,7 +72,7 @@ class Reconciler:
         self._families = families
         self._transit = transit
         self._writer = writer
-        self._groups = groups
+        self._handovers = handovers
         self._resync = resync
 
     async def run(self) -> None:
@@ -95,22 +95,22 @@ class Reconciler:
             queue.forget(key)
 
     def _extra(self, key: ItemKey) -> dict[str, str]:
-        resource = str(self._scope.placed[key.resource].subject.resource.group_resource)
+        resource = str(self._scope.resources[key.resource].subject.resource.group_resource)
         return {"ring": self._scope.name, "resource": resource, "namespace": key.namespace, "object": key.name}
 
     async def _reconcile(self, key: ItemKey) -> None:
-        backlog, placed = self._backlog, self._scope.placed.get(key.resource)
-        if placed is None:
+        backlog, resource = self._backlog, self._scope.resources.get(key.resource)
+        if resource is None:
             return  # its resource has left the ring meanwhile
-        if self._writer.crowded(placed):
+        if self._writer.crowded(resource):
             backlog.queue.add_after(key, CROWDED_SECONDS, Priority.BULK)
             return
         obj, to_read = backlog.take(key)
         self._resync.taken()
         try:
             if to_read or (obj is None and backlog.queue.requeues(key)):
-                obj = await self._read(placed, key)
-            if await self._settle(key, placed, obj):
+                obj = await self._read(resource, key)
+            if await self._settle(key, resource, obj):
                 return
         finally:
             self._transit.leave_unless_begun(key)
@@ -118,17 +118,17 @@ class Reconciler:
         if to_read:
             self._transit.leave(key)
 
-    async def _read(self, placed: RingResource, key: ItemKey) -> SlimObject | None:
+    async def _read(self, resource: RingResource, key: ItemKey) -> SlimObject | None:
         """The object as a consistent read shows it; `None`: it is gone."""
-        found = await self._api.find(placed.subject.resource, key.name, key.namespace or None)
+        found = await self._api.find(resource.subject.resource, key.name, key.namespace or None)
         return slim(found) if found is not None else None
 
-    async def _settle(self, key: ItemKey, placed: RingResource, obj: SlimObject | None) -> bool:
+    async def _settle(self, key: ItemKey, resource: RingResource, obj: SlimObject | None) -> bool:
         """Carry out the decision about an object, whatever happens to it meanwhile; False: it is gone."""
         conflicts = 0
         while obj is not None:
             try:
-                await self._carry_out(key, placed, obj)
+                await self._carry_out(key, resource, obj)
                 return True
             except NotFound:
                 return False
@@ -136,82 +136,82 @@ class Reconciler:
                 conflicts += 1
                 if error.retry is not Retry.REFRESH or conflicts > MAX_CONFLICTS:
                     raise
-                obj = await self._read(placed, key)
+                obj = await self._read(resource, key)
         return False
 
-    async def _carry_out(self, key: ItemKey, placed: RingResource, obj: SlimObject) -> None:
+    async def _carry_out(self, key: ItemKey, resource: RingResource, obj: SlimObject) -> None:
         meta = obj.metadata
-        outcome = await self._decide(placed, meta)
+        outcome = await self._decide(resource, meta)
         match outcome.decision:
             case Decision.IGNORE | Decision.KEEP | Decision.AWAIT:
                 self._backlog.end(key)
                 if outcome.decision is not Decision.AWAIT:
                     self._transit.leave(key)
-                if outcome.decision is Decision.KEEP and placed.grouped:
-                    self._groups.stays(key, meta)
+                if outcome.decision is Decision.KEEP and resource.controls_others:
+                    self._handovers.stays(key, meta)
             case Decision.DEFER:
                 if self._backlog.informers.find(key):
                     self._backlog.defer(key)
                 else:
                     self._backlog.end(key)
             case Decision.DRAIN:
-                if placed.grouped:
-                    self._groups.stays(key, meta)
-                await self._drain(key, placed, obj, leaves=outcome.target is None)
-            case Decision.ASSIGN | Decision.MOVE if placed.grouped:
-                self._groups.submit(key, placed, meta)
+                if resource.controls_others:
+                    self._handovers.stays(key, meta)
+                await self._drain(key, resource, obj, leaves=outcome.target is None)
+            case Decision.ASSIGN | Decision.MOVE if resource.controls_others:
+                self._handovers.submit(key, resource, meta)
             case Decision.ASSIGN | Decision.MOVE | Decision.RELEASE:
-                await self._relabel(key, placed, meta, outcome)
+                await self._relabel(key, resource, meta, outcome)
 
-    async def _drain(self, key: ItemKey, placed: RingResource, obj: SlimObject, *, leaves: bool) -> None:
+    async def _drain(self, key: ItemKey, resource: RingResource, obj: SlimObject, *, leaves: bool) -> None:
         meta = obj.metadata
         shard = meta.label(self._scope.labels.shard)
         assert shard is not None
-        if placed.grouped and not leaves:
+        if resource.controls_others and not leaves:
             self._families.want()
         # What leaves the ring is nobody's afterwards, however long that takes.
         if not leaves and not self._transit.enter(key, obj, shard):
             return
-        await self._writer.drain(key, placed, meta)
+        await self._writer.drain(key, resource, meta)
         self._backlog.leave_to_informers(key)
         if not leaves:
             self._transit.drains(key, shard)
 
-    async def _relabel(self, key: ItemKey, placed: RingResource, meta: SlimMeta, outcome: Outcome) -> None:
+    async def _relabel(self, key: ItemKey, resource: RingResource, meta: SlimMeta, outcome: Outcome) -> None:
         if outcome.target is None:
-            await self._writer.release(key, placed, meta)
+            await self._writer.release(key, resource, meta)
         else:
-            await self._writer.assign(key, placed, meta, outcome.target, clear_drain=self._drains(meta))
+            await self._writer.assign(key, resource, meta, outcome.target, clear_drain=self._drains(meta))
         self._backlog.end(key)
         self._transit.leave(key)
 
-    async def _decide(self, placed: RingResource, meta: SlimMeta) -> Outcome:
+    async def _decide(self, resource: RingResource, meta: SlimMeta) -> Outcome:
         scope, membership = self._scope, self._members.membership
         shard = meta.label(scope.labels.shard)
         in_scope = scope.covers(meta.namespace, unseen=shard is not None)
-        if placed.removed and placed.subject.role is Role.CONTROLLED:
+        if resource.removed and resource.subject.role is Role.CONTROLLED:
             # Whose child it was is not known any more; owners that leave go first, by acknowledgement.
             desired: Desired = Target(shard, by_owner=True) if shard and scope.owners_leave else OwnerUnassigned()
-        elif placed.subject.role is Role.MAIN:
-            desired = desire_main(placed.subject.key_of(meta), membership)
+        elif resource.subject.role is Role.MAIN:
+            desired = desire_main(resource.subject.key_of(meta), membership)
         else:
-            desired = await self._desire_by_owner(placed, meta, membership)
+            desired = await self._desire_by_owner(resource, meta, membership)
         return decide(
             Facts(
-                role=placed.subject.role,
+                role=resource.subject.role,
                 shard_label=shard,
                 draining=self._drains(meta),
-                in_scope=in_scope and not placed.removed,
+                in_scope=in_scope and not resource.removed,
                 desired=desired,
                 membership=membership,
             )
         )
 
-    async def _desire_by_owner(self, placed: RingResource, meta: SlimMeta, membership: Membership) -> Desired:
-        reference, key = meta.controller, placed.subject.key_of(meta)
+    async def _desire_by_owner(self, resource: RingResource, meta: SlimMeta, membership: Membership) -> Desired:
+        reference, key = meta.controller, resource.subject.key_of(meta)
         if reference is None or key is None:
             return NoKey()
-        main = placed.subject.main.resource
+        main = resource.subject.main.resource
         namespace = meta.namespace if main.namespaced else None
         owner = await self._api.find(main, reference.name, namespace)
         exists = is_owner(reference.uid, owner.metadata if owner is not None else None)

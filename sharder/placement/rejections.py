@@ -40,15 +40,15 @@ class Refusals:
         """Whether there is news that has not been told."""
         return self._first is not None
 
-    def note(self, placed: RingResource, meta: SlimMeta, patch: Mapping[str, Any], error: ShardingError) -> None:
+    def note(self, resource: RingResource, meta: SlimMeta, patch: Mapping[str, Any], error: ShardingError) -> None:
         """`patch` of the object was answered by `error`; errors that a retry may mend are none of ours."""
         if not isinstance(error, REFUSING):
             return
-        resource = placed.subject.resource.group_resource
+        listed = resource.subject.resource.group_resource
         if self._first is None:
-            self._first = Refused(resource, meta.namespace, meta.name, self._wanted(meta, patch), str(error), 0)
+            self._first = Refused(listed, meta.namespace, meta.name, self._wanted(meta, patch), str(error), 0)
         if len(self._objects) < MAX_COUNTED:
-            self._objects.add((resource, meta.namespace, meta.name))
+            self._objects.add((listed, meta.namespace, meta.name))
         for tell in self.when_noted:
             tell()
 

@@ -112,7 +112,7 @@ class Resync:
         self._wake = asyncio.Event()
         self._state = ResyncState(settle_after_seconds, changed_at=clock.monotonic())
         self._few_wait = asyncio.Event()
-        #: Retired resources of which the last deep pass found no labelled object.
+        #: Removed resources of which the last deep pass found no labelled object.
         self.removed_clean: frozenset[RingResource] = frozenset()
         #: How many objects of each had labels of the ring when it was gone through last.
         self.removed_left: dict[RingResource, int] = {}
@@ -236,21 +236,21 @@ class Resync:
         objects = misplaced = 0
         clean: set[RingResource] = set()
         errors: list[ShardingError] = []
-        for number, placed in self._scope.placed.items():
-            if not which.deep and placed.subject.role is Role.CONTROLLED:
+        for number, resource in self._scope.resources.items():
+            if not which.deep and resource.subject.role is Role.CONTROLLED:
                 continue
-            if which.namespace is not None and not placed.subject.resource.namespaced:
+            if which.namespace is not None and not resource.subject.resource.namespaced:
                 continue
             try:
-                seen, found = await self._pass_resource(number, placed, which)
+                seen, found = await self._pass_resource(number, resource, which)
             except ShardingError as error:
                 errors.append(error)
                 continue
             objects, misplaced = objects + seen, misplaced + found
-            if placed.removed and which.namespace is None:
-                self.removed_left[placed] = seen
-            if placed.removed and not seen:
-                clean.add(placed)
+            if resource.removed and which.namespace is None:
+                self.removed_left[resource] = seen
+            if resource.removed and not seen:
+                clean.add(resource)
         if which.deep and which.namespace is None and started >= self._state.settles_at:
             self.removed_clean = frozenset(clean)
         if errors:
@@ -259,22 +259,22 @@ class Resync:
             self._counters.resynced(self._scope.name, objects, misplaced, self._clock.monotonic() - started)
         return misplaced
 
-    async def _pass_resource(self, number: int, placed: RingResource, which: Pass) -> tuple[int, int]:
+    async def _pass_resource(self, number: int, resource: RingResource, which: Pass) -> tuple[int, int]:
         """Offer what is misplaced; returns how many objects there are, and how many of them are misplaced."""
         unwatched = which.deep and self._backlog.informers.get(number, Pending.UNASSIGNED) is None
-        everything = (which.unlabelled or unwatched) and not placed.removed
+        everything = (which.unlabelled or unwatched) and not resource.removed
         selector = Selector() if everything else Selector(labels=exists(self._scope.labels.shard))
         generation, began = self._state.generation, self._clock.monotonic()
         # Without a deep pass something is expected to move; pages can be waited between, a stream has to be read.
         busy = not which.deep or not self._nothing_waits()
-        sieve = Sieve(placed.subject.role, self._members.membership, removed=placed.removed)
+        sieve = Sieve(resource.subject.role, self._members.membership, removed=resource.removed)
         seen = found = 0
-        async for batch in read_all(self._api, placed.subject.resource, which.namespace, selector, busy=busy):
+        async for batch in read_all(self._api, resource.subject.resource, which.namespace, selector, busy=busy):
             if is_superseded(self._state, generation):
                 raise Superseded
             seen += len(batch)
             for obj in batch:
-                if self._keeps(sieve, placed, obj.metadata):
+                if self._keeps(sieve, resource, obj.metadata):
                     found += 1
                     if not self._enqueue(number, obj):
                         self._on(Event.LEFT_OUT, Asked(namespaces=which.again))
@@ -301,11 +301,11 @@ class Resync:
         self._backlog.enqueue_found(ItemKey(number, obj.metadata.namespace, obj.metadata.name), obj)
         return True
 
-    def _keeps(self, sieve: Sieve, placed: RingResource, meta: SlimMeta) -> bool:
+    def _keeps(self, sieve: Sieve, resource: RingResource, meta: SlimMeta) -> bool:
         scope = self._scope
         label = meta.label(scope.labels.shard)
         return sieve.keeps(
-            placed.subject.key_of(meta),
+            resource.subject.key_of(meta),
             label,
             draining=meta.label(scope.labels.drain) is not None,
             in_scope=scope.covers(meta.namespace, unseen=label is not None),

@@ -17,7 +17,7 @@ from sharder.core.ringspec import Role
 from shardsdk.errors import Retry, ShardingError
 from shardsdk.kube.clock import Clock
 
-#: How long one label patch may take.  A group waits for those of its children, so they get less.
+#: How long one label patch may take.  A family waits for those of its children, so they get less.
 WRITE_SECONDS: Final = {Role.CONTROLLED: 5.0, Role.MAIN: 30.0}
 #: Writes under way at once.  Each is one more that users' requests wait for in the API server, and with fewer
 #: there it answers sooner: 12 move as many objects as 48 do, and 24 are enough where an answer takes 30 ms.
@@ -35,42 +35,42 @@ class Crowded(ShardingError):
 
 
 class Slots:
-    """`async with slots.of(placed)` around each write."""
+    """`async with slots.of(resource)` around each write."""
 
     def __init__(self, number: int, clock: Clock) -> None:
         self._all = asyncio.Semaphore(number)
         self._suspected: dict[RingResource, asyncio.Semaphore] = {}
         self._clock = clock
 
-    def crowded(self, placed: RingResource) -> bool:
+    def crowded(self, resource: RingResource) -> bool:
         """Whether there is no place for a write to this resource, and none to wait for."""
-        few = self._suspected.get(placed)
+        few = self._suspected.get(resource)
         return few is not None and few.locked()
 
     @asynccontextmanager
-    async def of(self, placed: RingResource) -> AsyncIterator[None]:
+    async def of(self, resource: RingResource) -> AsyncIterator[None]:
         """Hold a place.  Raises: Crowded."""
-        place = await self._acquire(placed)
+        place = await self._acquire(resource)
         began = self._clock.monotonic()
         try:
             yield
-            self._suspected.pop(placed, None)
+            self._suspected.pop(resource, None)
         except ShardingError as error:
             if error.retry is not Retry.BACKOFF:
-                self._suspected.pop(placed, None)
+                self._suspected.pop(resource, None)
             elif self._clock.monotonic() - began >= SLOW_SECONDS:
-                self._suspected.setdefault(placed, asyncio.Semaphore(MAX_SUSPECTED))
+                self._suspected.setdefault(resource, asyncio.Semaphore(MAX_SUSPECTED))
             raise
         finally:
             place.release()
 
-    async def _acquire(self, placed: RingResource) -> asyncio.Semaphore:
+    async def _acquire(self, resource: RingResource) -> asyncio.Semaphore:
         while True:
-            few = self._suspected.get(placed)
+            few = self._suspected.get(resource)
             if few is not None and few.locked():
-                raise Crowded(f"{placed.subject.resource.group_resource}: its writes are not answered")
+                raise Crowded(f"{resource.subject.resource.group_resource}: its writes are not answered")
             place = few or self._all
             await place.acquire()
-            if self._suspected.get(placed) is few:
+            if self._suspected.get(resource) is few:
                 return place
             place.release()

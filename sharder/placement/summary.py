@@ -8,9 +8,9 @@ from sharder.placement.placement import Placement
 
 def summarize(placement: Placement, now: float) -> Summary:
     """What the ring waits for."""
-    placed, informers, resync = placement.scope.placed, placement.backlog.informers, placement.resync
+    resources, informers, resync = placement.scope.resources, placement.backlog.informers, placement.resync
     counts = {
-        (kind, placed[number].subject.resource.group_resource): len(informer)
+        (kind, resources[number].subject.resource.group_resource): len(informer)
         for kind in Pending
         for number, informer in informers.of(kind)
     }
@@ -18,7 +18,7 @@ def summarize(placement: Placement, now: float) -> Summary:
     clean = frozenset(each.subject.resource.group_resource for each in resync.removed_clean)
     leaving = {
         each.subject.resource.group_resource: resync.removed_left.get(each, -1)
-        for each in placed.values()
+        for each in resources.values()
         if each.removed and each not in resync.removed_clean
     }
     settled = resync.settled
@@ -33,7 +33,7 @@ def _oldest_drain(placement: Placement, now: float) -> OldestDrain | None:
         obj = informer.get(key.namespace, key.name) if informer is not None else None
         if obj is None:
             continue
-        placed, shard = scope.placed[key.resource], obj.metadata.label(scope.labels.shard) or ""
-        resource = placed.subject.resource.group_resource
-        return OldestDrain(resource, key.namespace, key.name, shard, now - since, placed.removed)
+        resource, shard = scope.resources[key.resource], obj.metadata.label(scope.labels.shard) or ""
+        name = resource.subject.resource.group_resource
+        return OldestDrain(name, key.namespace, key.name, shard, now - since, resource.removed)
     return None

@@ -34,13 +34,13 @@ class PermissionsCheck:
         self._asked_at = float("-inf")
         self._asked_for: tuple[GroupResource, ...] | None = None
 
-    async def check(self, resources: tuple[GroupResource, ...], *, doubted: bool) -> float:
-        """Ask, unless that was done lately; `doubted`: a watch has just been forbidden.
+    async def check(self, resources: tuple[GroupResource, ...], *, forbidden: bool) -> float:
+        """Ask, unless that was done lately; `forbidden`: a watch has just been forbidden.
 
         Returns in how many seconds to check again.
         """
         now = self._clock.monotonic()
-        believed = DENIED_SECONDS if self.denied or doubted else GRANTED_SECONDS
+        believed = DENIED_SECONDS if self.denied or forbidden else GRANTED_SECONDS
         if self._asked_for != resources or now - self._asked_at >= believed:
             rules = [MissingRule(verb, resource) for resource in resources for verb in RING_VERBS]
             denied = [rule for rule in rules if not await self._api.allowed(rule.verb, rule.resource)]

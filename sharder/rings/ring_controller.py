@@ -214,7 +214,7 @@ class RingController:
             self._queue.add_after(self.name, seconds)
         resources = (*resolved.subjects(), *(each.subject for each in removed))
         again = await self._permissions.check(
-            tuple(each.resource.group_resource for each in resources), doubted=self._assignment.summarize().forbidden
+            tuple(each.resource.group_resource for each in resources), forbidden=self._assignment.summarize().forbidden
         )
         self._queue.add_after(
             self.name, again if self._removed.complete else min(again, GRANTED_SECONDS), Priority.BULK

@@ -308,7 +308,7 @@ class TakeoverController:
     def _again(self, key: LeaseKey) -> None:
         """Somebody else wrote first; try again once the watch has told."""
         if self._records.of(key).behind:
-            self._cache.doubt_leases(f"the one of shard {key[1]} has changed, and its watch says nothing of that")
+            self._cache.relist_leases(f"the one of shard {key[1]} has changed, and its watch says nothing of that")
         self._queue.add_after(key, WRITE_AGAIN_SECONDS)
 
     async def _take(self, snapshot: RingSnapshot, key: LeaseKey, seen: ObservedLease | None) -> bool:
@@ -317,7 +317,7 @@ class TakeoverController:
         snapshot = self._snapshot() or snapshot  # a lease that has come meanwhile is known
         if (unknown := unknown_lease(snapshot, shard, found)) is not None:
             # A shard that lives under it keeps what it has.
-            self._cache.doubt_leases(f"{unknown} is not known")
+            self._cache.relist_leases(f"{unknown} is not known")
             return False
         if seen is not None:
             record = self._records.of(key)

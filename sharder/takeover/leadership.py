@@ -16,7 +16,7 @@ from shardsdk.kube.clock import Clock
 class Counters(Protocol):
     """Where it is counted what was done, and shown how a ring is."""
 
-    def placed(self, ring: str, placed: RingResource, decision: Decision, seconds: float) -> None:
+    def labelled(self, ring: str, resource: RingResource, decision: Decision, seconds: float) -> None:
         """An object changed hands `seconds` after it was first seen to need it."""
 
     def resynced(self, ring: str, objects: int, misplaced: int, seconds: float) -> None:

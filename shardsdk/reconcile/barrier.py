@@ -101,7 +101,7 @@ class Barrier:
         #: Owners that wait, in the order in which they came.
         self._waiting: dict[Request, ObjectState] = {}
         #: Whether a write of ours may have made a child without our knowing.
-        self._doubtful = False
+        self._unanswered = False
         self._arrivals = asyncio.Event()
         self._awaited = Awaited()
 
@@ -109,10 +109,10 @@ class Barrier:
         """`owner` has just come: it waits, even if it passed before, and is woken when it may pass."""
         self._wait(owner, uid, ChildEvent.ARRIVED, priority, wakes=True)
 
-    def doubt(self, owner: Request, uid: str) -> None:
+    def note_unanswered(self, owner: Request, uid: str) -> None:
         """A write for `owner` had no answer: it waits until that write can no longer be executed, then for a list."""
-        self._doubtful = True
-        self._wait(owner, uid, ChildEvent.DOUBTED, Priority.FRESH, wakes=False)
+        self._unanswered = True
+        self._wait(owner, uid, ChildEvent.UNANSWERED, Priority.FRESH, wakes=False)
 
     def passes(self, owner: Request, uid: str) -> bool:
         """Whether the children of `owner` are known, so that it may be reconciled."""
@@ -168,8 +168,8 @@ class Barrier:
                 continue
             try:
                 # Before settling: who falls into doubt meanwhile has another write to wait for.
-                if self._doubtful:
-                    self._doubtful = False
+                if self._unanswered:
+                    self._unanswered = False
                     await self._settle()
                 pause = max(await self._learn_children(batch) * (1 / LIST_SHARE - 1), LIST_PAUSE_SECONDS)
             except ShardingError as error:

@@ -66,7 +66,7 @@ class ChildEvent(Enum):
     """What happens to `Children`."""
 
     ARRIVED = "the object came, or others may have made children of it"
-    DOUBTED = "a write for it had no answer"
+    UNANSWERED = "a write for it had no answer"
     POSTPONED = "it was about to be reconciled"
     LISTED = "a list has ended, and the caches show its children"
     MISSED = "a list has ended, and the caches do not show all of its children"
@@ -120,7 +120,7 @@ TRANSITIONS: Final[Mapping[tuple[State, Event], Step]] = {
     (Writes.POSTPONED, WriteEvent.OVERDUE): Step(Writes.SHOWN, "only a list can tell what the cache has missed"),
     (Writes.POSTPONED, WriteEvent.LEFT): Step(Writes.SHOWN, _FORGET),
     (Children.UNKNOWN, ChildEvent.ARRIVED): Step(Children.LISTING, "others may have made children of it"),
-    (Children.UNKNOWN, ChildEvent.DOUBTED): Step(Children.LISTING, "there may be a child that no answer named"),
+    (Children.UNKNOWN, ChildEvent.UNANSWERED): Step(Children.LISTING, "there may be a child that no answer named"),
     (Children.UNKNOWN, ChildEvent.POSTPONED): Step(Children.LISTING, "others may have made children of it"),
     (Children.UNKNOWN, ChildEvent.LISTED): Step(Children.UNKNOWN, _STAYS),
     (Children.UNKNOWN, ChildEvent.MISSED): Step(Children.UNKNOWN, _STAYS),
@@ -128,7 +128,7 @@ TRANSITIONS: Final[Mapping[tuple[State, Event], Step]] = {
     (Children.UNKNOWN, ChildEvent.LATE): Step(Children.UNKNOWN, _STAYS),
     (Children.UNKNOWN, ChildEvent.LEFT): Step(Children.UNKNOWN, _FORGET),
     (Children.LISTING, ChildEvent.ARRIVED): Step(Children.LISTING, "a list under way began too early for it"),
-    (Children.LISTING, ChildEvent.DOUBTED): Step(Children.LISTING, "a list under way began too early for it"),
+    (Children.LISTING, ChildEvent.UNANSWERED): Step(Children.LISTING, "a list under way began too early for it"),
     (Children.LISTING, ChildEvent.POSTPONED): Step(Children.LISTING, _STAYS),
     (Children.LISTING, ChildEvent.LISTED): Step(Children.KNOWN, "it may be reconciled", wakes=True),
     (Children.LISTING, ChildEvent.MISSED): Step(Children.CATCHING_UP, "the cache is behind the list"),
@@ -136,7 +136,7 @@ TRANSITIONS: Final[Mapping[tuple[State, Event], Step]] = {
     (Children.LISTING, ChildEvent.LATE): Step(Children.LISTING, _STAYS),
     (Children.LISTING, ChildEvent.LEFT): Step(Children.UNKNOWN, _FORGET),
     (Children.CATCHING_UP, ChildEvent.ARRIVED): Step(Children.LISTING, "that list began too early for it"),
-    (Children.CATCHING_UP, ChildEvent.DOUBTED): Step(Children.LISTING, "that list began too early for it"),
+    (Children.CATCHING_UP, ChildEvent.UNANSWERED): Step(Children.LISTING, "that list began too early for it"),
     (Children.CATCHING_UP, ChildEvent.POSTPONED): Step(Children.CATCHING_UP, _STAYS),
     (Children.CATCHING_UP, ChildEvent.LISTED): Step(Children.CATCHING_UP, _STAYS),
     (Children.CATCHING_UP, ChildEvent.MISSED): Step(Children.CATCHING_UP, _STAYS),
@@ -144,7 +144,7 @@ TRANSITIONS: Final[Mapping[tuple[State, Event], Step]] = {
     (Children.CATCHING_UP, ChildEvent.LATE): Step(Children.LISTING, "the child may be gone: another list tells"),
     (Children.CATCHING_UP, ChildEvent.LEFT): Step(Children.UNKNOWN, _FORGET),
     (Children.KNOWN, ChildEvent.ARRIVED): Step(Children.LISTING, "others may have made children of it meanwhile"),
-    (Children.KNOWN, ChildEvent.DOUBTED): Step(Children.LISTING, "there may be a child that no answer named"),
+    (Children.KNOWN, ChildEvent.UNANSWERED): Step(Children.LISTING, "there may be a child that no answer named"),
     (Children.KNOWN, ChildEvent.POSTPONED): Step(Children.KNOWN, "it may be reconciled"),
     (Children.KNOWN, ChildEvent.LISTED): Step(Children.KNOWN, _STAYS),
     (Children.KNOWN, ChildEvent.MISSED): Step(Children.KNOWN, _STAYS),

@@ -51,7 +51,7 @@ class OwnWrites:
 
     def unknown(self, owner: Request, uid: str) -> None:
         """A child of `owner` may have been created without our knowing."""
-        self._barrier.doubt(owner, uid)
+        self._barrier.note_unanswered(owner, uid)
 
     def _cache_of(self, owner: Request, resource: GroupResource, written: Request) -> Cache[Any] | None:
         """Which cache shows what was written for `owner`; `None`: none does."""

@@ -16,7 +16,7 @@ from unittest.mock import patch
 from sharder.backlog.scope import RingScope
 from sharder.core import proven_time as proof
 from sharder.core.shards import LeaseFacts, Proof, ShardState, classify
-from sharder.placement.children import Group
+from sharder.placement.children import Family
 from sharder.placement.handover import Handovers
 from sharder.takeover import controller as leases
 from sharder.takeover.controller import TakeoverController
@@ -90,16 +90,16 @@ async def _renew(controller: TakeoverController, shard: str) -> bool:
     return True
 
 
-async def _put_off(mover: Handovers, group: Group) -> bool:
-    late = _LATE.setdefault(group.meta.uid, {})
-    late.update({(child, meta.namespace, meta.name): meta for child, meta in group.children or []})
+async def _put_off(mover: Handovers, family: Family) -> bool:
+    late = _LATE.setdefault(family.meta.uid, {})
+    late.update({(child, meta.namespace, meta.name): meta for child, meta in family.children or []})
     return True
 
 
-async def _owner_first(mover: Handovers, group: Group, right: Callable[..., Any] = Handovers._patch_owner) -> None:
-    await right(mover, group)
-    for (child, _, _), meta in _LATE.pop(group.meta.uid, {}).items():
-        if group.target is None or not await mover._move_child(group, child, meta, group.target):
+async def _owner_first(mover: Handovers, family: Family, right: Callable[..., Any] = Handovers._patch_owner) -> None:
+    await right(mover, family)
+    for (child, _, _), meta in _LATE.pop(family.meta.uid, {}).items():
+        if family.target is None or not await mover._move_child(family, child, meta, family.target):
             return
 
 

@@ -20,7 +20,7 @@ class ResourceCount:
 
     resource: GroupResource
     role: Role
-    retired: bool
+    removed: bool
     by_shard: Mapping[str, int]
     draining: Mapping[str, int]
     unassigned: int | None
@@ -144,7 +144,7 @@ def count_resource(tally: Tally, *, judged: bool, overfull: bool) -> ResourceCou
     return ResourceCount(
         resource=tally.subject.resource.group_resource,
         role=tally.subject.role,
-        retired=tally.retired,
+        removed=tally.removed,
         by_shard=dict(tally.by_shard),
         draining=dict(tally.draining),
         unassigned=tally.troubles[Trouble.UNASSIGNED],

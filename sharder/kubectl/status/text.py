@@ -166,7 +166,7 @@ def _troubles(overview: Overview, painter: Painter) -> Iterator[str]:
         if each.unjudged:
             sign = painter.paint("! unknown", Tone.WARN)
             yield f"  {sign}: {each.unjudged} {each.resource} without shard, in or out of the ring's scope"
-        uncounted = each.counted and each.misplaced is None and not each.retired
+        uncounted = each.counted and each.misplaced is None and not each.removed
         if each.role is Role.CONTROLLED and uncounted and overview.membership is not None:
             yield painter.paint(f"  ? whether {each.resource} are with their owners was not counted", Tone.FAINT)
     for shard_status in overview.shard_statuses or ():

@@ -30,9 +30,9 @@ AS_BEFORE = Facts(may_take=True, target="one", chosen_among=BOTH, wanted="one", 
 READS = (Step.AWAIT_WATCHES, Step.LIST_CHILDREN)
 
 
-def ways(*, doubtful: bool, let_go: bool) -> list[list[tuple[Phase, Step]]]:
+def ways(*, unread: bool, let_go: bool) -> list[list[tuple[Phase, Step]]]:
     """Every way to the last phase."""
-    return list(_ways(begin(doubtful=doubtful, let_go=let_go), let_go, []))
+    return list(_ways(begin(unread=unread, let_go=let_go), let_go, []))
 
 
 def _ways(phase: Phase, let_go: bool, so_far: list[tuple[Phase, Step]]) -> Iterator[list[tuple[Phase, Step]]]:
@@ -52,10 +52,8 @@ def steps(way: list[tuple[Phase, Step]]) -> list[Step]:
     return [step for _, step in way]
 
 
-EVERY_WAY = [
-    way for doubtful in (False, True) for let_go in (False, True) for way in ways(doubtful=doubtful, let_go=let_go)
-]
-OF_A_SHARD = [way for doubtful in (False, True) for way in ways(doubtful=doubtful, let_go=False)]
+EVERY_WAY = [way for unread in (False, True) for let_go in (False, True) for way in ways(unread=unread, let_go=let_go)]
+OF_A_SHARD = [way for unread in (False, True) for way in ways(unread=unread, let_go=False)]
 
 
 def test_there_is_a_step_for_every_phase_but_the_last() -> None:
@@ -71,7 +69,7 @@ def test_what_a_shard_had_is_drained_first_and_then_the_fence_is_renewed() -> No
 
 
 def test_what_nobody_has_is_neither_drained_nor_fenced() -> None:
-    for way in ways(doubtful=False, let_go=True):
+    for way in ways(unread=False, let_go=True):
         assert not {Step.DRAIN_OWNER, Step.RENEW_FENCE} & set(steps(way))
 
 
@@ -127,27 +125,27 @@ def test_every_need_is_of_some_step() -> None:
     assert needs == {need.words for need in (MAY_TAKE, A_TARGET, SAME_TARGET, TARGET_THERE)}
 
 
-@pytest.mark.parametrize("phase", [Phase.DOUBTFUL, Phase.HELD, Phase.DRAINED, Phase.UNKNOWN, Phase.KNOWN])
+@pytest.mark.parametrize("phase", [Phase.UNREAD, Phase.HELD, Phase.DRAINED, Phase.UNKNOWN, Phase.KNOWN])
 def test_what_does_not_succeed_is_tried_again_later(phase: Phase) -> None:
     assert after(phase, succeeded=False, let_go=False) is None
 
 
 @pytest.mark.parametrize(
-    ("doubtful", "let_go", "phase"),
+    ("unread", "let_go", "phase"),
     [
-        (True, False, Phase.DOUBTFUL),
-        (True, True, Phase.DOUBTFUL),
+        (True, False, Phase.UNREAD),
+        (True, True, Phase.UNREAD),
         (False, False, Phase.HELD),
         (False, True, Phase.LET_GO),
     ],
 )
-def test_where_a_family_begins(doubtful: bool, let_go: bool, phase: Phase) -> None:
-    assert begin(doubtful=doubtful, let_go=let_go) is phase
+def test_where_a_family_begins(unread: bool, let_go: bool, phase: Phase) -> None:
+    assert begin(unread=unread, let_go=let_go) is phase
 
 
-def test_after_a_doubt_is_cleared_a_family_begins_as_any_other() -> None:
-    assert after(Phase.DOUBTFUL, succeeded=True, let_go=False) is Phase.HELD
-    assert after(Phase.DOUBTFUL, succeeded=True, let_go=True) is Phase.LET_GO
+def test_after_its_owner_was_read_a_family_begins_as_any_other() -> None:
+    assert after(Phase.UNREAD, succeeded=True, let_go=False) is Phase.HELD
+    assert after(Phase.UNREAD, succeeded=True, let_go=True) is Phase.LET_GO
 
 
 def test_a_family_goes_on_to_where_it_began_to_go_while_that_is_available() -> None:

@@ -29,11 +29,11 @@ def test_what_is_forgotten_counts_as_never_known(monkeypatch: pytest.MonkeyPatch
 
 def test_a_doubt_stays_until_the_owner_was_read() -> None:
     memory = Expectations()
-    memory.doubt("a")
-    assert memory.is_doubtful("a")
-    assert memory.is_doubtful("a")
-    memory.clear_doubt("a")
-    assert not memory.is_doubtful("a")
+    memory.note_unread("a")
+    assert memory.is_unread("a")
+    assert memory.is_unread("a")
+    memory.note_read("a")
+    assert not memory.is_unread("a")
 
 
 def test_what_is_older_than_our_own_write_begins_no_group() -> None:
@@ -44,7 +44,7 @@ def test_what_is_older_than_our_own_write_begins_no_group() -> None:
     assert memory.is_stale(SlimMeta(name="a", uid="a", resource_version="99"), now=9.9 + expectations.MAX_LAG_SECONDS)
     for version in ("100", "101"):
         assert not memory.is_stale(SlimMeta(name="a", uid="a", resource_version=version), now=10.1)
-    assert not memory.is_doubtful("a")
+    assert not memory.is_unread("a")
 
 
 def test_what_stays_older_than_our_own_write_is_read_before_it_begins_a_group() -> None:
@@ -53,4 +53,4 @@ def test_what_stays_older_than_our_own_write_is_read_before_it_begins_a_group() 
     assert not memory.is_stale(
         SlimMeta(name="a", uid="a", resource_version="99"), now=10.0 + expectations.MAX_LAG_SECONDS
     )
-    assert memory.is_doubtful("a")
+    assert memory.is_unread("a")
