@@ -21,6 +21,8 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final
 
+from msgspec.structs import replace
+
 from sharder.backlog.objects import RingResource
 from sharder.backlog.scope import Members, RingScope
 from sharder.core.keys import resource_key
@@ -241,16 +243,8 @@ class Families:
             patch.shown = (*patch.shown, meta.resource_version)
             # The store has it when this event has been taken in, which is before anybody else's turn.
             self._check(patch)
-        return SlimObject(
-            SlimMeta(
-                name=meta.name,
-                namespace=meta.namespace,
-                uid=meta.uid,
-                resource_version=meta.resource_version,
-                labels=self._only_shard(meta),
-                owner_references=[reference] if (reference := meta.controller) is not None else None,
-            )
-        )
+        references = [reference] if (reference := meta.controller) is not None else None
+        return SlimObject(replace(meta, labels=self._only_shard(meta), owner_references=references))
 
     def _only_shard(self, meta: SlimMeta) -> dict[str, str] | None:
         shard = meta.label(self._scope.labels.shard)

@@ -17,6 +17,7 @@ from typing import Any
 
 from shardsdk.cache.objects import metadata_of
 from shardsdk.kube.reflector import Delta, EventKind
+from shardsdk.protocol.objects import ObjectMeta
 
 __all__ = [
     "Predicate",
@@ -68,12 +69,9 @@ def generation_changed(delta: Delta[Any]) -> bool:
     >>> generation_changed(Delta(EventKind.MODIFIED, after, before, initial=False))
     False
     """
-    if delta.kind is not EventKind.MODIFIED or delta.old is None:
+    if metadata_of(delta.object).generation == 0:
         return True
-    old, new = metadata_of(delta.old), metadata_of(delta.object)
-    if new.generation == 0:
-        return True
-    return old.generation != new.generation or old.deletion_timestamp != new.deletion_timestamp
+    return _changed(delta, lambda meta: (meta.generation, meta.deletion_timestamp))
 
 
 def labels_changed(delta: Delta[Any]) -> bool:
@@ -84,9 +82,7 @@ def labels_changed(delta: Delta[Any]) -> bool:
     >>> labels_changed(Delta(EventKind.MODIFIED, after, before, initial=False))
     True
     """
-    if delta.kind is not EventKind.MODIFIED or delta.old is None:
-        return True
-    return (metadata_of(delta.old).labels or {}) != (metadata_of(delta.object).labels or {})
+    return _changed(delta, lambda meta: meta.labels or {})
 
 
 def annotations_changed(delta: Delta[Any]) -> bool:
@@ -97,9 +93,7 @@ def annotations_changed(delta: Delta[Any]) -> bool:
     >>> annotations_changed(Delta(EventKind.MODIFIED, after, before, initial=False))
     False
     """
-    if delta.kind is not EventKind.MODIFIED or delta.old is None:
-        return True
-    return (metadata_of(delta.old).annotations or {}) != (metadata_of(delta.object).annotations or {})
+    return _changed(delta, lambda meta: meta.annotations or {})
 
 
 def of_kind(*kinds: EventKind) -> Predicate:
@@ -169,3 +163,10 @@ def negate(predicate: Predicate) -> Predicate:
     False
     """
     return lambda delta: not predicate(delta)
+
+
+def _changed(delta: Delta[Any], part: Callable[[ObjectMeta], object]) -> bool:
+    """Whether `part` of the metadata differs from what it was; of what came or went it does."""
+    if delta.kind is not EventKind.MODIFIED or delta.old is None:
+        return True
+    return part(metadata_of(delta.old)) != part(metadata_of(delta.object))
