@@ -37,6 +37,7 @@ from shardsdk.kube.lapses import ServerClock, lapses_of, parse_date
 from shardsdk.kube.pace import Pace
 from shardsdk.kube.server import Access
 from shardsdk.kube.turns import Turn, Turns
+from shardsdk.kube.warnings import Warnings
 from shardsdk.logs import logger_of
 from shardsdk.protocol.objects import LEASES
 
@@ -144,6 +145,7 @@ class Sessions:
         self._pace = pace
         self._lapses = lapses_of(clock)
         self._server_clock = ServerClock()
+        self._warnings = Warnings()
         self._connections: WeakKeyDictionary[ResponseHandler, int] = WeakKeyDictionary()
         self._numbers = itertools.count()
         self._headers = {
@@ -280,6 +282,7 @@ class Sessions:
                 response = await self._request(call, guard, credentials, stream=stream)
                 status = response.status
                 self._compare_clocks(response, sent)
+                self._warnings.tell(call.target, response.headers.getall("Warning", ()))
                 return response
             finally:
                 self._observer.tell(call.target.verb, status, self._clock.monotonic() - began)

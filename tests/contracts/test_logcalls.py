@@ -20,7 +20,7 @@ LEVELS = ("debug", "info", "warning", "error", "exception", "critical", "log")
 
 #: Words of a message -> the fields that it must have, one of each group.
 SUBJECTS = (
-    (re.compile(r"\b(object|reconcile|drain|group|predicate|mapping|write)\b", re.IGNORECASE), ("object",)),
+    (re.compile(r"\b(object|reconcile|drain|family|predicate|mapping|write)\b", re.IGNORECASE), ("object",)),
     (re.compile(r"\blease|keeper\b", re.IGNORECASE), ("shard", "lease")),
     (re.compile(r"\bshard\b", re.IGNORECASE), ("shard",)),
     (re.compile(r"\b(ring|webhook configuration|resync|crash detection|permissions|groups)\b"), ("ring",)),
@@ -41,6 +41,7 @@ ALLOWED = {
     "A callback of the leader election failed": "the user's own code; the stack names it",
     "A part of the manager has ended; stopping": "the process ends",
     "Task has ended": "the user's own task",
+    "The API server warns of a request": "names the request; nothing else is known there",
     "event not written": "an Event on any object: it names that",
 }
 #: Modules that speak of the process itself, of its credentials, certificates, ports and leadership.

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from shardsdk.errors import Conflict, FenceClosed, TerminalError, TooManyRequests
+from shardsdk.errors import ApiError, Conflict, FenceClosed, Forbidden, Invalid, TerminalError, TooManyRequests
 from shardsdk.kube.doubts import FenceDoubted
 from shardsdk.queueing.metrics import Metrics
 from shardsdk.queueing.queue import RateLimit, WorkQueue
@@ -79,6 +79,18 @@ async def test_errors_and_requeue_come_back_with_a_growing_pause_until_success(c
         await clock.sleep(10_000)
         assert queue.requeues("a") == 0
     assert script.calls == pytest.approx([0, 1, 3, 7])
+
+
+@in_virtual_time
+@pytest.mark.parametrize("error", [Forbidden, Invalid])
+async def test_what_a_role_or_a_policy_may_mend_is_tried_again_as_any_error(
+    clock: VirtualClock, error: type[ApiError]
+) -> None:
+    script = Script(clock, error("no"), error("still no"))
+    async with running(make(clock, script)) as queue:
+        queue.add("a")
+        await clock.sleep(10_000)
+    assert script.calls == pytest.approx([0, 1, 3])
 
 
 @in_virtual_time
