@@ -127,7 +127,7 @@ _LISTENERS: Final[tuple[tuple[Any, str, _Wrap], ...]] = (
     (Handovers, "_renew", _after_awaiting(_let_go)),
     (Handovers, "_read_owner", _after_awaiting(lambda *_: ("group doubts cleared",))),
     (Handovers, "_look_again", _after_awaiting(_either("group is looked at again", "group has changed"))),
-    (Handovers, "_take_steps", _after_awaiting(_either("group moved", "family not moved"))),
+    (Handovers, "_take_steps", _after_awaiting(_either("group moved", "group not moved"))),
     (Handovers, "_move_child", _after_awaiting(_either("group child moved", "group child not moved"))),
     (Handovers, "_hold_up", _after(lambda *_: ("group held up",))),
 )
