@@ -48,6 +48,7 @@ from shardsdk.process.health import Check, listen_at
 from shardsdk.process.memory import spare_memory
 from shardsdk.process.probes import MainLoop, Probes
 from shardsdk.process.process import ExitCode, exit_code_for, stop_on_signal
+from shardsdk.process.rights import ReadingRights, rights_of
 from shardsdk.process.together import run_together, until_stopped
 from shardsdk.process.workload import CANCEL_SECONDS, Ended, Workload
 from shardsdk.process.world import World, load_world
@@ -125,6 +126,7 @@ class Manager:
         self._tasks: list[TaskSpec] = []
         self._probes = Probes(debug_to_all=debug_to_all)
         self._lease: ShardLease | None = None
+        self._rights: ReadingRights | None = None
         self._workload: Workload | None = None
         self._shared: Caches | None = None
 
@@ -292,6 +294,9 @@ class Manager:
 
     async def _hold(self, world: World, lease: ShardLease, work: Work) -> ExitCode:
         """Wait for the shard's lease, and work under it."""
+        where = {"ring": self.ring, "shard": lease.name}
+        self._rights = rights_of(work, self.cached, self.watch_namespaces, where, world)
+        await self._rights.wait(world.open)
         async with lease, world.connect(lease) as api:
             lease.settle_first(api.writes_settled)
             self._workload = workload = self._make_sharded(world, lease, api, work)
@@ -362,14 +367,8 @@ class Manager:
         return {Ended.STOPPED: ExitCode.OK, Ended.FAILED: ExitCode.FAILED, Ended.STUCK: ExitCode.STUCK}[ended]
 
     def _make_caches(self, world: World, api: Api, shard: ShardIdentity | None) -> Caches:
-        return Caches(
-            api,
-            shard,
-            namespaces=self.watch_namespaces,
-            settings=self.cached,
-            clock=world.clock,
-            rng=world.rng,
-        )
+        where = self.watch_namespaces
+        return Caches(api, shard, namespaces=where, settings=self.cached, clock=world.clock, rng=world.rng)
 
     def explain(self, request: Request) -> list[Explanation]:
         """What an object waits for, in each controller of its that runs; to be asked in the manager's event loop."""
@@ -388,7 +387,8 @@ class Manager:
 
     def _check_lease(self) -> str | None:
         state = LeaseState.WAITING if self._lease is None else self._lease.state
-        return None if state is LeaseState.HELD else state.value
+        lacking = self._rights.lacking if self._rights is not None else None
+        return None if state is LeaseState.HELD else lacking or state.value
 
     def _check_caches(self) -> str | None:
         shared = None if self._shared is None else self._shared.check_synced()

@@ -20,7 +20,7 @@ from shardsdk.kube.api import Api
 from shardsdk.kube.clock import Clock
 from shardsdk.kube.selectors import Selector
 from shardsdk.kube.store import Index
-from shardsdk.protocol.objects import GroupResource
+from shardsdk.protocol.objects import GroupResource, Resource
 from shardsdk.reconcile.spec import Scope, Source, Work
 
 
@@ -60,13 +60,12 @@ class Caches:
         name = source.resource.group_resource
         if name not in self._caches:
             settings = self.settings_of(name)
-            namespaces = self._namespaces if settings.namespaces is None else settings.namespaces
             self._caches[name] = Cache(
                 self._api,
                 source.resource,
                 clock=self._clock,
                 rng=self._rng,
-                namespaces=namespaces if source.resource.namespaced else (),
+                namespaces=namespaces_of(source.resource, self._settings, self._namespaces),
                 selector=self._select(settings.selector),
                 model=source.model,
                 metadata_only=source.metadata_only,
@@ -106,6 +105,15 @@ class Caches:
             if not cache.synced
         ]
         return "; ".join(pending) or None
+
+
+def namespaces_of(
+    resource: Resource, settings: Mapping[GroupResource, CacheSettings], default: Sequence[str]
+) -> Sequence[str]:
+    """Where objects of `resource` are read; empty: in all namespaces, or in none, as a cluster-scoped one's are."""
+    said = settings.get(resource.group_resource)
+    chosen = default if said is None or said.namespaces is None else said.namespaces
+    return chosen if resource.namespaced else ()
 
 
 def needs_shared(work: Mapping[Scope, Work]) -> bool:

@@ -99,6 +99,7 @@ class Controller(Generic[T]):
         self._max_writes = max_writes
         self._before = before
         self._field_owner = field_owner
+        self._stopped = asyncio.Event()
         self._sources = sources
         self._clock = clock
         self._rng = rng
@@ -166,10 +167,16 @@ class Controller(Generic[T]):
 
     async def run(self) -> None:
         """Reconcile once all caches are synced, until cancelled or stopped and done."""
-        await self._handlers.wait_synced()
-        if self._before is not None:
-            await self._before()
-        await self._handlers.replay()
+        beginning = asyncio.create_task(self._begin(), name=f"{self.name}/begin")
+        stopped = asyncio.create_task(self._stopped.wait())
+        try:
+            await asyncio.wait([beginning, stopped], return_when=asyncio.FIRST_COMPLETED)
+            if not beginning.done():
+                return  # a cache that never syncs holds up nobody who stops
+            beginning.result()
+        finally:
+            beginning.cancel()
+            stopped.cancel()
         async with asyncio.TaskGroup() as group:
             beside = [group.create_task(source.run(self._feed(when))) for source, when in self._sources]
             beside.append(group.create_task(self._barrier.run(), name=f"{self.name}/barrier"))
@@ -177,8 +184,15 @@ class Controller(Generic[T]):
             for task in beside:
                 task.cancel()
 
+    async def _begin(self) -> None:
+        await self._handlers.wait_synced()
+        if self._before is not None:
+            await self._before()
+        await self._handlers.replay()
+
     async def stop(self) -> None:
         """Begin no further reconcile; `run` returns when those that run have ended."""
+        self._stopped.set()
         await self.queue.shut_down()
 
     @property

@@ -1,0 +1,99 @@
+"""Whether a process may read what it is to work on, asked before it takes a shard's lease.
+
+Whoever holds a lease is given objects.  A shard that may list nothing would have them
+and reconcile none, so it stands by until its role is mended, and says which rule lacks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from random import Random
+from typing import Final
+
+from shardsdk.errors import ShardingError
+from shardsdk.kube.answers import Target
+from shardsdk.kube.api import Api
+from shardsdk.kube.backoff import Backoff
+from shardsdk.kube.clock import Clock
+from shardsdk.logs import logger_of
+from shardsdk.process.world import World
+from shardsdk.protocol.objects import GroupResource, Resource
+from shardsdk.reconcile.caches import CacheSettings, namespaces_of
+from shardsdk.reconcile.spec import Work
+
+log: Final = logger_of(__name__)
+
+#: What a cache does.
+VERBS: Final = ("list", "watch")
+#: The longest pause between two looks; a role that was mended is noticed after so long at most.
+MAX_PAUSE_SECONDS: Final = 10.0
+
+
+class ReadingRights:
+    """The rights to read `resources`, each in the namespaces given with it (none: in all of them)."""
+
+    def __init__(
+        self, resources: Mapping[Resource, Sequence[str]], *, where: Mapping[str, object], clock: Clock, rng: Random
+    ) -> None:
+        self._wanted = [
+            (verb, resource, namespace)
+            for resource, namespaces in resources.items()
+            for namespace in (namespaces or (None,))
+            for verb in VERBS
+        ]
+        self._where = where
+        self._clock = clock
+        self._rng = rng
+        #: What lacks, in a sentence; `None`: nothing, or nobody has looked.
+        self.lacking: str | None = None
+
+    async def wait(self, connect: Callable[[None], AbstractAsyncContextManager[Api]] | None) -> None:
+        """Return when nothing lacks that the API server says of; with no way to ask, at once."""
+        if connect is not None:
+            async with connect(None) as api:
+                await self._wait(api)
+
+    async def _wait(self, api: Api) -> None:
+        backoff = Backoff(self._rng, first_seconds=1.0, max_seconds=MAX_PAUSE_SECONDS)
+        while rules := await self._look(api):
+            words = "; ".join(rules)
+            if words != self.lacking:
+                log.error(
+                    "This shard may not read what it works on; it takes no lease before it may",
+                    extra={**self._where, "missing": words},
+                )
+            self.lacking = words
+            await self._clock.sleep(backoff.next())
+        if self.lacking is not None:
+            log.info("This shard may read what it works on", extra=self._where)
+        self.lacking = None
+
+    async def _look(self, api: Api) -> list[str]:
+        asked = await asyncio.gather(*(self._may(api, *each) for each in self._wanted))
+        return [
+            Target(verb, resource.group, resource.plural, namespace).missing_rule
+            for (verb, resource, namespace), may in zip(self._wanted, asked, strict=True)
+            if not may
+        ]
+
+    @staticmethod
+    async def _may(api: Api, verb: str, resource: Resource, namespace: str | None) -> bool:
+        try:
+            return await api.allowed(verb, resource.group_resource, namespace=namespace)
+        except ShardingError:
+            return True  # nobody knows: the caches will say
+
+
+def rights_of(
+    work: Work,
+    settings: Mapping[GroupResource, CacheSettings],
+    namespaces: Sequence[str],
+    where: Mapping[str, object],
+    world: World,
+) -> ReadingRights:
+    """The rights that the caches of `work` need, in `namespaces` unless a resource has `settings` of its own; `where` is logged."""
+    sources = [source.resource for spec in work.specs for source in spec.resources]
+    reads = {resource: namespaces_of(resource, settings, namespaces) for resource in sources}
+    return ReadingRights(reads, where=where, clock=world.clock, rng=world.rng)
