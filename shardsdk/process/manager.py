@@ -294,8 +294,7 @@ class Manager:
 
     async def _hold(self, world: World, lease: ShardLease, work: Work) -> ExitCode:
         """Wait for the shard's lease, and work under it."""
-        where = {"ring": self.ring, "shard": lease.name}
-        self._rights = rights_of(work, self.cached, self.watch_namespaces, where, world)
+        self._rights = rights_of(work, self.cached, self.watch_namespaces, lease, world)
         await self._rights.wait(world.open)
         async with lease, world.connect(lease) as api:
             lease.settle_first(api.writes_settled)

@@ -17,6 +17,7 @@ from shardsdk.kube.answers import Target
 from shardsdk.kube.api import Api
 from shardsdk.kube.backoff import Backoff
 from shardsdk.kube.clock import Clock
+from shardsdk.lease.shardlease import ShardLease
 from shardsdk.logs import logger_of
 from shardsdk.process.world import World
 from shardsdk.protocol.objects import GroupResource, Resource
@@ -35,7 +36,7 @@ class ReadingRights:
     """The rights to read `resources`, each in the namespaces given with it (none: in all of them)."""
 
     def __init__(
-        self, resources: Mapping[Resource, Sequence[str]], *, where: Mapping[str, object], clock: Clock, rng: Random
+        self, resources: Mapping[Resource, Sequence[str]], *, ring: str, shard: str, clock: Clock, rng: Random
     ) -> None:
         self._wanted = [
             (verb, resource, namespace)
@@ -43,7 +44,8 @@ class ReadingRights:
             for namespace in (namespaces or (None,))
             for verb in VERBS
         ]
-        self._where = where
+        self._ring = ring
+        self._shard = shard
         self._clock = clock
         self._rng = rng
         #: What lacks, in a sentence; `None`: nothing, or nobody has looked.
@@ -62,12 +64,12 @@ class ReadingRights:
             if words != self.lacking:
                 log.error(
                     "This shard may not read what it works on; it takes no lease before it may",
-                    extra={**self._where, "missing": words},
+                    extra={**self._where(), "missing": words},
                 )
             self.lacking = words
             await self._clock.sleep(backoff.next())
         if self.lacking is not None:
-            log.info("This shard may read what it works on", extra=self._where)
+            log.info("This shard may read what it works on", extra=self._where())
         self.lacking = None
 
     async def _look(self, api: Api) -> list[str]:
@@ -77,6 +79,9 @@ class ReadingRights:
             for (verb, resource, namespace), may in zip(self._wanted, asked, strict=True)
             if not may
         ]
+
+    def _where(self) -> dict[str, object]:
+        return {"ring": self._ring, "shard": self._shard}
 
     @staticmethod
     async def _may(api: Api, verb: str, resource: Resource, namespace: str | None) -> bool:
@@ -90,10 +95,10 @@ def rights_of(
     work: Work,
     settings: Mapping[GroupResource, CacheSettings],
     namespaces: Sequence[str],
-    where: Mapping[str, object],
+    lease: ShardLease,
     world: World,
 ) -> ReadingRights:
-    """The rights that the caches of `work` need, in `namespaces` unless a resource has `settings` of its own; `where` is logged."""
+    """The rights that the caches of `work` need, in `namespaces` unless a resource has `settings` of its own."""
     sources = [source.resource for spec in work.specs for source in spec.resources]
     reads = {resource: namespaces_of(resource, settings, namespaces) for resource in sources}
-    return ReadingRights(reads, where=where, clock=world.clock, rng=world.rng)
+    return ReadingRights(reads, ring=lease.ring.ring, shard=lease.name, clock=world.clock, rng=world.rng)
