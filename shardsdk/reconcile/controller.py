@@ -111,13 +111,7 @@ class Controller(Generic[T]):
         self._states = ObjectStates(Children.KNOWN if resource.shard is None else Children.UNKNOWN)
         self._barrier = self._make_barrier(unassigned)
         self._unfit = UnfitObjects(name, self._cache.resource, list(self._children.values()), recorder)
-        self._expectations = Expectations(
-            clock,
-            wake=self.queue.add,
-            wake_after=self.queue.add_after,
-            on_expired=self._on_expired,
-            states=self._states,
-        )
+        self._expectations = self._make_expectations()
         self._applied = Applied()
         self._cache.listen(self._on_left)
         self._writes = OwnWrites(self._cache, self._children, self._expectations, self._barrier)
@@ -137,6 +131,11 @@ class Controller(Generic[T]):
         resource.add(self)
         self._handlers = self._make_handlers(predicate)
         self._handlers.listen(children, watched)
+
+    def _make_expectations(self) -> Expectations:
+        wake, later = self.queue.add, self.queue.add_after
+        expired, states = self._on_expired, self._states
+        return Expectations(self._clock, wake=wake, wake_after=later, on_expired=expired, states=states)
 
     def _make_handlers(self, predicate: Predicate) -> Handlers[T]:
         return Handlers(
