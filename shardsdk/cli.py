@@ -10,12 +10,13 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 import click
 
 from shardsdk.errors import ConfigurationError, ShardingError
-from shardsdk.protocol.labels import parse_ring_name
+from shardsdk.protocol.labels import SHARDER_SERVICE_ACCOUNT, SYSTEM_NAMESPACE, parse_ring_name
 from shardsdk.protocol.names import LABEL_CHARACTERS, SUBDOMAIN_CHARACTERS, is_dns_label, is_dns_subdomain
 from shardsdk.protocol.objects import GroupResource
 from shardsdk.rbac import ShardRole, shard_role
@@ -116,6 +117,7 @@ def rbac(
 )
 @click.argument("source", metavar="FILE")
 @click.option("--dev", is_flag=True, help="start again whenever a Python file next to FILE, or below, is saved")
+@click.option("--install-crds", is_flag=True, help="bring the definitions of its custom resources up to date first")
 @click.option("-n", "--namespace", metavar="NAMESPACE", help="of its Leases (default: the pod's, or the kubeconfig's)")
 @click.option(
     "--watch-namespace",
@@ -149,6 +151,72 @@ def run(arguments: Sequence[str], /, source: str, dev: bool, **options: Any) -> 
     from shardsdk.commands.run import run as begin
 
     return begin(Options(source, **options))
+
+
+@command.command(
+    "manifests",
+    help="Prints what the Operator in FILE needs on a cluster: definitions, ServiceAccount and least rights, pods and"
+    " their disruption budget; of a sharded one its ring, and what the sharder may do with it. The image's entry point"
+    " is `shardsdk run FILE`, as `shardsdk new` has it. Pipe it to `kubectl apply --server-side -f -`.",
+    short_help="print what installs an operator, or write a chart",
+)
+@click.argument("source", metavar="FILE")
+@click.option(
+    "--image", required=True, metavar="IMAGE", help="what its pods run, as in registry.example.com/websites:1"
+)
+@click.option("-n", "--namespace", metavar="NAMESPACE", default="default", help="where it runs (default: default)")
+@click.option(
+    "--watch-namespace",
+    "watch_namespaces",
+    multiple=True,
+    metavar="NAMESPACE",
+    help="the only namespace with objects; repeatable (default: what the Operator says)",
+)
+@click.option("--replicas", type=click.IntRange(0), metavar="N", help="pods (default: 2, of which one leads; 3 shards)")
+@click.option("--stateful", is_flag=True, help="shards as a StatefulSet, whose pods keep their names")
+@click.option("--arg", "args", multiple=True, metavar="ARG", help="for the image's entry point; repeatable")
+@click.option(
+    "--sharder",
+    metavar="NAMESPACE/NAME",
+    default=f"{SYSTEM_NAMESPACE}/{SHARDER_SERVICE_ACCOUNT}",
+    help=f"the sharder's ServiceAccount (default: {SYSTEM_NAMESPACE}/{SHARDER_SERVICE_ACCOUNT})",
+)
+@click.option("--helm", metavar="DIR", type=click.Path(), help="write a chart there instead")
+def manifests(source: str, sharder: str, helm: str | None, **options: Any) -> None:
+    """`shardsdk manifests`.  Raises: ConfigurationError."""
+    from shardsdk.commands.chart import chart_of
+    from shardsdk.commands.loading import load
+    from shardsdk.commands.manifests import Wanted, deployed
+    from shardsdk.commands.rendering import render
+
+    namespace, slash, name = sharder.partition("/")
+    if not slash:
+        raise ConfigurationError(f"--sharder {sharder!r} is not NAMESPACE/NAME, as in sharding-system/sharder")
+    whole = deployed(load(source), Wanted(**options, sharder=(namespace, name)))
+    if helm is None:
+        _write(render(whole.manifests()))
+        return
+    chart_of(whole).write(Path(helm))
+    sys.stderr.write(
+        f"wrote the chart {helm}; helm upgrade --install {whole.pods.name} {helm} -n {whole.pods.namespace}\n"
+    )
+
+
+@command.command(
+    "crd",
+    help="Prints the CustomResourceDefinitions of the Operator in FILE; pipe it to `kubectl apply --server-side -f -`.",
+    short_help="print an operator's CustomResourceDefinitions",
+)
+@click.argument("source", metavar="FILE")
+def crd(source: str) -> None:
+    """`shardsdk crd`.  Raises: ConfigurationError."""
+    from shardsdk.commands.loading import load
+    from shardsdk.commands.rendering import render
+
+    definitions = load(source).definitions()
+    if not definitions:
+        raise ConfigurationError(f"{source} has no custom resources of its own, so there is nothing to define")
+    _write(render(definitions))
 
 
 @command.command(

@@ -21,6 +21,8 @@ EVENT_VERBS: Final = ("create", "patch")
 RING_VERBS: Final = ("get",)
 
 Manifest = dict[str, Any]
+#: As a role has it: `apiGroups`, `resources`, `verbs`.
+Rule = Mapping[str, Any]
 
 _GROUP: Final = "rbac.authorization.k8s.io"
 
@@ -47,7 +49,6 @@ class ShardRole:
 
 def shard_role(role: ShardRole) -> list[Manifest]:
     """ServiceAccount, roles and bindings."""
-    account = (role.namespace, role.name)
     own = [
         *rules_for([GroupResource("coordination.k8s.io", "leases")], LEASE_VERBS),
         *rules_for([GroupResource("", "events")], EVENT_VERBS),
@@ -57,17 +58,36 @@ def shard_role(role: ShardRole) -> list[Manifest]:
         *rules_for(role.controlled, (*CONTROLLED_VERBS, *role.further_controlled_verbs)),
     ]
     ring = [{**rule, "resourceNames": [role.ring]} for rule in rules_for([CLUSTERRINGS.group_resource], RING_VERBS)]
+    namespaces = () if role.watch_namespace is None else (role.watch_namespace,)
+    return account_with(role.namespace, role.name, own=own, objects=objects, cluster=ring, namespaces=namespaces)
+
+
+def account_with(
+    namespace: str,
+    name: str,
+    *,
+    own: Sequence[Rule],
+    objects: Sequence[Rule],
+    cluster: Sequence[Rule] = (),
+    namespaces: Sequence[str] = (),
+) -> list[Manifest]:
+    """A ServiceAccount that may do `own` in its namespace, `objects` in `namespaces` (none: in all), and `cluster`.
+
+    `cluster` is what no namespace can grant: a ring is in none.
+    """
+    account = (namespace, name)
     made: list[Manifest] = [
-        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": role.name, "namespace": role.namespace}},
-        *grant("Role", {"name": role.name, "namespace": role.namespace}, own, account),
+        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": namespace}},
+        *grant("Role", {"name": name, "namespace": namespace}, own, account),
     ]
-    if role.watch_namespace is None:
-        return [*made, *grant("ClusterRole", {"name": role.name}, [*objects, *ring], account)]
-    # A role for the objects beside that for the leases, in one namespace, has a name of its own.
-    within = {"name": f"{role.name}-objects", "namespace": role.watch_namespace}
-    # A ring is in no namespace; a cluster role's name is one for all namespaces.
-    reads_ring = {"name": f"sharding:ring-reader:{role.namespace}:{role.name}"}
-    return [*made, *grant("Role", within, objects, account), *grant("ClusterRole", reads_ring, ring, account)]
+    if not namespaces:
+        return [*made, *grant("ClusterRole", {"name": name}, [*objects, *cluster], account)]
+    for each in namespaces:
+        # Beside the role for its leases, perhaps in the same namespace.
+        made += grant("Role", {"name": f"{name}-objects", "namespace": each}, objects, account)
+    # A cluster role's name is one for all namespaces.
+    anywhere = {"name": f"sharding:ring-reader:{namespace}:{name}"}
+    return [*made, *(grant("ClusterRole", anywhere, cluster, account) if cluster else ())]
 
 
 def rules_for(resources: Iterable[GroupResource], verbs: Iterable[str]) -> list[dict[str, Any]]:
@@ -79,9 +99,7 @@ def rules_for(resources: Iterable[GroupResource], verbs: Iterable[str]) -> list[
     return [{"apiGroups": [group], "resources": names, "verbs": list(once)} for group, names in groups.items()]
 
 
-def grant(
-    kind: str, metadata: Mapping[str, Any], rules: Sequence[Mapping[str, Any]], account: tuple[str, str]
-) -> list[Manifest]:
+def grant(kind: str, metadata: Mapping[str, Any], rules: Sequence[Rule], account: tuple[str, str]) -> list[Manifest]:
     """A `Role` or `ClusterRole`, and its binding to a ServiceAccount (namespace and name)."""
     namespace, name = account
     return [

@@ -15,8 +15,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Final
 
-from shardsdk.commands.program import Operates, Program
+from shardsdk.commands.program import Program
 from shardsdk.errors import ConfigurationError, ShardingError
+from shardsdk.operator.operator import Operator
 from shardsdk.process.manager import Manager
 
 #: What a command can work with, for messages.
@@ -30,7 +31,7 @@ def load(source: str) -> Program:
     """
     place, _, variable = source.partition(":")
     module = _import(place)
-    found = {name: value for name, value in vars(module).items() if isinstance(value, Operates | Manager)}
+    found = {name: value for name, value in vars(module).items() if isinstance(value, Operator | Manager)}
     if variable:
         if variable not in found:
             raise ConfigurationError(f"{place}: {variable!r} is {_what(module, variable)}; {_offer(place, found)}")

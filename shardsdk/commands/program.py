@@ -2,36 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from shardsdk.commands.preflight import Needs, Rule
 from shardsdk.errors import ConfigurationError
+from shardsdk.operator.operator import Operator
 from shardsdk.process.manager import Manager
 from shardsdk.protocol.objects import CLUSTERRINGS, LEASES, GroupResource
 from shardsdk.rbac import CONTROLLED_VERBS, EVENT_VERBS, LEASE_VERBS, MAIN_VERBS, RING_VERBS, rules_for
-
-
-@runtime_checkable
-class Operates(Protocol):
-    """What is read off an `Operator`."""
-
-    name: str
-    ring: str | None
-    watch_namespace: Any
-
-    def kinds(self) -> Sequence[Any]:
-        """Its custom resources."""
-        ...
-
-    def permissions(self) -> Any:
-        """What it may need to do."""
-        ...
-
-    def manager(self, **settings: Any) -> Manager:
-        """A manager that runs it."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +20,17 @@ class Program:
 
     source: str
     variable: str
-    found: Operates | Manager
+    found: Operator | Manager
+
+    @property
+    def operator(self) -> Operator:
+        """Raises: ConfigurationError when it is a Manager."""
+        if isinstance(self.found, Manager):
+            raise ConfigurationError(
+                f"{self.source}: {self.variable} is a Manager, of which nobody knows what it is to do; this takes an"
+                " Operator"
+            )
+        return self.found
 
     @property
     def name(self) -> str:
@@ -69,6 +59,12 @@ class Program:
                     f"{self.source}: {self.variable} is a Manager, which is told its {name} where it is made"
                 )
         return self.found
+
+    def definitions(self) -> list[dict[str, Any]]:
+        """The CustomResourceDefinitions that come with it.  Raises: ConfigurationError."""
+        from shardsdk.kinds import crds_of
+
+        return crds_of(self.operator.kinds())
 
     def needs(self, manager: Manager, own_namespace: str) -> Needs:
         """What it takes for `manager` to run; leases are in `own_namespace`."""

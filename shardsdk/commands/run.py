@@ -1,6 +1,6 @@
 """`shardsdk run`: the program of a file as a process, at a prompt and in a pod.
 
-    load ──> reach the API server ──> what is missing? ──> Manager
+    load ──> reach the API server ──> definitions, if asked ──> what is missing? ──> Manager
 
 At a prompt it listens on no port, answers `shardsdk explain` by a socket that its user alone can open, prints lines for
 people, and ends with what is missing and what to do about it.  In a pod it has a pod's ports, prints JSON, and waits a
@@ -28,6 +28,7 @@ from shardsdk.kube.api import Api
 from shardsdk.kube.client import Client
 from shardsdk.kube.clock import Clock, SystemClock
 from shardsdk.kube.cut import hush_cut_connections
+from shardsdk.kube.definitions import apply_crds
 from shardsdk.kube.server import Access
 from shardsdk.lease.pod import lease_namespace
 from shardsdk.logs import LogFormat, LogLevel, logger_of, setup_logging
@@ -42,6 +43,9 @@ PATIENCE_SECONDS: Final = 60.0
 LOOK_SECONDS: Final = 2.0
 
 
+FIELD_MANAGER: Final = "shardsdk-run"
+
+
 @dataclass(frozen=True, slots=True)
 class Options:
     """What was asked for at the prompt; `None`: nothing was said, so that the program or the surroundings decide."""
@@ -54,6 +58,7 @@ class Options:
     context: str | None = None
     health: str | None = None
     metrics: str | None = None
+    install_crds: bool = False
     log_level: str = "info"
     log_format: str = "auto"
 
@@ -95,18 +100,22 @@ async def _run(program: Program, options: Options, *, in_pod: bool) -> ExitCode:
     access = await load_access(manager.kubeconfig, manager.context)
     patience = PATIENCE_SECONDS if in_pod else 0.0
     async with Client(access) as api:
-        await _prepare(api, access, program, manager, patience)
+        await _prepare(api, access, program, manager, install_crds=options.install_crds, patience=patience)
     log.info("Running", extra={"program": program.name, "cluster": access.host, "from": access.origin})
     return await manager.run_async()
 
 
-async def _prepare(api: Api, access: Access, program: Program, manager: Manager, patience: float) -> None:
-    """Look for what is missing.  Raises: ShardingError."""
+async def _prepare(
+    api: Api, access: Access, program: Program, manager: Manager, *, install_crds: bool, patience: float
+) -> None:
+    """Install what is to be installed, and look for what is missing.  Raises: ShardingError."""
     clock, until = SystemClock(), SystemClock().monotonic() + patience
     while True:
         failure: ShardingError | None
         try:
             await _reach(api, access)
+            if install_crds:
+                await apply_crds(api, program.definitions(), clock, field_manager=FIELD_MANAGER)
             given = manager.namespace or (manager.election.namespace if manager.election else None)
             needs = program.needs(manager, lease_namespace(given, access, "Leases belong: pass -n"))
             problem = "\n".join(await find_problems(api, needs))

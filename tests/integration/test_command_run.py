@@ -4,21 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import signal
-import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from localcluster import AdminClient, ControlPlane
-from localcluster.installation import ROOT
 from tests.integration.plugin import granted, make_account
+from tests.integration.prompt import SECONDS, Prompt
 
-SECONDS = 120
 ELECTED = """
 from shardsdk import Context, Election, Manager, PartialObject, RequeueAfter, Resource, controller_for
 
@@ -30,63 +24,6 @@ async def reconcile(context: Context[PartialObject]) -> RequeueAfter:
 manager = Manager({ring}election=Election("{name}"), namespace="{name}", watch_namespace="{name}")
 manager.add(controller_for(SECRETS){where}.reconcile(reconcile))
 """
-
-
-@dataclass(frozen=True, slots=True)
-class Prompt:
-    """A directory with a program, and an identity."""
-
-    folder: Path
-    kubeconfig: Path
-
-    @property
-    def environment(self) -> dict[str, str]:
-        names = ("PATH", "HOME")
-        return {name: os.environ[name] for name in names if name in os.environ} | {
-            "KUBECONFIG": str(self.kubeconfig), "PYTHONPATH": str(ROOT), "XDG_RUNTIME_DIR": str(self.folder),
-            "PYTHONUNBUFFERED": "1",
-        }  # fmt: skip
-
-    async def start(self, *arguments: str, **environment: str) -> asyncio.subprocess.Process:
-        return await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "shardsdk", *arguments, cwd=self.folder, env=self.environment | environment,
-            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-        )  # fmt: skip
-
-    async def run(self, *arguments: str, **environment: str) -> tuple[int, str, str]:
-        """Run `shardsdk ARGUMENTS` to its end."""
-        process = await self.start(*arguments, **environment)
-        async with asyncio.timeout(SECONDS):
-            out, err = await process.communicate()
-        assert process.returncode is not None
-        return process.returncode, out.decode(), err.decode()
-
-    @asynccontextmanager
-    async def running(self, *arguments: str, **environment: str) -> AsyncIterator[Callable[[str], Awaitable[str]]]:
-        """Run it within this context, and have it end in order; what is given awaits a line of its log."""
-        process = await self.start(*arguments, **environment)
-        assert process.stderr is not None
-        seen: list[str] = []
-
-        async def line(text: str) -> str:
-            assert process.stderr is not None
-            async with asyncio.timeout(SECONDS):
-                while said := (await process.stderr.readline()).decode():
-                    seen.append(said)
-                    if text in said:
-                        return said
-            raise AssertionError(f"it ended without {text!r}:\n{''.join(seen)}")
-
-        try:
-            yield line
-            process.send_signal(signal.SIGTERM)
-            async with asyncio.timeout(SECONDS):
-                _, rest = await process.communicate()
-            assert process.returncode == 0, "".join([*seen, rest.decode()])
-        finally:
-            if process.returncode is None:
-                process.kill()
-                await process.communicate()
 
 
 @pytest.fixture

@@ -1,0 +1,213 @@
+"""`shardsdk manifests --helm DIR`: the same manifests as a chart, with what differs between clusters as its values.
+
+Values are put in by marks that the manifests carry, so that a chart is what `manifests` prints and nothing else:
+
+    replicas: '@@value .Values.replicas'            replicas: {{ .Values.replicas }}
+    resources: '@@yaml .Values.resources'           resources:
+                                                      {{- toYaml .Values.resources | nindent 12 }}
+    nodeSelector: '@@with .Values.nodeSelector'     the same, and nothing at all when it is empty
+    - '@@items .Values.env'                         further entries of a list
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from shardsdk.commands.manifests import Deployed
+from shardsdk.commands.rendering import render
+from shardsdk.commands.workload import RESOURCES, workload
+from shardsdk.errors import ConfigurationError
+
+_MARK: Final = re.compile(
+    r"^(?P<indent> *)(?P<first>- )?(?:(?P<key>\w+): )?'?@@(?P<how>\w+) (?P<value>[.\w]+)'?\n", re.MULTILINE
+)
+_IMAGE: Final = re.compile(r"(?P<repository>[^@]+?)(?::(?P<tag>[^:/@]+))?(?:@(?P<digest>sha256:[0-9a-f]{64}))?")
+
+#: The whole name of an image, of its values.
+_IMAGE_VALUE: Final = (
+    "{{ .Values.image.repository }}{{ with .Values.image.digest }}@{{ . }}{{ else }}:{{ .Values.image.tag }}{{ end }}"
+)
+
+_CHART: Final = """\
+apiVersion: v2
+name: {name}
+description: The operator {name}
+type: application
+version: {version}
+appVersion: {app_version}
+kubeVersion: ">=1.30.0-0"
+"""
+_VALUES: Final = """\
+# How many pods: {what}.
+replicas: {replicas}
+
+image:
+  repository: {repository}
+  tag: {tag}
+  # As in sha256:…; wins over the tag.
+  digest: {digest}
+  pullPolicy: IfNotPresent
+imagePullSecrets: []
+
+# For the image's entry point.
+args: {args}
+# Besides POD_NAMESPACE, POD_NAME and POD_UID.
+env: []
+resources:
+  requests: {{cpu: {cpu}, memory: {requested}}}
+  limits: {{memory: {limit}}}
+
+serviceAccount:
+  annotations: {{}}
+podAnnotations: {{}}
+nodeSelector: {{}}
+tolerations: []
+affinity: {{}}
+priorityClassName: ""
+"""
+_SHARDER: Final = """
+# Whom the ring's role is for: the sharder's ServiceAccount.
+sharder:
+  namespace: {0}
+  serviceAccount: {1}
+"""
+_NOTES: Final = """\
+{kind} {{{{ .Release.Namespace }}}}/{name} has {{{{ .Values.replicas }}}} replicas.
+
+  kubectl -n {{{{ .Release.Namespace }}}} rollout status {lower}/{name}
+
+Helm installs definitions of custom resources once and never changes them; bring them up to date by
+
+  kubectl apply --server-side -f crds
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """The files of a chart, by their paths in it."""
+
+    files: Mapping[str, str]
+
+    def write(self, folder: Path) -> None:
+        """Write the files, over those that are there; the chart's own version stays.
+
+        Raises: ConfigurationError when the folder holds something else.
+        """
+        about = folder / "Chart.yaml"
+        if folder.exists() and not about.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise ConfigurationError(f"{folder} is there and holds no chart; name another folder, or empty this one")
+        files = dict(self.files)
+        if about.exists():
+            version = (yaml.safe_load(about.read_text(encoding="utf-8")) or {}).get("version", "0.1.0")
+            files["Chart.yaml"] = re.sub(r"(?m)^version: .*$", f"version: {version}", files["Chart.yaml"])
+        for name, text in files.items():
+            path = folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+
+
+def chart_of(whole: Deployed) -> Chart:
+    """A chart with what `whole` consists of.  Raises: ConfigurationError for an image that nobody could pull."""
+    image = _IMAGE.fullmatch(whole.pods.image)
+    if image is None or not (image["tag"] or image["digest"]):
+        raise ConfigurationError(
+            f"--image {whole.pods.image!r} names no tag: say which one, as in"
+            f" registry.example.com/{whole.pods.name}:1.0.0"
+        )
+    opened = replace(
+        whole,
+        sharder=("{{ .Values.sharder.namespace }}", "{{ .Values.sharder.serviceAccount }}"),
+        pods=replace(
+            whole.pods,
+            namespace="{{ .Release.Namespace }}",
+            replicas="@@value .Values.replicas",
+            image=_IMAGE_VALUE,
+            args=[],
+        ),
+    )
+    access = opened.access()
+    access[0]["metadata"]["annotations"] = "@@with .Values.serviceAccount.annotations"
+    pods = workload(opened.pods)
+    files = {
+        "Chart.yaml": _about(whole, image),
+        "values.yaml": _values(whole, image),
+        "templates/NOTES.txt": _notes(whole),
+        "templates/rbac.yaml": _template(access),
+        "templates/workload.yaml": _template(_opened(each) for each in pods),
+    }
+    if whole.ring is not None:
+        files["templates/ring.yaml"] = _template(opened.sharding())
+    for each in whole.definitions:
+        files[f"crds/{each['metadata']['name']}.yaml"] = render([each])
+    return Chart(files)
+
+
+def _about(whole: Deployed, image: re.Match[str]) -> str:
+    version = image["tag"] or "latest"
+    return _CHART.format(name=whole.pods.name, version="0.1.0", app_version=_scalar(version))
+
+
+def _values(whole: Deployed, image: re.Match[str]) -> str:
+    text = _VALUES.format(
+        what="each is a shard" if whole.pods.sharded else "one leads, the others wait",
+        replicas=whole.pods.replicas,
+        args=_scalar(list(whole.pods.args)),
+        cpu=RESOURCES["requests"]["cpu"],
+        requested=RESOURCES["requests"]["memory"],
+        limit=RESOURCES["limits"]["memory"],
+        **{name: _scalar(image[name] or "") for name in ("repository", "tag", "digest")},
+    )
+    return text + (_SHARDER.format(*whole.sharder) if whole.ring is not None else "")
+
+
+def _notes(whole: Deployed) -> str:
+    kind = "StatefulSet" if whole.pods.stateful else "Deployment"
+    return _NOTES.format(kind=kind, lower=kind.lower(), name=whole.pods.name)
+
+
+def _opened(manifest: dict[str, Any]) -> dict[str, Any]:
+    """A workload's manifest with marks where a cluster may want something of its own."""
+    if manifest["kind"] not in ("Deployment", "StatefulSet"):
+        return manifest
+    template = manifest["spec"]["template"]
+    template["metadata"]["annotations"] = "@@with .Values.podAnnotations"
+    for name in ("imagePullSecrets", "priorityClassName", "nodeSelector", "tolerations", "affinity"):
+        template["spec"][name] = f"@@with .Values.{name}"
+    container = template["spec"]["containers"][0]
+    container["imagePullPolicy"] = "@@value .Values.image.pullPolicy"
+    container["args"] = "@@with .Values.args"
+    container["env"].append("@@items .Values.env")
+    container["resources"] = "@@yaml .Values.resources"
+    return manifest
+
+
+def _template(manifests: Iterable[Mapping[str, Any]]) -> str:
+    return _MARK.sub(_fill, render(manifests))
+
+
+def _fill(mark: re.Match[str]) -> str:
+    """What stands in a template for a marked line."""
+    indent, key, value = mark["indent"], mark["key"], mark["value"]
+    within = len(indent) + 2
+    match mark["how"]:
+        case "value":
+            return f"{indent}{key}: {{{{ {value} }}}}\n"
+        case "yaml":
+            return f"{indent}{key}:\n{' ' * within}{{{{- toYaml {value} | nindent {within} }}}}\n"
+        case "with":
+            body = f"{indent}{key}:\n{' ' * within}{{{{- toYaml . | nindent {within} }}}}\n"
+            return f"{indent}{{{{- with {value} }}}}\n{body}{indent}{{{{- end }}}}\n"
+        case _:
+            body = f"{indent}{{{{- toYaml . | nindent {len(indent)} }}}}\n"
+            return f"{indent}{{{{- with {value} }}}}\n{body}{indent}{{{{- end }}}}\n"
+
+
+def _scalar(value: Any) -> str:
+    """A value as it stands in YAML, on one line."""
+    return yaml.safe_dump(value, default_flow_style=True, width=10_000).removesuffix("...\n").strip()

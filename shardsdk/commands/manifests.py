@@ -1,0 +1,155 @@
+"""`shardsdk manifests`: what an operator needs on a cluster, as manifests or as a chart.
+
+definitions of its custom resources
+ServiceAccount, roles and their bindings: what it may do, and no more
+its ring, and what the sharder may do with the ring's objects          (only when it is sharded)
+its pods, and how many of them may be away at once
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from shardsdk.commands.program import Program
+from shardsdk.commands.workload import ELECTED_REPLICAS, SHARDS, Pods, labels_of, workload
+from shardsdk.errors import ConfigurationError
+from shardsdk.protocol.labels import API_GROUP, API_VERSION, RING_KIND
+from shardsdk.protocol.names import LABEL_CHARACTERS, is_dns_label
+from shardsdk.protocol.objects import GroupResource
+from shardsdk.rbac import Manifest, Rule, account_with, grant, rules_for
+from shardsdk.reconcile.spec import ControllerSpec, Scope
+
+#: What the sharder does with a ring's objects.  Source: rbac/ring.yaml.
+SHARDER_VERBS: Final = ("list", "watch", "patch")
+#: A StatefulSet's pods, and what they are labelled with, are named after it.
+MAX_NAME_CHARACTERS: Final = 52
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """How it is to be installed; `None`: as the operator says, or by default."""
+
+    image: str
+    namespace: str = "default"
+    watch_namespaces: Sequence[str] = ()
+    replicas: int | None = None
+    stateful: bool = False
+    args: Sequence[str] = ()
+    sharder: tuple[str, str] = ("sharding-system", "sharder")
+
+
+@dataclass(frozen=True, slots=True)
+class Deployed:
+    """What it consists of; a chart leaves places open in it."""
+
+    definitions: Sequence[Manifest]
+    own: Sequence[Rule]
+    objects: Sequence[Rule]
+    cluster: Sequence[Rule]
+    namespaces: Sequence[str]
+    ring: str | None
+    ring_resources: Sequence[Mapping[str, Any]]
+    sharder: tuple[str, str]
+    pods: Pods
+
+    def manifests(self) -> list[Manifest]:
+        """All of it, in the order in which it is best applied."""
+        return [*self.definitions, *self.access(), *self.sharding(), *workload(self.pods)]
+
+    def access(self) -> list[Manifest]:
+        """Its ServiceAccount, and what that may do."""
+        made = account_with(
+            self.pods.namespace,
+            self.pods.name,
+            own=self.own,
+            objects=self.objects,
+            cluster=self.cluster,
+            namespaces=self.namespaces,
+        )
+        return [_labelled(each, self.pods.name) for each in made]
+
+    def sharding(self) -> list[Manifest]:
+        """Its ring, and what the sharder may do with the objects of that."""
+        if self.ring is None:
+            return []
+        ring = {
+            "apiVersion": f"{API_GROUP}/{API_VERSION}",
+            "kind": RING_KIND,
+            "metadata": {"name": self.ring},
+            "spec": {"resources": list(self.ring_resources)},
+        }
+        rules = rules_for(_listed(self.ring_resources), SHARDER_VERBS)
+        role = grant("ClusterRole", {"name": f"sharding:clusterring:{self.ring}"}, rules, self.sharder)
+        return [_labelled(each, self.pods.name) for each in (ring, *role)]
+
+
+def deployed(program: Program, wanted: Wanted) -> Deployed:
+    """What `program` takes on a cluster.  Raises: ConfigurationError, with what to write instead."""
+    operator = program.operator
+    name = operator.name
+    if not is_dns_label(name, MAX_NAME_CHARACTERS):
+        raise ConfigurationError(
+            f"operator {name!r} cannot name pods: use up to {MAX_NAME_CHARACTERS} lower-case letters, digits and '-'"
+        )
+    for each in (wanted.namespace, *wanted.watch_namespaces):
+        if not is_dns_label(each):
+            raise ConfigurationError(
+                f"{each!r} cannot be the name of a namespace: use up to {LABEL_CHARACTERS} lower-case letters, digits"
+                " and '-'"
+            )
+    manager = operator.manager(watch_namespace=list(wanted.watch_namespaces) or operator.watch_namespace)
+    permissions = operator.permissions()
+    sharded = operator.ring is not None
+    if wanted.stateful and not sharded:
+        raise ConfigurationError(
+            f"operator {name!r} is not sharded; a StatefulSet is for shards, which keep their names"
+        )
+    told = [f"--watch-namespace={each}" for each in wanted.watch_namespaces]
+    replicas = wanted.replicas if wanted.replicas is not None else SHARDS if sharded else ELECTED_REPLICAS
+    return Deployed(
+        definitions=program.definitions(),
+        own=permissions.own,
+        objects=permissions.objects,
+        cluster=permissions.cluster,
+        namespaces=[each for each in manager.watch_namespaces if each],
+        ring=operator.ring,
+        ring_resources=ring_resources(manager.controllers),
+        sharder=wanted.sharder,
+        pods=Pods(
+            name,
+            wanted.namespace,
+            wanted.image,
+            replicas,
+            args=[*wanted.args, *told],
+            sharded=sharded,
+            stateful=wanted.stateful,
+        ),
+    )
+
+
+def ring_resources(specs: Iterable[ControllerSpec[Any]]) -> list[dict[str, Any]]:
+    """What a ring has to list for shards that run these: main resources, each with what its objects own."""
+    owned: dict[GroupResource, dict[GroupResource, None]] = {}
+    for spec in specs:
+        if spec.scope in (None, Scope.SHARDED):
+            mine = owned.setdefault(spec.main.resource.group_resource, {})
+            mine.update(dict.fromkeys(child.resource.group_resource for child in spec.children))
+    return [
+        {**_entry(main), **({"controlledResources": [_entry(each) for each in sorted(children)]} if children else {})}
+        for main, children in sorted(owned.items())
+    ]
+
+
+def _entry(resource: GroupResource) -> dict[str, Any]:
+    return {"group": resource.group, "resource": resource.resource}
+
+
+def _listed(resources: Iterable[Mapping[str, Any]]) -> set[GroupResource]:
+    entries = [each for main in resources for each in (main, *main.get("controlledResources", ()))]
+    return {GroupResource(each["group"], each["resource"]) for each in entries}
+
+
+def _labelled(manifest: Manifest, name: str) -> Manifest:
+    return {**manifest, "metadata": {**manifest["metadata"], "labels": labels_of(name)}}

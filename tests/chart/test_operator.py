@@ -1,0 +1,93 @@
+"""The chart that `shardsdk manifests --helm` writes renders to what `shardsdk manifests` prints."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from shardsdk.cli import main
+from tests.chart.helm import Helm, parse
+from tests.sites import write_sites
+
+IMAGE = "registry.example.com/sites:1"
+
+
+@pytest.fixture(params=["", "sharded=True"], ids=["elected", "sharded"])
+def chart(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
+    path = [*sys.path]
+    write_sites(tmp_path, request.param)
+    assert main(["manifests", str(tmp_path / "sites.py"), "--image", IMAGE, "--helm", str(tmp_path / "chart")]) == 0
+    yield tmp_path / "chart"
+    sys.path[:] = path
+    sys.modules.pop("sites", None)
+
+
+def rendered(helm: Helm, chart: Path, values: dict[str, Any] | None = None) -> list[dict[str, Any]]:
+    text = helm.run("template", "sites", str(chart), "--namespace", "team", "--include-crds", values=values)
+    return parse(text)
+
+
+def key_of(document: dict[str, Any]) -> tuple[str, ...]:
+    metadata = document["metadata"]
+    return document["kind"], metadata.get("namespace", ""), metadata["name"]
+
+
+def test_it_passes_lint(helm: Helm, chart: Path) -> None:
+    assert "0 chart(s) failed" in helm.lint(chart)
+
+
+def test_it_renders_to_the_manifests(helm: Helm, chart: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    capsys.readouterr()
+    assert main(["manifests", str(chart.parent / "sites.py"), "--image", IMAGE, "-n", "team"]) == 0
+    printed = {key_of(each): each for each in yaml.safe_load_all(capsys.readouterr().out)}
+    found = {key_of(each): each for each in rendered(helm, chart)}
+    for each in found.values():
+        if each["kind"] == "Deployment":
+            assert each["spec"]["template"]["spec"]["containers"][0].pop("imagePullPolicy") == "IfNotPresent"
+    assert found == printed
+
+
+def test_every_value_has_its_place(helm: Helm, chart: Path) -> None:
+    values = {
+        "replicas": 7,
+        "image": {"digest": "sha256:" + "0" * 64, "pullPolicy": "Always"},
+        "imagePullSecrets": [{"name": "pull"}],
+        "args": ["--log-level=debug"],
+        "env": [{"name": "A", "value": "b"}],
+        "resources": {"limits": {"memory": "1Gi"}},
+        "serviceAccount": {"annotations": {"a": "b"}},
+        "podAnnotations": {"c": "d"},
+        "nodeSelector": {"e": "f"},
+        "tolerations": [{"operator": "Exists"}],
+        "affinity": {"nodeAffinity": {}},
+        "priorityClassName": "high",
+    }
+    assert yaml.safe_load((chart / "values.yaml").read_text()).keys() - {"sharder"} == values.keys()
+    found = rendered(helm, chart, values)
+    (deployment,) = [each["spec"] for each in found if each["kind"] == "Deployment"]
+    pod, metadata = deployment["template"]["spec"], deployment["template"]["metadata"]
+    (container,) = pod["containers"]
+    assert deployment["replicas"] == 7
+    assert container["image"] == f"registry.example.com/sites@{values['image']['digest']}"  # type: ignore[index]
+    assert container["imagePullPolicy"] == "Always"
+    assert container["args"] == values["args"]
+    assert container["env"][-1] == {"name": "A", "value": "b"}
+    assert container["resources"]["limits"] == {"memory": "1Gi"}
+    assert metadata["annotations"] == values["podAnnotations"]
+    for name in ("imagePullSecrets", "nodeSelector", "tolerations", "affinity", "priorityClassName"):
+        assert pod[name] == values[name]
+    (account,) = [each for each in found if each["kind"] == "ServiceAccount"]
+    assert account["metadata"]["annotations"] == {"a": "b"}
+
+
+@pytest.mark.parametrize("chart", ["sharded=True"], indirect=True)
+def test_the_rings_role_is_for_the_sharder_that_there_is(helm: Helm, chart: Path) -> None:
+    found = rendered(helm, chart, {"sharder": {"namespace": "here", "serviceAccount": "mine"}})
+    bound = {each["metadata"]["name"]: each for each in found if each["kind"] == "ClusterRoleBinding"}
+    (subject,) = bound["sharding:clusterring:sites"]["subjects"]
+    assert (subject["namespace"], subject["name"]) == ("here", "mine")

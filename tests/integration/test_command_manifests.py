@@ -1,0 +1,179 @@
+"""What `shardsdk manifests` prints is accepted by a real API server, and is all that the operator needs to run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+import yaml
+
+from localcluster import AdminClient, ControlPlane
+from localcluster.installation import Installation
+from tests.integration.prompt import SECONDS, Prompt
+from tests.sites import write_sites
+
+SITES = "example.com/v1/sites"
+IMAGE = ("--image", "registry.example.com/sites:1")
+
+
+@pytest.fixture
+def prompt(tmp_path: Path, control_plane: ControlPlane) -> Prompt:
+    return Prompt(tmp_path, control_plane.admin_kubeconfig)
+
+
+@pytest_asyncio.fixture
+async def restricted(admin: AdminClient, namespace: str) -> str:
+    """A namespace whose pods have to be restricted."""
+    labels = {"pod-security.kubernetes.io/enforce": "restricted"}
+    await admin.patch("v1/namespaces", namespace, {"metadata": {"labels": labels}})
+    return namespace
+
+
+async def manifests(prompt: Prompt, *arguments: str) -> str:
+    code, out, err = await prompt.run("manifests", "sites.py", *IMAGE, *arguments)
+    assert code == 0, err
+    return out
+
+
+async def remove(admin: AdminClient, text: str) -> None:
+    """What a namespace does not take along."""
+    places = {
+        "CustomResourceDefinition": "apiextensions.k8s.io/v1/customresourcedefinitions",
+        "ClusterRole": "rbac.authorization.k8s.io/v1/clusterroles",
+        "ClusterRoleBinding": "rbac.authorization.k8s.io/v1/clusterrolebindings",
+        "ClusterRing": "sharding.timebertt.dev/v1alpha1/clusterrings",
+        "FlowSchema": "flowcontrol.apiserver.k8s.io/v1/flowschemas",
+    }
+    for each in yaml.safe_load_all(text):
+        if each["kind"] in places:
+            await admin.delete(places[each["kind"]], each["metadata"]["name"])
+
+
+@pytest.mark.parametrize(
+    ("declared", "arguments"),
+    [("", ()), ("", ("--watch-namespace", "default")), ("sharded=True", ()), ("sharded=True", ("--stateful",))],
+    ids=["elected", "one namespace", "sharded", "stateful"],
+)
+async def test_the_api_server_accepts_all_of_it(
+    declared: str, arguments: tuple[str, ...], prompt: Prompt, installed: ControlPlane, restricted: str
+) -> None:
+    write_sites(prompt.folder, declared)
+    text = await manifests(prompt, "-n", restricted, *arguments)
+    said = await installed.kubectl(
+        "apply", "--server-side", "--dry-run=server", "--validate=strict", "-f", "-", stdin=text
+    )
+    assert said.count("serverside-applied") == len(list(yaml.safe_load_all(text)))
+    assert "Warning" not in said
+
+
+async def test_its_pods_may_run_where_pods_have_to_be_restricted(
+    prompt: Prompt, control_plane: ControlPlane, admin: AdminClient, restricted: str
+) -> None:
+    write_sites(prompt.folder)
+    made = list(yaml.safe_load_all(await manifests(prompt, "-n", restricted)))
+    template = next(each for each in made if each["kind"] == "Deployment")["spec"]["template"]
+    await admin.create("v1/serviceaccounts", {"metadata": {"name": "sites"}}, restricted)
+    pod = {"apiVersion": "v1", "kind": "Pod", **template}
+    pod["metadata"] = {**template["metadata"], "name": "one", "namespace": restricted}
+    await control_plane.kubectl("create", "--dry-run=server", "--validate=strict", "-f", "-", stdin=json.dumps(pod))
+
+
+@pytest_asyncio.fixture
+async def applied(
+    prompt: Prompt, control_plane: ControlPlane, admin: AdminClient, namespace: str
+) -> AsyncIterator[str]:
+    """The manifests of an elected operator on the cluster, where no controller makes pods of them."""
+    write_sites(prompt.folder)
+    text = await manifests(prompt, "-n", namespace)
+    await control_plane.kubectl("apply", "--server-side", "-f", "-", stdin=text)
+    await control_plane.kubectl("wait", "--for=condition=Established", "crd/sites.example.com", "--timeout=60s")
+    yield namespace
+    await remove(admin, text)
+
+
+async def test_the_operator_runs_with_exactly_these_rights(
+    prompt: Prompt, applied: str, control_plane: ControlPlane, admin: AdminClient
+) -> None:
+    account = Prompt(prompt.folder, await control_plane.service_account_kubeconfig(applied, "sites"))
+    async with account.running("run", "sites.py", "-n", applied, "--log-format", "text") as line:
+        await line("Leader is working")
+        await admin.create(SITES, site("home", "<h1>hi</h1>"), applied)
+        await admin.eventually(SITES, _shown, applied, timeout_seconds=SECONDS)
+        made = await admin.get("v1/configmaps", "home", applied)
+        assert made["data"] == {"index.html": "<h1>hi</h1>"}
+        assert made["metadata"]["ownerReferences"][0]["controller"] is True
+        await admin.delete("v1/configmaps", "home", applied)
+        await admin.eventually(
+            "v1/configmaps",
+            lambda found: any(each["metadata"]["name"] == "home" for each in found),
+            applied,
+            timeout_seconds=SECONDS,
+        )
+
+
+async def test_without_its_definitions_it_says_so_and_installs_them_when_asked(
+    prompt: Prompt, admin: AdminClient, namespace: str
+) -> None:
+    write_sites(prompt.folder, f"watch_namespace={namespace!r}")
+    code, _, err = await prompt.run("run", "sites.py", "-n", namespace)
+    assert code == 2
+    assert err.startswith(
+        "shardsdk: the API server does not know sites.example.com; install its CustomResourceDefinition: `shardsdk run"
+        " sites.py --install-crds`"
+    )
+    try:
+        async with prompt.running("run", "sites.py", "-n", namespace, "--install-crds") as line:
+            await line("custom resource definition applied")
+            await line("Leader is working")
+            await admin.create(SITES, site("home"), namespace)
+            await admin.eventually(SITES, _shown, namespace, timeout_seconds=SECONDS)
+    finally:
+        await admin.delete("apiextensions.k8s.io/v1/customresourcedefinitions", "sites.example.com")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3 * SECONDS)
+async def test_shards_run_with_exactly_these_rights_and_share_the_objects(
+    tmp_path: Path, fresh_control_plane: ControlPlane
+) -> None:
+    plane, admin_prompt = fresh_control_plane, Prompt(tmp_path, fresh_control_plane.admin_kubeconfig)
+    write_sites(tmp_path, "sharded=True")
+    async with Installation(plane) as installation, plane.admin() as admin:
+        await plane.kubectl(
+            "apply",
+            "--server-side",
+            "-f",
+            "-",
+            stdin=await manifests(admin_prompt, "--sharder=sharding-system/sharder"),
+        )
+        await plane.kubectl("wait", "--for=condition=Established", "crd/sites.example.com", "--timeout=60s")
+        await installation.start_sharder("sharder")
+        account = Prompt(tmp_path, await plane.service_account_kubeconfig("default", "sites"))
+        first, second = (account.running("run", "sites.py", "--shard", name) for name in ("one", "two"))
+        async with first as one, second as two:
+            await one("Shard is working")
+            await two("Shard is working")
+            for number in range(20):
+                await admin.create(SITES, site(f"site-{number}"), "default")
+            await admin.eventually(SITES, lambda found: _shown(found, 20), "default", timeout_seconds=SECONDS)
+            owners = {
+                value
+                for each in await admin.list(SITES, "default")
+                for key, value in each["metadata"]["labels"].items()
+                if key.startswith("shard.alpha.sharding")
+            }
+            assert owners == {"one", "two"}
+            code, out, _ = await account.run("explain", "sites.py", "site/site-7")
+            assert (code, out) == (0, "sites.example.com: default/site-7: waits for its next event\n")
+
+
+def site(name: str, html: str = "x") -> dict[str, Any]:
+    return {"apiVersion": "example.com/v1", "kind": "Site", "metadata": {"name": name}, "spec": {"html": html}}
+
+
+def _shown(sites: list[dict[str, Any]], count: int = 1) -> bool:
+    return len([each for each in sites if (each.get("status") or {}).get("shown")]) == count

@@ -1,0 +1,234 @@
+"""`shardsdk manifests` and `shardsdk crd` print what an operator needs, and no more."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from shardsdk.cli import main
+from tests.permissions import Permission, read_permissions
+from tests.sites import write_sites
+
+LEASES = {Permission("leases.coordination.k8s.io", verb, "team", "") for verb in ("get", "create", "update", "patch")}
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.chdir(tmp_path)
+    path = [*sys.path]
+    yield tmp_path
+    sys.path[:] = path
+    sys.modules.pop("sites", None)
+
+
+def write(arguments: str = "") -> None:
+    write_sites(Path(), arguments)
+
+
+def printed(*arguments: str, capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
+    assert main(["manifests", "sites.py", "--image", "registry.example.com/sites:1", *arguments]) == 0
+    return list(yaml.safe_load_all(capsys.readouterr().out))
+
+
+def named(documents: list[dict[str, Any]]) -> list[str]:
+    return [f"{each['kind']} {each['metadata']['name']}" for each in documents]
+
+
+def of_kind(documents: list[dict[str, Any]], kind: str) -> dict[str, Any]:
+    (found,) = [each for each in documents if each["kind"] == kind]
+    return found
+
+
+def complaint(*arguments: str, capsys: pytest.CaptureFixture[str]) -> str:
+    assert main(arguments) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    (line,) = said.err.splitlines()
+    return line
+
+
+def test_an_elected_operator_is_two_pods_and_what_they_may_do(capsys: pytest.CaptureFixture[str]) -> None:
+    write()
+    made = printed("-n", "team", capsys=capsys)
+    assert named(made) == [
+        "CustomResourceDefinition sites.example.com", "ServiceAccount sites", "Role sites", "RoleBinding sites",
+        "ClusterRole sites", "ClusterRoleBinding sites", "Deployment sites", "PodDisruptionBudget sites",
+    ]  # fmt: skip
+    spec = of_kind(made, "Deployment")["spec"]
+    assert spec["replicas"] == 2
+    assert spec["selector"]["matchLabels"].items() <= spec["template"]["metadata"]["labels"].items()
+    (container,) = spec["template"]["spec"]["containers"]
+    assert container["image"] == "registry.example.com/sites:1"
+    assert "args" not in container
+    assert {each["metadata"].get("namespace", "team") for each in made} == {"team"}
+
+
+def test_it_may_do_what_it_was_declared_with_and_no_more(capsys: pytest.CaptureFixture[str]) -> None:
+    write()
+    granted = read_permissions(printed("-n", "team", capsys=capsys))
+    assert granted.keys() == {"team/sites"}
+    everywhere = {each for each in granted["team/sites"] if not each.namespace}
+    assert {each.resource for each in everywhere} == {
+        "sites.example.com", "sites.example.com/status", "sites.example.com/finalizers", "configmaps", "events",
+    }  # fmt: skip
+    within = granted["team/sites"] - everywhere
+    assert within >= LEASES
+    assert {each.resource for each in within} == {"leases.coordination.k8s.io", "events"}
+    assert not {each for each in granted["team/sites"] if each.verb == "*" or each.resource == "*"}
+
+
+def test_one_namespace_takes_no_cluster_role(capsys: pytest.CaptureFixture[str]) -> None:
+    write()
+    made = printed("-n", "team", "--watch-namespace", "pages", capsys=capsys)
+    assert not [each for each in made if each["kind"].startswith("ClusterRole")]
+    assert {each.namespace for each in read_permissions(made)["team/sites"]} == {"team", "pages"}
+    (container,) = of_kind(made, "Deployment")["spec"]["template"]["spec"]["containers"]
+    assert container["args"] == ["--watch-namespace=pages"]
+
+
+def test_a_namespace_that_the_operator_names_is_not_told_again(capsys: pytest.CaptureFixture[str]) -> None:
+    write("watch_namespace='pages'")
+    made = printed(capsys=capsys)
+    assert not [each for each in made if each["kind"].startswith("ClusterRole")]
+    assert "args" not in of_kind(made, "Deployment")["spec"]["template"]["spec"]["containers"][0]
+
+
+def test_a_sharded_operator_brings_its_ring(capsys: pytest.CaptureFixture[str]) -> None:
+    write("sharded=True")
+    made = printed("-n", "team", "--sharder", "system/mine", capsys=capsys)
+    assert of_kind(made, "ClusterRing")["spec"]["resources"] == [
+        {
+            "group": "example.com",
+            "resource": "sites",
+            "controlledResources": [{"group": "", "resource": "configmaps"}],
+        }
+    ]
+    assert of_kind(made, "Deployment")["spec"]["replicas"] == 3
+    granted = read_permissions(made)
+    assert {(each.resource, each.verb) for each in granted["system/mine"]} == {
+        (resource, verb) for resource in ("sites.example.com", "configmaps") for verb in ("list", "watch", "patch")
+    }
+    assert Permission("clusterrings.sharding.timebertt.dev", "get", "", "sites") in granted["team/sites"]
+    (rule,) = of_kind(made, "FlowSchema")["spec"]["rules"]
+    assert rule["subjects"][0]["serviceAccount"] == {"namespace": "team", "name": "sites"}
+
+
+def test_shards_that_keep_their_names_are_a_stateful_set(capsys: pytest.CaptureFixture[str]) -> None:
+    write("sharded=True")
+    made = printed("--stateful", "--replicas", "5", "--arg=--log-level=debug", capsys=capsys)
+    found = of_kind(made, "StatefulSet")["spec"]
+    assert (found["replicas"], found["serviceName"], found["podManagementPolicy"]) == (5, "sites", "Parallel")
+    assert of_kind(made, "Service")["spec"]["clusterIP"] == "None"
+    assert found["template"]["spec"]["containers"][0]["args"] == ["--log-level=debug"]
+
+
+def test_the_same_is_printed_each_time() -> None:
+    write("sharded=True")
+    command = [sys.executable, "-m", "shardsdk", "manifests", "sites.py", "--image", "i:1"]
+    environment = {"PYTHONPATH": str(Path(__file__).parents[4])}
+    texts = {
+        subprocess.run(command, env={**environment, "PYTHONHASHSEED": seed}, capture_output=True, check=True).stdout
+        for seed in ("1", "2", "3")
+    }
+    assert len(texts) == 1
+    assert not re.search(rb"[&*]id\d", texts.pop()), "anchors are nothing for people"
+
+
+def test_pods_are_restricted(capsys: pytest.CaptureFixture[str]) -> None:
+    """tests/integration has the API server's own word for it."""
+    write()
+    pod = of_kind(printed(capsys=capsys), "Deployment")["spec"]["template"]["spec"]
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    (container,) = pod["containers"]
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]},
+    }  # fmt: skip
+    assert {each["name"] for each in container["env"]} == {"POD_NAMESPACE", "POD_NAME", "POD_UID"}
+    assert {each["name"]: each["containerPort"] for each in container["ports"]} == {"health": 8081, "metrics": 8080}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["-n", "Team"], "'Team' cannot be the name of a namespace"),
+        (["--watch-namespace", "a.b"], "'a.b' cannot be the name of a namespace"),
+        (["--stateful"], "operator 'sites' is not sharded; a StatefulSet is for shards"),
+        (["--sharder", "sharder"], "--sharder 'sharder' is not NAMESPACE/NAME"),
+    ],
+)
+def test_wrong_input_is_one_line_that_says_what_to_write(
+    arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write()
+    assert says in complaint("manifests", "sites.py", "--image", "i:1", *arguments, capsys=capsys)
+
+
+def test_a_manager_has_no_manifests(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("sites.py").write_text("from shardsdk import Manager\nmanager = Manager()\n")
+    assert "manager is a Manager, of which nobody knows what it is to do" in complaint(
+        "manifests", "sites.py", "--image", "i:1", capsys=capsys
+    )
+
+
+# -- definitions ------------------------------------------------------------------
+
+
+def test_definitions_are_those_of_its_own_kinds(capsys: pytest.CaptureFixture[str]) -> None:
+    write()
+    assert main(["crd", "sites.py"]) == 0
+    (definition,) = yaml.safe_load_all(capsys.readouterr().out)
+    assert definition["metadata"]["name"] == "sites.example.com"
+    assert definition == of_kind(printed(capsys=capsys), "CustomResourceDefinition")
+
+
+def test_an_operator_of_other_peoples_kinds_has_none(capsys: pytest.CaptureFixture[str]) -> None:
+    write()
+    text = Path("sites.py").read_text().replace("reconcile(Site, owns=[ConfigMap])", "reconcile(ConfigMap)")
+    Path("sites.py").write_text(text.replace("-> SiteStatus", "-> None"))
+    assert complaint("crd", "sites.py", capsys=capsys).endswith(
+        "has no custom resources of its own, so there is nothing to define"
+    )
+
+
+# -- as a chart --------------------------------------------------------------------
+
+
+def test_a_chart_keeps_its_version_and_nothing_else(capsys: pytest.CaptureFixture[str]) -> None:
+    """tests/chart renders it."""
+    write()
+    arguments = ("manifests", "sites.py", "--image", "registry.example.com:5000/sites:1.2", "--helm", "chart")
+    assert main(arguments) == 0
+    values = yaml.safe_load(Path("chart/values.yaml").read_text())
+    assert values["image"] == {
+        "repository": "registry.example.com:5000/sites", "tag": "1.2", "digest": "", "pullPolicy": "IfNotPresent",
+    }  # fmt: skip
+    about = Path("chart/Chart.yaml")
+    about.write_text(
+        about.read_text().replace("version: 0.1.0", "version: 3.0.0").replace("description: ", "description: x")
+    )
+    Path("chart/values.yaml").write_text("")
+    assert main(arguments) == 0
+    assert "\nversion: 3.0.0\n" in about.read_text()
+    assert "description: The operator" in about.read_text()
+    assert Path("chart/values.yaml").read_text()
+
+
+@pytest.mark.parametrize("image", ["registry.example.com:5000/sites", "sites"])
+def test_a_chart_wants_to_know_which_image(image: str, capsys: pytest.CaptureFixture[str]) -> None:
+    write()
+    said = complaint("manifests", "sites.py", "--image", image, "--helm", "chart", capsys=capsys)
+    assert "names no tag: say which one, as in registry.example.com/sites:1.0.0" in said
+
+
+def test_a_folder_with_something_else_is_left_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    write()
+    said = complaint("manifests", "sites.py", "--image", "i:1", "--helm", ".", capsys=capsys)
+    assert said.endswith(". is there and holds no chart; name another folder, or empty this one")
