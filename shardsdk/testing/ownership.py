@@ -38,8 +38,10 @@ def apply_patch(current: Object, body: Mapping[str, Any], manager: str, *, force
             raise Conflict(f"Apply failed: conflicts with {other!r}: {fields}", status=409, reason="Conflict")
         paths -= taken
     applied = merge(current, body)
+    kept = wanted.union(*owned.values())
     for path in before - wanted:
-        if not any(path in paths for paths in owned.values()):
+        # A map that was applied empty stays for what is in it by now.
+        if not any(other[: len(path)] == path for other in kept):
             applied = _without(applied, path)
     return _with_managed(applied, {**owned, manager: wanted})
 

@@ -1,0 +1,251 @@
+"""What has a reconcile called besides its object and its children: watches, timers, sources; and indexes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+from shardsdk import ConfigurationError, Context, Operator, Request, Trigger
+from shardsdk.operator import Reconciler
+from shardsdk.testing import Rig, drive
+from tests.unit.shardsdk.operator.websites import ConfigMap, Secret, Website, WebsiteStatus, publish, site
+
+
+def counting(*, sharded: bool = False) -> tuple[Operator, Reconciler[Website], list[str]]:
+    operator, calls = Operator("websites", sharded=sharded), list[str]()
+
+    @operator.reconcile(Website, owns=[ConfigMap])
+    async def website(ctx: Context[Website]) -> None:
+        calls.append(ctx.name)
+        await ctx.apply(ConfigMap(data={"index.html": ctx.object.spec.html}))
+
+    return operator, website, calls
+
+
+def same_names(secret: Secret) -> Iterable[Any]:
+    return [secret.metadata.name]
+
+
+def as_requests(secret: Secret) -> Iterable[Any]:
+    return [Request(secret.metadata.namespace, secret.metadata.name)]
+
+
+def as_objects(secret: Secret) -> Iterable[Any]:
+    return [ConfigMap(secret.metadata)]
+
+
+@pytest.mark.parametrize("sharded", [False, True])
+@pytest.mark.parametrize("mapping", [same_names, as_requests, as_objects])
+def test_a_watched_object_wakes_those_that_it_matters_to(mapping: Any, sharded: bool) -> None:
+    operator, website, calls = counting(sharded=sharded)
+    website.watches(Secret, to=mapping)
+
+    async def story(rig: Rig) -> None:
+        calls.clear()
+        rig.create(Secret.resource, {"metadata": {"name": "home"}})
+        rig.create(Secret.resource, {"metadata": {"name": "other"}})
+        await rig.settle()
+
+    drive(operator, [site("home"), site("second")], story)
+    assert calls == ["home"]
+
+
+def test_a_mapping_may_be_decorated() -> None:
+    operator, website, calls = counting()
+
+    @website.watches(Secret)
+    def sites(secret: Secret) -> list[str]:
+        return ["home"]
+
+    async def story(rig: Rig) -> None:
+        calls.clear()
+        rig.create(Secret.resource, {"metadata": {"name": "any"}})
+        await rig.settle()
+
+    drive(operator, [site("home"), site("second")], story)
+    assert calls == ["home"]
+    assert sites(Secret("a")) == ["home"]
+
+
+@pytest.mark.parametrize("sharded", [False, True])
+def test_an_index_says_whom_a_watched_object_matters_to(sharded: bool) -> None:
+    operator, website, calls = counting(sharded=sharded)
+    website.watches(Secret, to="theme")
+
+    @website.index("theme")
+    def theme_of(site: Website) -> list[str]:
+        return [site.spec.theme]
+
+    async def story(rig: Rig) -> None:
+        calls.clear()
+        rig.create(Secret.resource, {"metadata": {"name": "dark"}})
+        rig.create(Secret.resource, {"metadata": {"name": "dark", "namespace": "elsewhere"}})
+        await rig.settle()
+
+    drive(operator, [site("a", theme="dark"), site("b", theme="light"), site("c", theme="dark")], story)
+    assert sorted(calls) == ["a", "c"]
+
+
+def test_an_index_is_read_by_kind() -> None:
+    operator, found = Operator("websites"), list[list[str]]()
+
+    @operator.reconcile(Website)
+    async def website(ctx: Context[Website]) -> None:
+        same = ctx.cache(Website).by_index("theme", ctx.object.spec.theme)
+        found.append([each.metadata.name for each in same])
+
+    website.index("theme", lambda site: [site.spec.theme])
+    drive(operator, [site("a", theme="dark"), site("b", theme="dark"), site("c", theme="light")])
+    assert sorted(found) == [["a", "b"], ["a", "b"], ["c"]]
+
+
+def test_an_index_of_what_is_owned() -> None:
+    operator, found = Operator("websites"), list[int]()
+
+    @operator.reconcile(Website, owns=[ConfigMap])
+    async def website(ctx: Context[Website]) -> None:
+        await ctx.apply(ConfigMap(data={"index.html": ctx.object.spec.html}))
+        found.append(len(ctx.cache(ConfigMap).by_index("page", "same")))
+
+    @operator.index(ConfigMap, "page")
+    def page_of(page: ConfigMap) -> list[str]:
+        return [page.data["index.html"]]
+
+    drive(operator, [site("a", "same"), site("b", "same"), site("c", "other")])
+    assert found[-1] == 2
+
+
+@pytest.mark.parametrize("sharded", [False, True])
+def test_a_timer_calls_its_function_and_nothing_else(sharded: bool) -> None:
+    operator, website, _ = counting(sharded=sharded)
+    ticks: list[str] = []
+
+    @website.timer(every=60)
+    async def measure(ctx: Context[Website]) -> WebsiteStatus:
+        ticks.append(ctx.name)
+        return WebsiteStatus(ready_replicas=len(ctx.children(ConfigMap)))
+
+    async def story(rig: Rig) -> None:
+        assert ticks == []
+        await rig.clock.sleep(150)
+
+    rig = drive(operator, [site()], story)
+    assert ticks == ["home", "home"]
+    assert rig.get(Website, "home").status.ready_replicas == 1
+
+
+def test_a_timer_leaves_finalizers_alone() -> None:
+    operator, website, _ = counting()
+    order: list[str] = []
+
+    @website.finalize
+    async def gone(ctx: Context[Website]) -> Any:
+        order.append("gone")
+        return ctx.requeue(after=100) if len(order) < 2 else None
+
+    @website.timer(every=60)
+    async def measure(ctx: Context[Website]) -> None:
+        order.append("tick")
+
+    async def story(rig: Rig) -> None:
+        rig.delete(Website, "home")
+        await rig.clock.sleep(70)
+        assert rig.find(Website, "home") is not None
+        await rig.clock.sleep(70)
+        assert rig.find(Website, "home") is None
+
+    drive(operator, [site()], story)
+    assert order == ["gone", "gone"]
+
+
+def test_what_a_timer_applies_is_of_the_same_field_owner() -> None:
+    operator, website, _ = counting()
+
+    @website.timer(every=60)
+    async def touch(ctx: Context[Website]) -> None:
+        await ctx.apply(ConfigMap("other", data={"a": "b"}))
+
+    async def story(rig: Rig) -> None:
+        await rig.clock.sleep(70)
+
+    rig = drive(operator, [site()], story)
+    assert {each.field_manager for each in rig.sent} == {"websites.example.com"}
+
+
+def test_resync_and_sources_call_the_reconcile() -> None:
+    operator, website, calls = counting()
+    trigger = Trigger()
+    website.resync(every=60).source(trigger)
+
+    async def story(rig: Rig) -> None:
+        calls.clear()
+        trigger.push(Request("default", "home"))
+        await rig.settle()
+        assert calls == ["home"]
+        await rig.clock.sleep(70)
+        assert calls == ["home", "home"]
+
+    drive(operator, [site()], story)
+
+
+def twice(operator: Operator) -> None:
+    operator.reconcile(Website)(publish)
+    operator.reconcile(Website)(publish)
+
+
+def watched_twice(operator: Operator) -> None:
+    operator.reconcile(Website)(publish).watches(Secret, to=same_names)
+    operator._reconcilers[0].watches(Secret, to=as_objects)
+
+
+def finalized_twice(operator: Operator) -> None:
+    website = operator.reconcile(Website)(publish)
+    website.finalize(publish)
+    website.finalize(publish)
+
+
+def unknown_index(operator: Operator) -> None:
+    operator.reconcile(Website)(publish).watches(Secret, to="theme")
+    operator.manager()
+
+
+def mixed(operator: Operator) -> None:
+    @operator.reconcile(Website)(publish).finalize
+    def gone(ctx: Context[Website]) -> None: ...
+
+
+def two_indexes(operator: Operator) -> None:
+    website = operator.reconcile(Website)(publish)
+    website.index("a", lambda site: [])
+    operator.index(Website, "a")(lambda site: [])
+    operator.manager()
+
+
+def own_kind(operator: Operator) -> None:
+    operator.reconcile(Website, owns=[Website])(publish)
+
+
+@pytest.mark.parametrize(
+    ("mistake", "remedy"),
+    [
+        (twice, 'name="…"'),
+        (watched_twice, "join the functions"),
+        (finalized_twice, "call both from one"),
+        (unknown_index, r"declare it by .index\('theme', function\)"),
+        (mixed, "write both async"),
+        (two_indexes, "rename one"),
+        (own_kind, "take it out of owns="),
+        (lambda operator: operator.manager(), "does nothing"),
+        (lambda operator: operator.needs(Secret), "names no verbs"),
+        (lambda operator: Operator("Web Sites"), "lower-case letters"),
+        (lambda operator: Operator("a", ring="b"), "sharded=True"),
+        (lambda operator: operator.reconcile(Website, name="x" * 64)(publish), "too long"),
+        (lambda operator: operator.reconcile(Website)("no function"), "decorates a function"),
+        (lambda operator: operator.reconcile(Website)(publish).timer(every=0)(publish), "never pause"),
+    ],
+)
+def test_what_cannot_work_is_refused_with_a_remedy(mistake: Any, remedy: str) -> None:
+    with pytest.raises(ConfigurationError, match=remedy):
+        mistake(Operator("websites"))
