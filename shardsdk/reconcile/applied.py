@@ -39,7 +39,7 @@ def digest_of(body: Any) -> bytes:
 
 
 def state_of(thing: Kind) -> bytes:
-    """A digest of what an apply could have set: all that the object shows but its status."""
+    """A digest of what an apply could have set, and of which object that is: all that it shows but its status."""
     body = body_of(thing)
     body.pop("status", None)
     metadata = {name: value for name, value in body["metadata"].items() if name not in _VOLATILE}
@@ -48,11 +48,10 @@ def state_of(thing: Kind) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One apply: digests of what was sent and of what the answer showed, and which object that was."""
+    """One apply: digests of what was sent and of what the answer showed, and the version of that."""
 
     sent: bytes
     state: bytes
-    uid: str
     version: str
     generation: int
 
@@ -88,7 +87,7 @@ class AppliedFor:
     def holds(self, child: Child, sent: bytes, seen: Kind) -> bool:
         """Whether applying that again would change nothing of `seen`, the object as the cache has it."""
         known, metadata = self._records.get(child), seen.metadata
-        if known is None or known.sent != sent or known.uid != metadata.uid:
+        if known is None or known.sent != sent:
             return False
         if known.version == metadata.resource_version:
             return True
@@ -104,9 +103,7 @@ class AppliedFor:
     def note(self, child: Child, sent: bytes, made: Kind) -> None:
         """It was applied, and the answer shows it as `made`."""
         metadata = made.metadata
-        self._records[child] = Record(
-            sent, state_of(made), metadata.uid, metadata.resource_version, metadata.generation
-        )
+        self._records[child] = Record(sent, state_of(made), metadata.resource_version, metadata.generation)
 
     def keep_named(self) -> None:
         """The reconcile has ended well: what it did not apply is not remembered any longer."""
