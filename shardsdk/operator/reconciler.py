@@ -40,7 +40,6 @@ from shardsdk.reconcile.threads import is_async
 
 K = TypeVar("K", bound=Kind)
 W = TypeVar("W", bound=Kind)
-F = TypeVar("F", bound=Callable[..., Any])
 
 #: A reconcile function of an operator: async, or plain; a plain function runs in a thread.
 #: What it returns is the object's status, when to come back, or nothing.
@@ -111,7 +110,7 @@ class Reconciler(Generic[K]):
 
     # -- what belongs to it ------------------------------------------------------
 
-    def finalize(self, function: F) -> F:
+    def finalize(self, function: Function[K]) -> Function[K]:
         """Have `function` called, with a `Context`, before an object goes: it cleans up what Kubernetes has not made.
 
         The object has a finalizer from before its first reconcile until `function` has succeeded; it may be called
@@ -145,7 +144,7 @@ class Reconciler(Generic[K]):
             return partial(self._watch, kind, when)
         return self._watch(kind, when, to)
 
-    def timer(self, *, every: float, name: str = "") -> Callable[[F], F]:
+    def timer(self, *, every: float, name: str = "") -> Callable[[Function[K]], Function[K]]:
         """Have the decorated function called with each object every so many seconds; it may return a status as well.
 
         It is one of this reconciler's functions: it applies under the same field owner, and may run at the same
@@ -155,7 +154,7 @@ class Reconciler(Generic[K]):
             async def measure(ctx: Context[Website]) -> None: ...
         """
 
-        def add(function: F) -> F:
+        def add(function: Function[K]) -> Function[K]:
             self._same_sort(function, "timer")
             called = name or getattr(function, "__name__", "timer")
             if any(timer.name == called for timer in self._timers):

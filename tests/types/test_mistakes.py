@@ -16,8 +16,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 PROGRAM = """
 from typing import Annotated, assert_type
 
-from shardsdk import Context, CustomResource, Model, ObjectMeta, Resource, controller_for
+from shardsdk import Context, CustomResource, Model, ObjectMeta, Operator, Resource, controller_for
 from shardsdk.kinds import Kind, Range, Rule, body_of, resource_of
+from shardsdk.testing import drive
 
 
 class WebsiteSpec(Model, rules=[Rule("self.replicas > 0", "no page without a pod")]):
@@ -74,6 +75,55 @@ Widget(sizes={"a": 1}).sizes["a"]
 Widget(size={})  # wrong
 Widget(sizes={"a": "b"})  # wrong
 body_of(Widget)  # wrong
+
+operator = Operator("websites")
+
+
+@operator.reconcile(Website, owns=[Widget])
+async def website(ctx: Context[Website]) -> WebsiteStatus:
+    made = await ctx.apply(Widget(sizes={"a": 1}))
+    assert_type(made, Widget)
+    assert_type(ctx.children(Widget), list[Widget])
+    assert_type(ctx.child(Widget), Widget | None)
+    assert_type(await ctx.get(Widget, "a"), Widget | None)
+    made.size  # wrong
+    made.sizes["a"].real
+    ctx.child(Widget).sizes  # wrong
+    ctx.object.spec.htm  # wrong
+    await ctx.apply(3)  # wrong
+    ctx.log.info("applied", replicas=ctx.object.spec.replicas)
+    ctx.event("Normal", "Applied", "it is there", about=made)  # wrong: EventType.NORMAL
+    return WebsiteStatus(ready=1)  # wrong
+
+
+@website.finalize
+async def gone(ctx: Context[Website]) -> None: ...
+
+
+@website.index("html")
+def html_of(site: Website) -> list[str]:
+    return [site.spec.html]
+
+
+@website.watches(Widget)
+def sites(widget: Widget) -> list[str]:
+    return [widget.metadata.name]
+
+
+@website.timer(every=60)
+async def measure(ctx: Context[Website]) -> WebsiteStatus:
+    return WebsiteStatus(1)
+
+
+async def of_widgets(ctx: Context[Widget]) -> None: ...
+
+
+operator.reconcile(Website)(of_widgets)  # wrong
+operator.reconcile(Resource)  # wrong
+website.finalize(of_widgets)  # wrong
+rig = drive(operator, [Website("home", WebsiteSpec("hi"))])
+assert_type(rig.get(Widget, "home"), Widget)
+rig.get(Widget, "home").size  # wrong
 """
 
 WRONG = [number for number, line in enumerate(PROGRAM.splitlines(), 1) if "# wrong" in line]
