@@ -27,7 +27,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup controlplane helm image node-deps demo test e2e-node unit check fmt lock docs monitoring bench simulate mutants cluster-up cluster-down cluster-status clean distclean
+.PHONY: help setup controlplane helm image node-deps demo test e2e-node unit check fmt lock docs kinds monitoring bench simulate mutants cluster-up cluster-down cluster-status clean distclean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -81,6 +81,9 @@ lock: $(READY) ## lock the newest dependencies that pyproject.toml allows
 
 docs: $(READY) ## print tables from the code into docs/ and build the site with every link checked (site/index.html)
 	@$(RUN) docsite && NO_MKDOCS_2_WARNING=1 $(RUN) mkdocs build
+
+kinds: controlplane ## write the built-in kinds of shardsdk.kinds from the OpenAPI of the control plane
+	@$(RUN) docsite.builtin_kinds
 
 bench: $(READY) controlplane ## measure rates, latencies, CPU and memory next to the raw API server
 	@$(RUN) bench $(ARGS)

@@ -18,11 +18,15 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
+from shardsdk.kinds import builtin
+
 if TYPE_CHECKING:
     from shardsdk.kinds.base import Kind, Model, resource_of
+    from shardsdk.kinds.builtin import *  # noqa: F403  # its `__all__` is added below
     from shardsdk.kinds.conditions import Condition, ConditionStatus
     from shardsdk.kinds.crd import crd_of, crds_of
     from shardsdk.kinds.custom import CustomResource
+    from shardsdk.kinds.generate import generate, openapi_path
     from shardsdk.kinds.markers import (
         Column,
         ColumnType,
@@ -58,9 +62,12 @@ __all__ = [
     "body_of",
     "crd_of",
     "crds_of",
+    "generate",
     "merge_patch_of",
+    "openapi_path",
     "resource_of",
 ]
+__all__ += builtin.__all__
 
 #: Where each name is defined; tests hold this against `__all__`.
 _HOMES: Final = {
@@ -71,9 +78,12 @@ _HOMES: Final = {
     "markers": (
         *("Column", "ColumnType", "Doc", "Format", "Length", "ListType", "OneOf", "Pattern", "Range", "Rule", "Scale"),
     ),
+    "generate": ("generate", "openapi_path"),
     "wire": ("body_of", "merge_patch_of"),
 }
-_HOME_OF: Final = {name: home for home, names in _HOMES.items() for name in names}
+_HOME_OF: Final = {name: home for home, names in _HOMES.items() for name in names} | {
+    name: f"builtin.{module}" for module, names in builtin.HOMES.items() for name in names
+}
 
 
 if not TYPE_CHECKING:  # else every misspelt name would be `Any`

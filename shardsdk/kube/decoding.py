@@ -165,10 +165,25 @@ class Codec(Generic[T]):
     one: msgspec.json.Decoder[T]
     page: msgspec.json.Decoder[Page[T]]
     line: msgspec.json.Decoder[Any]
+    #: Kinds take a `null` for a field that is not there, as servers written in Go mean it.
+    nulls_are_absent: bool = False
 
     def decode(self, target: Target, body: bytes) -> T:
         """One object.  Raises: ServerError when the answer is none."""
-        return _parse(target, self.one.decode, body)
+        return _parse(target, self._read, body)
+
+    def _read(self, body: bytes) -> T:
+        try:
+            return self.one.decode(body)
+        except msgspec.ValidationError as error:
+            return self._read_without_nulls(body, error)
+
+    def _read_without_nulls(self, body: bytes, error: Exception) -> T:
+        """What `error` was about, looked at a second time.  Raises: error."""
+        if self.nulls_are_absent:
+            with suppress(msgspec.MsgspecError):
+                return msgspec.convert(_drop_nulls(_ANYTHING.decode(body)), self.one.type, dec_hook=build_model)
+        raise error
 
     def decode_page(self, target: Target, body: bytes, on_unfit: Callable[[Unfit], None] | None = None) -> Page[T]:
         """A page of a list, at once: for small ones."""
@@ -184,7 +199,7 @@ class Codec(Generic[T]):
         """Objects of a list one by one; `on_unfit` is told of those that do not fit the model."""
         for item in items:
             try:
-                yield self.one.decode(item)
+                yield self._read(item)
             except NotImplementedError:
                 raise
             except Exception as error:
@@ -202,7 +217,7 @@ class Codec(Generic[T]):
         except NotImplementedError:
             raise
         except Exception as error:
-            return _judge_misfit(target, line, error)
+            return self._decode_misfit(target, line, error)
         match event:
             case _Added(object=thing):
                 return WatchEvent(WatchKind.ADDED, thing, identify(thing).resource_version)
@@ -218,6 +233,20 @@ class Codec(Generic[T]):
             case _:
                 return None
 
+    def _decode_misfit(self, target: Target, line: bytes, error: Exception) -> WatchEvent[T] | None:
+        with suppress(Exception):  # what it is about is said below
+            event = _LINE.decode(line)
+            if event.type != WatchKind.BOOKMARK.value:
+                thing = self._read_without_nulls(event.object, error)
+                return WatchEvent(WatchKind[event.type], thing, identify(thing).resource_version)
+        return _judge_misfit(target, line, error)
+
+
+def _drop_nulls(value: object) -> object:
+    if isinstance(value, dict):
+        return {name: _drop_nulls(each) for name, each in value.items() if each is not None}
+    return [_drop_nulls(each) for each in value] if isinstance(value, list) else value
+
 
 def codec_of(model: type[T]) -> Codec[T]:
     """The decoders for `model`: a type that msgspec knows, a class with `from_dict`, or a pydantic model."""
@@ -231,6 +260,7 @@ def _codec_of(model: Any) -> Codec[Any]:
         msgspec.json.Decoder(model, dec_hook=build_model),
         msgspec.json.Decoder(Page[model], dec_hook=build_model),
         msgspec.json.Decoder(cast("Any", lines), dec_hook=build_model),
+        nulls_are_absent=isinstance(model, type) and issubclass(model, Kind),
     )
 
 

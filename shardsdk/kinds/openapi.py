@@ -1,0 +1,208 @@
+"""Classes from an API server's OpenAPI v3: what there is to write, before it is text.
+
+An object with named fields is a class, wherever it stands; what is free (maps of
+anything, fields without a type) is a dict or Any.  Values of enumerations are plain
+strings, so that a newer server's objects are still read.
+"""
+
+from __future__ import annotations
+
+import keyword
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from shardsdk.errors import ConfigurationError
+from shardsdk.protocol.objects import Resource
+
+_META: Final = "io.k8s.apimachinery.pkg.apis.meta.v1."
+#: Definitions that are no classes of their own.
+_KNOWN: Final = {
+    f"{_META}Time": "datetime",
+    f"{_META}MicroTime": "str",  # six digits of a second, which `datetime` would leave out
+    f"{_META}ObjectMeta": "ObjectMeta",
+    f"{_META}OwnerReference": "OwnerReference",
+    f"{_META}Condition": "Condition",
+    f"{_META}FieldsV1": "dict[str, Any]",
+    "io.k8s.apimachinery.pkg.runtime.RawExtension": "dict[str, Any]",
+    "io.k8s.apimachinery.pkg.util.intstr.IntOrString": "int | str",
+    "io.k8s.apimachinery.pkg.api.resource.Quantity": "str",
+}
+_SCALARS: Final = {"integer": "int", "number": "float", "boolean": "bool"}
+_STRINGS: Final = {"byte": "bytes", "date-time": "datetime"}
+#: What annotations are made of; a field of that name would hide it from those below.
+_TAKEN: Final = {"bool", "bytes", "datetime", "dict", "float", "int", "list", "msgspec", "str"}
+#: What an object without a status shows.
+_EMPTY: Final = {"list[": "[]", "dict[": "{}"}
+_ZEROS: Final = {"int": "0", "float": "0.0", "bool": "False", "str": '""'}
+
+
+@dataclass(frozen=True, slots=True)
+class FieldText:
+    """A field, as it is to be written."""
+
+    name: str
+    sent: str
+    annotation: str
+    required: bool
+    doc: str
+
+
+@dataclass(slots=True)
+class ClassText:
+    """A class, as it is to be written; `resource` when it is a kind's."""
+
+    name: str
+    doc: str
+    resource: Resource | None = None
+    fields: list[FieldText] = field(default_factory=list)
+
+    @property
+    def uses(self) -> set[str]:
+        """The names in its annotations."""
+        return {name for each in self.fields for name in re.findall(r"[A-Za-z_]\w*", each.annotation)}
+
+    @property
+    def constructible(self) -> bool:
+        """Whether it can be made of nothing."""
+        return not any(each.required for each in self.fields)
+
+
+class Definitions:
+    """The classes of one or several OpenAPI documents, made as they are asked for.
+
+    Raises: ConfigurationError for two definitions that would have one name.
+    """
+
+    def __init__(self, documents: list[Mapping[str, Any]]) -> None:
+        self._schemas: dict[str, Any] = {}
+        self._paths: dict[str, Any] = {}
+        self._homes: dict[str, str] = {}
+        self.classes: dict[str, ClassText] = {}
+        for document in documents:
+            self._schemas |= document.get("components", {}).get("schemas", {})
+            self._paths |= document.get("paths", {})
+
+    def add_kind(self, group: str, version: str, kind: str) -> ClassText:
+        """The class of a kind, and with it those of what it is made of.
+
+        Raises: ConfigurationError when the server has no such kind.
+        """
+        for name, schema in self._schemas.items():
+            for each in schema.get("x-kubernetes-group-version-kind", ()):
+                if (each["group"], each["version"], each["kind"]) == (group, version, kind):
+                    return self._add(name, kind, schema, resource=self._resource(group, version, kind))
+        served = ", ".join(sorted(self.kinds(group, version))) or "none"
+        title = f"{group}/{version}" if group else version
+        raise ConfigurationError(f"the API server has no kind {kind} in {title}; there are: {served}")
+
+    def kinds(self, group: str, version: str) -> Iterator[str]:
+        """The kinds that objects of this version have."""
+        yield from (each.kind for each in self._served() if (each.group, each.version) == (group, version))
+
+    def _resource(self, group: str, version: str, kind: str) -> Resource:
+        for each in self._served():
+            if (each.group, each.version, each.kind) == (group, version, kind):
+                return each
+        raise ConfigurationError(f"the API server serves no objects of {group}/{version} {kind}")
+
+    def _served(self) -> Iterator[Resource]:
+        """What objects are served of; no subresources."""
+        for path, verbs in self._paths.items():
+            action = verbs.get("get", {})
+            given = action.get("x-kubernetes-group-version-kind", {})
+            if action.get("x-kubernetes-action") == "get" and path.endswith("/{name}"):
+                plural, namespaced = path.split("/")[-2], "{namespace}" in path
+                yield Resource(given["group"], given["version"], plural, given["kind"], namespaced=namespaced)
+
+    def _add(self, home: str, name: str, schema: Any, *, resource: Resource | None = None) -> ClassText:
+        if name in self.classes:
+            if self._homes[name] != home:
+                raise ConfigurationError(f"{home} and {self._homes[name]} would both be the class {name}")
+            return self.classes[name]
+        made = self.classes[name] = ClassText(name, _first(schema.get("description", "")), resource)
+        self._homes[name] = home
+        required = schema.get("required", ())
+        for sent, each in schema.get("properties", {}).items():
+            if resource is not None and sent in ("apiVersion", "kind", "metadata"):
+                continue
+            annotation = self._annotation(each, f"{home}.{sent}", f"{name}{_capital(sent)}")
+            text = _first(each.get("description", ""))
+            made.fields.append(FieldText(name_of(sent), sent, annotation, sent in required, text))
+        return made
+
+    def _annotation(self, schema: Any, home: str, name: str) -> str:
+        if len(schema.get("allOf", ())) == 1 and "properties" not in schema:
+            return self._annotation(schema["allOf"][0], home, name)
+        if reference := schema.get("$ref"):
+            return self._refer(reference.rpartition("/")[2])
+        if schema.get("x-kubernetes-int-or-string") or schema.get("format") == "int-or-string":
+            return "int | str"
+        match schema.get("type"):
+            case "array":
+                return f"list[{self._annotation(schema.get('items', {}), f'{home}[]', _singular(name))}]"
+            case "object" if schema.get("properties"):
+                return self._add(home, name, schema).name
+            case "object":
+                entries = schema.get("additionalProperties")
+                if not isinstance(entries, dict):
+                    return "dict[str, Any]"
+                return f"dict[str, {self._annotation(entries, f'{home}[…]', _singular(name))}]"
+            case "string":
+                return _STRINGS.get(schema.get("format", ""), "str")
+            case other:
+                return _SCALARS.get(other, "Any")
+
+    def _refer(self, definition: str) -> str:
+        if known := _KNOWN.get(definition):
+            return known
+        schema = self._schemas[definition]
+        if not schema.get("properties"):
+            return "Any" if schema.get("type") != "object" else "dict[str, Any]"
+        return self._add(definition, definition.rpartition(".")[2], schema).name
+
+
+def name_of(sent: str) -> str:
+    """A field's name in Python.
+
+    >>> [name_of(sent) for sent in ("clusterIP", "podIPs", "nonResourceURLs", "from", "x-y", "list")]
+    ['cluster_ip', 'pod_ips', 'non_resource_urls', 'from_', 'x_y', 'list_']
+    """
+    name = re.sub(r"([A-Z]{2,})s(?![a-z])", lambda match: match[1].capitalize() + "s", sent)
+    name = re.sub(r"([A-Z]+)([A-Z][a-z])", r"\1_\2", name)
+    name = re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", name).lower()
+    name = re.sub(r"\W+", "_", name).strip("_") or "value"
+    name = f"_{name}" if name[0].isdigit() else name
+    return f"{name}_" if keyword.iskeyword(name) or name in _TAKEN else name
+
+
+def sent_as(name: str) -> str:
+    """What `rename="camel"` makes of a field's name; empty where that is not to be relied on."""
+    if name.startswith("_"):
+        return ""
+    first, *rest = name.strip("_").split("_")
+    return first + "".join(word.capitalize() for word in rest)
+
+
+def zero_of(annotation: str) -> str | None:
+    """What a field shows that nobody has written; `None`: nothing that its type has."""
+    return _ZEROS.get(annotation) or _EMPTY.get(annotation[:5])
+
+
+def _capital(sent: str) -> str:
+    word = re.sub(r"\W+", "", sent)
+    return word[:1].upper() + word[1:]
+
+
+def _singular(name: str) -> str:
+    if name.endswith("ies"):
+        return f"{name[:-3]}y"
+    return name[:-1] if name.endswith("s") and not name.endswith(("ss", "us")) else name
+
+
+def _first(description: str) -> str:
+    """The first sentence."""
+    text = " ".join(description.split())
+    sentence = re.split(r"(?<=[.!?])\s+(?=[A-Z\"'`])", text, maxsplit=1)[0]
+    return sentence.replace("\\", "").replace('"""', "'''").strip()

@@ -1,0 +1,168 @@
+"""Modules of typed kinds, written from OpenAPI."""
+
+from __future__ import annotations
+
+import sys
+import types
+from typing import Any
+
+import msgspec
+import pytest
+
+from shardsdk import ConfigurationError, Resource
+from shardsdk.kinds import Kind, body_of, generate, openapi_path, resource_of
+
+GROUP = "example.com"
+
+
+def action(kind: str) -> dict[str, Any]:
+    return {
+        "get": {
+            "x-kubernetes-action": "get",
+            "x-kubernetes-group-version-kind": {"group": GROUP, "version": "v1", "kind": kind},
+        }
+    }
+
+
+GATE = {
+    "type": "object",
+    "description": 'A "gate" of C:\\. Second sentence.',
+    "x-kubernetes-group-version-kind": [{"group": GROUP, "version": "v1", "kind": "Gate"}],
+    "properties": {
+        "apiVersion": {"type": "string"},
+        "kind": {"type": "string"},
+        "metadata": {"allOf": [{"$ref": "#/components/schemas/io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"}]},
+        "spec": {
+            "type": "object",
+            "required": ["clusterIP", "listeners"],
+            "properties": {
+                "clusterIP": {"type": "string", "description": "Its address."},
+                "listeners": {
+                    "type": "array",
+                    "items": {
+                        "type": "object",
+                        "required": ["from"],
+                        "properties": {"from": {"x-kubernetes-int-or-string": True}, "list": {"type": "boolean"}},
+                    },
+                },
+                "weights": {"type": "object", "additionalProperties": {"type": "number"}},
+                "free": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
+                "anything": {"x-kubernetes-preserve-unknown-fields": True},
+                "since": {"type": "string", "format": "date-time"},
+                "secret": {"type": "string", "format": "byte"},
+                "24h": {"type": "integer"},
+                "mode": {"type": "string", "enum": ["a", "b"]},
+            },
+        },
+        "status": {
+            "type": "object",
+            "required": ["ready", "names"],
+            "properties": {
+                "ready": {"type": "integer"},
+                "names": {"type": "array", "items": {"type": "string"}},
+                "conditions": {
+                    "type": "array",
+                    "items": {"$ref": "#/components/schemas/io.k8s.apimachinery.pkg.apis.meta.v1.Condition"},
+                },
+            },
+        },
+    },
+}
+DOCUMENT: dict[str, Any] = {
+    "paths": {
+        "/apis/example.com/v1/namespaces/{namespace}/gates/{name}": action("Gate"),
+        "/apis/example.com/v1/namespaces/{namespace}/gates/{name}/status": action("Gate"),
+        "/apis/example.com/v1/doors/{name}": action("Door"),
+    },
+    "components": {
+        "schemas": {
+            "com.example.v1.Gate": GATE,
+            "com.example.v1.Door": {
+                "type": "object",
+                "x-kubernetes-group-version-kind": [{"group": GROUP, "version": "v1", "kind": "Door"}],
+                "properties": {"rules": {"type": "array", "items": {"type": "string"}}},
+            },
+        }
+    },
+}
+
+
+def load(text: str) -> Any:
+    module = sys.modules["generated"] = types.ModuleType("generated")  # where msgspec looks names up
+    exec(compile(text, "generated.py", "exec"), module.__dict__)
+    return module
+
+
+@pytest.fixture
+def gates() -> Any:
+    return load(generate([DOCUMENT], GROUP, "v1"))
+
+
+def test_a_kind_is_bound_to_what_is_served(gates: Any) -> None:
+    assert resource_of(gates.Gate) == Resource(GROUP, "v1", "gates", "Gate")
+    assert resource_of(gates.Door) == Resource(GROUP, "v1", "doors", "Door", namespaced=False)
+    assert issubclass(gates.Gate, Kind)
+    assert gates.Gate.__doc__ == 'A "gate" of C:.'
+
+
+def test_what_is_read_is_what_is_sent(gates: Any) -> None:
+    thing = {
+        "apiVersion": "example.com/v1",
+        "kind": "Gate",
+        "metadata": {"name": "a"},
+        "spec": {
+            "clusterIP": "None",
+            "listeners": [{"from": 80, "list": True}, {"from": "http"}],
+            "weights": {"a": 0.5},
+            "free": {"a": [1]},
+            "anything": [1, "a"],
+            "since": "2030-01-01T00:00:00Z",
+            "secret": "AGE=",
+            "24h": 3,
+            "mode": "new",
+        },
+        "status": {"ready": 1, "names": ["a"], "conditions": [{"type": "Ready", "status": "True", "reason": "Made"}]},
+    }
+    gate = msgspec.convert(thing, gates.Gate)
+    assert (gate.spec.cluster_ip, gate.spec.listeners[1].from_, gate.spec._24h) == ("None", "http", 3)
+    assert gate.spec.listeners[0].list_ is True
+    assert gate.spec.secret == b"\0a"
+    assert {**body_of(gate), "status": None} == {**thing, "status": None}
+    assert gate.status.conditions[0].reason == "Made"
+
+
+def test_what_is_required_has_no_default_and_a_status_has_its_zeros(gates: Any) -> None:
+    with pytest.raises(TypeError, match="Missing required argument 'listeners'"):
+        gates.GateSpec(cluster_ip="a")
+    gate = gates.Gate("a", spec=gates.GateSpec(cluster_ip="b", listeners=[]))
+    assert (gate.status.ready, gate.status.names, gate.status.conditions) == (0, [], None)
+    assert gates.Door("a").rules == []
+
+
+def test_only_what_was_asked_for_is_written() -> None:
+    text = generate([DOCUMENT], GROUP, "v1", ["Door"])
+    assert "class Door(Kind, kw_only=True):" in text
+    assert "Gate" not in text
+
+
+def test_a_kind_that_is_not_served_is_refused_with_those_that_are() -> None:
+    with pytest.raises(ConfigurationError, match=r"no kind Gates in example.com/v1; there are: Door, Gate"):
+        generate([DOCUMENT], GROUP, "v1", ["Gates"])
+
+
+def test_two_definitions_of_one_name_are_refused() -> None:
+    schemas = DOCUMENT["components"]["schemas"]
+    clashing = {
+        "type": "object",
+        "x-kubernetes-group-version-kind": [{"group": GROUP, "version": "v1", "kind": "GateSpec"}],
+        "properties": {"a": {"type": "string"}},
+    }
+    paths = DOCUMENT["paths"] | {"/apis/example.com/v1/gatespecs/{name}": action("GateSpec")}
+    document = {"paths": paths, "components": {"schemas": schemas | {"com.example.v1.GateSpec": clashing}}}
+    with pytest.raises(ConfigurationError, match="would both be the class GateSpec"):
+        generate([document], GROUP, "v1", ["Gate", "GateSpec"])
+
+
+def test_the_documents_are_where_an_api_server_has_them() -> None:
+    assert openapi_path("", "v1") == "/openapi/v3/api/v1"
+    assert openapi_path("apps", "v1") == "/openapi/v3/apis/apps/v1"
