@@ -7,6 +7,7 @@ Metadata is read from whatever an object is decoded to: a struct with an
 from __future__ import annotations
 
 import copy
+from datetime import datetime
 from typing import Any, TypeVar
 
 import msgspec
@@ -76,7 +77,7 @@ def private_copy(thing: T) -> T:
         return [private_copy(value) for value in thing]  # type: ignore[return-value]
     if isinstance(thing, msgspec.Struct):
         return type(thing)(**{name: private_copy(getattr(thing, name)) for name in thing.__struct_fields__})
-    if isinstance(thing, (str, bytes, int, float, bool, type(None))):
+    if isinstance(thing, (str, bytes, int, float, bool, datetime, type(None))):
         return thing
     return copy.deepcopy(thing)
 

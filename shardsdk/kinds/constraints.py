@@ -38,7 +38,8 @@ def constrain(schema: Schema, markers: Iterable[Any], where: str) -> None:
             case Length():
                 _measure(schema, where, marker.low, marker.high)
             case Pattern(expression=expression):
-                _only(schema, where, "Pattern", ("string",))
+                if not schema.get("x-kubernetes-int-or-string"):
+                    _only(schema, where, "Pattern", ("string",))
                 schema["pattern"] = expression
             case OneOf(values=values):
                 schema["enum"] = list(values)

@@ -10,7 +10,7 @@ before a rule was made is still read.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal, TypeAlias
 
 #: What a printer column holds.
 ColumnType = Literal["string", "integer", "number", "boolean", "date"]
@@ -108,3 +108,12 @@ class Scale:
     spec_replicas: str = ".spec.replicas"
     status_replicas: str = ".status.replicas"
     selector: str | None = None
+
+
+#: An amount as Kubernetes writes them: `3`, `"100m"`, `"1.5Gi"`.
+Quantity: TypeAlias = Annotated[
+    int | str,
+    Pattern(
+        r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$"
+    ),
+]

@@ -32,8 +32,10 @@ class _Conditioned(msgspec.Struct, frozen=True):
 
 def find_condition(thing: object, condition_type: str) -> Condition | None:
     """The condition of this type on an object (a dict, or a model with `status.conditions`); `None`: there is none."""
-    found = next((each for each in _shown(thing) or () if each.get("type") == condition_type), None)
-    return None if found is None else msgspec.convert(found, Condition, strict=False)
+    status = _part(thing, "status")
+    shown = (each for each in _part(status, "conditions") or () if isinstance(each, dict | msgspec.Struct))
+    found = next((each for each in shown if _part(each, "type") == condition_type), None)
+    return None if found is None else msgspec.convert(_fields(found), Condition, strict=False)
 
 
 async def set_conditions(context: Context[Any], *wanted: Condition) -> bool:
@@ -86,6 +88,10 @@ def _shown(thing: object) -> list[dict[str, Any]] | None:
     return [each if isinstance(each, dict) else _fields(each) for each in conditions]
 
 
-def _fields(condition: Condition) -> dict[str, Any]:
+def _part(thing: object, name: str) -> Any:
+    return thing.get(name) if isinstance(thing, dict) else getattr(thing, name, None)
+
+
+def _fields(condition: dict[str, Any] | msgspec.Struct) -> dict[str, Any]:
     fields: dict[str, Any] = msgspec.to_builtins(condition)
     return {name: value for name, value in fields.items() if value is not None}

@@ -9,7 +9,16 @@ import msgspec
 
 from shardsdk.cache.objects import Request
 from shardsdk.errors import Conflict
-from shardsdk.kinds import Condition, ConditionStatus
+from shardsdk.kinds import (
+    Condition,
+    ConditionStatus,
+    Deployment,
+    DeploymentCondition,
+    DeploymentSpec,
+    DeploymentStatus,
+    LabelSelector,
+    PodTemplateSpec,
+)
 from shardsdk.objects.conditions import find_condition, set_conditions
 from shardsdk.protocol.objects import ObjectMeta, PartialObject
 from shardsdk.reconcile.context import Context
@@ -136,4 +145,8 @@ def test_conditions_are_found_in_dicts_and_models_alike() -> None:
         assert (found.status, found.reason) == (ConditionStatus.TRUE, "Because")
         assert find_condition(thing, "Other") is None
     assert find_condition(Thing(ObjectMeta()), "Ready") is None
+    minimal = DeploymentSpec(selector=LabelSelector(), template=PodTemplateSpec())
+    status = DeploymentStatus(conditions=[DeploymentCondition(type="Available", status="True", message="it runs")])
+    available = find_condition(Deployment("a", spec=minimal, status=status), "Available")
+    assert available == Condition("Available", "True", message="it runs")
     assert find_condition(PartialObject(ObjectMeta()), "Ready") is None
