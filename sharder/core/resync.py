@@ -8,7 +8,9 @@ or puts it off is an event; TABLE says what each changes:
   no replica could place by an older membership any more has found nothing.
 - Objects that change hands leave it unsettled, too; what was made meanwhile may be
   with the shard that they were on.  Then a deep pass is *owed*: due as soon as
-  nothing waits, not while everything moves.
+  nothing waits, not while everything moves.  A pass that began amid that pays for
+  nothing; and what has moved may be what others waited for, so that pauses that grew
+  while nothing did are over.
 - A pass that a newer membership has overtaken ends, and what it was asked for is
   asked for again; but not for ever.
 
@@ -91,12 +93,14 @@ class Event(Enum):
     NO_SHARD = "a pass is due, but no shard is available"
     SHALLOW_BEGINS = "what is asked for begins"
     DEEP_BEGINS = "a deep pass begins"
+    DEEP_BEGINS_AMID = "a deep pass begins while objects change hands"
     SUPERSEDED = "the pass was overtaken by a change of the shards"
     FAILED = "the pass failed"
     ENDED = "the pass has gone through everything"
     FOUND_SOME = "a deep pass has found something, or left something out"
     TOO_EARLY = "a deep pass has found nothing, but began before every replica knew the shards"
     OBJECTS_WAIT = "a deep pass has found nothing, but objects wait"
+    MORE_ASKED = "a deep pass has found nothing, but another was asked for meanwhile"
     FOUND_NOTHING = "a deep pass has found nothing, and nothing waits"
 
 
@@ -184,19 +188,21 @@ TABLE: Final[Mapping[Event, Change]] = MappingProxyType(
         Event.READINESS_CHANGED: Change((UNCLEAN, CHANGED_NOW, DEEP_WHEN_ALL_KNOW, ASKED, AT_ONCE, PAUSE_FIRST)),
         Event.NAMESPACE_CHANGED: Change((UNCLEAN, ASKED, DEEP_SOON)),
         Event.MOVING: Change((UNCLEAN, OWED)),
-        Event.QUIET: Change((DEEP_SOON,), only_if=lambda state: state.owed),
+        Event.QUIET: Change((PAUSE_FIRST, DEEP_WITHIN_PAUSE), only_if=lambda state: state.owed),
         Event.LEFT_OUT: Change((LEFT_OUT,)),
         Event.ROOM: Change((UNCLEAN, LEFT_OUT_ASKED, NONE_LEFT_OUT, DEEP_SOON), only_if=lambda state: state.left_out),
         Event.PERIOD_OVER: Change((DEEP_NOW,)),
         Event.NO_SHARD: Change((NONE_ASKED, NO_DEEP)),
         Event.SHALLOW_BEGINS: Change((NONE_ASKED,)),
         Event.DEEP_BEGINS: Change((NO_DEEP, NOT_OWED, NONE_ASKED, NONE_LEFT_OUT)),
+        Event.DEEP_BEGINS_AMID: Change((NO_DEEP, NONE_ASKED, NONE_LEFT_OUT)),
         Event.SUPERSEDED: Change((ONE_MORE, ASKED)),
         Event.FAILED: Change((ASKED, AFTER_PAUSE, DEEP_WITHIN_PAUSE, PAUSE_DOUBLED)),
         Event.ENDED: Change((NONE_IN_A_ROW,)),
         Event.FOUND_SOME: Change((DEEP_WITHIN_PAUSE, PAUSE_DOUBLED)),
         Event.TOO_EARLY: Change((DEEP_WHEN_ALL_KNOW,)),
         Event.OBJECTS_WAIT: Change((OWED,)),
+        Event.MORE_ASKED: Change(()),
         Event.FOUND_NOTHING: Change((CLEAN, PAUSE_FIRST)),
     }
 )
@@ -238,6 +244,11 @@ CONCLUSIONS: Final = (
     ),
     Conclusion("objects wait", lambda end: not end.quiet, Event.OBJECTS_WAIT),
     Conclusion("objects have changed hands meanwhile", lambda end: end.state.owed, Event.QUIET),
+    Conclusion(
+        "another pass was asked for meanwhile",
+        lambda end: end.state.deep_at is not None or end.state.asked != NOTHING,
+        Event.MORE_ASKED,
+    ),
     Conclusion("otherwise", lambda _: True, Event.FOUND_NOTHING),
 )
 
@@ -272,11 +283,17 @@ def due(state: ResyncState, period_over_at: float) -> float:
     return min(moment, state.not_before) if state.asked != NOTHING else moment
 
 
-def begin(state: ResyncState, now: float) -> tuple[ResyncState, Round]:
-    """Begin what is due: a deep pass comes across what was left out, if there is room for that by now."""
+def begin(state: ResyncState, now: float, *, moving: bool) -> tuple[ResyncState, Round]:
+    """Begin what is due: a deep pass comes across what was left out, if there is room for that by now.
+
+    `moving`: objects change hands just now.
+    """
     deep = state.deep_at is not None and now >= state.deep_at
     asked = Asked(state.asked.shallow, state.asked.namespaces | state.left_out_of) if deep else state.asked
-    begun = on(state, Event.DEEP_BEGINS if deep else Event.SHALLOW_BEGINS, now)
+    event = Event.SHALLOW_BEGINS
+    if deep:
+        event = Event.DEEP_BEGINS_AMID if moving else Event.DEEP_BEGINS
+    begun = on(state, event, now)
     return begun, Round(deep, asked, state.generation, now)
 
 

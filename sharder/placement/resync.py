@@ -164,6 +164,11 @@ class Resync:
     def _nothing_waits(self) -> bool:
         return not self._transit.waiting and not any(self._backlog.informers.count(kind) for kind in Pending)
 
+    def _moves(self) -> bool:
+        """Whether objects change hands; those that nobody has had yet do not."""
+        count = self._backlog.informers.count
+        return bool(self._transit.waiting or count(Pending.DRAINING) or count(Pending.STRANDED))
+
     # -- running -----------------------------------------------------------
 
     async def run(self) -> None:
@@ -179,7 +184,7 @@ class Resync:
             if not self._members.membership.available:
                 self._on(Event.NO_SHARD)
                 continue
-            self._state, passes = begin(self._state, now)
+            self._state, passes = begin(self._state, now, moving=self._moves())
             await self._go_through_guarded(passes)
 
     async def _wait(self, next_sync: float) -> None:

@@ -41,6 +41,10 @@ def changed(state: ResyncState, **fields: Any) -> ResyncState:
     return replace(state, **fields)
 
 
+#: What was owed is due, after the shortest pause.
+MOVED = changed(IDLE, owed=True, deep_at=NOW + RETRY_SECONDS[0], pause=RETRY_SECONDS[0])
+
+
 @pytest.mark.parametrize(
     ("before", "event", "named", "after"),
     [
@@ -59,7 +63,8 @@ def changed(state: ResyncState, **fields: Any) -> ResyncState:
             changed(IDLE, asked=NS, deep_at=NOW + 1),
         ),
         (CLEAN, Event.MOVING, NOTHING, changed(IDLE, owed=True)),
-        (changed(IDLE, owed=True), Event.QUIET, NOTHING, changed(IDLE, owed=True, deep_at=NOW + 4)),
+        (changed(IDLE, owed=True), Event.QUIET, NOTHING, MOVED),
+        (changed(IDLE, owed=True, deep_at=NOW + 9), Event.QUIET, NOTHING, MOVED),
         (CLEAN, Event.QUIET, NOTHING, CLEAN),
         (CLEAN, Event.LEFT_OUT, NS, changed(CLEAN, left_out=True, left_out_of=frozenset({"a"}))),
         (LEFT_OUT, Event.LEFT_OUT, NS, changed(LEFT_OUT, left_out_of=frozenset({"a", "b"}))),
@@ -69,6 +74,10 @@ def changed(state: ResyncState, **fields: Any) -> ResyncState:
         (changed(CLEAN, deep_at=NOW, asked=NS), Event.NO_SHARD, NOTHING, CLEAN),
         (changed(CLEAN, deep_at=NOW + 9, asked=NS), Event.SHALLOW_BEGINS, NOTHING, changed(CLEAN, deep_at=NOW + 9)),
         (changed(LEFT_OUT, deep_at=NOW, owed=True, asked=NS), Event.DEEP_BEGINS, NOTHING, CLEAN),
+        (
+            changed(LEFT_OUT, deep_at=NOW, owed=True, asked=NS), Event.DEEP_BEGINS_AMID, NOTHING,
+            changed(CLEAN, owed=True),
+        ),
         (IDLE, Event.SUPERSEDED, NS, changed(IDLE, asked=NS, superseded=1)),
         (IDLE, Event.FAILED, NS, changed(IDLE, asked=NS, not_before=NOW + 4, deep_at=NOW + 4, pause=8.0)),
         (
@@ -79,6 +88,7 @@ def changed(state: ResyncState, **fields: Any) -> ResyncState:
         (CLEAN, Event.FOUND_SOME, NOTHING, changed(CLEAN, deep_at=NOW + 4, pause=8.0)),
         (IDLE, Event.TOO_EARLY, NOTHING, changed(IDLE, deep_at=900.0 + SETTLE)),
         (IDLE, Event.OBJECTS_WAIT, NOTHING, changed(IDLE, owed=True)),
+        (IDLE, Event.MORE_ASKED, NOTHING, IDLE),
         (IDLE, Event.FOUND_NOTHING, NOTHING, changed(CLEAN, pause=RETRY_SECONDS[0])),
     ],
     ids=lambda value: value.name if isinstance(value, Event) else "",
@@ -100,6 +110,8 @@ def test_the_table_has_a_row_for_every_event() -> None:
         (IDLE, 0, NOW, False, Event.OBJECTS_WAIT),
         (replace(IDLE, owed=True), 0, NOW, False, Event.OBJECTS_WAIT),
         (replace(IDLE, owed=True), 0, NOW, True, Event.QUIET),
+        (replace(IDLE, asked=NS), 0, NOW, True, Event.MORE_ASKED),
+        (replace(IDLE, deep_at=NOW + 5), 0, NOW, True, Event.MORE_ASKED),
         (IDLE, 0, NOW, True, Event.FOUND_NOTHING),
     ],
 )
@@ -134,9 +146,9 @@ def test_when_the_next_pass_begins(state: ResyncState, moment: float) -> None:
 
 def test_a_pass_takes_what_is_asked_for_and_a_deep_one_what_was_left_out() -> None:
     waiting = replace(LEFT_OUT, asked=NS, deep_at=NOW, generation=3)
-    assert begin(waiting, NOW - 1) == (replace(waiting, asked=NOTHING), Round(False, NS, 3, NOW - 1))
+    assert begin(waiting, NOW - 1, moving=False) == (replace(waiting, asked=NOTHING), Round(False, NS, 3, NOW - 1))
     both = Asked(namespaces=frozenset({"a", "b"}))
-    assert begin(waiting, NOW) == (replace(CLEAN, generation=3), Round(True, both, 3, NOW))
+    assert begin(waiting, NOW, moving=False) == (replace(CLEAN, generation=3), Round(True, both, 3, NOW))
 
 
 def test_a_pass_is_overtaken_but_not_for_ever() -> None:
@@ -200,7 +212,7 @@ def test_a_ring_is_clean_by_a_late_pass_only_and_else_another_one_comes(story: l
             now += seconds
             state = on(state, event, now, named)
         now = max(now, due(state, now + period))
-        state, passed = begin(state, now)
+        state, passed = begin(state, now, moving=not quiet)
         was_clean = state.clean
         for event, named in during:
             now += 0.5
