@@ -220,6 +220,41 @@ def crd(source: str) -> None:
 
 
 @command.command(
+    "models",
+    help="Prints a Python module with typed classes for the kinds of a group and version (GROUP/VERSION; v1 for the"
+    " core group), as the cluster describes them; with KIND, of these alone. It is yours to keep and to change.",
+    short_help="print typed classes for other people's kinds",
+)
+@click.argument("served", metavar="GROUP/VERSION")
+@click.argument("kinds", nargs=-1, metavar="[KIND]...")
+@click.option("--kubeconfig", metavar="FILE", type=click.Path(), help=KUBECONFIG_HELP)
+@click.option("--context", metavar="NAME", help="another context than the current one")
+def models(served: str, kinds: Sequence[str], kubeconfig: str | None, context: str | None) -> None:
+    """`shardsdk models`.  Raises: ShardingError."""
+    from shardsdk.commands.models import print_models
+
+    _write(print_models(served, kinds, kubeconfig, context))
+
+
+@command.command(
+    "new",
+    help="Writes a project: an operator, its test, and what builds, checks and installs it. All of it works as it is.",
+    short_help="begin a project",
+)
+@click.argument("name")
+@click.option("--kind", metavar="KIND", help="of its objects, as in Website (default: from the name)")
+@click.option("--group", metavar="GROUP", default="example.com", help="their API group (default: example.com)")
+@click.option("--folder", metavar="DIR", type=click.Path(), help="where to write it (default: NAME)")
+def new(name: str, kind: str | None, group: str, folder: str | None) -> None:
+    """`shardsdk new`.  Raises: ConfigurationError."""
+    from shardsdk.commands.new import Project, told
+
+    project, place = Project.of(name, kind, group), Path(folder or name)
+    project.write(place)
+    _write(told(project, place))
+
+
+@command.command(
     "explain",
     help="Says what an object waits for, since when, and what will wake it, in the words of the process that has it."
     " FILE (or MODULE[:NAME]) is the program that `shardsdk run` has started; without it, all of this machine are asked"

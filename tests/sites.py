@@ -3,18 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import ClassVar
 
-from shardsdk import Context, CustomResource, Model, ObjectMeta, Operator, Resource
-from shardsdk.kinds import Kind
-
-
-class ConfigMap(Kind):
-    """What shows a page."""
-
-    metadata: ObjectMeta = ObjectMeta()
-    data: dict[str, str] | None = None
-    resource: ClassVar[Resource] = Resource("", "v1", "configmaps", "ConfigMap")
+from shardsdk import Context, CustomResource, Model, Operator
+from shardsdk.kinds import ConfigMap
 
 
 class SiteSpec(Model):

@@ -51,6 +51,8 @@ async def walk(
         # Where `localcluster up` notes what runs: not among the user's own.
         "XDG_CACHE_HOME": str(folder / "cache"),
         "HOME": str(folder),
+        # Where processes can be asked: not among those of other tests.
+        "XDG_RUNTIME_DIR": str(folder),
     }
     # -m: job control, so that `%1` means what it does at a prompt.
     script = "\n".join(["set -eumx -o pipefail", *commands])

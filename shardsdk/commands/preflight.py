@@ -10,6 +10,7 @@ import asyncio
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 import msgspec
@@ -17,7 +18,8 @@ import msgspec
 from shardsdk.errors import ApiError, ConnectionFailed, NotFound
 from shardsdk.kube.api import Api
 from shardsdk.protocol.labels import API_GROUP
-from shardsdk.protocol.objects import CLUSTERRINGS, GroupResource, Resource
+from shardsdk.protocol.leases import Lease, parse_micro_time
+from shardsdk.protocol.objects import CLUSTERRINGS, LEASES, GroupResource, Resource
 
 #: A verb on a resource in a namespace (empty: in all), of objects of any name (empty) or of one.
 Rule = Mapping[str, Any]
@@ -133,6 +135,18 @@ async def _find_missing_ring(api: Api, ring: str, needs: Needs) -> str | None:
     except ApiError:
         pass  # among the rights, if it may not be read
     return None
+
+
+async def find_namesake(api: Api, name: str, namespace: str, now: datetime) -> str | None:
+    """Who holds the lease of the shard called `name` at the moment `now`; `None`: nobody, as it seems."""
+    try:
+        lease = await api.get(LEASES, name, namespace, model=Lease)
+    except ApiError:
+        return None
+    renewed = parse_micro_time(lease.spec.renew_time)
+    if not lease.holder or renewed is None or now > renewed + timedelta(seconds=lease.duration_seconds):
+        return None
+    return f"{lease.holder} (instance {lease.instance})" if lease.instance else lease.holder
 
 
 # -- rights ------------------------------------------------------------------------

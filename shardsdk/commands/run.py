@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from shardsdk.commands.loading import load
-from shardsdk.commands.preflight import find_problems
+from shardsdk.commands.preflight import find_namesake, find_problems
 from shardsdk.commands.program import Program
 from shardsdk.commands.sockets import socket_of
 from shardsdk.commands.terminal import TerminalFormatter
@@ -30,7 +30,8 @@ from shardsdk.kube.clock import Clock, SystemClock
 from shardsdk.kube.cut import hush_cut_connections
 from shardsdk.kube.definitions import apply_crds
 from shardsdk.kube.server import Access
-from shardsdk.lease.pod import lease_namespace
+from shardsdk.lease.pod import hostname, lease_namespace
+from shardsdk.lease.pod import uid as pod_uid
 from shardsdk.logs import LogFormat, LogLevel, logger_of, setup_logging
 from shardsdk.process.manager import Manager
 from shardsdk.process.memory import spare_memory
@@ -110,21 +111,35 @@ async def _prepare(
 ) -> None:
     """Install what is to be installed, and look for what is missing.  Raises: ShardingError."""
     clock, until = SystemClock(), SystemClock().monotonic() + patience
+    given = manager.namespace or (manager.election.namespace if manager.election else None)
+    own = lease_namespace(given, access, "Leases belong: pass -n")
     while True:
         failure: ShardingError | None
         try:
             await _reach(api, access)
             if install_crds:
                 await apply_crds(api, program.definitions(), clock, field_manager=FIELD_MANAGER)
-            given = manager.namespace or (manager.election.namespace if manager.election else None)
-            needs = program.needs(manager, lease_namespace(given, access, "Leases belong: pass -n"))
+            needs = program.needs(manager, own)
             problem = "\n".join(await find_problems(api, needs))
             failure = ConfigurationError(problem) if problem else None
         except ConnectionFailed as error:
             failure = error
         if failure is None:
+            await _tell_of_namesake(api, manager, own, clock)
             return
         await _put_up_with(failure, clock, until)
+
+
+async def _tell_of_namesake(api: Api, manager: Manager, namespace: str, clock: Clock) -> None:
+    """Two shards of one name never work at once, so that the second one waits: say so, and what to do."""
+    shard = manager.shard or hostname()
+    if manager.ring is None or pod_uid() is not None:
+        return
+    if (holder := await find_namesake(api, shard, namespace, clock.now())) is not None:
+        log.warning(
+            "The name of this shard is in use; it waits until that process has stopped, or name it by --shard",
+            extra={"shard": shard, "namespace": namespace, "holder": holder},
+        )
 
 
 async def _put_up_with(failure: ShardingError, clock: Clock, until: float) -> None:

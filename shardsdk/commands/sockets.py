@@ -16,8 +16,11 @@ from typing import Final
 
 from shardsdk.errors import ConfigurationError
 
-#: A socket's whole path may have 107 bytes on Linux, 103 elsewhere.
+#: A socket's whole path may have 107 bytes on Linux, 103 elsewhere, which leaves so much for the program's name.
+MAX_PATH_BYTES: Final = 103
 MAX_NAME_CHARACTERS: Final = 40
+MIN_NAME_CHARACTERS: Final = 8
+_ENDING: Final = "-4194304.sock"  # the largest process id
 _SOCKET: Final = re.compile(r"(?P<name>.+)-(?P<pid>[0-9]+)\.sock")
 
 
@@ -39,19 +42,27 @@ def socket_of(name: str, pid: int, environ: Mapping[str, str]) -> Path:
             f"{directory} belongs to somebody else, or lets others in: remove it, or name another directory by"
             " XDG_RUNTIME_DIR"
         )
-    return directory / f"{name[:MAX_NAME_CHARACTERS]}-{pid}.sock"
+    if _room(directory) < MIN_NAME_CHARACTERS:
+        raise ConfigurationError(f"{directory} is too long for a socket in it: name a shorter one by XDG_RUNTIME_DIR")
+    return directory / f"{name[: _room(directory)]}-{pid}.sock"
 
 
 def sockets(name: str | None, environ: Mapping[str, str]) -> list[Path]:
     """The sockets of the program called `name` (`None`: of all), in the order of their names."""
-    found = [(path, _SOCKET.fullmatch(path.name)) for path in sorted(_directory(environ).glob("*.sock"))]
-    wanted = None if name is None else name[:MAX_NAME_CHARACTERS]
+    directory = _directory(environ)
+    found = [(path, _SOCKET.fullmatch(path.name)) for path in sorted(directory.glob("*.sock"))]
+    wanted = None if name is None else name[: _room(directory)]
     return [path for path, match in found if match and wanted in (None, match["name"])]
 
 
 def forget(socket: str) -> None:
     """Remove the file of a process that was killed."""
     Path(socket).unlink(missing_ok=True)
+
+
+def _room(directory: Path) -> int:
+    """How many characters of a program's name a socket's name has."""
+    return min(MAX_PATH_BYTES - len(os.fsencode(directory)) - len(f"/{_ENDING}"), MAX_NAME_CHARACTERS)
 
 
 def _directory(environ: Mapping[str, str]) -> Path:

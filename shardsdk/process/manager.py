@@ -108,7 +108,7 @@ class Manager:
         #: Set to stop in order, as SIGTERM does.
         self.stopping: Final = asyncio.Event()
         self.election = election
-        self._shard = shard
+        self.shard: str | None = shard
         self.namespace: str | None = namespace
         self.watch_namespaces: Final = (
             (watch_namespace,) if isinstance(watch_namespace, str) else tuple(watch_namespace or ())
@@ -226,7 +226,7 @@ class Manager:
         lease = ShardLease(
             world.source,
             ring,
-            self._shard,
+            self.shard,
             self.namespace,
             timings=self._timings,
             fenced=self._fenced,

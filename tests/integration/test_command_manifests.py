@@ -157,6 +157,9 @@ async def test_shards_run_with_exactly_these_rights_and_share_the_objects(
         async with first as one, second as two:
             await one("Shard is working")
             await two("Shard is working")
+            async with account.running("run", "sites.py", "--shard", "one") as namesake:
+                assert "shard=one" in await namesake("The name of this shard is in use")
+                await namesake("held by one (instance ")
             for number in range(20):
                 await admin.create(SITES, site(f"site-{number}"), "default")
             await admin.eventually(SITES, lambda found: _shown(found, 20), "default", timeout_seconds=SECONDS)

@@ -78,6 +78,8 @@ async def test_page_works(page: str, plane: ControlPlane, tmp_path: Path) -> Non
         "KUBEBUILDER_ASSETS": str(tools),
         "KUBECONFIG": str(plane.admin_kubeconfig),
         "HOME": str(tmp_path),
+        # Where processes can be asked: not among those of other tests.
+        "XDG_RUNTIME_DIR": str(tmp_path),
     }
     commands = [command for block in PAGES[page] for command in block.commands]
     if PROGRAM in files:

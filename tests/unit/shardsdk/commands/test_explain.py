@@ -183,6 +183,20 @@ async def test_a_directory_that_others_can_use_is_refused(environ: dict[str, str
         socket_of("sites", 1, environ)
 
 
+def test_a_long_directory_leaves_less_of_the_name(tmp_path: Path) -> None:
+    long = tmp_path / ("x" * (70 - len(str(tmp_path))))
+    environ = {"XDG_RUNTIME_DIR": str(long)}
+    path = socket_of("websites-of-the-whole-company", 4_194_304, environ)
+    assert len(str(path)) <= 103
+    assert "websites" in path.name
+    path.touch()
+    assert sockets("websites-of-the-whole-company", environ) == [path]
+    with pytest.raises(
+        ConfigurationError, match="is too long for a socket in it: name a shorter one by XDG_RUNTIME_DIR"
+    ):
+        socket_of("websites", 1, {"XDG_RUNTIME_DIR": str(long / "further/down")})
+
+
 @asynccontextmanager
 async def serving(answer: Callable[[web.Request], web.Response]) -> AsyncIterator[Address]:
     """Some other program with a port."""

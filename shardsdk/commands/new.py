@@ -1,0 +1,134 @@
+"""`shardsdk new`: a project that works as it is.  Its files are in the folder `project`, with names between `@`."""
+
+from __future__ import annotations
+
+import keyword
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Final
+
+from shardsdk.errors import ConfigurationError
+from shardsdk.protocol.names import is_dns_label, is_dns_subdomain
+from shardsdk.version import VERSION
+
+#: Longer names cannot name the pods of a StatefulSet.
+MAX_NAME_CHARACTERS: Final = 52
+#: What becomes of each file.
+FILES: Final[Mapping[str, str]] = {
+    "operator.py.txt": "@module@.py",
+    "test_operator.py.txt": "test_@module@.py",
+    "example.yaml.txt": "example.yaml",
+    "pyproject.toml.txt": "pyproject.toml",
+    "Makefile.txt": "Makefile",
+    "Dockerfile.txt": "Dockerfile",
+    "dockerignore.txt": ".dockerignore",
+    "gitignore.txt": ".gitignore",
+    "ci.yaml.txt": ".github/workflows/ci.yaml",
+    "README.md.txt": "README.md",
+}
+_KIND: Final = re.compile(r"[A-Z][A-Za-z0-9]{0,62}")
+
+
+@dataclass(frozen=True, slots=True)
+class Project:
+    """What is asked for: the operator's name, and the kind of its objects."""
+
+    name: str
+    kind: str
+    group: str
+
+    @classmethod
+    def of(cls, name: str, kind: str | None, group: str) -> Project:
+        """`kind` is guessed from the name when it is not given.  Raises: ConfigurationError."""
+        if not is_dns_label(name, MAX_NAME_CHARACTERS) or not name[0].isalpha():
+            raise ConfigurationError(
+                f"{name!r} cannot be the name of an operator: use up to {MAX_NAME_CHARACTERS} lower-case letters,"
+                " digits and '-', beginning with a letter"
+            )
+        made = cls(name, kind or _guess_kind(name), group)
+        if not _KIND.fullmatch(made.kind):
+            raise ConfigurationError(f"--kind {made.kind!r} is no kind: begin with a capital letter, as in Website")
+        if not is_dns_subdomain(group) or "." not in group:
+            raise ConfigurationError(
+                f"--group {group!r} is no API group: use a domain that is yours, as in example.com"
+            )
+        if (
+            made.module in sys.stdlib_module_names
+            or made.module in ("shardsdk", "sharder")
+            or keyword.iskeyword(made.module)
+        ):
+            raise ConfigurationError(
+                f"{made.module}.py would hide what Python calls {made.module}: choose another name"
+            )
+        return made
+
+    @property
+    def module(self) -> str:
+        """The operator's file, without its ending."""
+        return self.name.replace("-", "_")
+
+    @property
+    def words(self) -> Mapping[str, str]:
+        """What stands for each name between `@`."""
+        singular = self.kind.lower()
+        return {
+            "name": self.name,
+            "module": self.module,
+            "kind": self.kind,
+            "singular": singular,
+            "plural": plural_of(singular),
+            "group": self.group,
+            "version": VERSION,
+        }
+
+    def render(self, text: str) -> str:
+        """`text` with the project's names in it."""
+        for word, value in self.words.items():
+            text = text.replace(f"@{word}@", value)
+        return text
+
+    def write(self, folder: Path) -> list[Path]:
+        """Write the project; gives its files.  Raises: ConfigurationError when the folder has something in it."""
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise ConfigurationError(f"{folder} is there already, and not empty: choose another name, or --folder")
+        written = []
+        source = files("shardsdk.commands") / "project"
+        for name, target in FILES.items():
+            path = folder / self.render(target)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(self.render((source / name).read_text(encoding="utf-8")), encoding="utf-8")
+            written.append(path)
+        return written
+
+
+def plural_of(singular: str) -> str:
+    """As Kubernetes has it for its own: `ingresses`, `policies`."""
+    if re.search(r"(s|x|z|ch|sh)$", singular):
+        return f"{singular}es"
+    return re.sub(r"y$", "ies", singular) if re.search(r"[^aeiou]y$", singular) else f"{singular}s"
+
+
+def _guess_kind(name: str) -> str:
+    """`web-sites` is about a `WebSite`."""
+    words = name.removesuffix("-operator").removesuffix("-controller").split("-")
+    last = words[-1]
+    if last.endswith("ies") and len(last) > 4:
+        words[-1] = f"{last[:-3]}y"
+    elif last.endswith("s") and not last.endswith("ss"):
+        words[-1] = last[:-1]
+    return "".join(word.capitalize() for word in words)
+
+
+def told(project: Project, folder: Path) -> str:
+    """What to do next."""
+    return (
+        f"wrote {folder}/: {project.module}.py is the operator, test_{project.module}.py its test\n\n"
+        f"  cd {folder}\n"
+        "  python -m pytest                               # needs no cluster\n"
+        f"  shardsdk run {project.module}.py --dev --install-crds   # on the cluster of your kubeconfig\n"
+        "  kubectl apply -f example.yaml\n"
+    )

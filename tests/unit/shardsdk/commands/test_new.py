@@ -1,0 +1,121 @@
+"""`shardsdk new` writes a project all of which works as it is."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+
+from shardsdk.cli import main
+from shardsdk.commands.new import FILES, Project, plural_of
+from shardsdk.errors import ConfigurationError
+
+ROOT = Path(__file__).parents[4]
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Path:
+    monkeypatch.chdir(tmp_path)
+    assert main(["new", "web-sites", "--group", "pages.example.org"]) == 0
+    assert "shardsdk run web_sites.py --dev --install-crds" in capsys.readouterr().out
+    return tmp_path / "web-sites"
+
+
+def run(project: Path, *arguments: str) -> str:
+    """As in the project's own environment."""
+    done = subprocess.run(
+        [sys.executable, "-m", *arguments], cwd=project, env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_its_test_passes_without_a_cluster(project: Path) -> None:
+    assert "1 passed" in run(project, "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:randomly")
+
+
+def test_its_types_are_right(project: Path, tmp_path: Path) -> None:
+    assert "Success" in run(project, "mypy", "--cache-dir", str(tmp_path / "cache"))
+
+
+def test_its_manifests_and_definitions_are_printed(project: Path) -> None:
+    made = list(yaml.safe_load_all(run(project, "shardsdk", "manifests", "web_sites.py", "--image", "i:1")))
+    assert made[0]["metadata"]["name"] == "websites.pages.example.org"
+    assert {"Deployment", "ServiceAccount"} <= {each["kind"] for each in made}
+    example = yaml.safe_load((project / "example.yaml").read_text())
+    assert example["kind"] == made[0]["spec"]["names"]["kind"] == "WebSite"
+    assert example["apiVersion"].partition("/")[2] == made[0]["spec"]["versions"][0]["name"]
+
+
+def test_its_files_are_formatted_as_ruff_has_it(project: Path) -> None:
+    # Not RUF012: that a list may be a default is what msgspec says of its classes.
+    run(project, "ruff", "check", "--isolated", "--no-cache", "--select=E,F,I,B,UP,SIM,C4", "--line-length=120", ".")
+    run(project, "ruff", "format", "--isolated", "--no-cache", "--check", "--line-length", "120", ".")
+
+
+def test_every_name_is_filled_in_and_every_file_used(project: Path) -> None:
+    written = sorted(path.relative_to(project) for path in project.rglob("*") if path.is_file())
+    assert len(written) == len(FILES)
+    for path in written:
+        text = (project / path).read_text()
+        assert not [word for word in ("@name@", "@module@", "@kind@", "@plural@", "@group@") if word in text]
+    assert {path.name for path in (ROOT / "shardsdk/commands/project").iterdir()} == set(FILES)
+
+
+def test_the_image_has_what_its_entry_point_names(project: Path) -> None:
+    lines = (project / "Dockerfile").read_text().splitlines()
+    (copied,) = [line.split()[1:-1] for line in lines if line.startswith("COPY")]
+    assert set(copied) == {"pyproject.toml", "web_sites.py"}
+    assert set(copied) == {line[1:] for line in (project / ".dockerignore").read_text().splitlines() if line != "*"}
+    assert 'ENTRYPOINT ["shardsdk", "run", "/app/web_sites.py"]' in lines
+    assert "USER 65532:65532" in lines
+    wheel = tomllib.loads((project / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
+    assert wheel["only-include"] == ["web_sites.py"]
+
+
+def test_the_makefile_and_the_ci_name_targets_that_there_are(project: Path) -> None:
+    for target in ("test", "check", "run", "image", "manifests", "chart"):
+        subprocess.run(["make", "--dry-run", target], cwd=project, check=True, capture_output=True)
+    steps = yaml.safe_load((project / ".github/workflows/ci.yaml").read_text())["jobs"]["test"]["steps"]
+    assert [step["run"] for step in steps if "make" in step.get("run", "")] == ["make check test", "make manifests"]
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "plural"),
+    [("websites", "Website", "websites"), ("policies", "Policy", "policies"), ("redis", "Redi", "redis"),
+     ("backup-operator", "Backup", "backups"), ("access", "Access", "accesses"), ("db-boxes", "DbBoxe", "dbboxes")],
+)  # fmt: skip
+def test_the_kind_is_guessed_from_the_name(name: str, kind: str, plural: str) -> None:
+    made = Project.of(name, None, "example.com")
+    assert (made.kind, plural_of(made.kind.lower())) == (kind, plural)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "group", "says"),
+    [
+        ("Websites", None, "example.com", "'Websites' cannot be the name of an operator"),
+        ("1st", None, "example.com", "beginning with a letter"),
+        ("a" * 53, None, "example.com", "use up to 52 lower-case letters"),
+        ("websites", "website", "example.com", "--kind 'website' is no kind: begin with a capital letter"),
+        ("websites", None, "example", "--group 'example' is no API group: use a domain that is yours"),
+        ("json", None, "example.com", "json.py would hide what Python calls json: choose another name"),
+        ("shardsdk", None, "example.com", "shardsdk.py would hide"),
+        ("class", None, "example.com", "class.py would hide"),
+    ],
+)
+def test_wrong_input_says_what_to_write(name: str, kind: str | None, group: str, says: str) -> None:
+    with pytest.raises(ConfigurationError, match=says):
+        Project.of(name, kind, group)
+
+
+def test_a_folder_with_something_in_it_is_left_alone(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = {path: path.read_text() for path in project.rglob("*") if path.is_file()}
+    assert main(["new", "web-sites"]) == 2
+    assert "web-sites is there already, and not empty: choose another name, or --folder" in capsys.readouterr().err
+    assert {path: path.read_text() for path in project.rglob("*") if path.is_file()} == before
