@@ -20,7 +20,7 @@ from typing import Annotated, Any, Final, Literal, NamedTuple, Union, get_args, 
 import msgspec
 
 from shardsdk.errors import ConfigurationError
-from shardsdk.kinds.constraints import Schema, constrain, rules_of
+from shardsdk.kinds.constraints import Schema, allow_null, constrain, rules_of
 from shardsdk.kinds.foreign import foreign_schema
 from shardsdk.kinds.markers import Column, ColumnType
 from shardsdk.kinds.wire import encode
@@ -29,12 +29,14 @@ from shardsdk.protocol.objects import SlimMeta
 PRESERVE: Final = "x-kubernetes-preserve-unknown-fields"
 INT_OR_STRING: Final = "x-kubernetes-int-or-string"
 
+#: Instead of the format `byte`, which an empty string has not.
+_BASE64: Final = "^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"
 _SCALARS: Final[dict[Any, Schema]] = {
     bool: {"type": "boolean"},
     int: {"type": "integer", "format": "int64"},
     float: {"type": "number", "format": "double"},
     str: {"type": "string"},
-    bytes: {"type": "string", "format": "byte"},
+    bytes: {"type": "string", "pattern": _BASE64},
     datetime.datetime: {"type": "string", "format": "date-time"},
     datetime.date: {"type": "string", "format": "date"},
     uuid.UUID: {"type": "string", "format": "uuid"},
@@ -89,6 +91,7 @@ def schema_of(annotation: Any, walk: Walk) -> Schema:
     if len(choices) < len(_choices(bare)):
         schema["nullable"] = True
     constrain(schema, markers, walk.place)
+    allow_null(schema)
     for column in (marker for marker in markers if isinstance(marker, Column)):
         walk.columns.append(_column_of(column, schema, walk))
     return schema

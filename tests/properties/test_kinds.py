@@ -2,101 +2,17 @@
 
 from __future__ import annotations
 
-import types
-from datetime import UTC, datetime
-from enum import StrEnum
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardsdk.kinds import Kind, Model, body_of, merge_patch_of
+from shardsdk.kinds import Kind, body_of, merge_patch_of
 from shardsdk.kinds.schema import begin, schema_of
 from shardsdk.kinds.wire import encode
 from shardsdk.protocol.objects import ObjectMeta, Resource
-
-
-class Colour(StrEnum):
-    RED = "red"
-    BLUE = "blue"
-
-
-#: A type, what its values are, and what they are when nobody says; `None` of the last: it is required.
-Shape = tuple[Any, st.SearchStrategy[Any], Any]
-
-INTEGERS = st.integers(-(2**63), 2**63 - 1)
-TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=5)
-TIMES = st.integers(0, 2**42).map(lambda number: datetime.fromtimestamp(number / 1000, UTC))
-SCALARS: tuple[Shape, ...] = (
-    (bool, st.booleans(), False),
-    (int, INTEGERS, 0),
-    (float, st.floats(allow_nan=False, allow_infinity=False), 0.5),
-    (str, TEXTS, "a"),
-    (bytes, st.binary(max_size=5), b""),
-    (datetime, TIMES, datetime(2030, 1, 1, tzinfo=UTC)),
-    (Literal["a", "b"], st.sampled_from(["a", "b"]), "b"),
-    (Colour, st.sampled_from(Colour), Colour.RED),
-    (int | str, INTEGERS | TEXTS, 80),
-)
-
-
-def lists(shape: Shape) -> Shape:
-    return list[shape[0]], st.lists(shape[1], max_size=3), []  # type: ignore[valid-type]
-
-
-def maps(shape: Shape) -> Shape:
-    return dict[str, shape[0]], st.dictionaries(TEXTS, shape[1], max_size=3), {}  # type: ignore[valid-type]
-
-
-def maybe(shape: Shape) -> Shape:
-    return shape[0] | None, shape[1] | st.none(), None
-
-
-def models(fields: list[tuple[Shape, bool]]) -> Shape:
-    """A class of such fields; those that are required come first."""
-    annotations: dict[str, Any] = {}
-    defaults: dict[str, Any] = {}
-    for number, ((annotation, _, default), required) in enumerate(sorted(fields, key=lambda each: not each[1])):
-        name = f"field_{chr(ord('a') + number)}"
-        annotations[name] = annotation
-        if not required:
-            defaults[name] = made_anew(default) if isinstance(default, Model) else default
-    ordered = [shape for shape, _ in sorted(fields, key=lambda each: not each[1])]
-    cls = types.new_class("Made", (Model,), {}, lambda space: space.update(defaults, __annotations__=annotations))
-    values = st.tuples(*(shape[1] for shape in ordered)).map(lambda given: cls(*given))
-    default = None if any(required for _, required in fields) else cls()
-    return cls, values, default
-
-
-def made_anew(default: Model) -> Any:
-    return msgspec.field(default_factory=type(default))
-
-
-def is_plain(shape: Shape) -> bool:
-    """Unions with `None` are not looked into a second time."""
-    return type(None) not in getattr(shape[0], "__args__", ())
-
-
-def shapes(*, patched: bool = False) -> st.SearchStrategy[Shape]:
-    def field_of(pair: tuple[Shape, bool]) -> tuple[Shape, bool]:
-        shape, required = pair
-        return shape, (required and (is_plain(shape) or not patched)) or needs_value(shape)
-
-    def larger(smaller: st.SearchStrategy[Shape]) -> st.SearchStrategy[Shape]:
-        field = st.tuples(smaller, st.booleans()).map(field_of)
-        return (
-            smaller.map(lists)
-            | (st.nothing() if patched else smaller.map(maps))
-            | smaller.filter(is_plain).map(maybe)
-            | st.lists(field, min_size=1, max_size=4).map(models)
-        )
-
-    return st.recursive(st.sampled_from(SCALARS), larger, max_leaves=8)
-
-
-def needs_value(shape: Shape) -> bool:
-    return shape[2] is None and is_plain(shape)
+from tests.model_shapes import INTEGERS, TEXTS, is_plain, models, needs_value, shapes, whole
 
 
 @st.composite
@@ -163,16 +79,6 @@ class Widget(Kind):
     sizes: dict[str, int] = {}
 
 
-def whole(value: Any) -> Any:
-    """With its defaults, as the API server fills them in."""
-    if isinstance(value, Model):
-        pairs = zip(value.__struct_encode_fields__, value.__struct_fields__, strict=True)
-        return {sent: whole(getattr(value, name)) for sent, name in pairs}
-    if isinstance(value, list):
-        return [whole(each) for each in value]
-    return {key: whole(each) for key, each in value.items()} if isinstance(value, dict) else encode(value)
-
-
 def merge(target: Any, patch: Any) -> Any:
     """JSON merge patch, RFC 7386."""
     if not isinstance(patch, dict):
@@ -192,7 +98,7 @@ TYPES = {"string": str, "integer": int, "number": (int, float), "boolean": bool,
 def complaints(schema: dict[str, Any], value: Any, place: str) -> list[str]:
     """What a structural schema has against a value."""
     if value is None:
-        return [] if schema.get("nullable") else [f"{place}: null"]
+        return [] if schema.get("nullable") and None in schema.get("enum", [None]) else [f"{place}: null"]
     if schema.get("x-kubernetes-int-or-string"):
         return [] if isinstance(value, int | str) else [f"{place}: neither"]
     kind = schema["type"]
