@@ -61,12 +61,6 @@ def constrain(schema: Schema, markers: Iterable[Any], where: str) -> None:
                 pass
 
 
-def allow_null(schema: Schema) -> None:
-    """Have what is nullable and an enumeration take `null`: the API server looks for it among the values as well."""
-    if schema.get("nullable") and None not in schema.get("enum", [None]):
-        schema["enum"] = [*schema["enum"], None]
-
-
 def _take_meta(schema: Schema, where: str, meta: msgspec.Meta) -> None:
     """What msgspec validates when it decodes, too."""
     if any(each is not None for each in (meta.gt, meta.ge, meta.lt, meta.le)):

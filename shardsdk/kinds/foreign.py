@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from shardsdk.errors import ConfigurationError
-from shardsdk.kinds.constraints import Schema, allow_null
+from shardsdk.kinds.constraints import Schema
 
 _KEPT: Final = (
     *("type", "description", "enum", "format", "pattern", "required", "nullable", "multipleOf", "uniqueItems"),
@@ -79,9 +79,9 @@ def _union(given: Any, known: Schema, place: str, around: tuple[str, ...]) -> Sc
     choices = [each for each in given.get("anyOf") or given["oneOf"] if each.get("type") != "null"]
     beside = {key: given[key] for key in ("description", "default") if given.get(key) is not None}
     if len(choices) == 1:
-        schema = _convert(choices[0], known, place, around) | beside | {"nullable": True}
-        allow_null(schema)
-        return schema
+        schema = _convert(choices[0], known, place, around) | beside
+        # None is not sent, and the API server finds no null among the values of an enumeration.
+        return schema if "enum" in schema else schema | {"nullable": True}
     types = {each.get("type") for each in choices}
     if types == {"integer", "string"}:
         nullable = {"nullable": True} if len(choices) < len(given.get("anyOf") or given["oneOf"]) else {}

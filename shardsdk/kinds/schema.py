@@ -20,7 +20,7 @@ from typing import Annotated, Any, Final, Literal, NamedTuple, Union, get_args, 
 import msgspec
 
 from shardsdk.errors import ConfigurationError
-from shardsdk.kinds.constraints import Schema, allow_null, constrain, rules_of
+from shardsdk.kinds.constraints import Schema, constrain, rules_of
 from shardsdk.kinds.foreign import foreign_schema
 from shardsdk.kinds.markers import Column, ColumnType
 from shardsdk.kinds.wire import encode
@@ -83,15 +83,25 @@ def begin(kind: str) -> Walk:
     return Walk(kind, (), [], "")
 
 
-def schema_of(annotation: Any, walk: Walk) -> Schema:
-    """The schema of a type, with its markers.  Raises: ConfigurationError for what cannot be a schema."""
+def schema_of(annotation: Any, walk: Walk, *, none_is_absent: bool = False) -> Schema:
+    """The schema of a type, with its markers; `none_is_absent`: it is a field that is not sent when it is None.
+
+    Raises: ConfigurationError for what cannot be a schema.
+    """
     bare, markers = _unwrap(annotation)
     choices = [choice for choice in _choices(bare) if choice is not NoneType]
     schema = _union_schema(choices, walk) if len(choices) != 1 else _one_schema(choices[0], walk)
     if len(choices) < len(_choices(bare)):
         schema["nullable"] = True
     constrain(schema, markers, walk.place)
-    allow_null(schema)
+    if schema.get("nullable") and "enum" in schema:
+        # The API server finds no null among the values of an enumeration, even if it is one of them.
+        if not none_is_absent:
+            raise ConfigurationError(
+                f"{walk.place}: no CRD can say an enumeration, or None, where None has to be sent; give the field the"
+                " default None, or write a value that means nothing"
+            )
+        del schema["nullable"]
     for column in (marker for marker in markers if isinstance(marker, Column)):
         walk.columns.append(_column_of(column, schema, walk))
     return schema
@@ -149,7 +159,7 @@ def doc_of(model: Any) -> str:
 
 
 def _field_schema(field: Field, walk: Walk) -> Schema:
-    schema = schema_of(field.type, walk)
+    schema = schema_of(field.type, walk, none_is_absent=not field.required and field.default is None)
     if field.required or field.default is None or field.default is msgspec.UNSET:
         return schema
     default = encode(field.default)
@@ -238,7 +248,7 @@ def _enum_schema(values: Iterable[Any], walk: Walk) -> Schema:
     types = {type(value) for value in taken if value is not None}
     if len(types) != 1 or next(iter(types)) not in (bool, int, float, str):
         raise ConfigurationError(f"{walk.place}: the values of an enumeration have to be all str, or all int: {taken}")
-    schema: Schema = {"type": _SCALARS[next(iter(types))]["type"], "enum": taken}
+    schema: Schema = {"type": _SCALARS[next(iter(types))]["type"], "enum": [each for each in taken if each is not None]}
     return schema | ({"nullable": True} if None in taken else {})
 
 

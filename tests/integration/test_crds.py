@@ -67,6 +67,7 @@ class WebsiteSpec(Model, rules=[Rule("self.replicas != 4", "four brings bad luck
     host: Annotated[str, Pattern("^[a-z.]+$"), Rule("self == oldSelf", "the host stays")] = "localhost"
     mode: Literal["fast", "safe"] = "safe"
     colour: Colour = Colour.RED
+    shade: Colour | None = None
     level: Annotated[int, OneOf(1, 2, 3)] = 1
     address: Annotated[str, Format("ipv4")] | None = None
     target: int | str = 80
@@ -199,6 +200,7 @@ FORBIDDEN: dict[str, tuple[dict[str, Any], str]] = {
     "not the pattern": ({"host": "A"}, "spec.host: Invalid value"),
     "not of the Literal": ({"mode": "slow"}, 'spec.mode: Unsupported value: "slow"'),
     "not of the Enum": ({"colour": "green"}, 'spec.colour: Unsupported value: "green"'),
+    "not of the Enum that may be None": ({"shade": "green"}, 'spec.shade: Unsupported value: "green"'),
     "not one of": ({"level": 4}, "spec.level: Unsupported value: 4"),
     "not the format": ({"address": "here"}, "spec.address"),
     "neither int nor string": ({"target": True}, "spec.target"),

@@ -98,7 +98,7 @@ TYPES = {"string": str, "integer": int, "number": (int, float), "boolean": bool,
 def complaints(schema: dict[str, Any], value: Any, place: str) -> list[str]:
     """What a structural schema has against a value."""
     if value is None:
-        return [] if schema.get("nullable") and None in schema.get("enum", [None]) else [f"{place}: null"]
+        return [] if schema.get("nullable") and "enum" not in schema else [f"{place}: null"]
     if schema.get("x-kubernetes-int-or-string"):
         return [] if isinstance(value, int | str) else [f"{place}: neither"]
     kind = schema["type"]
