@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
-from docsite import balance, commandline, crd, meters, objects, states, tables, wire
+from docsite import balance, commandline, crd, meters, objects, ports, states, tables, wire
 from docsite.pages import DOCS
 from sharder.core.decisions import LEAVING, render_table
 
@@ -39,6 +39,8 @@ PRINTERS: Final[Mapping[str, Callable[[], str]]] = {
     "clusterring-spec": crd.render_spec,
     "clusterring-status": crd.render_status,
     "clusterring-columns": crd.render_columns,
+    "ports-lines": ports.render_lines,
+    "ports-originals": ports.render_originals,
     "cli-sharder": commandline.render_sharder,
     "cli-kubectl": commandline.render_kubectl,
     "cli-shardsdk": commandline.render_shardsdk,
