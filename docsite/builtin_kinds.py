@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from localcluster import AdminClient, ControlPlane
-from shardsdk.kinds.generate import INSIDE, openapi_path, render_module
+from shardsdk.kinds.generation import INSIDE, openapi_path, render_module
 from shardsdk.kinds.openapi import ClassText, Definitions
 
 FOLDER = Path(__file__).parents[1] / "shardsdk" / "kinds" / "builtin"

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from shardsdk.errors import ConfigurationError, NotFound
-from shardsdk.kinds.generate import generate, openapi_path
+from shardsdk.kinds.generation import generate, openapi_path
 from shardsdk.kube.access import load_access
 from shardsdk.kube.api import Api
 from shardsdk.kube.client import Client

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from shardsdk.kinds.conditions import Condition, ConditionStatus
     from shardsdk.kinds.crd import crd_of, crds_of
     from shardsdk.kinds.custom import CustomResource
-    from shardsdk.kinds.generate import generate, openapi_path
+    from shardsdk.kinds.generation import generate, openapi_path
     from shardsdk.kinds.markers import (
         Column,
         ColumnType,
@@ -81,7 +81,7 @@ _HOMES: Final = {
         *("Column", "ColumnType", "Doc", "Format", "Length", "ListType", "OneOf", "Pattern", "Quantity", "Range"),
         *("Rule", "Scale"),
     ),
-    "generate": ("generate", "openapi_path"),
+    "generation": ("generate", "openapi_path"),
     "wire": ("body_of", "merge_patch_of"),
 }
 _HOME_OF: Final = {name: home for home, names in _HOMES.items() for name in names} | {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -135,6 +136,11 @@ def test_kinds_of_no_namespace_say_so() -> None:
 def test_every_class_has_fields_and_a_docstring() -> None:
     assert len(KINDS) == 35
     assert all(issubclass(each, Model) and each.__doc__ and each.__struct_fields__ for each in OWN)
+
+
+def test_no_name_is_that_of_a_module_whose_import_would_hide_it() -> None:
+    modules = {path.stem for path in Path(kinds.__file__).parent.iterdir()}
+    assert modules & set(kinds.__all__) == set()
 
 
 def test_a_program_pays_for_the_kinds_that_it_uses() -> None:
