@@ -1,6 +1,7 @@
 """For tests of controllers: drive one with objects, let time pass without waiting, or start a real API server.
 
 >>> from shardsdk import Context, controller_for, PartialObject, Resource
+>>> from shardsdk.testing import drive
 >>> SECRETS = Resource("", "v1", "secrets", "Secret")
 >>> async def reconcile(context: Context[PartialObject]) -> None:
 ...     patch = {"metadata": {"annotations": {"seen": "yes"}}}

@@ -18,11 +18,18 @@ SDK_PAGES = {page: blocks_of(page, text) for page, text in read_pages().items() 
 #: Type checkers take some twenty seconds each when nothing else runs.
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
-#: The SDK's pages as programs; what their modules import of each other is not looked at.
-PAGES = {
+#: The SDK's pages as programs, with the files that they show; the checkout's examples are checked with it.
+FILES = {
+    block.file: block.text
+    for blocks in SDK_PAGES.values()
+    for block in blocks
+    if block.file.endswith(".py") and block.file != "conftest.py"
+}
+PAGES = FILES | {
     f"page_{page.removeprefix('sdk/').removesuffix('.md')}.py": text
     for page, blocks in SDK_PAGES.items()
     if (text := "\n".join(block.text for block in blocks if block.language == "python" and not block.file))
+    and "from examples" not in text
 }
 
 USERS_CODE = """
