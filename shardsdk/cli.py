@@ -132,6 +132,11 @@ def rbac(
 @click.option("--health", metavar="HOST:PORT", help="where to serve /healthz, /readyz (default: in a pod :8081)")
 @click.option("--metrics", metavar="HOST:PORT", help="where to serve /metrics (default: in a pod :8080)")
 @click.option(
+    "--webhooks",
+    metavar="HOST[:PORT]",
+    help="outside of a pod: by which API servers reach this process",
+)
+@click.option(
     "--log-level", type=click.Choice(LOG_LEVELS), default="info", help="the least that is shown (default: info)"
 )
 @click.option(

@@ -143,6 +143,9 @@ def chart_of(whole: Deployed) -> Chart:
     }
     if whole.ring is not None:
         files["templates/ring.yaml"] = _template(opened.sharding())
+    asked = opened.admission()
+    if asked:
+        files["templates/webhooks.yaml"] = _template(asked)
     for each in whole.definitions:
         files[f"crds/{each['metadata']['name']}.yaml"] = render([each])
     return Chart(files)

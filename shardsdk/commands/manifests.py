@@ -4,11 +4,12 @@ definitions of its custom resources
 ServiceAccount, roles and their bindings: what it may do, and no more
 its ring, and what the sharder may do with the ring's objects          (only when it is sharded)
 its pods, and how many of them may be away at once
+the Service and the configurations of its webhooks                     (only when it has some)
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -52,11 +53,17 @@ class Deployed:
     ring: str | None
     ring_resources: Sequence[Mapping[str, Any]]
     sharder: tuple[str, str]
+    #: The Service and the configurations of its webhooks, for a namespace.
+    webhooks: Callable[[str], Sequence[Manifest]]
     pods: Pods
 
     def manifests(self) -> list[Manifest]:
         """All of it, in the order in which it is best applied."""
-        return [*self.definitions, *self.access(), *self.sharding(), *workload(self.pods)]
+        return [*self.definitions, *self.access(), *self.sharding(), *workload(self.pods), *self.admission()]
+
+    def admission(self) -> list[Manifest]:
+        """What has API servers ask its webhooks: last, since from then on somebody has to answer."""
+        return list(self.webhooks(self.pods.namespace))
 
     def access(self) -> list[Manifest]:
         """Its ServiceAccount, and what that may do."""
@@ -108,15 +115,22 @@ def deployed(program: Program, wanted: Wanted) -> Deployed:
         )
     told = [f"--watch-namespace={each}" for each in wanted.watch_namespaces]
     replicas = wanted.replicas if wanted.replicas is not None else SHARDS if sharded else ELECTED_REPLICAS
+    watched = [each for each in manager.watch_namespaces if each]
+
+    def webhooks(namespace: str) -> Sequence[Manifest]:
+        service = operator.webhook_service(namespace)
+        return [service, *operator.webhook_configurations(namespace, namespaces=watched)] if service else []
+
     return Deployed(
         definitions=program.definitions(),
         own=permissions.own,
         objects=permissions.objects,
         cluster=permissions.cluster,
-        namespaces=[each for each in manager.watch_namespaces if each],
+        namespaces=watched,
         ring=operator.ring,
         ring_resources=ring_resources(manager.controllers),
         sharder=wanted.sharder,
+        webhooks=webhooks,
         pods=Pods(
             name,
             wanted.namespace,
@@ -125,6 +139,7 @@ def deployed(program: Program, wanted: Wanted) -> Deployed:
             args=[*wanted.args, *told],
             sharded=sharded,
             stateful=wanted.stateful,
+            webhooks=bool(webhooks(wanted.namespace)),
         ),
     )
 

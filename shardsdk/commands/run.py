@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from shardsdk.admission.settings import Serving
 from shardsdk.commands.loading import load
 from shardsdk.commands.preflight import find_namesake, find_problems
 from shardsdk.commands.program import Program
@@ -59,6 +60,7 @@ class Options:
     context: str | None = None
     health: str | None = None
     metrics: str | None = None
+    webhooks: str | None = None
     install_crds: bool = False
     log_level: str = "info"
     log_format: str = "auto"
@@ -73,6 +75,7 @@ class Options:
             "context": self.context,
             "health_address": self.health,
             "metrics_address": self.metrics,
+            "webhooks": None if self.webhooks is None else Serving.reached_at(self.webhooks),
         }
         return {name: value for name, value in given.items() if value is not None}
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from shardsdk.admission.configuration import PORT, PORT_NAME
 from shardsdk.rbac import Manifest
 
 HEALTH_PORT: Final = 8081
@@ -34,6 +35,7 @@ class Pods:
     args: Sequence[str] = ()
     sharded: bool = False
     stateful: bool = False
+    webhooks: bool = False
 
 
 def labels_of(name: str) -> dict[str, str]:
@@ -115,6 +117,7 @@ def _container(pods: Pods) -> dict[str, Any]:
         "ports": [
             {"name": "health", "containerPort": HEALTH_PORT},
             {"name": "metrics", "containerPort": METRICS_PORT},
+            *([{"name": PORT_NAME, "containerPort": PORT}] if pods.webhooks else ()),
         ],
         "livenessProbe": {"httpGet": probe, "periodSeconds": 10, "timeoutSeconds": 5},
         "readinessProbe": {"httpGet": {"path": "/readyz", "port": "health"}, "periodSeconds": 5, "timeoutSeconds": 2},

@@ -21,11 +21,14 @@ from shardsdk.operator.failures import Permanent, Retry
 from shardsdk.operator.operator import Operator
 from shardsdk.operator.permissions import Permissions, Rule
 from shardsdk.operator.reconciler import Declared, Function, MapTo, Reconciler, Settings
+from shardsdk.operator.webhooks import Mutated, On, Validated, Warnings
 
 __all__ = [
     "Declared",
     "Function",
     "MapTo",
+    "Mutated",
+    "On",
     "Operator",
     "Permanent",
     "Permissions",
@@ -33,4 +36,6 @@ __all__ = [
     "Retry",
     "Rule",
     "Settings",
+    "Validated",
+    "Warnings",
 ]

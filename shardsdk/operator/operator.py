@@ -16,15 +16,25 @@ for each function; whoever needs more of them takes `manager()`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NoReturn, TypeVar
 
+from shardsdk.admission.configuration import (
+    cluster_rules,
+    own_rules,
+    render_configurations,
+    render_service,
+    service_name,
+)
+from shardsdk.admission.settings import Serving
+from shardsdk.admission.webhook import FailurePolicy, Review, Sort, Webhook
 from shardsdk.errors import ConfigurationError
 from shardsdk.kinds import CustomResource, Kind, resource_of
 from shardsdk.lease.leadership import Election
 from shardsdk.lease.timings import LeaseTimings
 from shardsdk.operator.permissions import Permissions, permissions_of
 from shardsdk.operator.reconciler import Declared, Function, Reconciler, Settings, status_of
+from shardsdk.operator.webhooks import TIMEOUT_SECONDS, Declarations, Mutated, On, Validated
 from shardsdk.process.manager import Manager
 from shardsdk.protocol.labels import parse_ring_name
 from shardsdk.protocol.names import is_dns_subdomain
@@ -77,6 +87,7 @@ class Operator:
         self._tasks: list[TaskSpec] = []
         self._indexes: dict[Resource, Indexes] = {}
         self._needed: dict[GroupResource, list[str]] = {}
+        self._webhooks = Declarations(name)
 
     # -- what it does ----------------------------------------------------------------
 
@@ -126,6 +137,76 @@ class Operator:
             return made
 
         return add
+
+    def validate(
+        self,
+        kind: type[K],
+        *,
+        on: Iterable[On] = ("create", "update"),
+        on_failure: FailurePolicy = "Fail",
+        timeout_seconds: int = TIMEOUT_SECONDS,
+        namespace_selector: Mapping[str, Any] | None = None,
+        object_selector: Mapping[str, Any] | None = None,
+        match_conditions: Sequence[str] | Mapping[str, str] = (),
+        name: str = "",
+    ) -> Callable[[Callable[[Review[K]], Validated]], Callable[[Review[K]], Validated]]:
+        """Have API servers ask the decorated function before an object of `kind` is stored, or gone.
+
+        It raises `Denied` to refuse, and may return warnings.  `on_failure` says what becomes of a request when the
+        function fails, or no replica answers in `timeout_seconds`: by default it is refused, so that nothing is
+        stored that the function has not seen.  It is called for objects with labels of `object_selector`, in
+        namespaces with labels of `namespace_selector` (both LabelSelectors), if all `match_conditions` (CEL) hold.
+
+            @operator.validate(Website)
+            def check(review: Review[Website]) -> None: ...
+
+        Raises: ConfigurationError.
+        """
+        return self._webhooks.add(
+            Sort.VALIDATE,
+            kind,
+            on=on,
+            on_failure=on_failure,
+            timeout_seconds=timeout_seconds,
+            namespace_selector=namespace_selector,
+            object_selector=object_selector,
+            match_conditions=match_conditions,
+            name=name,
+        )
+
+    def mutate(
+        self,
+        kind: type[K],
+        *,
+        on: Iterable[On] = ("create", "update"),
+        on_failure: FailurePolicy = "Fail",
+        timeout_seconds: int = TIMEOUT_SECONDS,
+        namespace_selector: Mapping[str, Any] | None = None,
+        object_selector: Mapping[str, Any] | None = None,
+        match_conditions: Sequence[str] | Mapping[str, str] = (),
+        name: str = "",
+    ) -> Callable[[Callable[[Review[K]], Mutated]], Callable[[Review[K]], Mutated]]:
+        """Have the decorated function change objects of `kind` before they are stored, and validated.
+
+        It changes `review.object`, or returns another object; what its class does not know stays.  It may be called
+        twice for one request, so it leaves alone what is as it should be.  The rest is as in `validate`.
+
+            @operator.mutate(Website)
+            def fill_in(review: Review[Website]) -> None: ...
+
+        Raises: ConfigurationError.
+        """
+        return self._webhooks.add(
+            Sort.MUTATE,
+            kind,
+            on=on,
+            on_failure=on_failure,
+            timeout_seconds=timeout_seconds,
+            namespace_selector=namespace_selector,
+            object_selector=object_selector,
+            match_conditions=match_conditions,
+            name=name,
+        )
 
     def task(self, *, scope: Scope | None = None, name: str = "") -> Callable[[F], F]:
         """Have the decorated function run as long as the reconciles of `scope` do; it is handed a fenced `Api`.
@@ -183,8 +264,46 @@ class Operator:
         """What it reconciles, described; for a manager."""
         return [spec for each in self._reconcilers for spec in each.specs()]
 
+    def webhooks(self) -> list[Webhook]:
+        """What API servers ask it."""
+        return list(self._webhooks.all)
+
+    def webhook_configurations(
+        self,
+        namespace: str,
+        *,
+        client_config: Mapping[str, Any] | None = None,
+        annotations: Mapping[str, str] | None = None,
+        ca_bundle: bytes | None = None,
+        namespaces: Sequence[str] | None = None,
+        name: str = "",
+    ) -> list[dict[str, Any]]:
+        """The webhook configurations of an operator that runs in `namespace`: none, one, or two.
+
+        API servers call its Service, unless `client_config` says otherwise (as a WebhookClientConfig).  The
+        authority to trust is filled in by its replicas, unless it is given (`ca_bundle`, PEM) or injected by
+        cert-manager (`annotations`).  `namespaces` are those that it watches, if not what the operator says.
+        """
+        watched = self.watch_namespace if namespaces is None else namespaces
+        service = {"service": {"name": service_name(self.name), "namespace": namespace}}
+        return render_configurations(
+            self._webhooks.all,
+            name or self.name,
+            client_config or service,
+            labels={"app.kubernetes.io/name": self.name},
+            annotations=annotations,
+            ca_bundle=ca_bundle,
+            namespaces=[watched] if isinstance(watched, str) else list(watched or ()),
+            ring=self.ring,
+        )
+
+    def webhook_service(self, namespace: str) -> dict[str, Any] | None:
+        """The Service by which API servers call it; `None`: it has no webhooks."""
+        return render_service(self.name, namespace) if self._webhooks.all else None
+
     def permissions(self) -> Permissions:
         """What it may need to do."""
+        asked = self._webhooks.all
         main = {each.declared.kind for each in self._reconcilers}
         specs = self.controllers()
         return permissions_of(
@@ -194,15 +313,19 @@ class Operator:
             with_status=(resource_of(kind).group_resource for kind in main if status_of(kind) is not None),
             further=self._needed,
             ring=self.ring,
+            own_rules=own_rules(self.name) if asked else (),
+            cluster_rules=cluster_rules(self.name, asked) if asked else (),
         )
 
-    def manager(self, **settings: Any) -> Manager:
+    def manager(self, *, webhooks: Serving | None = None, **settings: Any) -> Manager:
         """A manager that runs it; `settings` are `Manager`'s, and come before what the operator was told.
+
+        `webhooks` says how they are served.  Outside of a pod they are not, unless it has an address.
 
         Raises: ConfigurationError.
         """
         given = {"watch_namespace": self.watch_namespace, "timings": self._timings, **settings}
-        if not self._reconcilers and not self._tasks:
+        if not self._reconcilers and not self._tasks and not self._webhooks.all:
             raise ConfigurationError(
                 f"operator {self.name!r} does nothing: decorate a function with @{self.name}.reconcile(Kind)"
             )
@@ -213,14 +336,16 @@ class Operator:
             manager.cache(resource, indexes=indexes)
         for task in self._tasks:
             manager.run_task(task.function, name=task.name, scope=task.scope)
+        if self._webhooks.all:
+            self._webhooks.serve_by(manager, webhooks or Serving(), given.get("namespace"), self.webhook_configurations)
         return manager
 
-    def run(self, **settings: Any) -> NoReturn:
+    def run(self, *, webhooks: Serving | None = None, **settings: Any) -> NoReturn:
         """Be the process: run until a signal, a lost lease or a failure; see `manager`.
 
         Raises: SystemExit with an `ExitCode`.
         """
-        self.manager(**settings).run()
+        self.manager(webhooks=webhooks, **settings).run()
 
     # -- inside ----------------------------------------------------------------------
 
@@ -236,6 +361,7 @@ class Operator:
 
     def _all_kinds(self) -> list[type[Kind]]:
         models = [source.model for spec in self.controllers() for source in spec.resources]
+        models += [each.kind for each in self._webhooks.all]
         return list(dict.fromkeys(models))
 
     def _all_indexes(self) -> dict[Resource, Indexes]:

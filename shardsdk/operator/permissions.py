@@ -47,8 +47,13 @@ def permissions_of(
     with_status: Iterable[GroupResource] = (),
     further: Mapping[GroupResource, Iterable[str]] | None = None,
     ring: str | None = None,
+    own_rules: Iterable[Rule] = (),
+    cluster_rules: Iterable[Rule] = (),
 ) -> Permissions:
-    """What it takes to reconcile `main`, as a shard of `ring` or as an elected leader (`None`)."""
+    """What it takes to reconcile `main`, as a shard of `ring` or as an elected leader (`None`).
+
+    `own_rules` and `cluster_rules` are further ones for its own namespace, and for the cluster.
+    """
     main, children = set(main), set(children)
     wanted: dict[GroupResource, dict[str, None]] = {}
 
@@ -65,9 +70,9 @@ def permissions_of(
         add([resource], verbs)
     add([GroupResource("", "events")], EVENTS)
     rules = [rule for each in sorted(wanted) for rule in rules_for([each], wanted[each])]
-    own = [*rules_for([LEASES.group_resource], LEASE), *rules_for([GroupResource("", "events")], EVENTS)]
+    own = [*rules_for([LEASES.group_resource], LEASE), *rules_for([GroupResource("", "events")], EVENTS), *own_rules]
     reads_ring = [{**rule, "resourceNames": [ring]} for rule in rules_for([CLUSTERRINGS.group_resource], ["get"])]
-    return Permissions(tuple(_joined(rules)), tuple(own), tuple(reads_ring) if ring else ())
+    return Permissions(tuple(_joined(rules)), tuple(own), (*(reads_ring if ring else ()), *cluster_rules))
 
 
 def _part(resource: GroupResource, subresource: str) -> GroupResource:

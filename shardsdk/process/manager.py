@@ -138,16 +138,17 @@ class Manager:
         self.controllers.append(spec)
         return self
 
-    def run_task(self, function: Task, *, name: str = "", scope: Scope | None = None) -> Self:
+    def run_task(
+        self, function: Task, *, name: str = "", scope: Scope | None = None, grace_seconds: float = 0.0
+    ) -> Self:
         """Run `function(api)` as long as the controllers of `scope` run, by default where those that say nothing do.
 
-        It may return early.  What it raises ends the process.  It is cancelled
-        when reconciles have ended, the last that was given first; `api` is
-        fenced by the scope's lease.
+        It may return early; what it raises ends the process.  It is cancelled when reconciles have ended, the last
+        that was given first, one that heeds `stopping` after `grace_seconds`; `api` is fenced by the scope's lease.
 
             manager.run_task(serve_webhooks, scope=Scope.EVERYWHERE)
         """
-        self._tasks.append(TaskSpec(name or getattr(function, "__name__", "task"), function, scope))
+        self._tasks.append(TaskSpec(name or getattr(function, "__name__", "task"), function, scope, grace_seconds))
         return self
 
     def cache(

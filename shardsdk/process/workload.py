@@ -115,17 +115,18 @@ class Workload:
         if self._caches is not self._shared:
             background.append(asyncio.create_task(self._caches.run(), name="caches"))
         working = [asyncio.create_task(each.run(), name=each.name) for each in self._controllers]
-        tasks = [asyncio.create_task(self._run_task(task), name=task.name) for task in self._tasks]
+        tasks = [asyncio.create_task(self._run_task(task, stop), name=task.name) for task in self._tasks]
         stopping = asyncio.create_task(stop.wait())
         ended = Ended.STOPPED
         try:
             everything = [stopping, *background, *working, *tasks]
             done, _ = await asyncio.wait(everything, return_when=asyncio.FIRST_COMPLETED)
-            if stopping not in done:
+            if not stop.is_set():
                 ended = Ended.FAILED
                 _report(done)
             await self._stop_feeding()
-            running = await _end(working, grace_seconds) | await _end(tasks[::-1], 0.0)
+            told_at = self._clock.monotonic() if stop.is_set() else None
+            running = await _end(working, grace_seconds) | await self._end_tasks(tasks, told_at)
             await self._recorder.flush_in_passing()
             return Ended.STUCK if running else ended
         except asyncio.CancelledError:
@@ -162,11 +163,19 @@ class Workload:
                 await self._clock.sleep(backoff.next())
         await asyncio.Event().wait()
 
-    async def _run_task(self, task: TaskSpec) -> None:
+    async def _run_task(self, task: TaskSpec, stop: asyncio.Event) -> None:
         """A task that has returned is done; one that raised ends the process."""
         await task.function(self._api)
         log.info("Task has ended", extra={"task": task.name})
-        await asyncio.Event().wait()
+        await stop.wait()
+
+    async def _end_tasks(self, tasks: Sequence[asyncio.Task[Any]], told_at: float | None) -> set[asyncio.Task[Any]]:
+        """Cancel them, the last that was given first; they may end by themselves since they were told to stop."""
+        patient = [task for task, spec in zip(tasks, self._tasks, strict=True) if spec.grace_seconds]
+        if patient and told_at is not None:
+            until = told_at + max(spec.grace_seconds for spec in self._tasks)
+            await asyncio.wait(patient, timeout=max(until - self._clock.monotonic(), 0.0))
+        return await _end(tasks[::-1], 0.0)
 
     def check_synced(self) -> str | None:
         """Which caches are not complete, and why; `None`: all are."""

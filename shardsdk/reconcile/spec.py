@@ -51,11 +51,15 @@ class Scope(Enum):
 
 @dataclass(frozen=True, slots=True)
 class TaskSpec:
-    """A task of the user's, and where it runs (`None`: where controllers do that say nothing)."""
+    """A task of the user's, and where it runs (`None`: where controllers do that say nothing).
+
+    It is cancelled `grace_seconds` after `Manager.stopping` has been set, unless it has returned.
+    """
 
     name: str
     function: Task
     scope: Scope | None = None
+    grace_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,6 +66,8 @@ class MemoryServer:
     """All objects, and the log of how they came to be."""
 
     admit: Admit = lambda verb, resource, old, new: new
+    #: Plays admission of deletions: (resource, old), or raises.
+    admit_deletion: Callable[[Resource, Object], None] = lambda resource, old: None
     version: int = 0
     objects: dict[GroupResource, dict[Key, Object]] = field(default_factory=dict)
     log: list[Change] = field(default_factory=list)
@@ -219,6 +221,7 @@ class MemoryServer:
             raise Conflict(f"{resource.plural} {namespace}/{name} has changed", status=409, reason="Conflict")
         if (uid or metadata["uid"]) != metadata["uid"]:
             raise Conflict(f"{resource.plural} {namespace}/{name} is another one", status=409, reason="Conflict")
+        self.admit_deletion(resource, current)
         key = Key(namespace or "", name)
         if metadata.get("finalizers"):
             if "deletionTimestamp" not in metadata:

@@ -39,29 +39,30 @@ from dataclasses import replace
 from random import Random
 from typing import Any, Final, TypeVar, overload
 
+from shardsdk.admission.webhook import Webhook
 from shardsdk.cache.objects import Request, controller_reference, metadata_of
 from shardsdk.errors import Retry, ShardingError
 from shardsdk.events.recorder import EVENTS
 from shardsdk.kinds import Kind
-from shardsdk.kube.api import Api, Fence, Operation
+from shardsdk.kube.api import Operation
 from shardsdk.kube.clock import Clock, SystemClock
 from shardsdk.kube.selectors import Selector
 from shardsdk.lease.leadership import Election
-from shardsdk.lease.shardlease import ShardLease
 from shardsdk.lease.timings import LeaseTimings
 from shardsdk.operator.operator import Operator
 from shardsdk.process.manager import Manager
 from shardsdk.process.process import ExitCode
-from shardsdk.process.world import World
 from shardsdk.protocol.labels import DRAIN_VALUE, RingLabels, parse_ring_name
 from shardsdk.protocol.objects import LEASES, GroupResource, Resource
 from shardsdk.queueing.workers import Outcome
 from shardsdk.reconcile.spec import ControllerSpec, Scope
 from shardsdk.reconcile.threads import is_async
+from shardsdk.testing.admission import WebhooksAsked
 from shardsdk.testing.memory import EVERYTHING, Change, MemoryServer, Object
 from shardsdk.testing.memoryapi import MemoryApi
 from shardsdk.testing.typed import body_given, resource_named, shown_as
 from shardsdk.testing.virtual import run_virtual
+from shardsdk.testing.world import world_in
 
 #: Ring, shard and namespace of a rig.
 RING: Final = "test"
@@ -94,22 +95,23 @@ def drive(
     """Run a shard with these controllers until nothing is left to do, then `story`, then stop it; returns what is left.
 
     Of a manager, or an operator, its controllers run, sharded or not as it would run them, on its watched namespaces
-    and on what its `cache` was told; its tasks do not.
+    and on what its `cache` was told; its tasks do not.  An operator's webhooks are asked about every write.
     Objects go to the namespace `default` unless they say otherwise; those of
     main resources are the shard's unless they carry a shard label.
 
     Raises: what a reconcile raised first, unless it asks for another look
     (Conflict), and unless `raises` is False; whatever `story` raises.
     """
+    webhooks: Sequence[Webhook] = ()
     if isinstance(controller, Operator):
-        controller = controller.manager()
+        webhooks, controller = controller.webhooks(), controller.manager()
     manager = controller if isinstance(controller, Manager) else None
     specs = _specs_of(controller)
 
     async def run(clock: Clock) -> Rig:
-        rig = Rig(specs, clock, Random(seed), manager)
+        rig = Rig(specs, clock, Random(seed), manager, webhooks)
         for each in objects:
-            rig.create(*(body_given(each) if isinstance(each, Kind) else each))
+            rig.create(*((each,) if isinstance(each, Kind) else each))
         async with rig.running():
             await rig.settle()
             if story is not None:
@@ -128,11 +130,19 @@ class Rig:
     """A shard with its API server in memory: what a test arranges, and what it looks at."""
 
     def __init__(
-        self, specs: Sequence[ControllerSpec[Any]], clock: Clock, rng: Random, like: Manager | None = None
+        self,
+        specs: Sequence[ControllerSpec[Any]],
+        clock: Clock,
+        rng: Random,
+        like: Manager | None = None,
+        webhooks: Sequence[Webhook] = (),
     ) -> None:
-        """`like`: its objects are cached and watched as this manager's would be."""
+        """`like`: its objects are cached and watched as this manager's would be; `webhooks` are asked about writes."""
         self.clock = clock
-        self.server: MemoryServer = MemoryServer()
+        asked = WebhooksAsked(webhooks)
+        #: Warnings of webhooks: (webhook, warning).
+        self.warnings: list[tuple[str, str]] = asked.warnings
+        self.server: MemoryServer = MemoryServer(asked.admit, admit_deletion=asked.admit_deletion)
         self.api: MemoryApi = MemoryApi(self.server, clock)
         self.labels_of_ring: RingLabels = parse_ring_name(RING)
         #: What each reconcile returned or raised, with the object's name, in order.
@@ -161,8 +171,20 @@ class Rig:
 
     # -- arranging ------------------------------------------------------------
 
-    def create(self, resource: Resource, body: Mapping[str, Any]) -> Object:
-        """Create an object; one of a main resource is the shard's unless it carries a shard label."""
+    @overload
+    def create(self, thing: Resource, body: Mapping[str, Any]) -> Object: ...
+
+    @overload
+    def create(self, thing: K) -> K: ...
+
+    def create(self, thing: Resource | Kind, body: Mapping[str, Any] | None = None) -> Any:
+        """Create an object; one of a main resource is the shard's unless it carries a shard label.
+
+        Raises: Forbidden, Invalid, with what a webhook says.
+        """
+        if isinstance(thing, Kind):
+            return shown_as(type(thing), self.create(*body_given(thing)))
+        resource, body = thing, body or {}
         metadata = dict(body.get("metadata") or {})
         if resource.namespaced:
             metadata.setdefault("namespace", NAMESPACE)
@@ -302,7 +324,10 @@ class Rig:
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Run the shard; `drive` does."""
-        process = asyncio.create_task(self._manager.run_async(self._world()))
+        if not self._manager.controllers:  # an operator that has webhooks, and nothing else
+            yield
+            return
+        process = asyncio.create_task(self._manager.run_async(world_in(self.api, self._others, self._rng)))
         try:
             yield
             self._manager.stopping.set()
@@ -312,28 +337,6 @@ class Rig:
         finally:
             process.cancel()
             await asyncio.wait([process])
-
-    def _world(self) -> World:
-        @asynccontextmanager
-        async def keeper() -> AsyncIterator[Api]:
-            yield MemoryApi(self.server, self.clock)
-
-        @asynccontextmanager
-        async def connect(lease: ShardLease) -> AsyncIterator[Api]:
-            self.api.fence = lease.fence
-            yield self.api
-
-        @asynccontextmanager
-        async def connect_other(fence: Fence | None) -> AsyncIterator[Api]:
-            api = MemoryApi(self.server, self.clock, fence=fence)
-            api.writes, api.sent, api.lists = self.api.writes, self.api.sent, self.api.lists
-            self._others.append(api)
-            yield api
-
-        return World(
-            keeper, connect, self.clock, self._rng, threaded=False, serve=False, signals=False, die=_die,
-            open=connect_other,
-        )  # fmt: skip
 
     def _progress(self) -> tuple[int, int, int]:
         """Changes whenever something has happened; renewals of the lease are nothing."""
@@ -388,7 +391,3 @@ async def _call(function: Any, context: Any) -> Any:
 
 def _where(resource: Resource, namespace: str) -> str | None:
     return namespace if resource.namespaced else None
-
-
-def _die(code: int, why: str) -> None:
-    raise AssertionError(f"the shard's process would have been ended with {code}: {why}")

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 #: Modules whose `__all__` is public; docs/sdk/index.md says so.
 PUBLIC = (
     "shardsdk",
+    "shardsdk.admission",
     "shardsdk.contrib.kopf",
     "shardsdk.contrib.kubernetes",
     "shardsdk.errors",

@@ -232,3 +232,45 @@ def test_a_folder_with_something_else_is_left_alone(capsys: pytest.CaptureFixtur
     write()
     said = complaint("manifests", "sites.py", "--image", "i:1", "--helm", ".", capsys=capsys)
     assert said.endswith(". is there and holds no chart; name another folder, or empty this one")
+
+
+WEBHOOK = """
+
+from shardsdk.admission import Review
+
+
+@operator.validate(Site)
+def check(review: Review[Site]) -> None: ...
+"""
+
+
+def test_webhooks_bring_a_service_a_port_and_a_configuration(capsys: pytest.CaptureFixture[str]) -> None:
+    write()
+    assert not any("Webhook" in each["kind"] or each["kind"] == "Service" for each in printed(capsys=capsys))
+    Path("sites.py").write_text(Path("sites.py").read_text() + WEBHOOK)
+    made = printed("-n", "team", "--watch-namespace", "a", capsys=capsys)
+    assert named(made)[-2:] == ["Service sites-webhooks", "ValidatingWebhookConfiguration sites"]
+    service, configuration = made[-2:]
+    pod = of_kind(made, "Deployment")["spec"]["template"]
+    ports = {each["name"]: each["containerPort"] for each in pod["spec"]["containers"][0]["ports"]}
+    assert ports[service["spec"]["ports"][0]["targetPort"]] == 9443
+    assert service["spec"]["selector"].items() <= pod["metadata"]["labels"].items()
+    [hook] = configuration["webhooks"]
+    called = hook["clientConfig"]["service"]
+    assert (called["name"], called["namespace"]) == (service["metadata"]["name"], "team")
+    assert hook["namespaceSelector"]["matchExpressions"][0]["values"] == ["a"]
+    granted = {(each.resource, each.verb, each.namespace, each.name) for each in read_permissions(made)["team/sites"]}
+    assert ("secrets", "patch", "team", "sites-webhook-certificates") in granted
+    configurations = "validatingwebhookconfigurations.admissionregistration.k8s.io"
+    assert {each for each in granted if each[0] == configurations} == {
+        (configurations, verb, "", "sites") for verb in ("get", "patch")
+    }
+
+
+def test_a_chart_has_its_webhooks_where_it_is_released(capsys: pytest.CaptureFixture[str]) -> None:
+    write()
+    Path("sites.py").write_text(Path("sites.py").read_text() + WEBHOOK)
+    assert main(["manifests", "sites.py", "--image", "registry.example.com/sites:1", "--helm", "chart"]) == 0
+    template = Path("chart/templates/webhooks.yaml").read_text()
+    assert template.count("namespace: '{{ .Release.Namespace }}'") == 2
+    assert "containerPort: 9443" in Path("chart/templates/workload.yaml").read_text()

@@ -1,0 +1,106 @@
+"""The JSON patch that does to an object what a function did to its Python form.
+
+A class knows some of an object's fields; the others stay as they came, those of
+entries in lists too, as long as an entry can be told by being unchanged, by its
+`name`, or by its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, TypeGuard
+
+from shardsdk.kinds import Kind, merge_patch_of
+
+Object = dict[str, Any]
+_ABSENT: Final = object()
+
+
+def written_out(thing: Kind) -> Object:
+    """All fields of an object that have a value, defaults included, as on the wire."""
+    return _without_nulls(merge_patch_of(thing))  # type: ignore[no-any-return]
+
+
+def carried_over(there: Object, before: Object, after: Object) -> Object:
+    """`there` with what has changed from `before` to `after`.
+
+    >>> carried_over({"a": 1, "unknown": 2}, {"a": 1, "default": 0}, {"a": 3, "default": 0})
+    {'a': 3, 'unknown': 2}
+    """
+    kept = {name: value for name, value in there.items() if name in after or name not in before}
+    changed = {
+        name: _carried(there.get(name, _ABSENT), before.get(name, _ABSENT), value)
+        for name, value in after.items()
+        if before.get(name, _ABSENT) != value
+    }
+    return {**kept, **changed}
+
+
+def json_patch(before: Object, after: Object) -> list[dict[str, Any]]:
+    """The operations (RFC 6902) that make `after` of `before`; a list that has changed is replaced.
+
+    >>> json_patch({"a": {"b/c": 1, "d": 2}}, {"a": {"b/c": 3}})
+    [{'op': 'remove', 'path': '/a/d'}, {'op': 'replace', 'path': '/a/b~1c', 'value': 3}]
+    """
+    return list(_operations("", before, after))
+
+
+def _operations(path: str, before: Object, after: Object) -> Iterator[dict[str, Any]]:
+    for name in before.keys() - after.keys():
+        yield {"op": "remove", "path": f"{path}/{_escape(name)}"}
+    for name, value in after.items():
+        there, where = before.get(name, _ABSENT), f"{path}/{_escape(name)}"
+        if there is _ABSENT:
+            yield {"op": "add", "path": where, "value": value}
+        elif isinstance(there, dict) and isinstance(value, dict):
+            yield from _operations(where, there, value)
+        elif there != value:
+            yield {"op": "replace", "path": where, "value": value}
+
+
+def _carried(there: Any, before: Any, after: Any) -> Any:
+    if isinstance(after, dict) and isinstance(there, dict):
+        return carried_over(there, before if isinstance(before, dict) else {}, after)
+    if isinstance(after, list) and _pairs(there, before):
+        return _entries(there, before, after)
+    return after
+
+
+def _pairs(there: Any, before: Any) -> TypeGuard[list[Any]]:
+    return isinstance(there, list) and isinstance(before, list) and len(there) == len(before)
+
+
+def _entries(there: list[Any], before: Sequence[Any], after: Sequence[Any]) -> list[Any]:
+    """The entries of `after`, each with what came with it."""
+    left = list(range(len(before)))
+    origins: list[int | None] = [_take(left, [each for each in left if before[each] == entry]) for entry in after]
+    for place, entry in enumerate(after):
+        if origins[place] is None and isinstance(entry, dict):
+            by_name = _name(entry) is not None
+            alike = [each for each in left if (_name(before[each]) == _name(entry) if by_name else each == place)]
+            origins[place] = _take(left, alike)
+    return [
+        entry if origin is None else _carried(there[origin], before[origin], entry)
+        for origin, entry in zip(origins, after, strict=True)
+    ]
+
+
+def _take(left: list[int], found: Sequence[int]) -> int | None:
+    if not found:
+        return None
+    left.remove(found[0])
+    return found[0]
+
+
+def _name(entry: Any) -> Any:
+    return entry.get("name") if isinstance(entry, dict) else None
+
+
+def _without_nulls(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _without_nulls(each) for name, each in value.items() if each is not None}
+    return [_without_nulls(each) for each in value] if isinstance(value, list) else value
+
+
+def _escape(name: str) -> str:
+    return name.replace("~", "~0").replace("/", "~1")

@@ -1,0 +1,64 @@
+"""What people say of how an operator's webhooks are served."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import urlsplit
+
+from shardsdk.admission.configuration import PORT
+from shardsdk.errors import ConfigurationError
+from shardsdk.serving.certificate_spec import Lifetimes
+
+#: What a replica that is to end may take to tell callers to go, and to answer requests that have begun.
+GRACE_SECONDS: Final = 15.0
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """How webhooks are served, and called.
+
+    They listen on `port` of `host` (empty: of all addresses).  `address` is for a process outside of a pod: the host,
+    or host:port, by which API servers reach it; then it makes the webhook configurations itself and takes them away
+    at its end, unless `installs` is False.  `cert_dir` has `tls.crt` and `tls.key` of somebody else's making, as
+    cert-manager's; without it they come from where controller-runtime looks by default, if they are there, else from a
+    Secret that the replicas share.  `lifetimes` are of certificates of our own.
+    """
+
+    host: str = ""
+    port: int = PORT
+    address: str = ""
+    installs: bool | None = None
+    cert_dir: str = ""
+    lifetimes: Lifetimes | None = None
+
+    @classmethod
+    def reached_at(cls, address: str) -> Serving:
+        """For a process outside of a pod: it listens where it is called, on a free port unless one is given.
+
+        Raises: ConfigurationError when it is no host or host:port.
+        """
+        return cls(port=split_address(address)[1] or 0, address=address)
+
+    @property
+    def install(self) -> bool:
+        """Whether the configurations are made by the process that is called."""
+        return bool(self.address) if self.installs is None else self.installs
+
+
+def in_pod() -> bool:
+    """Whether this process runs in a pod."""
+    return bool(os.environ.get("KUBERNETES_SERVICE_HOST"))
+
+
+def split_address(address: str) -> tuple[str, int | None]:
+    """Host and port (`None`: not given).  Raises: ConfigurationError."""
+    try:
+        found = urlsplit(f"//{address}")
+        host, port = found.hostname, found.port
+    except ValueError as error:
+        raise ConfigurationError(f"{address!r} is no address: {error}; write host or host:port") from error
+    if not host or found.path or found.username:
+        raise ConfigurationError(f"{address!r} is no address; write host or host:port")
+    return host, port

@@ -1,0 +1,131 @@
+"""The webhooks of an operator: what `validate` and `mutate` were given, checked where it is written, and served."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, Literal, TypeVar, get_args
+
+from shardsdk.admission.review import Operation
+from shardsdk.admission.settings import GRACE_SECONDS, Serving
+from shardsdk.admission.webhook import FailurePolicy, Sort, Webhook
+from shardsdk.errors import ConfigurationError
+from shardsdk.kinds import Kind, resource_of
+from shardsdk.process.manager import Manager
+from shardsdk.protocol.names import is_dns_label
+from shardsdk.reconcile.spec import Scope
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+#: What is about to be done with an object, as it is written where a webhook is declared.
+On = Literal["create", "update", "delete"]
+#: What a validating function returns: warnings for whoever asked.
+Warnings = str | Sequence[str] | None
+Validated = Warnings | Awaitable[Warnings]
+#: What a mutating one returns: an object in place of the one that came, or nothing.
+Mutated = Kind | Awaitable[Kind | None] | None
+
+#: What API servers wait by default is 10 s; a person who waits for kubectl is answered sooner.
+TIMEOUT_SECONDS: Final = 5
+#: Source: admissionregistration/v1, timeoutSeconds and matchConditions.
+MAX_TIMEOUT_SECONDS: Final = 30
+MAX_CONDITIONS: Final = 62  # two are ours
+_NO_LABEL: Final = re.compile(r"[^a-z0-9]+")
+
+
+class Declarations:
+    """Collects webhooks of the operator called `operator`."""
+
+    def __init__(self, operator: str) -> None:
+        self.all: Final[list[Webhook]] = []
+        self._operator = operator
+
+    def add(
+        self,
+        sort: Sort,
+        kind: type[Kind],
+        *,
+        on: Iterable[On],
+        on_failure: FailurePolicy,
+        timeout_seconds: int,
+        namespace_selector: Mapping[str, Any] | None,
+        object_selector: Mapping[str, Any] | None,
+        match_conditions: Sequence[str] | Mapping[str, str],
+        name: str,
+    ) -> Callable[[F], F]:
+        """What decorates the function.  Raises: ConfigurationError."""
+        resource = resource_of(kind)
+        operations = self._operations(sort, kind, on)
+        if on_failure not in get_args(FailurePolicy):
+            raise ConfigurationError(f'on_failure={on_failure!r} is no failure policy: write "Fail" or "Ignore"')
+        if not 1 <= timeout_seconds <= MAX_TIMEOUT_SECONDS:
+            raise ConfigurationError(
+                f"timeout_seconds={timeout_seconds} cannot be waited: use 1 to {MAX_TIMEOUT_SECONDS}"
+            )
+        conditions = (
+            dict(match_conditions)
+            if isinstance(match_conditions, Mapping)
+            else {f"condition-{number}": each for number, each in enumerate(match_conditions, 1)}
+        )
+        if isinstance(match_conditions, str) or len(conditions) > MAX_CONDITIONS:
+            raise ConfigurationError(f"match_conditions= takes a list of up to {MAX_CONDITIONS} CEL expressions")
+
+        def declare(function: F) -> F:
+            label = name or _NO_LABEL.sub("-", getattr(function, "__name__", "").lower()).strip("-")
+            if not is_dns_label(label):
+                raise ConfigurationError(
+                    f"a webhook cannot be called {label!r}: pass name= with up to 63 lower-case letters, digits and '-'"
+                )
+            webhook = Webhook(
+                sort,
+                kind,
+                function,
+                f"{label}.{resource.plural}.{resource.group or 'core'}",
+                operations,
+                on_failure,
+                timeout_seconds,
+                dict(namespace_selector or {}),
+                dict(object_selector or {}),
+                conditions,
+            )
+            if any(each.path == webhook.path for each in self.all):
+                raise ConfigurationError(
+                    f"operator {self._operator!r} has two webhooks called {webhook.name!r}: pass name= to one"
+                )
+            self.all.append(webhook)
+            return function
+
+        return declare
+
+    def serve_by(
+        self, manager: Manager, serving: Serving, namespace: str | None, render: Callable[..., list[dict[str, Any]]]
+    ) -> None:
+        """Have every replica that `manager` runs serve them, whoever leads; `render` gives their configurations."""
+        from shardsdk.admission.service import WebhookService  # and what HTTP takes
+
+        service = WebhookService(
+            self._operator,
+            self.all,
+            serving,
+            namespace=namespace,
+            stopping=manager.stopping,
+            render=lambda where, client, name, bundle: render(
+                where, client_config=client, name=name, ca_bundle=bundle, namespaces=manager.watch_namespaces
+            ),
+        )
+        manager.add_ready_check("webhooks", service.check_ready)
+        manager.run_task(service.run, name="webhooks", scope=Scope.EVERYWHERE, grace_seconds=GRACE_SECONDS)
+
+    def _operations(self, sort: Sort, kind: type[Kind], on: Iterable[On]) -> tuple[Operation, ...]:
+        asked = [on] if isinstance(on, str) else list(on)
+        unknown = [each for each in asked if each not in get_args(On)]
+        if unknown or not asked:
+            raise ConfigurationError(
+                f'{sort.value}({kind.__qualname__}, on={asked!r}): name some of "create", "update", "delete"'
+            )
+        if sort is Sort.MUTATE and "delete" in asked:
+            raise ConfigurationError(
+                f"{kind.__qualname__}: what is to be deleted cannot be changed; validate its deletion, or write a"
+                " finalizer"
+            )
+        return tuple(Operation[each.upper()] for each in dict.fromkeys(asked))

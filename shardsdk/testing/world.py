@@ -1,0 +1,40 @@
+"""What a manager is handed instead of a cluster and a process of its own."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from random import Random
+
+from shardsdk.kube.api import Api, Fence
+from shardsdk.lease.shardlease import ShardLease
+from shardsdk.process.world import World
+from shardsdk.testing.memoryapi import MemoryApi
+
+
+def world_in(api: MemoryApi, others: list[MemoryApi], rng: Random) -> World:
+    """The server and the clock of `api`, which is a shard's client; those of unsharded work are added to `others`."""
+
+    @asynccontextmanager
+    async def keeper() -> AsyncIterator[Api]:
+        yield MemoryApi(api.server, api.clock)
+
+    @asynccontextmanager
+    async def connect(lease: ShardLease) -> AsyncIterator[Api]:
+        api.fence = lease.fence
+        yield api
+
+    @asynccontextmanager
+    async def connect_other(fence: Fence | None) -> AsyncIterator[Api]:
+        other = MemoryApi(api.server, api.clock, fence=fence)
+        other.writes, other.sent, other.lists = api.writes, api.sent, api.lists
+        others.append(other)
+        yield other
+
+    return World(
+        keeper, connect, api.clock, rng, threaded=False, serve=False, signals=False, die=_die, open=connect_other
+    )
+
+
+def _die(code: int, why: str) -> None:
+    raise AssertionError(f"the shard's process would have been ended with {code}: {why}")

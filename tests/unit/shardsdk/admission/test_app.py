@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+import pytest
+
+from shardsdk.admission.app import AdmissionApp
+from shardsdk.admission.webhook import Denied, Review
+from tests.unit.shardsdk.admission.kinds import Website, review, webhook, website
+
+PATH = "/validate/check.websites.example.com"
+
+
+def refuse_empty(review: Review[Website]) -> None:
+    if not review.object.spec.html:
+        raise Denied("a website without a page")
+
+
+async def call(
+    body: bytes, path: str = PATH, method: str = "POST", *, pieces: int = 1, announced: int | None = None, **limits: Any
+) -> tuple[int, str]:
+    app = AdmissionApp([webhook(refuse_empty)], **limits)
+    size = -(-len(body) // pieces) or 1
+    parts = [body[at : at + size] for at in range(0, len(body), size)] or [b""]
+    messages = [
+        {"type": "http.request", "body": part, "more_body": at < len(parts) - 1} for at, part in enumerate(parts)
+    ]
+    sent: list[Any] = []
+
+    async def receive() -> Any:
+        if messages:
+            return messages.pop(0)
+        return await asyncio.Event().wait()
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    headers = [(b"content-length", str(len(body) if announced is None else announced).encode())]
+    await app({"type": "http", "path": path, "method": method, "headers": headers}, receive, send)
+    start, rest = sent
+    assert dict(start["headers"])[b"content-length"] == str(len(rest["body"])).encode()
+    return start["status"], rest["body"].decode()
+
+
+@pytest.mark.parametrize(("html", "allowed"), [("<h1>", True), ("", False)])
+async def test_a_review_is_answered_by_its_function(html: str, allowed: bool) -> None:
+    status, answer = await call(review(new=website(html)), pieces=3)
+    assert status == 200
+    assert msgspec.json.decode(answer)["response"]["allowed"] is allowed
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (b"", "this is no AdmissionReview: Input data was truncated"),
+        (b"{}", "this is no AdmissionReview: Object missing required field `apiVersion`"),
+        (b'"\xff"', "this is no AdmissionReview: "),
+        (b"[" * 100_000, "this is no AdmissionReview: "),
+        (b'{"apiVersion":"v1","kind":"Pod"}', "this is Pod of v1; send an AdmissionReview of admission.k8s.io/v1"),
+        (b'{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview"}', "has no request with a uid"),
+        (review(uid=""), "has no request with a uid"),
+        (review("CONNECT"), "nothing is said of 'CONNECT'; ask about CREATE, UPDATE, DELETE"),
+    ],
+)
+async def test_what_is_no_review_is_answered_in_a_sentence(
+    body: bytes, said: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    status, answer = await call(body)
+    assert status == 400
+    assert said in answer
+    assert [line.msg for line in caplog.records] == ["Request to a webhook not answered"]
+
+
+async def test_other_paths_and_methods_are_told_where_to_go() -> None:
+    assert await call(b"", path="/") == (404, f"nothing is here; AdmissionReviews go to {PATH}")
+    assert await call(b"", method="GET") == (405, "POST an AdmissionReview")
+
+
+async def test_a_body_that_is_too_large_is_refused_before_and_while_it_comes() -> None:
+    body = review(new=website("x" * 1000))
+    for announced in (len(body), 0):
+        status, answer = await call(body, pieces=4, announced=announced, review_bytes=500)
+        assert status == 413
+        assert answer.endswith("its object is dealt with by the webhook's failurePolicy")
+
+
+async def test_a_body_that_does_not_come_is_not_waited_for() -> None:
+    app = AdmissionApp([webhook(refuse_empty)], body_seconds=0.01)
+    sent: list[Any] = []
+
+    async def receive() -> Any:
+        return await asyncio.Event().wait()
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    await app({"type": "http", "path": PATH, "method": "POST", "headers": []}, receive, send)
+    assert sent[0]["status"] == 408

@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shardsdk.admission.patching import carried_over, json_patch, written_out
+from shardsdk.testing.patching import apply_json_patch
+from tests.unit.shardsdk.admission.kinds import Route, Website, website
+
+TEXTS = st.text("ab~/", min_size=1, max_size=3)
+VALUES = st.recursive(
+    st.integers(0, 3) | st.booleans() | TEXTS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3),
+    max_leaves=8,
+)
+OBJECTS = st.dictionaries(TEXTS, VALUES, max_size=4)
+
+
+@given(OBJECTS, OBJECTS)
+def test_a_patch_makes_one_object_of_the_other(before: dict[str, Any], after: dict[str, Any]) -> None:
+    assert apply_json_patch(before, json_patch(before, after)) == after
+
+
+@given(OBJECTS, OBJECTS)
+def test_what_did_not_change_stays_as_it_came(there: dict[str, Any], before: dict[str, Any]) -> None:
+    assert carried_over(there, before, before) == there
+
+
+@given(OBJECTS, OBJECTS)
+def test_without_anything_unknown_it_is_what_the_function_made(before: dict[str, Any], after: dict[str, Any]) -> None:
+    assert carried_over(before, before, after) == after
+
+
+def changed(there: dict[str, Any], change: Any) -> Any:
+    """What becomes of an object when `change` is done to its Python form."""
+    thing = msgspec.convert(there, Website)
+    before = written_out(thing)
+    change(thing)
+    return carried_over(there, before, written_out(thing))
+
+
+def test_unknown_fields_stay() -> None:
+    def change(thing: Website) -> None:
+        thing.spec.replicas = 3
+
+    assert changed(website(), change) == website(replicas=3)
+
+
+def test_a_value_goes_back_to_its_default() -> None:
+    def change(thing: Website) -> None:
+        thing.spec.replicas = 1
+
+    assert changed(website(replicas=3), change) == website(replicas=1)
+
+
+def test_what_is_set_to_none_is_removed() -> None:
+    def change(thing: Website) -> None:
+        thing.spec.tier = None
+
+    assert changed(website(tier="gold"), change) == website()
+
+
+@pytest.mark.parametrize("order", [slice(None), slice(None, None, -1)])
+def test_entries_of_lists_keep_what_their_class_does_not_know(order: slice) -> None:
+    def change(thing: Website) -> None:
+        thing.spec.routes[0].weight = 9
+        thing.spec.routes = [*thing.spec.routes[order], Route("new")]
+
+    there = website(routes=[{"name": "a", "weight": 1, "tls": True}, {"name": "b", "later": 1}])
+    kept = [{"name": "a", "weight": 9, "tls": True}, {"name": "b", "later": 1}]
+    assert changed(there, change) == website(routes=[*kept[order], {"name": "new"}])
+
+
+def test_an_entry_that_goes_takes_only_its_own_with_it() -> None:
+    def change(thing: Website) -> None:
+        del thing.spec.routes[0]
+        thing.spec.routes[0].path = "/b"
+
+    there = website(routes=[{"name": "a", "tls": True}, {"name": "b", "later": 1}])
+    assert changed(there, change) == website(routes=[{"name": "b", "later": 1, "path": "/b"}])

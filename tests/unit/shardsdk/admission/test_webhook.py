@@ -1,0 +1,165 @@
+from __future__ import annotations
+
+import asyncio
+import base64
+import logging
+from typing import Any
+
+import msgspec
+import pytest
+
+from shardsdk.admission.review import Operation, parse_review, render_verdict
+from shardsdk.admission.webhook import Denied, FailurePolicy, Review, Sort, Webhook
+from shardsdk.testing.patching import apply_json_patch
+from tests.unit.shardsdk.admission.kinds import Website, review, webhook, website
+
+
+async def ask(asked: Webhook, body: bytes) -> dict[str, Any]:
+    request = parse_review(body)
+    answer: dict[str, Any] = msgspec.json.decode(render_verdict(request.uid, await asked.answer(request)))
+    assert (answer["apiVersion"], answer["kind"]) == ("admission.k8s.io/v1", "AdmissionReview")
+    assert answer["response"].pop("uid") == "u-1"
+    return answer["response"]  # type: ignore[no-any-return]
+
+
+async def test_a_function_gets_what_is_to_be_stored_what_is_stored_and_who_asks() -> None:
+    seen: list[Review[Website]] = []
+    answer = await ask(webhook(seen.append), review("UPDATE", website("new"), website("old"), dry_run=True))
+    assert answer == {"allowed": True}
+    [got] = seen
+    assert (got.object.spec.html, got.old and got.old.spec.html, got.operation) == ("new", "old", Operation.UPDATE)
+    assert (got.user.username, got.user.groups, got.user.extra) == ("anna", ("developers",), {"scopes": ("all",)})
+    assert (got.dry_run, got.namespace, got.name) == (True, "default", "home")
+
+
+async def test_of_a_deletion_the_object_is_what_is_stored() -> None:
+    seen: list[Review[Website]] = []
+    await ask(webhook(seen.append), review("DELETE", None, website("old")))
+    assert (seen[0].object.spec.html, seen[0].old and seen[0].old.spec.html) == ("old", "old")
+
+
+async def test_of_a_creation_nothing_is_stored() -> None:
+    seen: list[Review[Website]] = []
+    await ask(webhook(seen.append), review("CREATE", website()))
+    assert seen[0].old is None
+
+
+@pytest.mark.parametrize(
+    ("denied", "status"),
+    [
+        (Denied("no page"), {"message": "no page", "code": 403, "reason": "Forbidden"}),
+        (Denied(""), {"message": "no reason was given", "code": 403, "reason": "Forbidden"}),
+        (
+            Denied("is empty", field="spec.html"),
+            {
+                "message": "spec.html: is empty",
+                "code": 422,
+                "reason": "Invalid",
+                "details": {
+                    "causes": [{"reason": "FieldValueInvalid", "field": "spec.html", "message": "spec.html: is empty"}]
+                },
+            },
+        ),
+    ],
+)
+@pytest.mark.parametrize("on_failure", ["Fail", "Ignore"])
+async def test_a_refusal_is_one_whatever_the_failure_policy(
+    denied: Denied, status: dict[str, Any], on_failure: FailurePolicy
+) -> None:
+    async def refuse(review: Review[Website]) -> None:
+        raise denied
+
+    answer = await ask(webhook(refuse, on_failure=on_failure), review(new=website()))
+    assert answer == {"allowed": False, "status": {"status": "Failure", **status}}
+
+
+@pytest.mark.parametrize(("returned", "warnings"), [("slow", ["slow"]), (["a", "b"], ["a", "b"]), ((), None)])
+async def test_what_it_returns_are_warnings(returned: Any, warnings: list[str] | None) -> None:
+    answer = await ask(webhook(lambda review: returned), review(new=website()))
+    assert (answer["allowed"], answer.get("warnings")) == (True, warnings)
+
+
+FAILING = {
+    "raises": (lambda review: 1 / 0, "ZeroDivisionError: division by zero"),
+    "returns": (lambda review: 7, "TypeError: it returned 7; return nothing or warnings (str), and raise Denied"),
+}
+
+
+@pytest.mark.parametrize(("function", "problem"), FAILING.values(), ids=FAILING)
+async def test_a_failure_refuses_or_warns_and_is_logged_with_its_stack(
+    function: Any, problem: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    answer = await ask(webhook(function), review(new=website()))
+    assert (answer["allowed"], answer["status"]["code"], answer["status"]["reason"]) == (False, 500, "InternalError")
+    assert answer["status"]["message"].startswith(f"the webhook failed: {problem}")
+    [line] = caplog.records
+    assert (line.msg, line.levelno, line.exc_info is not None) == ("Webhook failed", logging.ERROR, True)
+    facts = {name: getattr(line, name) for name in ("webhook", "namespace", "object", "operation", "user")}
+    assert list(facts.values()) == ["check.websites.example.com", "default", "home", "CREATE", "anna"]
+
+    answer = await ask(webhook(function, on_failure="Ignore"), review(new=website()))
+    assert answer["allowed"]
+    [warning] = answer["warnings"]
+    assert warning.startswith(f"check.websites.example.com failed and was ignored: {problem}"[:256])
+
+
+async def test_a_function_that_takes_too_long_has_failed() -> None:
+    async def hang(review: Review[Website]) -> None:
+        await asyncio.Event().wait()
+
+    answer = await ask(webhook(hang, timeout_seconds=1), review(new=website()))
+    assert answer["status"]["message"] == "the webhook failed: it took longer than 0.5 s"
+
+
+@pytest.mark.parametrize("new", [website(7), None, {"spec": {}}])
+async def test_an_object_that_is_none_of_its_class_is_refused_or_let_pass(new: Any) -> None:
+    asked: list[Any] = []
+    answer = await ask(webhook(asked.append), review(new=new))
+    assert (answer["allowed"], answer["status"]["code"]) == (False, 422)
+    assert "the object does not fit Website: " in answer["status"]["message"]
+    answer = await ask(webhook(asked.append, on_failure="Ignore"), review(new=new))
+    assert answer["allowed"]
+    assert "was not asked" in answer["warnings"][0]
+    assert not asked
+
+
+async def test_what_does_not_fit_can_be_mended_and_deleted() -> None:
+    seen: list[Review[Website]] = []
+    answer = await ask(webhook(seen.append), review("UPDATE", website("mended"), website(7)))
+    assert (answer["allowed"], seen[0].old) == (True, None)
+    assert (await ask(webhook(seen.append), review("DELETE", None, website(7))))["allowed"]
+
+
+def set_replicas(review: Review[Website]) -> None:
+    review.object.spec.replicas = 3
+
+
+async def replaced(review: Review[Website]) -> Website:
+    return Website("home", msgspec.structs.replace(review.object.spec, replicas=3))
+
+
+async def test_a_change_is_answered_as_a_patch_of_what_came() -> None:
+    answer = await ask(webhook(set_replicas, Sort.MUTATE), review(new=website()))
+    assert (answer["allowed"], answer["patchType"]) == (True, "JSONPatch")
+    patch = msgspec.json.decode(base64.b64decode(answer["patch"]))
+    assert patch == [{"op": "add", "path": "/spec/replicas", "value": 3}]
+    assert apply_json_patch(website(), patch) == website(replicas=3)
+
+
+async def test_an_object_that_is_returned_takes_the_place_of_what_came() -> None:
+    answer = await ask(webhook(replaced, Sort.MUTATE), review(new=website()))
+    patched = apply_json_patch(website(), msgspec.json.decode(base64.b64decode(answer["patch"])))
+    assert patched["spec"] == website(replicas=3)["spec"]
+    assert patched["metadata"]["managedFields"]
+
+
+async def test_without_a_change_there_is_no_patch() -> None:
+    answer = await ask(webhook(lambda review: review.object, Sort.MUTATE), review(new=website()))
+    assert answer == {"allowed": True}
+
+
+async def test_what_is_no_object_of_the_kind_is_a_failure() -> None:
+    answer = await ask(webhook(lambda review: "slow", Sort.MUTATE), review(new=website()))
+    assert answer["status"]["message"] == (
+        "the webhook failed: TypeError: it returned 'slow'; return the Website, or nothing"
+    )
