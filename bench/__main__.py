@@ -5,6 +5,7 @@ The figures in brackets are the limit, measured in the same run: what the API
 server does without a ring, by the same clients.
 
 PART `shards`: three shards of the example next to one replica of it.
+PART `reconciles`: events a second through a cache, a queue and an empty reconcile, typed by hand and by kind.
 PART `cache`: memory of an object in a shard's cache.
 PART `families`: owners with children when a shard joins: how long nobody has them.
 PART `conditions`: what the comparison of labels in the API server costs.
@@ -29,6 +30,7 @@ from bench.conditions import comparing
 from bench.families import joining
 from bench.joining import joining_many
 from bench.load import CONFIGMAPS, Figures, Usage, creates, generated, measure, patches
+from bench.reconciles import rates
 from bench.replicas import one_and_three
 from bench.rest import resting
 from bench.shards import Owners, Shard
@@ -237,7 +239,7 @@ def run() -> int:
     parser.add_argument(
         "part",
         nargs="?",
-        choices=["sharder", "shards", "rest", "cache", "families", "join", "conditions"],
+        choices=["sharder", "shards", "rest", "reconciles", "cache", "families", "join", "conditions"],
         default="sharder",
     )
     parser.add_argument(
@@ -260,6 +262,8 @@ def run() -> int:
             asyncio.run(comparing(options.objects or 500, partial(say, report)))
         case "join":
             asyncio.run(joining_many(options.objects or 30_000, partial(say, report)))
+        case "reconciles":
+            asyncio.run(rates(partial(say, report)))
         case "cache":
             asyncio.run(sizes(options.objects or 10_000, partial(say, report)))
         case _:

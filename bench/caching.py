@@ -27,7 +27,7 @@ from shardsdk.protocol.objects import NAMESPACES, ObjectMeta, PartialObject
 NAMESPACE: Final = "bench"
 #: Payload of each ConfigMap.
 DATA_BYTES: Final = 1024
-MODELS: Final = ("metadata", "struct", "dict", "kubernetes")
+MODELS: Final = ("metadata", "struct", "kind", "dict", "kubernetes")
 
 Say = Callable[..., None]
 
@@ -45,6 +45,10 @@ def model_of(name: str) -> Any:
         from kubernetes.client import V1ConfigMap
 
         return V1ConfigMap
+    if name == "kind":
+        from shardsdk.kinds import ConfigMap
+
+        return ConfigMap
     return {"metadata": PartialObject, "struct": Data, "dict": dict}[name]
 
 

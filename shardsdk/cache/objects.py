@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -23,6 +23,8 @@ __all__ = [
 
 T = TypeVar("T")
 
+
+_IMMUTABLE: Final = frozenset({str, int, float, bool, bytes, type(None), datetime})
 
 #: Names one object of a resource: what queues hold and reconcilers are asked
 #: for.  The namespace of a cluster-scoped object is empty.
@@ -76,7 +78,12 @@ def private_copy(thing: T) -> T:
     if isinstance(thing, list):
         return [private_copy(value) for value in thing]  # type: ignore[return-value]
     if isinstance(thing, msgspec.Struct):
-        return type(thing)(**{name: private_copy(getattr(thing, name)) for name in thing.__struct_fields__})
+        copied = copy.copy(thing)
+        for name in thing.__struct_fields__:
+            value = getattr(thing, name)
+            if type(value) not in _IMMUTABLE:
+                msgspec.structs.force_setattr(copied, name, private_copy(value))
+        return copied
     if isinstance(thing, (str, bytes, int, float, bool, datetime, type(None))):
         return thing
     return copy.deepcopy(thing)

@@ -59,9 +59,8 @@ class Attempts(Generic[K]):
 
     async def __call__(self, context: Context[K], call: Call) -> Outcome | None:
         """Reconcile the object, or clean up after it.  Raises: whatever the functions raise, but for what they mean."""
-        thing = context.cache(context.main).peek(context.request) or context.object
-        deleted = context.metadata.deletion_timestamp is not None
-        if not deleted and self._failures.is_permanent(thing):
+        uid, deleted = context.metadata.uid, context.metadata.deletion_timestamp is not None
+        if not deleted and self._failures.is_permanent(uid, lambda: _read(context)):
             return None
         try:
             outcome = await (self._finish(context, call) if deleted else self._reconcile(context, call))
@@ -69,12 +68,12 @@ class Attempts(Generic[K]):
             context.log.info("Reconcile is to be tried again", reason=str(retry), next_attempt_seconds=retry.after)
             return RequeueAfter(retry.after)
         except Permanent as failure:
-            await self._give_up(context, failure, thing)
+            await self._give_up(context, failure)
             return None
         except Exception as error:
-            self._tell(context, error, thing)
+            self._tell(context, error)
             raise
-        self._failures.forget(thing)
+        self._failures.forget(uid)
         return outcome
 
     async def _reconcile(self, context: Context[K], call: Call) -> Outcome | None:
@@ -112,22 +111,30 @@ class Attempts(Generic[K]):
             f" {status}, None, Requeue() or RequeueAfter(seconds)"
         )
 
-    async def _give_up(self, context: Context[K], failure: Permanent, thing: K) -> None:
+    async def _give_up(self, context: Context[K], failure: Permanent) -> None:
+        thing = _read(context)
         context.log.error("Reconcile failed for good; waiting for another spec", error=str(failure))
         context.event(EventType.WARNING, failure.reason, str(failure))
         if self._status is not None and "conditions" in field_names(self._status):
             await set_conditions(context, context.condition(failure.condition, False, failure.reason, str(failure)))
-        self._failures.note_permanent(thing)
+        if thing is not None:
+            self._failures.note_permanent(thing)
 
-    def _tell(self, context: Context[K], error: Exception, thing: K) -> None:
+    def _tell(self, context: Context[K], error: Exception) -> None:
         """An Event for people, once for each error that is not the same as last time."""
         if isinstance(error, FenceClosed | LeaseLost) or (
             isinstance(error, ShardingError) and error.retry is RetryRule.REFRESH
         ):
             return  # nothing is wrong with the object
         text = describe(error)
-        if self._failures.is_news(thing, text):
+        if self._failures.is_news(context.metadata.uid, text):
             context.event(EventType.WARNING, "ReconcileFailed", text)
+
+
+def _read(context: Context[K]) -> K | None:
+    """The object as the cache has it: `context.object` is the user's to change."""
+    found: K | None = context.cache(context.main).peek(context.request)
+    return found
 
 
 def field_names(model: type[Any]) -> set[str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import OrderedDict
+from collections.abc import Callable
 from typing import Final
 
 from shardsdk.errors import ConfigurationError, ShardingError
@@ -63,26 +64,27 @@ class Failures:
         self._permanent: OrderedDict[str, str] = OrderedDict()
         self._told: OrderedDict[str, str] = OrderedDict()
 
-    def is_permanent(self, thing: Kind) -> bool:
-        """Whether the object failed for good, and is still as it was then."""
-        known = self._permanent.get(thing.metadata.uid)
-        return known is not None and known == _spec_of(thing)
+    def is_permanent(self, uid: str, read: Callable[[], Kind | None]) -> bool:
+        """Whether the object with this uid failed for good, and is, as `read` has it, still as it was then."""
+        known = self._permanent.get(uid)
+        thing = None if known is None else read()
+        return thing is not None and known == _spec_of(thing)
 
     def note_permanent(self, thing: Kind) -> None:
         """It failed for good as it is."""
         _remember(self._permanent, thing.metadata.uid, _spec_of(thing))
 
-    def is_news(self, thing: Kind, error: str) -> bool:
+    def is_news(self, uid: str, error: str) -> bool:
         """Whether the object's last failure, if any, was another one."""
-        if self._told.get(thing.metadata.uid) == error:
+        if self._told.get(uid) == error:
             return False
-        _remember(self._told, thing.metadata.uid, error)
+        _remember(self._told, uid, error)
         return True
 
-    def forget(self, thing: Kind) -> None:
+    def forget(self, uid: str) -> None:
         """It was reconciled."""
-        self._permanent.pop(thing.metadata.uid, None)
-        self._told.pop(thing.metadata.uid, None)
+        self._permanent.pop(uid, None)
+        self._told.pop(uid, None)
 
 
 def _spec_of(thing: Kind) -> str:
