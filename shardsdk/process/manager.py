@@ -45,8 +45,9 @@ from shardsdk.lease.timings import LeaseTimings
 from shardsdk.logs import logger_of, setup_logging_unless_done
 from shardsdk.process.checks import check_grace, check_leases, check_settings, check_specs, check_work
 from shardsdk.process.health import Check, listen_at
+from shardsdk.process.mainloop import MainLoop
 from shardsdk.process.memory import spare_memory
-from shardsdk.process.probes import MainLoop, Probes
+from shardsdk.process.probes import Probes
 from shardsdk.process.process import ExitCode, exit_code_for, stop_on_signal
 from shardsdk.process.rights import ReadingRights, rights_of
 from shardsdk.process.together import run_together, until_stopped

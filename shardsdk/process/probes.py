@@ -10,37 +10,10 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from shardsdk.kube.clock import Clock
 from shardsdk.process.debug import DebugObjects
 from shardsdk.process.health import Address, Checks, Endpoints, serve_in_thread
+from shardsdk.process.mainloop import MainLoop
 from shardsdk.queueing.metrics import Metrics
-
-#: How often the event loop shows that it takes turns.
-BEAT_SECONDS: Final = 1.0
-
-
-class MainLoop:
-    """Whether the event loop takes turns; `check` is called from other threads.
-
-    A loop that is blocked for longer than `limit_seconds`, a lease's duration,
-    would have lost that lease if it were renewed by the same loop.
-    """
-
-    def __init__(self, clock: Clock, limit_seconds: float) -> None:
-        self._clock = clock
-        self._limit_seconds = limit_seconds
-        self._beat_at = clock.monotonic()
-
-    async def beat(self) -> None:
-        """Show that turns are taken, until cancelled."""
-        while True:
-            self._beat_at = self._clock.monotonic()
-            await self._clock.sleep(BEAT_SECONDS)
-
-    def check(self) -> str | None:
-        """What is wrong; `None`: nothing."""
-        stalled = self._clock.monotonic() - self._beat_at - BEAT_SECONDS
-        return f"the event loop has been blocked for {stalled:.0f} s" if stalled > self._limit_seconds else None
 
 
 class Probes:
@@ -63,7 +36,7 @@ class Probes:
         metrics.add_process_metrics()
         beating = asyncio.create_task(main_loop.beat(), name="main-loop")
         try:
-            with contextlib.ExitStack() as servers:
+            with contextlib.ExitStack() as servers, main_loop.watch():
                 for address, endpoints in self._endpoints(addresses, metrics):
                     servers.enter_context(serve_in_thread(address, endpoints))
                 yield

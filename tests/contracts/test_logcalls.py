@@ -62,6 +62,7 @@ ABOUT_THE_PROCESS = (
     "shardsdk/kube/fencing.py",
     "shardsdk/kube/reflector.py",
     "shardsdk/process/health.py",
+    "shardsdk/process/mainloop.py",
     "shardsdk/process/process.py",
     "shardsdk/serving/certificate_watcher.py",
     "shardsdk/serving/secretstore.py",
