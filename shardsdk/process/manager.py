@@ -127,7 +127,7 @@ class Manager:
         self._tasks: list[TaskSpec] = []
         self._probes = Probes(debug_to_all=debug_to_all)
         self._lease: ShardLease | None = None
-        self._rights: ReadingRights | None = None
+        self._rights: list[ReadingRights] = []
         self._workload: Workload | None = None
         self._shared: Caches | None = None
 
@@ -296,13 +296,19 @@ class Manager:
 
     async def _hold(self, world: World, lease: ShardLease, work: Work) -> ExitCode:
         """Wait for the shard's lease, and work under it."""
-        self._rights = rights_of(work, self.cached, self.watch_namespaces, lease, world)
-        await self._rights.wait(world.open)
+        await self._may_read(world, work)
         async with lease, world.connect(lease) as api:
             lease.settle_first(api.writes_settled)
             self._workload = workload = self._make_sharded(world, lease, api, work)
             log.info("Shard is working", extra={"ring": self.ring, "shard": lease.name})
             return await self._run_workload(world, workload)
+
+    async def _may_read(self, world: World, work: Work) -> ExitCode:
+        """Return when this process may read what it works on."""
+        rights = rights_of(work, self.cached, self.watch_namespaces, world)
+        self._rights.append(rights)
+        await rights.wait(world.open)
+        return ExitCode.OK
 
     def _make_sharded(self, world: World, lease: ShardLease, api: Api, work: Work) -> Workload:
         identity = ShardIdentity(lease.ring, lease.name)
@@ -323,6 +329,7 @@ class Manager:
         """Warm up, wait to be elected, and work as the leader."""
         code = ExitCode.OK
         # Whoever cannot see what it is to work on must not keep others from leading.
+        await self._may_read(world, work)
         await shared.wait_synced(work)
 
         async def lead(hold: Hold) -> None:
@@ -338,6 +345,7 @@ class Manager:
         return code
 
     async def _work_everywhere(self, world: World, work: Work, api: Api, shared: Caches) -> ExitCode:
+        await until_stopped(self._may_read(world, work), self.stopping, lambda: False)
         workload = self._make_unsharded(world, work, api, Unfenced(), shared, catches_up=False)
         return await self._run_workload(world, workload)
 
@@ -346,18 +354,9 @@ class Manager:
     ) -> Workload:
         component = self.election.name if self.election else self.ring or "controller"
         return Workload(
-            work,
-            None,
-            api,
-            fence,
-            caches=shared,
-            shared=shared,
-            component=component,
-            catches_up=catches_up,
-            clock=world.clock,
-            rng=world.rng,
-            metrics=self.metrics,
-        )
+            work, None, api, fence, caches=shared, shared=shared, component=component, catches_up=catches_up,
+            clock=world.clock, rng=world.rng, metrics=self.metrics,
+        )  # fmt: skip
 
     async def _run_workload(self, world: World, workload: Workload) -> ExitCode:
         with self._probes.debug.answering_for(workload):
@@ -383,19 +382,17 @@ class Manager:
         if self.ring is not None:
             self._probes.readyz.add("lease", self._check_lease)
         self._probes.readyz.add("caches", self._check_caches)
-        self._probes.readyz.add("stopping", self._check_stopping)
+        self._probes.readyz.add("stopping", lambda: "the process is stopping" if self.stopping.is_set() else None)
         return main_loop
 
     def _check_lease(self) -> str | None:
         state = LeaseState.WAITING if self._lease is None else self._lease.state
-        lacking = self._rights.lacking if self._rights is not None else None
-        return None if state is LeaseState.HELD else lacking or state.value
+        return None if state is LeaseState.HELD else state.value
 
     def _check_caches(self) -> str | None:
+        if lacking := next((each.lacking for each in self._rights if each.lacking is not None), None):
+            return lacking
         shared = None if self._shared is None else self._shared.check_synced()
         if shared is not None or self.ring is None:
             return shared
         return "not started" if self._workload is None else self._workload.check_synced()
-
-    def _check_stopping(self) -> str | None:
-        return "the process is stopping" if self.stopping.is_set() else None

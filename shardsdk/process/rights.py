@@ -1,7 +1,8 @@
-"""Whether a process may read what it is to work on, asked before it takes a shard's lease.
+"""Whether a process may read what it is to work on, and whether there is such a thing, asked before it is given any.
 
-Whoever holds a lease is given objects.  A shard that may list nothing would have them
-and reconcile none, so it stands by until its role is mended, and says which rule lacks.
+Whoever holds a shard's lease is given objects, and whoever leads keeps others from leading.  A
+process that may list nothing would have them and reconcile none, so it stands by until its
+role, its names or the cluster are mended, and says what lacks: the rule, or the right plural.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from shardsdk.kube.answers import Target
 from shardsdk.kube.api import Api
 from shardsdk.kube.backoff import Backoff
 from shardsdk.kube.clock import Clock
-from shardsdk.lease.shardlease import ShardLease
 from shardsdk.logs import logger_of
+from shardsdk.process.served import find_unserved
 from shardsdk.process.world import World
 from shardsdk.protocol.objects import GroupResource, Resource
 from shardsdk.reconcile.caches import CacheSettings, namespaces_of
@@ -35,17 +36,14 @@ MAX_PAUSE_SECONDS: Final = 10.0
 class ReadingRights:
     """The rights to read `resources`, each in the namespaces given with it (none: in all of them)."""
 
-    def __init__(
-        self, resources: Mapping[Resource, Sequence[str]], *, ring: str, shard: str, clock: Clock, rng: Random
-    ) -> None:
+    def __init__(self, resources: Mapping[Resource, Sequence[str]], *, clock: Clock, rng: Random) -> None:
+        self._resources = list(resources)
         self._wanted = [
             (verb, resource, namespace)
             for resource, namespaces in resources.items()
             for namespace in (namespaces or (None,))
             for verb in VERBS
         ]
-        self._ring = ring
-        self._shard = shard
         self._clock = clock
         self._rng = rng
         #: What lacks, in a sentence; `None`: nothing, or nobody has looked.
@@ -59,46 +57,39 @@ class ReadingRights:
 
     async def _wait(self, api: Api) -> None:
         backoff = Backoff(self._rng, first_seconds=1.0, max_seconds=MAX_PAUSE_SECONDS)
-        while rules := await self._look(api):
-            words = "; ".join(rules)
+        while lacking := [*await find_unserved(api, self._resources), *await self._missing_rules(api)]:
+            words = "; ".join(lacking)
             if words != self.lacking:
                 log.error(
-                    "This shard may not read what it works on; it takes no lease before it may",
-                    extra={**self._where(), "missing": words},
+                    "What this process works on cannot be read; it waits, and takes no work from others",
+                    extra={"missing": words},
                 )
             self.lacking = words
             await self._clock.sleep(backoff.next())
         if self.lacking is not None:
-            log.info("This shard may read what it works on", extra=self._where())
+            log.info("What this process works on can be read now")
         self.lacking = None
 
-    async def _look(self, api: Api) -> list[str]:
-        asked = await asyncio.gather(*(self._may(api, *each) for each in self._wanted))
+    async def _missing_rules(self, api: Api) -> list[str]:
+        asked = await asyncio.gather(*(_may(api, *each) for each in self._wanted))
         return [
             Target(verb, resource.group, resource.plural, namespace).missing_rule
             for (verb, resource, namespace), may in zip(self._wanted, asked, strict=True)
             if not may
         ]
 
-    def _where(self) -> dict[str, object]:
-        return {"ring": self._ring, "shard": self._shard}
 
-    @staticmethod
-    async def _may(api: Api, verb: str, resource: Resource, namespace: str | None) -> bool:
-        try:
-            return await api.allowed(verb, resource.group_resource, namespace=namespace)
-        except ShardingError:
-            return True  # nobody knows: the caches will say
+async def _may(api: Api, verb: str, resource: Resource, namespace: str | None) -> bool:
+    try:
+        return await api.allowed(verb, resource.group_resource, namespace=namespace)
+    except ShardingError:
+        return True  # nobody knows: the caches will say
 
 
 def rights_of(
-    work: Work,
-    settings: Mapping[GroupResource, CacheSettings],
-    namespaces: Sequence[str],
-    lease: ShardLease,
-    world: World,
+    work: Work, settings: Mapping[GroupResource, CacheSettings], namespaces: Sequence[str], world: World
 ) -> ReadingRights:
     """The rights that the caches of `work` need, in `namespaces` unless a resource has `settings` of its own."""
     sources = [source.resource for spec in work.specs for source in spec.resources]
     reads = {resource: namespaces_of(resource, settings, namespaces) for resource in sources}
-    return ReadingRights(reads, ring=lease.ring.ring, shard=lease.name, clock=world.clock, rng=world.rng)
+    return ReadingRights(reads, clock=world.clock, rng=world.rng)

@@ -64,6 +64,7 @@ ABOUT_THE_PROCESS = (
     "shardsdk/process/health.py",
     "shardsdk/process/mainloop.py",
     "shardsdk/process/process.py",
+    "shardsdk/process/rights.py",
     "shardsdk/serving/certificate_watcher.py",
     "shardsdk/serving/secretstore.py",
 )

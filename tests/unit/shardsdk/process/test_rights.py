@@ -13,6 +13,7 @@ import pytest
 
 from shardsdk.errors import Forbidden, ServerError
 from shardsdk.kube.api import Api, Fence, Selection, T, WatchEvent, WatchOptions
+from shardsdk.lease.leadership import Election
 from shardsdk.lease.shardlease import ShardLease
 from shardsdk.process.manager import Manager
 from shardsdk.process.process import ExitCode
@@ -99,13 +100,14 @@ async def test_no_lease_is_taken_before_everything_may_be_read(
     missing = vars(told)["missing"]
     assert 'resources: ["secrets"], verbs: ["list"]' in missing
     assert 'resources: ["configmaps"], verbs: ["watch"]' in missing
-    assert 'verbs: ["list"]' in str(manager._check_lease())
+    assert 'verbs: ["list"]' in str(manager._check_caches())
 
     role.forbidden.clear()
     await clock.sleep(15)
     assert lease_is_held(server)
     assert reconciled == ["a"]
     assert manager._check_lease() is None
+    assert manager._check_caches() is None
     manager.stopping.set()
     assert await process is ExitCode.OK
 
@@ -120,6 +122,38 @@ async def test_namespaces_are_asked_for_one_by_one(clock: VirtualClock, caplog: 
     assert "in namespace 'green'" in vars(told)["missing"]
     manager.stopping.set()
     assert await process is ExitCode.OK, "a stop ends that wait"
+
+
+@in_virtual_time
+@pytest.mark.parametrize("election", [None, Election("sweep", namespace="shards")])
+async def test_unsharded_work_waits_as_well_and_a_stop_ends_that(
+    clock: VirtualClock, caplog: pytest.LogCaptureFixture, election: Election | None
+) -> None:
+    server, role, reconciled = MemoryServer(), Role(("list", "secrets")), list[str]()
+    server.create(SECRETS, {"metadata": {"name": "a", "namespace": "default"}})
+
+    async def note(context: Any) -> None:
+        reconciled.append(context.request.name)
+
+    def manager() -> Manager:
+        return Manager(election=election).add(controller_for(SECRETS).reconcile(note))
+
+    one = manager()
+    process = asyncio.create_task(one.run_async(world_of(server, clock, role)))
+    await clock.sleep(60)
+    assert "list" in str(one._check_caches())
+    one.stopping.set()
+    assert await process is ExitCode.OK
+    assert not reconciled
+    other = manager()
+    process = asyncio.create_task(other.run_async(world_of(server, clock, role)))
+    await clock.sleep(60)
+    role.forbidden.clear()
+    await clock.sleep(60)
+    other.stopping.set()
+    assert await process is ExitCode.OK
+    assert reconciled == ["a"]
+    assert any("waits" in each.message for each in caplog.records)
 
 
 @in_virtual_time
