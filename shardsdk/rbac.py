@@ -14,8 +14,11 @@ from shardsdk.protocol.objects import CLUSTERRINGS, GroupResource
 #: Every shard: `list` and `watch` its objects, and `patch` main ones, to let go of them.
 MAIN_VERBS: Final = ("list", "watch", "patch")
 CONTROLLED_VERBS: Final = ("list", "watch")
-#: Its lease, and Events about it.
+#: The status of a main object, where it has one: what `set_conditions` and a status of one's own write.
+STATUS_VERBS: Final = ("patch",)
+#: Its lease, and Events about it; Events about objects are in those objects' namespaces.
 LEASE_VERBS: Final = ("get", "create", "patch")
+EVENTS: Final = GroupResource("", "events")
 EVENT_VERBS: Final = ("create", "patch")
 #: And its ring, to compare what that lists with what it works on.
 RING_VERBS: Final = ("get",)
@@ -51,11 +54,13 @@ def shard_role(role: ShardRole) -> list[Manifest]:
     """ServiceAccount, roles and bindings."""
     own = [
         *rules_for([GroupResource("coordination.k8s.io", "leases")], LEASE_VERBS),
-        *rules_for([GroupResource("", "events")], EVENT_VERBS),
+        *rules_for([EVENTS], EVENT_VERBS),
     ]
     objects = [
         *rules_for(role.main, (*MAIN_VERBS, *role.further_main_verbs)),
+        *rules_for(map(_status_of, filter(_has_status, role.main)), STATUS_VERBS),
         *rules_for(role.controlled, (*CONTROLLED_VERBS, *role.further_controlled_verbs)),
+        *rules_for([EVENTS], EVENT_VERBS),
     ]
     ring = [{**rule, "resourceNames": [role.ring]} for rule in rules_for([CLUSTERRINGS.group_resource], RING_VERBS)]
     namespaces = () if role.watch_namespace is None else (role.watch_namespace,)
@@ -88,6 +93,15 @@ def account_with(
     # A cluster role's name is one for all namespaces.
     anywhere = {"name": f"sharding:ring-reader:{namespace}:{name}"}
     return [*made, *(grant("ClusterRole", anywhere, cluster, account) if cluster else ())]
+
+
+def _has_status(resource: GroupResource) -> bool:
+    """Custom resources and the workloads do; of the core group's the status is the cluster's own."""
+    return bool(resource.group)
+
+
+def _status_of(resource: GroupResource) -> GroupResource:
+    return GroupResource(resource.group, f"{resource.resource}/status")
 
 
 def rules_for(resources: Iterable[GroupResource], verbs: Iterable[str]) -> list[dict[str, Any]]:

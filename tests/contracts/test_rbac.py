@@ -76,6 +76,10 @@ USES: dict[tuple[str, str, str, str], dict[str, str]] = {
         "create": "shardsdk/events/recorder.py",
         "patch": "shardsdk/events/recorder.py",
     },
+    (SHARD, "events", "", ""): {
+        "create": "shardsdk/events/recorder.py",
+        "patch": "shardsdk/events/recorder.py",
+    },
     (SHARD, "secrets", "", ""): {
         "list": "shardsdk/cache/cache.py",
         "watch": "shardsdk/cache/cache.py",

@@ -37,7 +37,9 @@ def test_resources_of_several_groups_are_named_one_by_one(capsys: pytest.Capture
     assert granted.keys() == {"team/operator"}
     objects = {each for each in granted["team/operator"] if not each.namespace and not each.name}
     main_verbs, controlled_verbs = ("list", "watch", "patch", "get"), ("list", "watch")
-    assert objects == {
+    statuses = {Permission(f"{name}/status", "patch") for name in ("deployments.apps", "databases.example.com")}
+    events = {Permission("events", verb) for verb in ("create", "patch")}
+    assert objects == statuses | events | {
         Permission(name, verb)
         for names, verbs in (
             (("deployments.apps", "databases.example.com", "secrets"), main_verbs),
