@@ -206,7 +206,10 @@ class KopfShard:
         watching = asyncio.create_task(gate.stop_when_lost(), name="shardsdk/lost")
         mains = frozenset(each.group_resource for each in self._main)
         owned = {each.group_resource: mains for each in self._controlled}
-        check = RingCheck(api, lease.ring.ring, mains, owned, shard=lease.name, clock=SystemClock())
+        check = RingCheck(
+            api, lease.ring.ring, mains, owned,
+            shard=lease.name, clock=SystemClock(), looked_at=lambda: lease.looked_at,
+        )  # fmt: skip
         comparing = asyncio.create_task(check.run(), name="shardsdk/ring")
         await asyncio.sleep(0)
         existing = asyncio.all_tasks()

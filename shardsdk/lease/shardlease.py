@@ -44,7 +44,8 @@ from shardsdk.lease.steps import Loss, LossKind
 from shardsdk.lease.tenure import Goodbye, Listener, Tenure
 from shardsdk.lease.timings import LeaseTimings
 from shardsdk.logs import logger_of
-from shardsdk.protocol.labels import RingLabels, parse_ring_name
+from shardsdk.protocol.labels import LEASE_STATE_LABEL, RingLabels, parse_ring_name
+from shardsdk.protocol.leases import Lease
 
 if TYPE_CHECKING:
     from shardsdk.kube.client import Client
@@ -56,6 +57,9 @@ Connect = Callable[[], AbstractAsyncContextManager[Api]]
 
 #: What the keeper may need beyond its hold to end, before it is abandoned.
 _SPARE_SECONDS: Final = 2.0
+#: What the label says of a lease whose shard no sharder has seen: nothing, or what was written of its predecessor.
+#: Source: docs/wire-contract.md, states.
+_NOT_LOOKED_AT: Final = (None, "dead", "orphaned")
 
 
 class LeaseState(Enum):
@@ -121,6 +125,8 @@ class ShardLease:
         self.state: LeaseState = LeaseState.WAITING
         #: How it was lost; `None`: it was not.
         self.loss: Loss | None = None
+        #: Whether a sharder says of the lease, as it was written last, that its shard is there.
+        self.looked_at: bool = False
         self._source = source
         self._clock = clock or SystemClock()
         self._threaded = threaded
@@ -149,7 +155,9 @@ class ShardLease:
             ring=self.ring.ring,
             fenced=fenced,
         )
-        listener = Listener(acquired=self._tell_acquired, lost=self._tell_lost, overdue=self._overdue)
+        listener = Listener(
+            acquired=self._tell_acquired, lost=self._tell_lost, overdue=self._overdue, observed=self._observe
+        )
         return Tenure(claim, self.timings, self.fence, clock=self._clock, rng=rng, listener=listener)
 
     def client(
@@ -321,6 +329,9 @@ class ShardLease:
 
             return Client(self._source, clock=self._clock)
         return self._source()
+
+    def _observe(self, lease: Lease) -> None:
+        self.looked_at = lease.metadata.label(LEASE_STATE_LABEL) not in _NOT_LOOKED_AT
 
     def _tell_acquired(self) -> None:
         self._tell(self._on_acquired)

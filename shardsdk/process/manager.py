@@ -320,6 +320,7 @@ class Manager:
             caches=self._make_caches(world, api, identity),
             shared=self._shared,
             component=lease.ring.ring,
+            looked_at=(lambda: lease.looked_at) if world.serve else None,  # in memory nobody looks at leases
             clock=world.clock,
             rng=world.rng,
             metrics=self.metrics,

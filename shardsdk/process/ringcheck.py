@@ -4,6 +4,9 @@ The shard labels the children that it makes, and the sharder moves those that th
 ring lists.  A resource that is owned and not listed stays behind whenever its
 owner moves, and the next shard makes it again.
 
+A shard whose lease no sharder looks at is given nothing, and nothing else tells: no ring of that
+name, no sharder, or one that may not read.
+
 The ring is read at the start and now and then; what is missing is told, and does
 not end the process.  A ring that does not exist yet, that is being edited, or that may not be read is no
 reason to work on nothing; what is wrong comes up only when an object moves.
@@ -12,12 +15,12 @@ reason to work on nothing; what is wrong comes up only when an object moves.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import msgspec
 
-from shardsdk.errors import ShardingError
+from shardsdk.errors import NotFound, ShardingError
 from shardsdk.kube.api import Api
 from shardsdk.kube.clock import Clock
 from shardsdk.logs import logger_of
@@ -30,6 +33,8 @@ log: Final = logger_of(__name__)
 WRONG_SECONDS: Final = 60.0
 #: How soon one that is as it should be.
 RIGHT_SECONDS: Final = 600.0
+#: How long a lease may be held before a sharder has written its state, and how often it is looked at then.
+UNSEEN_SECONDS: Final = 30.0
 
 
 class _Controlled(msgspec.Struct, frozen=True):
@@ -55,7 +60,8 @@ class RingCheck:
     """Compares the ring called `ring` with what a shard works on; `run` it beside the controllers.
 
     `mains` are the main resources; `owned` has each resource that their objects
-    control, with the main resources that may list it.
+    control, with the main resources that may list it.  `looked_at` says whether a
+    sharder has looked at the shard's lease; `None`: nobody knows.
     """
 
     def __init__(
@@ -68,8 +74,10 @@ class RingCheck:
         shard: str,
         clock: Clock,
         metrics: Metrics | None = None,
+        looked_at: Callable[[], bool] | None = None,
     ) -> None:
         self._api = api
+        self._looked_at = looked_at
         self._ring = ring
         self._mains = mains
         self._owned = owned
@@ -81,11 +89,36 @@ class RingCheck:
         self._listed: dict[GroupResource, frozenset[GroupResource]] | None = None
         self._missing: tuple[str, ...] = ()
         self._failure = ""
+        self._exists = True
         if metrics is not None:
             metrics.missing_in_ring(lambda: float(len(self._missing)))
 
     async def run(self) -> None:
-        """Look at the ring until cancelled."""
+        """Look at the ring, and whether anybody looks at the shard, until cancelled."""
+        async with asyncio.TaskGroup() as looking:
+            looking.create_task(self._wait_for_sharder())
+            looking.create_task(self._follow_ring())
+
+    async def _wait_for_sharder(self) -> None:
+        looked_at, told = self._looked_at, False
+        while looked_at is not None:
+            await self._clock.sleep(UNSEEN_SECONDS)
+            if looked_at():
+                if told:
+                    log.info("A sharder looks at this shard's lease", extra=self._where())
+                return
+            if not told:
+                why = (
+                    "none runs, or it may not read leases or this ring: `kubectl sharding check` tells"
+                    if self._exists
+                    else f"there is no ClusterRing {self._ring!r}: create it, or correct the name"
+                )
+                log.warning(
+                    "No sharder looks at this shard's lease; it gets no objects", extra={**self._where(), "why": why}
+                )
+            told = True
+
+    async def _follow_ring(self) -> None:
         while True:
             await self._look()
             self.looked.set()
@@ -105,8 +138,9 @@ class RingCheck:
                     extra={**self._where(), "error": str(error)},
                 )
             self._failure = str(error)
+            self._exists = not isinstance(error, NotFound)
             return
-        self._failure = ""
+        self._failure, self._exists = "", True
         self._listed = {
             GroupResource(main.group, main.resource): frozenset(
                 GroupResource(each.group, each.resource) for each in main.controlled_resources or ()

@@ -62,6 +62,7 @@ class Workload:
     `caches` hold the objects of `shard` (`None`: all), `shared` whole resources, which
     somebody else runs; they are the same for unsharded work.  `api` is what is written through,
     `fence` what guards it, `component` who Events come from.
+    `looked_at` is `RingCheck`'s.
     """
 
     def __init__(
@@ -75,6 +76,7 @@ class Workload:
         shared: Caches | None,
         component: str,
         catches_up: bool = False,
+        looked_at: Callable[[], bool] | None = None,
         clock: Clock,
         rng: Random,
         metrics: Metrics,
@@ -85,6 +87,7 @@ class Workload:
         self._caches = caches
         self._shared = shared
         self._catches_up = catches_up
+        self._looked_at = looked_at
         looked_at = [source for spec in work.specs for source in spec.resources] if catches_up else []
         self._warm = list(dict.fromkeys(caches.of(source) for source in looked_at))
         self._caught_up = asyncio.Event()
@@ -261,6 +264,7 @@ class Workload:
             shard=self._shard.shard,
             clock=self._clock,
             metrics=self._metrics,
+            looked_at=self._looked_at,
         )
 
     def _select_unassigned(self, main: GroupResource, cache: Cache[Any]) -> Selector | None:

@@ -10,7 +10,7 @@ import pytest
 from shardsdk.errors import LeaseLost, ServerError
 from shardsdk.lease.shardlease import LeaseState, ShardLease
 from shardsdk.logs import message_of
-from shardsdk.protocol.labels import SHARDER_HOLDER
+from shardsdk.protocol.labels import LEASE_STATE_LABEL, SHARDER_HOLDER
 from shardsdk.testing.memoryapi import Fault
 from shardsdk.testing.processes import Process
 from shardsdk.testing.virtual import EPOCH, VirtualClock, in_virtual_time
@@ -33,6 +33,25 @@ async def test_the_body_runs_while_the_lease_is_held_and_then_it_is_released(clo
     assert rig.holder() == ""
     assert lease.fence.remaining() <= 0
     assert not lease.lost.is_set()
+
+
+@in_virtual_time
+async def test_whether_a_sharder_looks_at_it_is_known_from_the_label_that_answers_show(clock: VirtualClock) -> None:
+    rig = Rig(clock)
+
+    def label(state: str) -> None:
+        rig.meddle({"metadata": {"labels": {LEASE_STATE_LABEL: state}}})
+
+    lease = rig.shard()
+    async with lease:
+        await asyncio.sleep(10)
+        assert not lease.looked_at
+        label("dead")
+        await asyncio.sleep(10)
+        assert not lease.looked_at, "that was said of its predecessor"
+        label("ready")
+        await asyncio.sleep(10)
+        assert lease.looked_at
 
 
 @in_virtual_time

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
-from shardsdk.process.ringcheck import RIGHT_SECONDS, WRONG_SECONDS, RingCheck
+from shardsdk.process.ringcheck import RIGHT_SECONDS, UNSEEN_SECONDS, WRONG_SECONDS, RingCheck
 from shardsdk.protocol.objects import CLUSTERRINGS, GroupResource
 from shardsdk.queueing.metrics import Metrics
 from shardsdk.reconcile.barrier import CATCH_UP_SECONDS, UNLABELLED_SECONDS
@@ -36,10 +36,14 @@ NOT_LISTED = ring_of({"group": "", "resource": "secrets"})
 
 
 @asynccontextmanager
-async def checking(server: MemoryServer, clock: VirtualClock, metrics: Metrics) -> AsyncIterator[RingCheck]:
+async def checking(
+    server: MemoryServer, clock: VirtualClock, metrics: Metrics, looked_at: Callable[[], bool] | None = None
+) -> AsyncIterator[RingCheck]:
     api = MemoryApi(server, clock)
     owned = {CHILD: frozenset({MAIN})}
-    check = RingCheck(api, RING, frozenset({MAIN}), owned, shard="shard-1", clock=clock, metrics=metrics)
+    check = RingCheck(
+        api, RING, frozenset({MAIN}), owned, shard="shard-1", clock=clock, metrics=metrics, looked_at=looked_at
+    )
     task = asyncio.create_task(check.run())
     try:
         await check.looked.wait()
@@ -99,6 +103,38 @@ async def test_a_ring_that_is_not_there_yet_is_told_once_and_looked_for_again(
         assert check.lists(MAIN, CHILD)
         assert not check.lists(GroupResource("apps", "deployments"), CHILD)
         assert missing(metrics) == 0
+
+
+# -- the shard's lease -----------------------------------------------------------------
+
+
+@in_virtual_time
+async def test_a_shard_that_no_sharder_looks_at_says_so_after_half_a_minute_and_why(
+    clock: VirtualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    server, seen = MemoryServer(), list[int]()
+
+    def told() -> list[str]:
+        return [str(vars(each).get("why", "it does")) for each in caplog.records if "sharder looks" in each.message]
+
+    async with checking(server, clock, Metrics(), lambda: bool(seen)):
+        await clock.sleep(UNSEEN_SECONDS - 1)
+        assert told() == []
+        await clock.sleep(300)
+        assert told() == ["there is no ClusterRing 'test': create it, or correct the name"]
+        seen.append(1)
+        await clock.sleep(UNSEEN_SECONDS)
+        assert told()[1:] == ["it does"]
+    server.create(CLUSTERRINGS, LISTED)
+    caplog.clear()
+    async with checking(server, clock, Metrics(), lambda: False):
+        await clock.sleep(300)
+        assert [each.split(",")[0] for each in told()] == ["none runs"]
+    caplog.clear()
+    async with checking(server, clock, Metrics(), lambda: True):
+        await clock.sleep(300)
+        assert told() == []
 
 
 # -- children without a label --------------------------------------------------------
