@@ -88,8 +88,8 @@ class Workload:
         self._shared = shared
         self._catches_up = catches_up
         self._looked_at = looked_at
-        looked_at = [source for spec in work.specs for source in spec.resources] if catches_up else []
-        self._warm = list(dict.fromkeys(caches.of(source) for source in looked_at))
+        sources = [source for spec in work.specs for source in spec.resources] if catches_up else []
+        self._warm = list(dict.fromkeys(caches.of(source) for source in sources))
         self._caught_up = asyncio.Event()
         self._clock = clock
         self._rng = rng
