@@ -17,6 +17,7 @@ from sharder.kubectl.explain.explanation import Explanation
 from sharder.kubectl.outcomes import Unread
 from sharder.kubectl.shards import ShardStatus
 from sharder.kubectl.status.overview import Balance, Overview, ResourceCount, balance_of
+from shardsdk.protocol.labels import parse_ring_name
 from shardsdk.protocol.objects import ObjectMeta, Resource
 
 
@@ -48,6 +49,7 @@ def overview_document(overview: Overview) -> dict[str, Any]:
         "upToDate": overview.up_to_date,
         "problems": list(overview.problems),
         "namespaces": overview.scope,
+        "shardLabel": parse_ring_name(overview.name).shard,
         "countedNamespace": overview.namespace,
         "shards": None
         if shard_statuses is None
@@ -161,6 +163,7 @@ def _shard(overview: Overview, shard_status: ShardStatus) -> dict[str, Any]:
         "state": shard_status.state.value,
         "available": shard_status.available,
         "judgedBySharder": shard_status.judged,
+        "left": overview.has_left(shard_status),
         "holder": shard_status.holder,
         "leaseDurationSeconds": shard_status.duration_seconds,
         "renewedSecondsAgo": shard_status.renewed_seconds,
@@ -178,6 +181,7 @@ def _resource(each: ResourceCount) -> dict[str, Any]:
         "resource": each.resource.resource,
         "role": each.role.value,
         "removed": each.removed,
+        "retired": each.removed,  # what it was called before
         "counted": each.counted,
         "objects": each.total if each.counted else None,
         "byShard": dict(sorted(each.by_shard.items())),

@@ -45,10 +45,23 @@ class ShardStatus:
     fenced: bool
 
     @property
+    def _old(self) -> bool:
+        return self.renewed_seconds is not None and self.renewed_seconds > SILENT_DURATIONS * self.duration_seconds
+
+    @property
     def silent(self) -> bool:
         """Whether it counts as ready although nobody seems to renew it: no sharder looks at it."""
-        old = self.renewed_seconds is not None and self.renewed_seconds > SILENT_DURATIONS * self.duration_seconds
-        return self.state is State.READY and old
+        return self.state is State.READY and self._old
+
+    @property
+    def runs(self) -> bool:
+        """Whether its shard seems to be there, whatever the sharder says of it."""
+        return self.available and not self._old
+
+    @property
+    def released(self) -> bool:
+        """Whether nobody holds the lease: its shard left in order, or the sharder has moved all that it had."""
+        return not self.holder
 
     @property
     def taken_over(self) -> bool:

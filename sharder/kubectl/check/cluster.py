@@ -7,6 +7,8 @@ from typing import Final
 
 from sharder.kubectl.check.findings import Finding, good, problem, skipped, unknown, warning
 from sharder.kubectl.leader import Leading, Sharder
+from sharder.kubectl.text import plural
+from shardsdk.protocol.labels import LEASE_RING_LABEL
 
 #: What every sharder needs, whatever its rings: (group, resource) -> verbs.  Source: rbac/sharder.yaml.
 SHARDER_RULES: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
@@ -51,17 +53,23 @@ def check_sharder(leading: Leading | None, denied: Collection[str] | None, shard
 
 
 def check_strangers(
-    rings: Collection[str], leases: Mapping[str, Collection[str]] | None, webhooks: Collection[str] | None
+    rings: Collection[str], leases: Mapping[str, Mapping[str, bool]] | None, webhooks: Collection[str] | None
 ) -> Iterator[Finding]:
     """What carries the name of a ring that is not there.
 
-    `leases`: ring name -> shards (NAMESPACE/NAME) whose lease carries it; `webhooks`: ring names of webhook
-    configurations; None: not read.
+    `leases`: ring name -> shards (NAMESPACE/NAME) whose lease carries it, and whether that runs; `webhooks`: ring names
+    of webhook configurations; None: not read.  Leases that nobody holds any more are no problem, they are just left.
     """
     for ring, shards in sorted((leases or {}).items()):
-        if ring not in rings:
+        running = sorted(shard for shard, runs in shards.items() if runs)
+        if ring not in rings and not running:
+            yield skipped(
+                "shards", f"{plural(len(shards), 'lease')} of ring {ring}, which is not there, and no shard holds them:"
+                f" `kubectl delete leases -A -l {LEASE_RING_LABEL}={ring}`",
+            )  # fmt: skip
+        elif ring not in rings:
             yield problem(
-                "shards", f"{', '.join(sorted(shards)[:5])} belong to ring {ring}, which is not there",
+                "shards", f"{', '.join(running[:5])} belong to ring {ring}, which is not there",
                 f"create the ring, or correct the ring's name in the shards' settings; labels that it has left go with"
                 f" `kubectl sharding cleanup {ring}`",
             )  # fmt: skip

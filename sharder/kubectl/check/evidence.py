@@ -19,11 +19,13 @@ from sharder.kubectl.check.rings import RingEvidence
 from sharder.kubectl.check.webhooks import Probe, Probed, ServiceEvidence, WebhookEvidence
 from sharder.kubectl.cluster import Reader, Ring
 from sharder.kubectl.leader import Leading, Sharder
+from sharder.kubectl.shards import read_shard_status
 from sharder.rbac import RING_VERBS
 from shardsdk.errors import ApiError, Forbidden, Invalid, NotFound, ShardingError
 from shardsdk.kube.selectors import Selector, absent, equals, exists, join
 from shardsdk.kube.store import Key
 from shardsdk.protocol.labels import LEASE_RING_LABEL
+from shardsdk.protocol.leases import Lease
 from shardsdk.protocol.objects import LEASES, GroupResource, ObjectMeta, PartialObject, Resource
 from shardsdk.serving.renewal import CERTIFICATE_KEY
 from shardsdk.serving.secretstore import SECRETS
@@ -200,14 +202,15 @@ class Evidence:
         answers = await self.permissions(sorted(wanted))
         return None if answers is None else [f"{verb} {name}" for (verb, name), may in answers.items() if not may]
 
-    async def shards_of_rings(self) -> dict[str, set[str]] | None:
-        """Shards by the ring that their lease names; None: leases may not be read."""
-        found: dict[str, set[str]] = {}
+    async def shards_of_rings(self) -> dict[str, dict[str, bool]] | None:
+        """Shards by the ring that their lease names, and whether each runs; None: leases may not be read."""
+        found: dict[str, dict[str, bool]] = {}
+        selector, now = Selector(labels=exists(LEASE_RING_LABEL)), self.reader.clock.now()
         try:
-            async for page in self.reader.api.pages(LEASES, selector=Selector(labels=exists(LEASE_RING_LABEL))):
+            async for page in self.reader.api.pages(LEASES, selector=selector, model=Lease):
                 for each in page:
-                    ring = each.metadata.label(LEASE_RING_LABEL) or ""
-                    found.setdefault(ring, set()).add(f"{each.metadata.namespace}/{each.metadata.name}")
+                    shards = found.setdefault(each.metadata.label(LEASE_RING_LABEL) or "", {})
+                    shards[f"{each.metadata.namespace}/{each.metadata.name}"] = read_shard_status(each, now).runs
         except Forbidden:
             return None
         return found

@@ -140,7 +140,8 @@ def _permissions_by_condition(condition: Condition | None, said: bool | None, re
 def check_shards(overview: Overview) -> Iterator[Finding]:
     """Are there shards, with names of their own, and do they renew their leases?"""
     topic = "shards"
-    if overview.shard_statuses is None or overview.membership is None:
+    present = overview.present
+    if overview.shard_statuses is None or overview.membership is None or present is None:
         yield unknown(topic, "the shards' leases could not be read", "grant yourself list on leases in all namespaces")
         return
     membership, before = overview.membership, 0
@@ -159,11 +160,11 @@ def check_shards(overview: Overview) -> Iterator[Finding]:
         )  # fmt: skip
     if not membership.available:
         yield problem(
-            topic, f"none of {plural(len(overview.shard_statuses), 'shard')} is available; objects wait",
+            topic, f"none of {plural(len(present), 'shard')} is available; objects wait",
             "start a shard of this ring, or look into the log of one that does not hold its lease",
         )  # fmt: skip
         return
-    for each in overview.shard_statuses:
+    for each in present:
         if each.silent or each.state in (State.EXPIRED, State.UNCERTAIN):
             before += 1
             yield warning(
@@ -171,7 +172,7 @@ def check_shards(overview: Overview) -> Iterator[Finding]:
                 "look into its log; once the lease has run out, its objects move",
             )  # fmt: skip
     if not before:
-        yield good(topic, f"{len(membership.available)} of {plural(len(overview.shard_statuses), 'shard')} available")
+        yield good(topic, f"{len(membership.available)} of {plural(len(present), 'shard')} available")
 
 
 def check_objects(overview: Overview, leading: Leading | None) -> Iterator[Finding]:

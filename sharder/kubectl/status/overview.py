@@ -110,6 +110,18 @@ class Overview:
         found = self.condition("Ready")
         return found.status if found is not None and self.up_to_date else None
 
+    def has_left(self, shard_status: ShardStatus) -> bool:
+        """Whether a shard is gone for good, with nothing left on it; its lease stays for a minute."""
+        counts = (each.by_shard.get(shard_status.name, 0) for each in self.resources if each.counted)
+        return shard_status.released and not any(counts)
+
+    @property
+    def present(self) -> tuple[ShardStatus, ...] | None:
+        """The shards without those that have left; None: the leases could not be read."""
+        if self.shard_statuses is None:
+            return None
+        return tuple(each for each in self.shard_statuses if not self.has_left(each))
+
     @property
     def wrong(self) -> bool:
         """Whether something needs somebody, or at least some time."""

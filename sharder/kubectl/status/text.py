@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
@@ -18,8 +19,14 @@ from sharder.kubectl.status.overview import (
     unleased_shards,
 )
 from sharder.kubectl.text import Cell, Painter, Tone, bar, number, plural, span
+from shardsdk.protocol.labels import parse_ring_name
 
 _BAR_WIDTH: Final = 12
+#: The title of the column with bars, which are for eyes: what goes into a pipe ends with the numbers.
+_BAR: Final = ""
+#: A table that would be wider leaves columns out, unless `-o wide` asks for all of them.
+MAX_COLUMNS: Final = 120
+_INDENT, _GAP = "  ", "   "
 _STATE_TONES: Final = {
     State.READY: Tone.GOOD,
     State.EXPIRED: Tone.WARN,
@@ -42,24 +49,25 @@ def render_overview(overview: Overview, painter: Painter, *, wide: bool = False)
     lines = [_headline(overview, painter)]
     if overview.scope:
         lines.append(painter.paint(f"  namespaces: {overview.scope}", Tone.FAINT))
+    lines.append(painter.paint(f"  label: {parse_ring_name(overview.name).shard}", Tone.FAINT))
     if overview.namespace is not None:
         lines.append(painter.paint(f"  only objects of namespace {overview.namespace} are counted", Tone.WARN))
     lines += [painter.paint(f"  ✗ {problem}", Tone.BAD) for problem in overview.problems]
     rows = [list(row) for row in _shard_rows(overview, wide=wide)]
     if rows:
         head = _head(overview, wide=wide)
-        # Bars are for eyes; what goes into a pipe ends with the numbers.
-        shown = len(head) if painter.colours or not overview.resources else len(head) - 1
-        lines += ["", *painter.table(head[:shown], [row[:shown] for row in rows], indent="  ")]
+        shown = _columns_that_fit(head, rows, bars=painter.colours, wide=wide)
+        picked = [[row[at] for at in shown] for row in rows]
+        lines += ["", *painter.table([head[at] for at in shown], picked, indent=_INDENT)]
     footer = [*_troubles(overview, painter), *_conditions(overview, painter, wide=wide), *_gaps(overview, painter)]
     return [*lines, *([""] if footer else []), *footer]
 
 
 def _headline(overview: Overview, painter: Painter) -> str:
     parts = [painter.paint(f"Ring {overview.name}", Tone.STRONG), _ready(overview, painter)]
-    if overview.shard_statuses is not None:
-        available = sum(shard_status.available for shard_status in overview.shard_statuses)
-        text = f"{available} of {plural(len(overview.shard_statuses), 'shard')} available"
+    if (present := overview.present) is not None:
+        available = sum(shard_status.available for shard_status in present)
+        text = f"{available} of {plural(len(present), 'shard')} available"
         parts.append(painter.paint(text, Tone.PLAIN if available else Tone.BAD))
     match overview.settled:
         case True:
@@ -90,8 +98,22 @@ def _head(overview: Overview, *, wide: bool) -> list[str]:
     head = ["SHARD", "STATE", "RENEWED", "HELD"]
     if wide:
         head += ["NAMESPACE", "HOLDER", "DURATION", "FENCED", "TRANSITIONS"]
-    head += [str(each.resource).upper() for each in overview.resources]
-    return [*head, "DRAINING", "SHARE", ""] if overview.resources else head
+    plurals = Counter(each.resource.resource for each in overview.resources)
+    for each in overview.resources:
+        alone = plurals[each.resource.resource] == 1
+        head.append((each.resource.resource if alone else str(each.resource)).upper())
+    return [*head, "DRAINING", "SHARE", _BAR] if overview.resources else head
+
+
+def _columns_that_fit(head: Sequence[str], rows: Sequence[Sequence[Cell]], *, bars: bool, wide: bool) -> list[int]:
+    """Which columns to show: what people miss least goes first where lines would wrap."""
+    shown = [at for at, title in enumerate(head) if title != _BAR or bars]
+    widths = [max([len(title), *(len(row[at].text) for row in rows)]) for at, title in enumerate(head)]
+    for title in () if wide else (_BAR, "SHARE", "HELD"):
+        if len(_INDENT) + sum(widths[at] for at in shown) + len(_GAP) * (len(shown) - 1) <= MAX_COLUMNS:
+            break
+        shown = [at for at in shown if head[at] != title]
+    return shown
 
 
 def _shard_rows(overview: Overview, *, wide: bool) -> Iterator[Sequence[Cell]]:
@@ -99,7 +121,12 @@ def _shard_rows(overview: Overview, *, wide: bool) -> Iterator[Sequence[Cell]]:
     loads = loads_of(overview.resources, {shard_status.name for shard_status in shard_statuses})
     blank = [Cell("")] * (7 if wide else 2)
     for shard_status in shard_statuses:
-        row = [Cell(shard_status.name, Tone.NAME), _state(shard_status), _renewed(shard_status), _held(shard_status)]
+        row = [
+            Cell(shard_status.name, Tone.NAME),
+            _state(overview, shard_status),
+            _renewed(shard_status),
+            _held(shard_status),
+        ]
         row += _wide_cells(shard_status) if wide else []
         yield [*row, *_counts(overview, shard_status.name), *_share(overview, shard_status.name, loads)]
     unknown = Cell("?", Tone.FAINT) if overview.shard_statuses is None else Cell("no lease", Tone.BAD)
@@ -127,7 +154,9 @@ def _share(overview: Overview, name: str, loads: Mapping[str, int]) -> list[Cell
     return [Cell(f"{share:.0%}", right=True), Cell(bar(of_fullest, _BAR_WIDTH), Tone.NAME)]
 
 
-def _state(shard_status: ShardStatus) -> Cell:
+def _state(overview: Overview, shard_status: ShardStatus) -> Cell:
+    if overview.has_left(shard_status):
+        return Cell("left", Tone.FAINT)
     text = shard_status.state.value + ("?" if shard_status.silent else "")
     if shard_status.taken_over:
         text += ", being emptied"

@@ -228,9 +228,17 @@ def test_rights_that_a_leading_sharder_seems_to_lack_are_a_warning() -> None:
 
 
 def test_leases_and_webhooks_of_rings_that_are_not_there_are_found() -> None:
-    found = list(check_strangers({"here"}, {"here": {"default/a"}, "gone": {"default/b"}}, {"here", "lost"}))
+    leases = {
+        "here": {"default/a": True},
+        "gone": {"default/b": True, "default/c": False},
+        "past": {"default/d": False},
+    }
+    found = list(check_strangers({"here"}, leases, {"here", "lost"}))
+    assert levels(*found) == [Level.PROBLEM, Level.SKIPPED, Level.PROBLEM]
     assert [each.message for each in found] == [
         "default/b belong to ring gone, which is not there",
+        "1 lease of ring past, which is not there, and no shard holds them:"
+        " `kubectl delete leases -A -l alpha.sharding.timebertt.dev/clusterring=past`",
         "the configuration clusterring-lost is of a ring that is not there",
     ]
     assert list(check_strangers({"here"}, None, None)) == []

@@ -77,6 +77,7 @@ async def test_a_settled_ring_fits_into_a_few_lines() -> None:
     assert text == (
         "Ring checksum  ready  2 of 2 shards available  settled  fullest shard at 1.00 of the mean\n"
         "  namespaces: kubernetes.io/metadata.name notin (kube-system, sharding-system)\n"
+        "  label: shard.alpha.sharding.timebertt.dev/clusterring-96fa8f22-checksum\n"
         "\n"
         "  SHARD   STATE   RENEWED   HELD   SECRETS   CONFIGMAPS   DRAINING   SHARE\n"
         "  one     ready   1s ago    60s          2            2          0     50%\n"
@@ -87,7 +88,7 @@ async def test_a_settled_ring_fits_into_a_few_lines() -> None:
 async def test_a_lease_that_was_given_back_is_held_by_nobody() -> None:
     _, text = await Cluster(lease("one"), lease("gone", holder="", state="dead", held=3600)).status()
     rows = {line.split()[0]: line.split() for line in text.splitlines() if line.strip()}
-    assert rows["gone"][:5] == ["gone", "dead", "1s", "ago", "-"]
+    assert rows["gone"][:5] == ["gone", "left", "1s", "ago", "-"]
     assert rows["one"][:5] == ["one", "ready", "1s", "ago", "60s"]
 
 
@@ -131,8 +132,8 @@ async def test_wide_shows_the_lease_and_every_condition() -> None:
     cluster = Cluster(lease("one", namespace="apps"))
     _, text = await cluster.status(output="wide")
     lines = [" ".join(line.split()) for line in text.splitlines()]
-    assert "SHARD STATE RENEWED HELD NAMESPACE HOLDER DURATION FENCED TRANSITIONS" in lines[3]
-    assert lines[4].startswith("one ready 1s ago 60s apps one 15s yes 0")
+    assert "SHARD STATE RENEWED HELD NAMESPACE HOLDER DURATION FENCED TRANSITIONS" in lines[4]
+    assert lines[5].startswith("one ready 1s ago 60s apps one 15s yes 0")
     assert "✓ Ready (ReconciliationSucceeded): the ring is in use" in lines
 
 
