@@ -18,9 +18,12 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 from docsite.pages import DOCS, ROOT
+from docsite.reference import MODULES, render_module
 
 #: Folder of the pages that show files of the repository.
 SOURCE: Final = "repository"
+#: Folder of the API reference.
+REFERENCE: Final = "api/"
 _LINK: Final = re.compile(r"(?P<before>\]\()(?P<target>[^)\s#:]+)(?P<anchor>#[^)\s]*)?(?P<after>\))")
 _CODE: Final = re.compile(r"(^ *```.*?^ *```$|`[^`\n]+`)", re.MULTILINE | re.DOTALL)
 _LANGUAGES: Final = {".py": "python", ".yaml": "yaml", ".json": "json", ".toml": "toml", "": "text"}
@@ -30,7 +33,9 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """Fill the folders of the navigation: `- Decisions: decisions/`."""
     for section in config.nav or []:
         for title, entries in section.items() if isinstance(section, dict) else ():
-            if isinstance(entries, str) and entries.endswith("/"):
+            if entries == REFERENCE:
+                section[title] = [{name: f"{REFERENCE}{name}.md"} for name in MODULES]
+            elif isinstance(entries, str) and entries.endswith("/"):
                 section[title] = [str(path.relative_to(DOCS)) for path in _pages_in(entries)]
     if config.nav:
         config.nav = [each for each in config.nav if not (isinstance(each, dict) and [] in each.values())]
@@ -39,6 +44,9 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add a page for each file of the repository that a page links to, and for those that these link to."""
+    for entry in _reference_pages(config):
+        name = entry.removeprefix(REFERENCE).removesuffix(".md")
+        files.append(File.generated(config, entry, content=render_module(name)))
     waiting = [(f"docs/{file.src_uri}", file.content_string) for file in files.documentation_pages()]
     while waiting:
         path, text = waiting.pop()
@@ -66,6 +74,13 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
         return f"{found['before']}{relative}{found['anchor'] or ''}{found['after']}"
 
     return "".join(part if number % 2 else _LINK.sub(relink, part) for number, part in enumerate(_CODE.split(markdown)))
+
+
+def _reference_pages(config: MkDocsConfig) -> list[str]:
+    """Those that the navigation asks for."""
+    entries = (page for section in config.nav or [] if isinstance(section, dict) for page in section.values())
+    listed = (each for entry in entries if isinstance(entry, list) for each in entry if isinstance(each, dict))
+    return [path for each in listed for path in each.values() if isinstance(path, str) and path.startswith(REFERENCE)]
 
 
 def _pages_in(folder: str) -> list[Any]:

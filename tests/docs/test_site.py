@@ -40,6 +40,12 @@ def test_every_page_is_in_the_site(site: Path) -> None:
 
 
 @pytest.mark.timeout(600)
+def test_the_reference_is_in_the_site_and_found_from_every_page(site: Path) -> None:
+    assert "server_side_apply" in (site / "api/shardsdk.html").read_text()
+    assert 'href="api/shardsdk.html"' in (site / "index.html").read_text()
+
+
+@pytest.mark.timeout(600)
 def test_the_site_fetches_nothing_from_elsewhere(site: Path) -> None:
     fetched = {
         (str(page.relative_to(site)), target)
