@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import posixpath
 import re
+from collections.abc import Iterator
 from pathlib import PurePosixPath
 from typing import Any, Final
 
@@ -37,6 +38,8 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
                 section[title] = [{name: f"{REFERENCE}{name}.md"} for name in MODULES]
             elif isinstance(entries, str) and entries.endswith("/"):
                 section[title] = [str(path.relative_to(DOCS)) for path in _pages_in(entries)]
+            elif isinstance(entries, list):
+                section[title] = list(_with_the_rest(entries))
     if config.nav:
         config.nav = [each for each in config.nav if not (isinstance(each, dict) and [] in each.values())]
     return config
@@ -74,6 +77,17 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
         return f"{found['before']}{relative}{found['anchor'] or ''}{found['after']}"
 
     return "".join(part if number % 2 else _LINK.sub(relink, part) for number, part in enumerate(_CODE.split(markdown)))
+
+
+def _with_the_rest(entries: list[Any]) -> Iterator[Any]:
+    """The entries of a section, of which `sdk/` stands for every page of that folder that no other names."""
+    named = {page for each in entries for page in (each.values() if isinstance(each, dict) else (each,))}
+    for each in entries:
+        if isinstance(each, str) and each.endswith("/"):
+            rest = (str(path.relative_to(DOCS)) for path in _pages_in(each))
+            yield from (page for page in rest if page not in named)
+        else:
+            yield each
 
 
 def _reference_pages(config: MkDocsConfig) -> list[str]:
