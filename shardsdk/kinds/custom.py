@@ -209,7 +209,8 @@ def _add_fields(name: str, namespace: dict[str, Any], parts: Mapping[str, Part])
     """`spec` and `status` as fields of this very class, with their own types and defaults."""
     own = namespace.get("__annotations__")
     if own is None:
-        evaluate = namespace.get("__annotate_func__") or namespace.get("__annotate__")  # Python 3.14
+        # Python 3.14 has a function instead; what it says and what is added here have to be one.
+        evaluate = namespace.pop("__annotate_func__", None) or namespace.pop("__annotate__", None)
         own = evaluate(1) if evaluate else {}
     namespace["__annotations__"] = {part: declared.model for part, declared in parts.items()} | own
     for part, declared in parts.items():

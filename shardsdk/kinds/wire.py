@@ -41,6 +41,8 @@ def merge_patch_of(value: Any) -> Any:
     if isinstance(value, msgspec.Struct):
         names = zip(value.__struct_fields__, value.__struct_encode_fields__, strict=True)
         return {sent: merge_patch_of(getattr(value, name)) for name, sent in names}
+    if hasattr(value, "model_dump"):
+        return value.model_dump(mode="json", by_alias=True)
     if isinstance(value, dict):
         return {encode(key): merge_patch_of(each) for key, each in value.items()}
     if isinstance(value, list | tuple):

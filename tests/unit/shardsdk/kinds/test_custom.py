@@ -97,6 +97,7 @@ def test_what_is_empty_or_has_its_default_is_not_sent() -> None:
 def test_a_merge_patch_writes_defaults_out_and_removes_what_is_none() -> None:
     assert merge_patch_of(PageStatus()) == {"readyReplicas": 0, "phase": None}
     assert merge_patch_of({"a": [Page("hi")]}) == {"a": [{"html": "hi"}]}
+    assert merge_patch_of(Door(openSince="noon")) == {"openSince": "noon", "colour": None}
 
 
 @pytest.mark.parametrize("kind", [Website, Quiet, Widget, Bare, Sized, Doorway], ids=lambda kind: str(kind.__name__))
@@ -223,6 +224,14 @@ def test_what_cannot_work_is_refused_where_it_is_declared(
 ) -> None:
     with pytest.raises(ConfigurationError, match=f"custom resource Thing: .*{remedy}"):
         declare("Thing", *parts, **keywords)
+
+
+def test_fields_of_a_class_are_found_that_has_them_as_python_3_14_does() -> None:
+    body = {"__module__": __name__, "__annotate_func__": lambda _: {"size": int}, "size": 3}
+    bases, keywords = (CustomResource[Page],), {"group": "example.com", "version": "v1"}
+    made: Any = types.new_class("Lazy", bases, keywords, lambda namespace: namespace.update(body))
+    assert body_of(made("a", Page("hi"), size=4))["size"] == 4
+    assert read(made, {"spec": {"html": "hi"}}).size == 3
 
 
 def test_one_custom_resource_does_not_inherit_from_another() -> None:
