@@ -12,6 +12,8 @@ from shardsdk.kinds.base import Kind, resource_of
 def body_of(thing: Kind) -> dict[str, Any]:
     """The object as it is sent: `apiVersion` and `kind` included, what has its default value left out.
 
+    Raises: ConfigurationError for a class that is bound to no resource.
+
     >>> from shardsdk.protocol.objects import Resource
     >>> class Widget(Kind):
     ...     resource = Resource("example.com", "v1", "widgets", "Widget")
@@ -19,6 +21,8 @@ def body_of(thing: Kind) -> dict[str, Any]:
     >>> body_of(Widget("a", size=3))
     {'apiVersion': 'example.com/v1', 'kind': 'Widget', 'metadata': {'name': 'a'}, 'size': 3}
     """
+    if isinstance(thing, type):
+        raise TypeError(f"body_of takes an object: {thing.__name__}(name, …), not the class")
     resource = resource_of(thing)
     fields = encode(thing)
     for part in ("spec", "status"):

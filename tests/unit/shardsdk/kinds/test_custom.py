@@ -249,6 +249,11 @@ def test_a_kind_without_a_resource_says_what_to_write() -> None:
         body_of(Nothing("a"))
 
 
+def test_a_class_is_no_object() -> None:
+    with pytest.raises(TypeError, match=r"body_of takes an object: Website\(name, …\), not the class"):
+        body_of(Website)  # type: ignore[arg-type]
+
+
 def test_rules_of_a_class_hold_for_its_heirs() -> None:
     class Limits(Model, rules=[Rule("self.low <= self.high")]):
         low: int = 0
