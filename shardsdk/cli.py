@@ -280,12 +280,12 @@ def explain(words: Sequence[str], **options: Any) -> int:
     if not 1 <= len(words) <= 2:
         raise click.UsageError("give KIND/NAME, and before it the program's FILE if you like")
     kind, name = parse_object(words[-1])
-    program = None
-    if len(words) == 2:
-        from shardsdk.commands.loading import load
+    if len(words) == 1:
+        return ask(Question(kind, name, **options))
+    from shardsdk.commands.loading import load
 
-        program = load(words[0]).name
-    return ask(Question(kind, name, program=program, **options))
+    program = load(words[0])
+    return ask(Question(kind, name, program=program.name, short_names=program.short_names(), **options))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

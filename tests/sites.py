@@ -20,7 +20,7 @@ class SiteStatus(Model):
     shown: bool = False
 
 
-class Site(CustomResource[SiteSpec, SiteStatus], group="example.com", version="v1"):
+class Site(CustomResource[SiteSpec, SiteStatus], group="example.com", version="v1", short_names=["st"]):
     """A page."""
 
 

@@ -66,6 +66,13 @@ class Program:
 
         return crds_of(self.operator.kinds())
 
+    def short_names(self) -> dict[str, list[str]]:
+        """What people call its own kinds besides their names, by resource (`websites.example.com`)."""
+        if isinstance(self.found, Manager):
+            return {}
+        names = {each["metadata"]["name"]: each["spec"]["names"] for each in self.definitions()}
+        return {resource: [each["singular"], *each.get("shortNames", ())] for resource, each in names.items()}
+
     def needs(self, manager: Manager, own_namespace: str) -> Needs:
         """What it takes for `manager` to run; leases are in `own_namespace`."""
         needs = Needs(

@@ -170,7 +170,7 @@ async def test_shards_run_with_exactly_these_rights_and_share_the_objects(
                 if key.startswith("shard.alpha.sharding")
             }
             assert owners == {"one", "two"}
-            code, out, _ = await account.run("explain", "sites.py", "site/site-7")
+            code, out, _ = await account.run("explain", "sites.py", "st/site-7")
             assert (code, out) == (0, "sites.example.com: default/site-7: waits for its next event\n")
 
 
