@@ -41,7 +41,8 @@ def _calls(tree: ast.AST, path: str) -> Iterator[tuple[str, str]]:
         if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
             continue
         logger, level = node.func.value, _LEVELS.get(node.func.attr)
-        if level is None or not isinstance(logger, ast.Name) or logger.id not in _LOGGERS:
+        name = logger.id if isinstance(logger, ast.Name) else logger.attr if isinstance(logger, ast.Attribute) else ""
+        if level is None or name not in _LOGGERS:
             continue
         match node.args[0]:
             case ast.Constant(value=str() as text):

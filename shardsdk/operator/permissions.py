@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from shardsdk.protocol.objects import CLUSTERRINGS, LEASES, GroupResource
-from shardsdk.rbac import rules_for
+from shardsdk.rbac import EVENT_VERBS, LEASE_VERBS, RING_VERBS, rules_for
 
 READ: Final = ("get", "list", "watch")
 #: `patch`: finalizers, a shard's labels.
@@ -21,8 +21,6 @@ STATUS: Final = ("patch",)
 #: For owner references that block the owner's deletion.  Source: OwnerReferencesPermissionEnforcement.
 FINALIZERS: Final = ("update",)
 CHILDREN: Final = (*READ, "create", "patch", "delete")
-EVENTS: Final = ("create", "patch")
-LEASE: Final = ("get", "create", "update", "patch")
 
 Rule = dict[str, Any]
 
@@ -68,10 +66,11 @@ def permissions_of(
     add((_part(each, "finalizers") for each in main if children), FINALIZERS)
     for resource, verbs in (further or {}).items():
         add([resource], verbs)
-    add([GroupResource("", "events")], EVENTS)
+    add([GroupResource("", "events")], EVENT_VERBS)
     rules = [rule for each in sorted(wanted) for rule in rules_for([each], wanted[each])]
-    own = [*rules_for([LEASES.group_resource], LEASE), *rules_for([GroupResource("", "events")], EVENTS), *own_rules]
-    reads_ring = [{**rule, "resourceNames": [ring]} for rule in rules_for([CLUSTERRINGS.group_resource], ["get"])]
+    events = rules_for([GroupResource("", "events")], EVENT_VERBS)
+    own = [*rules_for([LEASES.group_resource], LEASE_VERBS), *events, *own_rules]
+    reads_ring = [{**rule, "resourceNames": [ring]} for rule in rules_for([CLUSTERRINGS.group_resource], RING_VERBS)]
     return Permissions(tuple(_joined(rules)), tuple(own), (*(reads_ring if ring else ()), *cluster_rules))
 
 

@@ -34,7 +34,7 @@ from shardsdk.operator.attempt import Attempts
 from shardsdk.queueing.predicates import Predicate, always
 from shardsdk.queueing.queue import RateLimit
 from shardsdk.queueing.sources import Every, RequestSource
-from shardsdk.reconcile.context import Context
+from shardsdk.reconcile.context import Context, field_owner_of
 from shardsdk.reconcile.spec import ControllerSpec, Scope, Source, WatchSpec
 from shardsdk.reconcile.threads import is_async
 
@@ -232,8 +232,8 @@ class Reconciler(Generic[K]):
             cast("Any", self.function),
             self._around(),
             self.title,
-            # One for all of an operator's life, and for its timers.
-            self.title,
+            # The same for its timers, and for all of the operator's life.
+            field_owner_of("/".join(filter(None, (declared.operator, declared.name)))),
             **{name: getattr(declared.settings, name) for name in Settings.__dataclass_fields__},
         )
         return [spec, *(self._timer_spec(spec, timer) for timer in self._timers)]

@@ -36,7 +36,7 @@ from shardsdk.queueing.metrics import Metrics
 from shardsdk.queueing.predicates import Predicate, always
 from shardsdk.queueing.queue import RateLimit, WorkQueue
 from shardsdk.queueing.sources import Feed, RequestSource, Watched
-from shardsdk.queueing.workers import Outcome, Waiting, WorkerPool, describe
+from shardsdk.queueing.workers import Done, Outcome, Waiting, WorkerPool, describe
 from shardsdk.reconcile.applied import Applied
 from shardsdk.reconcile.barrier import Barrier
 from shardsdk.reconcile.context import Context
@@ -256,7 +256,7 @@ class Controller(Generic[T]):
         self._states.note_error(request, "")
         if context.applied is not None:
             context.applied.keep_named()
-        return context.requeued if outcome is None else outcome
+        return context.requeued if outcome is None or isinstance(outcome, Done) else outcome
 
     def _admit(self, request: Request) -> T | Waiting | None:
         """The guard: the freshest cached object, if it may be reconciled now; `None`: not by us.

@@ -15,7 +15,7 @@ from shardsdk.errors import NotFound
 from shardsdk.testing import MemoryServer, Object, Rig, drive
 from tests.unit.shardsdk.operator.websites import ConfigMap, Website, site
 
-FIELD_OWNER = "websites.example.com"
+FIELD_OWNER = "websites"
 KEYS = "abc"
 VALUES = st.sampled_from("xy")
 

@@ -16,7 +16,7 @@ from shardsdk.cli import main
 from tests.permissions import Permission, read_permissions
 from tests.sites import write_sites
 
-LEASES = {Permission("leases.coordination.k8s.io", verb, "team", "") for verb in ("get", "create", "update", "patch")}
+LEASES = {Permission("leases.coordination.k8s.io", verb, "team", "") for verb in ("get", "create", "patch")}
 
 
 @pytest.fixture(autouse=True)

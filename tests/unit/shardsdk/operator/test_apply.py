@@ -39,7 +39,7 @@ def test_name_namespace_owner_and_field_owner_are_filled_in() -> None:
     assert page.namespace == owner.namespace == "default"
     assert page.controller is not None
     assert (page.controller.kind, page.controller.name, page.controller.uid) == ("Website", "home", owner.uid)
-    assert [(each.field_manager, each.force) for each in rig.sent[:2]] == [("websites.example.com", True)] * 2
+    assert [(each.field_manager, each.force) for each in rig.sent[:2]] == [("websites", True)] * 2
 
 
 def test_what_is_applied_comes_back_typed_and_as_the_server_has_it() -> None:
@@ -112,7 +112,7 @@ def test_another_object_of_the_same_name_and_content_is_applied() -> None:
         await rig.settle()
 
     rig = drive(websites(), [site()], story)
-    assert rig.get(ConfigMap.resource, "home")["metadata"]["managedFields"][0]["manager"] == "websites.example.com"
+    assert rig.get(ConfigMap.resource, "home")["metadata"]["managedFields"][0]["manager"] == "websites"
 
 
 def test_a_field_that_is_no_longer_applied_goes_away() -> None:

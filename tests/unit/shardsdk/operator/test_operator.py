@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from shardsdk.testing import drive
-from tests.unit.shardsdk.operator.websites import ConfigMap, Deployment, Website, site, websites
+from shardsdk import Api, Context, Done, LeaseTimings, Manager, Operator, Scope
+from shardsdk.kinds import Namespace
+from shardsdk.protocol.objects import GroupResource
+from shardsdk.testing import Rig, drive
+from tests.unit.shardsdk.operator.websites import ConfigMap, Deployment, Secret, Website, publish, site, websites
 
 
 @pytest.mark.parametrize("sharded", [False, True])
@@ -31,3 +36,129 @@ def test_only_what_is_sharded_carries_the_label_of_a_shard() -> None:
     for kind in (Website, ConfigMap, Deployment):
         assert not unsharded.labels(kind, "home")
         assert sharded.labels(kind, "home") == {sharded.labels_of_ring.shard: "shard-1"}
+
+
+async def serve(api: Api) -> None:
+    """Something on every replica."""
+
+
+def test_unsharded_it_is_elected_by_its_name() -> None:
+    manager = websites().manager(namespace="team", timings=LeaseTimings(60, 40, 8))
+
+    assert manager.ring is None
+    assert manager.election is not None
+    assert (manager.election.name, manager.election.namespace) == ("websites", "team")
+    assert manager.election.timings == LeaseTimings(60, 40, 8)
+
+
+def test_sharded_it_is_a_shard_of_the_ring_of_its_name() -> None:
+    assert websites(sharded=True).manager().ring == "websites"
+    assert websites(sharded=True).manager().election is None
+    operator = Operator("websites", sharded=True, ring="web", watch_namespace="team")
+    operator.reconcile(Website)(publish)
+    manager = operator.manager(shard="one")
+    assert (manager.ring, manager.watch_namespaces) == ("web", ("team",))
+
+
+def test_where_a_function_runs_can_be_said_for_it_alone() -> None:
+    operator = Operator("websites", sharded=True)
+    operator.reconcile(Website)(publish)
+    operator.reconcile(ConfigMap, scope=Scope.LEADER)(nothing)
+    manager = operator.manager()
+    assert manager.ring == "websites"
+    assert manager.election is not None
+
+    everywhere = Operator("websites")
+    everywhere.reconcile(ConfigMap, scope=Scope.EVERYWHERE)(nothing)
+    everywhere.on_every_replica(serve)
+    assert everywhere.manager().election is None
+
+
+async def nothing(ctx: Context[Any]) -> None:
+    """Does nothing."""
+
+
+def test_tasks_are_the_managers() -> None:
+    operator = websites()
+    operator.on_every_replica(serve)
+    operator.task(name="report")(serve)
+    tasks = operator.manager()._tasks
+    assert [(each.name, each.scope) for each in tasks] == [("serve", Scope.EVERYWHERE), ("report", None)]
+
+
+def test_its_custom_resources_are_known() -> None:
+    operator = websites()
+    operator._reconcilers[0].watches(Secret, to=lambda secret: [])
+    assert operator.kinds() == [Website]
+
+
+def verbs(rules: Any) -> dict[str, set[str]]:
+    return {f"{name}.{rule['apiGroups'][0]}": set(rule["verbs"]) for rule in rules for name in rule["resources"]}
+
+
+def test_what_it_may_do() -> None:
+    operator = websites()
+    operator._reconcilers[0].watches(Secret, to=lambda secret: [])
+    operator.needs(Namespace, "get")
+    operator.needs(GroupResource("example.com", "themes"), "list", "get")
+    operator.needs(ConfigMap.resource, "deletecollection")
+    allowed = operator.permissions()
+
+    children = {"get", "list", "watch", "create", "patch", "delete"}
+    assert verbs(allowed.objects) == {
+        "websites.example.com": {"get", "list", "watch", "patch"},
+        "websites/status.example.com": {"patch"},
+        "websites/finalizers.example.com": {"update"},
+        "configmaps.": {*children, "deletecollection"},
+        "deployments.apps": children,
+        "secrets.": {"get", "list", "watch"},
+        "events.": {"create", "patch"},
+        "namespaces.": {"get"},
+        "themes.example.com": {"get", "list"},
+    }
+    assert verbs(allowed.own)["leases.coordination.k8s.io"] == {"get", "create", "patch"}
+    assert allowed.cluster == ()
+    (ring,) = websites(sharded=True).permissions().cluster
+    assert (ring["resources"], ring["resourceNames"]) == (["clusterrings"], ["websites"])
+
+
+def test_a_second_function_for_a_kind_has_a_name_and_a_finalizer_of_its_own() -> None:
+    operator = Operator("websites")
+    first = operator.reconcile(Website)(nothing)
+    second = operator.reconcile(Website, name="second")(nothing)
+    first.finalize(nothing)
+    second.finalize(nothing)
+
+    async def story(rig: Rig) -> None:
+        found = rig.get(Website, "home").metadata.finalizers or []
+        assert sorted(found) == ["example.com/second", "example.com/websites"]
+        rig.delete(Website, "home")
+        await rig.settle()
+
+    assert drive(operator, [site()], story).find(Website, "home") is None
+
+
+async def test_a_function_can_be_called_by_itself() -> None:
+    made = Operator("websites").reconcile(Website)(nothing)
+    assert await made(None) is None  # type: ignore[arg-type]
+
+
+def test_an_outcome_that_says_done_does_not_undo_a_requeue() -> None:
+    operator = Operator("websites")
+
+    @operator.reconcile(Website)
+    async def again(ctx: Context[Website]) -> Done:
+        ctx.requeue(after=60)
+        return Done()
+
+    async def story(rig: Rig) -> None:
+        await rig.clock.sleep(130)
+
+    assert len(drive(operator, [site()], story).outcomes) == 3
+
+
+def test_a_manager_can_be_given_its_controllers() -> None:
+    manager = Manager("shards")
+    for spec in websites().controllers():
+        manager.add(spec)
+    assert drive(manager, [site()]).get(ConfigMap, "home").data

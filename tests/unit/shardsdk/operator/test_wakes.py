@@ -171,7 +171,7 @@ def test_what_a_timer_applies_is_of_the_same_field_owner() -> None:
         await rig.clock.sleep(70)
 
     rig = drive(operator, [site()], story)
-    assert {each.field_manager for each in rig.sent} == {"websites.example.com"}
+    assert {each.field_manager for each in rig.sent} == {"websites"}
 
 
 def test_resync_and_sources_call_the_reconcile() -> None:
