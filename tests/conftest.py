@@ -127,6 +127,16 @@ def pytest_xdist_auto_num_workers() -> int:
     return min(_WORKERS_PER_CORE * (os.cpu_count() or 1), _MOST_WORKERS)
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Look for no garbage meanwhile: what is imported and collected stays, and each worker goes through all of it."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+
+
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Acquire the Kubernetes programs before the first test's clock ticks: a build takes minutes."""
     # What was imported stays until the end: the garbage collector need not look at it again and again.

@@ -14,10 +14,13 @@ from tests.simulation.campaign import go_on
 pytestmark = pytest.mark.timeout(900)
 
 
-def simulate(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def command_of(folder: Path) -> list[str]:
     # One job: each process that plays takes seconds to get ready, which is more than most of these seeds take.
-    command = [sys.executable, "-m", "tests.simulation", "--jobs", "1", "--folder", str(folder), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+    return [sys.executable, "-m", "tests.simulation", "--jobs", "1", "--folder", str(folder)]
+
+
+def simulate(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*command_of(folder), *arguments], capture_output=True, text=True, check=False)
 
 
 def test_seeds_that_hold_end_it_with_zero_and_their_numbers(tmp_path: Path) -> None:
@@ -28,7 +31,7 @@ def test_seeds_that_hold_end_it_with_zero_and_their_numbers(tmp_path: Path) -> N
 
 
 def test_a_run_that_is_interrupted_goes_on_where_it_was(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "tests.simulation", "--folder", str(tmp_path), "--seed", "7", "--hours", "1"]
+    command = [*command_of(tmp_path), "--seed", "7", "--hours", "1"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as running:
         assert running.stdout is not None
         assert running.stdout.readline().startswith("seed 7:")
