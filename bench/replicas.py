@@ -32,7 +32,6 @@ FAMILY: Final = {
     "controlledResources": [{"group": "", "resource": "configmaps"}],
 }
 RING: Final = "checksum"
-NAMESPACE: Final = "bench"
 IDLE: Final = "idle"
 LOOK_SECONDS: Final = 1.0
 #: What a Secret holds: a certificate and its key are about that large.
@@ -55,10 +54,16 @@ class Needs:
 
 
 async def one_and_three(objects: int, say: Say) -> None:
-    """Measure one replica, then three."""
+    """Measure one replica, then three, each time with a ring and objects of their own."""
     print(f"{objects} Secrets, each made and changed once, by one replica and by three shards", flush=True)
-    (alone,) = await _measure(["one"], objects, say)
-    shards = await _measure(["one", "two", "three"], objects, say)
+    timings = SharderTimings(lease_duration=15, renew_deadline=10, retry_period=2, staleness=10)
+    async with ControlPlane() as plane, Installation(plane, timings) as installation:
+        await installation.ring(IDLE, {"resources": [FAMILY], "namespaceSelector": _only("nowhere")})
+        await installation.start_sharder("sharder-1")
+        await installation.leader()
+        async with Client(await load_access(str(plane.admin_kubeconfig))) as api:
+            (alone,) = await _measure(installation, api, ["alone"], objects, say)
+            shards = await _measure(installation, api, ["one", "two", "three"], objects, say)
     for name, of_one, of_each in (
         ("memory", alone.resident_mib, [each.resident_mib for each in shards]),
         ("CPU", alone.cpu_seconds, [each.cpu_seconds for each in shards]),
@@ -70,71 +75,69 @@ async def one_and_three(objects: int, say: Say) -> None:
         say(f"{name}: fullest of three / one replica", max(of_each) / of_one, "", "[0.33 ideal]")
 
 
-async def _measure(names: list[str], objects: int, say: Say) -> list[Needs]:
-    timings = SharderTimings(lease_duration=15, renew_deadline=10, retry_period=2, staleness=10)
-    async with ControlPlane() as plane, Installation(plane, timings) as installation:
-        access = await load_access(str(plane.admin_kubeconfig))
-        async with Client(access) as api:
-            await api.create(NAMESPACES, {"metadata": {"name": NAMESPACE}})
-            for ring in (RING, IDLE):
-                namespace = NAMESPACE if ring == RING else "nowhere"
-                selector = {"matchLabels": {"kubernetes.io/metadata.name": namespace}}
-                await installation.ring(ring, {"resources": [FAMILY], "namespaceSelector": selector})
-            await installation.start_sharder("sharder-1")
-            await installation.leader()
-            shards = [await _start(installation, plane, RING, name) for name in names]
-            idle = await _start(installation, plane, IDLE, "idle")
-            await _until_held(api, {*names, "idle"})
-            before = {each.name: Usage.of(each.pid) for each in (*shards, idle)}
-            await measure(_writes(api, objects, b"a"))
-            await _until_done(api, objects, b"a")
-            await measure(_writes(api, objects, b"b", patch=True))
-            await _until_done(api, objects, b"b")
-            gc.collect()
-            after = {each.name: Usage.of(each.pid) for each in (*shards, idle)}
-            spent = {name: after[name].cpu_seconds - before[name].cpu_seconds for name in after}
-            say(f"idle process beside {len(names)}: memory", after["idle"].resident_mib, "MiB")
-            say(f"idle process beside {len(names)}: CPU", spent["idle"], "s")
-            return [
-                Needs(spent[name] - spent["idle"], after[name].resident_mib - after["idle"].resident_mib)
-                for name in names
-            ]
+async def _measure(installation: Installation, api: Client, names: list[str], objects: int, say: Say) -> list[Needs]:
+    ring = namespace = f"{RING}-{len(names)}"
+    idle = f"{IDLE}-{len(names)}"
+    await api.create(NAMESPACES, {"metadata": {"name": namespace}})
+    await installation.ring(ring, {"resources": [FAMILY], "namespaceSelector": _only(namespace)})
+    processes = [await _start(installation, ring, name) for name in names]
+    processes.append(await _start(installation, IDLE, idle))
+    await _until_held(api, {*names, idle})
+    before = {each.name: Usage.of(each.pid) for each in processes}
+    await measure(_writes(api, namespace, objects, b"a"))
+    await _until_done(api, namespace, objects, b"a")
+    await measure(_writes(api, namespace, objects, b"b", patch=True))
+    await _until_done(api, namespace, objects, b"b")
+    gc.collect()
+    after = {each.name: Usage.of(each.pid) for each in processes}
+    spent = {name: after[name].cpu_seconds - before[name].cpu_seconds for name in after}
+    say(f"idle process beside {len(names)}: memory", after[idle].resident_mib, "MiB")
+    say(f"idle process beside {len(names)}: CPU", spent[idle], "s")
+    for process in processes:
+        await process.stop()
+    return [Needs(spent[name] - spent[idle], after[name].resident_mib - after[idle].resident_mib) for name in names]
 
 
-async def _start(installation: Installation, plane: ControlPlane, ring: str, name: str) -> Process:
+def _only(namespace: str) -> dict[str, Any]:
+    return {"matchLabels": {"kubernetes.io/metadata.name": namespace}}
+
+
+async def _start(installation: Installation, ring: str, name: str) -> Process:
     arguments = ["--ring", ring, "--namespace", "default"]
     return await installation.start_shard(
-        name, module="examples.checksum", arguments=arguments, kubeconfig=plane.admin_kubeconfig
+        name, module="examples.checksum", arguments=arguments, kubeconfig=installation.plane.admin_kubeconfig
     )
 
 
 async def _until_held(api: Client, names: set[str]) -> None:
-    rings = Selector(f"{LEASE_RING_LABEL} in ({RING},{IDLE})")
+    of_rings = Selector(LEASE_RING_LABEL)
     while True:
-        held = [lease async for page in api.pages(LEASES, "default", selector=rings, model=dict) for lease in page]
+        held = [lease async for page in api.pages(LEASES, "default", selector=of_rings, model=dict) for lease in page]
         if names <= {each["spec"].get("holderIdentity") for each in held}:
             return
         await asyncio.sleep(LOOK_SECONDS)
 
 
-def _writes(api: Client, count: int, letter: bytes, *, patch: bool = False) -> list[Callable[[], Awaitable[Any]]]:
+def _writes(
+    api: Client, namespace: str, count: int, letter: bytes, *, patch: bool = False
+) -> list[Callable[[], Awaitable[Any]]]:
     data = {"key": base64.b64encode(letter * VALUE_BYTES).decode()}
 
     def write(number: int) -> Callable[[], Awaitable[Any]]:
         name = f"secret-{number}"
         if patch:
-            return lambda: api.patch(SECRETS, name, NAMESPACE, {"data": data})
-        return lambda: api.create(SECRETS, {"metadata": {"name": name}, "data": data}, NAMESPACE)
+            return lambda: api.patch(SECRETS, name, namespace, {"data": data})
+        return lambda: api.create(SECRETS, {"metadata": {"name": name}, "data": data}, namespace)
 
     return [write(number) for number in range(count)]
 
 
-async def _until_done(api: Client, count: int, letter: bytes) -> None:
+async def _until_done(api: Client, namespace: str, count: int, letter: bytes) -> None:
     wanted = hashlib.sha256(b"key\0" + letter * VALUE_BYTES + b"\0").hexdigest()
     while True:
         done = 0
         not_ours = Selector(fields="metadata.name!=kube-root-ca.crt")
-        async for page in api.pages(CONFIGMAPS, NAMESPACE, selector=not_ours, model=_Made):
+        async for page in api.pages(CONFIGMAPS, namespace, selector=not_ours, model=_Made):
             done += sum(each.data.get("sha256") == wanted for each in page)
         if done == count:
             return
