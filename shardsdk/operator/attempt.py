@@ -84,7 +84,8 @@ class Attempts(Generic[K]):
         if outcome is None and returned is not None:
             self._check(context, returned)
             await write_status(context, returned)
-        if self._pruned:
+        # One that asks to be called again may not have come to all that it applies.
+        if self._pruned and not isinstance(outcome, Requeue | RequeueAfter):
             await prune(context, self._pruned)
         return outcome
 

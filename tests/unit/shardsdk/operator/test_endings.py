@@ -221,11 +221,14 @@ def pruning(*, prune: bool = True) -> Operator:
     operator = Operator("websites")
 
     @operator.reconcile(Website, owns=[ConfigMap], prune=prune)
-    async def website(ctx: Context[Website]) -> None:
+    async def website(ctx: Context[Website]) -> RequeueAfter | None:
         for letter in ctx.object.spec.theme:
+            if letter == "?":
+                return ctx.requeue(after=3600)
             if letter == "!":
                 raise ValueError("boom")
             await ctx.apply(ConfigMap(f"{ctx.name}-{letter}", data={"a": letter}))
+        return None
 
     return operator
 
@@ -246,6 +249,11 @@ def test_what_is_no_longer_applied_is_removed() -> None:
 
 def test_nothing_is_removed_by_a_reconcile_that_failed() -> None:
     rig = drive(pruning(), [site(theme="abc")], lambda rig: less(rig, "!"), raises=False)
+    assert pages(rig) == ["home-a", "home-b", "home-c"]
+
+
+def test_nothing_is_removed_by_a_reconcile_that_is_not_done() -> None:
+    rig = drive(pruning(), [site(theme="abc")], lambda rig: less(rig, "?a"))
     assert pages(rig) == ["home-a", "home-b", "home-c"]
 
 
