@@ -127,6 +127,12 @@ def rbac(
     help="the only namespace with objects; repeatable (default: what the Operator says)",
 )
 @click.option("--shard", metavar="NAME", help="of a shard, which is also its Lease's (default: the host's name)")
+@click.option(
+    "--restart-grace",
+    type=click.IntRange(0),
+    metavar="SECONDS",
+    help="how long a shard that stops keeps its objects for the next process of its name (default: 0)",
+)
 @click.option("--kubeconfig", metavar="FILE", type=click.Path(), help=KUBECONFIG_HELP)
 @click.option("--context", metavar="NAME", help="another context than the current one")
 @click.option("--health", metavar="HOST:PORT", help="where to serve /healthz, /readyz (default: in a pod :8081)")
@@ -178,7 +184,7 @@ def run(arguments: Sequence[str], /, source: str, dev: bool, **options: Any) -> 
     help="the only namespace with objects; repeatable (default: what the Operator says)",
 )
 @click.option("--replicas", type=click.IntRange(0), metavar="N", help="pods (default: 2, of which one leads; 3 shards)")
-@click.option("--stateful", is_flag=True, help="shards as a StatefulSet, whose pods keep their names")
+@click.option("--stateful", is_flag=True, help="shards as a StatefulSet: a pod that comes back keeps its objects")
 @click.option("--arg", "args", multiple=True, metavar="ARG", help="for the image's entry point; repeatable")
 @click.option(
     "--sharder",

@@ -26,6 +26,8 @@ from shardsdk.reconcile.spec import ControllerSpec, Scope
 SHARDER_VERBS: Final = ("list", "watch", "patch")
 #: A StatefulSet's pods, and what they are labelled with, are named after it.
 MAX_NAME_CHARACTERS: Final = 52
+#: Longer than a pod takes to be replaced.
+RESTART_GRACE_SECONDS: Final = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +116,8 @@ def deployed(program: Program, wanted: Wanted) -> Deployed:
             f"operator {name!r} is not sharded; a StatefulSet is for shards, which keep their names"
         )
     told = [f"--watch-namespace={each}" for each in wanted.watch_namespaces]
+    # A pod that comes back under its name finds its objects; without, they would move away and back.
+    told += [f"--restart-grace={RESTART_GRACE_SECONDS}"] if wanted.stateful else []
     replicas = wanted.replicas if wanted.replicas is not None else SHARDS if sharded else ELECTED_REPLICAS
     watched = [each for each in manager.watch_namespaces if each]
 

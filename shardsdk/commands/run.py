@@ -56,6 +56,7 @@ class Options:
     namespace: str | None = None
     watch_namespaces: Sequence[str] = ()
     shard: str | None = None
+    restart_grace: int | None = None
     kubeconfig: str | None = None
     context: str | None = None
     health: str | None = None
@@ -71,6 +72,7 @@ class Options:
             "namespace": self.namespace,
             "watch_namespace": list(self.watch_namespaces) or None,
             "shard": self.shard,
+            "restart_grace_seconds": self.restart_grace,
             "kubeconfig": self.kubeconfig,
             "context": self.context,
             "health_address": self.health,

@@ -51,6 +51,12 @@ def test_wheel_brings_the_crds_for_installers(wheel: zipfile.ZipFile) -> None:
     assert brought == {f"sharder/crds/{path.name}": path.read_bytes() for path in Path("crds").iterdir()}
 
 
+def test_wheel_brings_what_new_projects_are_made_of(wheel: zipfile.ZipFile) -> None:
+    brought = {name: wheel.read(name) for name in wheel.namelist() if name.startswith("shardsdk/commands/project/")}
+
+    assert brought == {str(path): path.read_bytes() for path in Path("shardsdk/commands/project").iterdir()}
+
+
 def test_wheel_is_typed_and_licensed(wheel: zipfile.ZipFile, metadata: Message) -> None:
     assert {"sharder/py.typed", "shardsdk/py.typed"} <= set(wheel.namelist())
     assert metadata["License-Expression"] == "Apache-2.0"

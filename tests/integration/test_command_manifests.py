@@ -153,8 +153,8 @@ async def test_shards_run_with_exactly_these_rights_and_share_the_objects(
         await plane.kubectl("wait", "--for=condition=Established", "crd/sites.example.com", "--timeout=60s")
         await installation.start_sharder("sharder")
         account = Prompt(tmp_path, await plane.service_account_kubeconfig("default", "sites"))
-        first, second = (account.running("run", "sites.py", "--shard", name) for name in ("one", "two"))
-        async with first as one, second as two:
+        first = account.running("run", "sites.py", "--shard", "one", "--restart-grace", "60")
+        async with first as one, account.running("run", "sites.py", "--shard", "two") as two:
             await one("Shard is working")
             await two("Shard is working")
             async with account.running("run", "sites.py", "--shard", "one") as namesake:
@@ -172,6 +172,8 @@ async def test_shards_run_with_exactly_these_rights_and_share_the_objects(
             assert owners == {"one", "two"}
             code, out, _ = await account.run("explain", "sites.py", "st/site-7")
             assert (code, out) == (0, "sites.example.com: default/site-7: waits for its next event\n")
+        lease = await admin.get("coordination.k8s.io/v1/leases", "one", "default")
+        assert (lease["spec"]["holderIdentity"], lease["spec"]["leaseDurationSeconds"]) == ("one", 60)
 
 
 def site(name: str, html: str = "x") -> dict[str, Any]:

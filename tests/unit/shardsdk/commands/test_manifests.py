@@ -126,7 +126,7 @@ def test_shards_that_keep_their_names_are_a_stateful_set(capsys: pytest.CaptureF
     found = of_kind(made, "StatefulSet")["spec"]
     assert (found["replicas"], found["serviceName"], found["podManagementPolicy"]) == (5, "sites", "Parallel")
     assert of_kind(made, "Service")["spec"]["clusterIP"] == "None"
-    assert found["template"]["spec"]["containers"][0]["args"] == ["--log-level=debug"]
+    assert found["template"]["spec"]["containers"][0]["args"] == ["--log-level=debug", "--restart-grace=60"]
 
 
 def test_the_same_is_printed_each_time() -> None:
