@@ -6,13 +6,17 @@ import asyncio
 import contextlib
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
+from shardsdk import Context, Election, Manager, PartialObject, controller_for
 from shardsdk.kube.clock import SystemClock
 from shardsdk.process.mainloop import MainLoop
+from shardsdk.testing.memory import MemoryServer
 from shardsdk.testing.virtual import VirtualClock
+from tests.shard_rig import RING, SECRETS
+from tests.unit.shardsdk.process.test_debug import running
 
 
 class Lines(logging.Handler):
@@ -37,6 +41,7 @@ def lines() -> Iterator[Lines]:
 
 
 async def block_until(told: threading.Event) -> None:
+    told.clear()  # what a busy machine has held up before is another story
     assert told.wait(30), "nobody has told of it"
 
 
@@ -49,7 +54,7 @@ async def test_a_blocking_call_is_named_while_it_blocks(lines: Lines) -> None:
     beating.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await beating
-    [told] = lines.records
+    told = next(each for each in lines.records if "block_until" in vars(each)["frames"])
     facts = vars(told)
     assert facts["task"] == "websites/0"
     assert "test_mainloop.py" in facts["at"]
@@ -99,3 +104,29 @@ def test_a_lease_long_without_a_turn_is_unhealthy() -> None:
         assert main_loop.check() == "the event loop has been blocked for 19 s"
 
     asyncio.run(scene())
+
+
+@pytest.mark.parametrize(
+    "manager",
+    [
+        lambda: Manager(election=Election("sweep", namespace="default"), health_address="0", metrics_address="0"),
+        lambda: Manager(RING.ring, shard="one", namespace="default", health_address="0", metrics_address="0"),
+    ],
+    ids=["elected", "sharded"],
+)
+async def test_a_process_names_the_controller_whose_reconcile_blocks(
+    lines: Lines, manager: Callable[[], Manager], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(MainLoop.__init__, "__kwdefaults__", {"blocked_seconds": 0.05, "beat_seconds": 0.02})
+    blocked = asyncio.Event()
+
+    async def reconcile(context: Context[PartialObject]) -> None:
+        await block_until(lines.told)
+        blocked.set()
+
+    server = MemoryServer()
+    server.create(SECRETS, {"metadata": {"name": "a", "namespace": "default", "labels": {RING.shard: "one"}}})
+    async with running(server, manager().add(controller_for(SECRETS).reconcile(reconcile))):
+        await blocked.wait()
+    [told] = [each for each in lines.records if "block_until" in vars(each)["frames"]]
+    assert vars(told)["task"] == "secrets/0"
