@@ -51,9 +51,9 @@ class Rights:
         """What rbac/shard.yaml grants to the shards of its example, for those of this test: ServiceAccount `shard`."""
         documents = list(yaml.safe_load_all(SHARD_MANIFEST.read_text()))
         leases = next(each for each in documents if each["kind"] == "Role")["rules"]
-        main, controlled, ring = next(each for each in documents if each["kind"] == "ClusterRole")["rules"]
+        main, controlled, events, ring = next(each for each in documents if each["kind"] == "ClusterRole")["rules"]
         # The example's ring has another name than those of this test.
-        rules = [*leases, {**ring, "resourceNames": []}]
+        rules = [*leases, events, {**ring, "resourceNames": []}]
         for family in families:
             rules.append(_rule(family.main, main["verbs"]))
             rules += [_rule(resource, controlled["verbs"]) for resource in family.controlled]
