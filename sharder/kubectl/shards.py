@@ -55,8 +55,8 @@ class ShardStatus:
 
     @property
     def runs(self) -> bool:
-        """Whether its shard seems to be there, whatever the sharder says of it."""
-        return self.available and not self._old
+        """Whether somebody but the sharder seems to hold it, whatever the sharder says of it."""
+        return not self.released and not self.taken_over and not self._old
 
     @property
     def released(self) -> bool:

@@ -7,6 +7,7 @@ import pytest
 from sharder.core.shards import State
 from sharder.kubectl.shards import read_membership, read_shard_status
 from shardsdk.protocol.labels import SHARDER_HOLDER
+from shardsdk.protocol.leases import Lease
 from tests.unit.sharder.kubectl.rings import NOW, lease
 
 
@@ -50,3 +51,17 @@ def test_names_held_twice_are_in_nobodys_ring() -> None:
     membership = read_membership(leases, [read_shard_status(each, NOW) for each in leases])
     assert membership.available == {"one"}
     assert membership.ambiguous == {"two"}
+
+
+@pytest.mark.parametrize(
+    ("there", "runs"),
+    [
+        (lease("one"), True),
+        (lease("one", holder="another"), True),
+        (lease("one", holder=""), False),
+        (lease("one", holder=SHARDER_HOLDER), False),
+        (lease("one", renewed=3600), False),
+    ],
+)
+def test_whether_a_shard_runs_is_read_off_its_holder_and_its_age(there: Lease, runs: bool) -> None:
+    assert read_shard_status(there, NOW).runs is runs
