@@ -32,6 +32,7 @@ from shardsdk.kube.reflector import Delta, EventKind
 from shardsdk.kube.selectors import Selector
 from shardsdk.logs import logger_of
 from shardsdk.protocol.objects import GroupResource, ObjectMeta
+from shardsdk.protocol.verdict import Verdict
 from shardsdk.queueing.metrics import Metrics
 from shardsdk.queueing.predicates import Predicate, always
 from shardsdk.queueing.queue import RateLimit, WorkQueue
@@ -113,7 +114,7 @@ class Controller(Generic[T]):
         self._unfit = UnfitObjects(name, self._cache.resource, list(self._children.values()), recorder)
         self._expectations = self._make_expectations()
         self._applied = Applied()
-        self._cache.listen(self._on_left)
+        self._cache.listen(self._on_change)
         self._writes = OwnWrites(self._cache, self._children, self._expectations, self._barrier)
         self._workers: WorkerPool[Request] = WorkerPool(
             name,
@@ -249,7 +250,11 @@ class Controller(Generic[T]):
         )
         try:
             with self._resource.inflight.hold(request):
-                outcome = await self._reconcile(context)
+                try:
+                    outcome = await self._reconcile(context)
+                finally:
+                    if context.applied is not None:
+                        self._forget_applied(request, metadata.uid)
         except BaseException as error:
             self._states.note_error(request, describe(error))
             raise
@@ -340,10 +345,19 @@ class Controller(Generic[T]):
     def _feed(self, predicate: Predicate) -> Feed:
         return Feed(partial(self._handlers.ask, predicate), self._cache.requests, self._clock, self._rng)
 
-    def _on_left(self, delta: Delta[T]) -> None:
-        """Whoever has the object next may apply something else."""
-        if delta.kind is EventKind.DELETED:
+    def _on_change(self, delta: Delta[T]) -> None:
+        """Whoever has the object next may apply something else: already its drain ends what is remembered.
+
+        That it has left, and is back, no event need tell.
+        """
+        if delta.kind is EventKind.DELETED or self._resource.judge(delta.object) is not Verdict.RECONCILE:
             self._applied.forget(metadata_of(delta.object).uid)
+
+    def _forget_applied(self, request: Request, uid: str) -> None:
+        """A reconcile ends, and still holds the object: what it has noted since the drain ends as well."""
+        thing = self._cache.peek(request)
+        if thing is None or self._resource.judge(thing) is not Verdict.RECONCILE:
+            self._applied.forget(uid)
 
     def _count_list(self) -> None:
         if self._resource.metrics:

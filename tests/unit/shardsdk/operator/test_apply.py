@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from msgspec.structs import replace
 
 from shardsdk import AlreadyOwned, ConfigurationError, Context, ObjectMeta, Operator, Resource
 from shardsdk.kinds import CustomResource, Kind
-from shardsdk.testing import Rig, drive
+from shardsdk.testing import Change, Rig, drive
 from tests.unit.shardsdk.operator.websites import (
     ConfigMap,
     Deployment,
@@ -176,6 +177,40 @@ def test_an_owner_that_comes_back_to_a_shard_has_its_children_applied() -> None:
 
     rig = drive(websites(sharded=True), [site()], story)
     assert applies(rig) == ["home"] * 4
+
+
+def test_what_was_applied_is_forgotten_as_soon_as_the_object_is_to_leave() -> None:
+    """Also by a reconcile that runs on meanwhile: that the object has left, and is back, no event need tell."""
+    begun, may_end, remembered = asyncio.Event(), asyncio.Event(), list[int]()
+
+    async def function(ctx: Context[Website]) -> None:
+        if ctx.object.spec.theme:
+            begun.set()
+            await may_end.wait()
+        await ctx.apply(ConfigMap(data={"a": "b"}))
+
+    async def story(rig: Rig) -> None:
+        assert rig._manager._workload is not None
+        (controller,) = rig._manager._workload._controllers
+
+        def note(change: Change) -> None:
+            if change.resource == Website.resource.group_resource:
+                remembered.append(len(controller._applied))
+
+        remembered.append(len(controller._applied))
+        rig.patch(Website, "home", {"spec": {"theme": "dark"}})
+        await begun.wait()
+        rig.drain(Website, "home")
+        await asyncio.sleep(0.1)
+        remembered.append(len(controller._applied))
+        # The acknowledgement, of which the cache knows nothing yet.
+        rig.server.listeners.append(note)
+        may_end.set()
+        await rig.settle()
+
+    rig = drive(operator_with(function, sharded=True), [site()], story)
+    assert not rig.labels(Website, "home")
+    assert remembered == [1, 0, 0]
 
 
 def refusal(thing: Kind, *, owns: Any = (ConfigMap,), main: Kind | None = None) -> Exception:
