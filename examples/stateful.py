@@ -15,18 +15,13 @@ from __future__ import annotations
 
 import argparse
 
-from shardsdk import Context, LeaseTimings, Manager, PartialObject, Resource, controller_for
-
-SECRETS = Resource("", "v1", "secrets", "Secret")
-CONFIGMAPS = Resource("", "v1", "configmaps", "ConfigMap")
+from shardsdk import Context, LeaseTimings, Operator
+from shardsdk.kinds import ConfigMap, Secret
 
 
-async def reconcile(context: Context[PartialObject]) -> None:
+async def keep(ctx: Context[Secret]) -> None:
     """Keep a ConfigMap next to every Secret."""
-    name = f"{context.request.name}-seen"
-    if not context.metadata.deletion_timestamp and context.child(CONFIGMAPS, name) is None:
-        metadata = {"name": name, "ownerReferences": [context.controller_reference()]}
-        await context.api.create(CONFIGMAPS, {"metadata": metadata}, context.request.namespace)
+    await ctx.apply(ConfigMap(f"{ctx.name}-seen"))
 
 
 def main() -> None:
@@ -41,8 +36,9 @@ def main() -> None:
     parser.add_argument("--metrics", default="0", help="address of /metrics, such as :8080 (default: none)")
     options = parser.parse_args()
 
-    manager = Manager(
-        options.ring,
+    operator = Operator("seen", sharded=True, ring=options.ring)
+    operator.reconcile(Secret, owns=[ConfigMap])(keep)
+    operator.run(
         shard=options.name,
         namespace=options.namespace,
         restart_grace_seconds=options.restart_grace_seconds,
@@ -50,7 +46,6 @@ def main() -> None:
         health_address=options.health,
         metrics_address=options.metrics,
     )
-    manager.add(controller_for(SECRETS).owns(CONFIGMAPS).reconcile(reconcile)).run()
 
 
 if __name__ == "__main__":
