@@ -6,7 +6,7 @@ Reads a body, renders an answer; no I/O.  What is no review is an error that say
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
@@ -62,14 +62,14 @@ class _Envelope(msgspec.Struct, frozen=True, rename="camel"):
 class Verdict:
     """What is answered: allowed or not, with a JSON patch (`None`: as it is) and warnings for whoever asked.
 
-    `message`, `code` (HTTP) and `reason` are of a refusal, `field` the path in the object that it is about.
+    `message`, `code` (HTTP), `reason` and `details` are of a refusal, as in a `Status`.
     """
 
     allowed: bool
     message: str = ""
     code: int = 0
     reason: str = ""
-    field: str = ""
+    details: Mapping[str, Any] | None = None
     warnings: Sequence[str] = ()
     patch: Sequence[dict[str, Any]] | None = None
 
@@ -98,9 +98,8 @@ def render_verdict(uid: str, verdict: Verdict) -> bytes:
     if not verdict.allowed:
         status: dict[str, Any] = {"status": "Failure", "message": verdict.message, "code": verdict.code}
         status["reason"] = verdict.reason
-        if verdict.field:
-            cause = {"reason": "FieldValueInvalid", "field": verdict.field, "message": verdict.message}
-            status["details"] = {"causes": [cause]}
+        if verdict.details is not None:
+            status["details"] = verdict.details
         response["status"] = status
     if verdict.warnings:
         response["warnings"] = list(verdict.warnings)

@@ -159,9 +159,13 @@ class Webhook:
     def _denied(self, request: AdmissionRequest, denied: Denied) -> Verdict:
         message = str(denied) or "no reason was given"
         log.debug("Request denied", extra={**self._where(request), "reason": message})
-        if denied.field:
-            return Verdict(False, f"{denied.field}: {message}", 422, "Invalid", denied.field)
-        return Verdict(False, message, 403, "Forbidden")
+        if not denied.field:
+            return Verdict(False, message, 403, "Forbidden")
+        resource = resource_of(self.kind)
+        # As the API server itself has it; kubectl makes its sentence of these.
+        cause = {"reason": "FieldValueInvalid", "field": denied.field, "message": message}
+        details = {"name": request.name or "", "group": resource.group, "kind": resource.kind, "causes": [cause]}
+        return Verdict(False, f"{denied.field}: {message}", 422, "Invalid", details)
 
     def _unfit(self, request: AdmissionRequest, problem: str) -> Verdict:
         """The object is not what the class says.  It may go, whatever it is."""

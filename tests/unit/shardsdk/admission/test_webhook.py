@@ -56,7 +56,10 @@ async def test_of_a_creation_nothing_is_stored() -> None:
                 "code": 422,
                 "reason": "Invalid",
                 "details": {
-                    "causes": [{"reason": "FieldValueInvalid", "field": "spec.html", "message": "spec.html: is empty"}]
+                    "name": "home",
+                    "group": "example.com",
+                    "kind": "Website",
+                    "causes": [{"reason": "FieldValueInvalid", "field": "spec.html", "message": "is empty"}],
                 },
             },
         ),

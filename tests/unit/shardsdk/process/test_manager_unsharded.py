@@ -321,6 +321,31 @@ async def test_tasks_run_with_their_scope_and_end_after_the_reconciles(clock: Vi
 
 
 @in_virtual_time
+@pytest.mark.parametrize(("takes", "ends"), [(5, "by itself"), (60, "cancelled")])
+async def test_a_task_that_heeds_stopping_has_a_grace_to_end_by_itself(
+    clock: VirtualClock, takes: float, ends: str
+) -> None:
+    story: list[str] = []
+
+    async def finish(api: Api) -> None:
+        try:
+            await manager.stopping.wait()
+            await clock.sleep(takes)
+        except asyncio.CancelledError:
+            story.append("cancelled")
+            raise
+        story.append("by itself")
+
+    manager = Manager().run_task(finish, grace_seconds=15)
+    process = Cluster(clock).replica().start(manager)
+    await clock.sleep(5)
+    manager.stopping.set()
+    began = clock.monotonic()
+    assert await process is ExitCode.OK
+    assert (story, round(clock.monotonic() - began)) == ([ends], min(takes, 15))
+
+
+@in_virtual_time
 async def test_a_leaders_task_runs_while_it_leads_and_writes_under_its_hold(clock: VirtualClock) -> None:
     cluster = Cluster(clock)
     replica = cluster.replica()

@@ -1,0 +1,132 @@
+"""A replica's webhooks: where they are served, by which certificate, and what keeps them from it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from shardsdk.admission import Serving
+from shardsdk.admission.service import WebhookService
+from shardsdk.errors import ConfigurationError
+from tests.unit.shardsdk.admission.kinds import webhook
+from tests.unit.shardsdk.serving.fake_secrets import FakeSecrets
+
+
+@pytest.fixture(autouse=True)
+def surroundings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    monkeypatch.delenv("POD_NAMESPACE", raising=False)
+
+
+@pytest.fixture
+def pod(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+    monkeypatch.setenv("POD_NAMESPACE", "system")
+
+
+def service(serving: Serving, stopping: asyncio.Event | None = None, namespace: str | None = None) -> WebhookService:
+    return WebhookService(
+        "sites",
+        [webhook(lambda review: None)],
+        serving,
+        namespace=namespace,
+        stopping=stopping or asyncio.Event(),
+        render=lambda *_: [],
+    )
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port: int = listening.getsockname()[1]
+        return port
+
+
+@asynccontextmanager
+async def running(serving: Serving, secrets: FakeSecrets) -> AsyncIterator[WebhookService]:
+    made = service(serving)
+    task = asyncio.create_task(made.run(secrets.api))
+    try:
+        async with asyncio.timeout(60):
+            while made.check_ready() is not None:
+                assert not task.done(), task.result()
+                await asyncio.sleep(0.01)
+        yield made
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+
+
+async def shake_hands(port: int, authority: bytes, name: str) -> dict[str, Any]:
+    trust = ssl.create_default_context(cadata=authority.decode())
+    _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=trust, server_hostname=name)
+    certificate: dict[str, Any] = writer.get_extra_info("peercert")
+    writer.close()
+    return certificate
+
+
+@pytest.mark.usefixtures("pod")
+async def test_in_a_pod_the_certificate_is_of_its_service_and_shared_by_a_secret() -> None:
+    secrets, serving = FakeSecrets(), Serving(host="127.0.0.1", port=free_port())
+    async with running(serving, secrets):
+        authority = secrets.data("system", "sites-webhook-certificates")["ca.crt"]
+        certificate = await shake_hands(serving.port, authority, "sites-webhooks.system.svc")
+        assert certificate["subject"] == ((("commonName", "sites webhooks"),),)
+    async with running(serving, secrets):
+        await shake_hands(serving.port, authority, "sites-webhooks.system.svc")
+    assert secrets.writes == ["create"]
+
+
+async def test_outside_of_a_pod_the_certificate_is_of_the_address_and_kept_nowhere() -> None:
+    secrets, serving = FakeSecrets(), Serving(host="127.0.0.1", port=free_port(), address="localhost:8443")
+    async with running(serving, secrets) as made:
+        published = made._published
+        assert published is not None
+        assert published.ca_bundle is not None
+        await shake_hands(serving.port, published.ca_bundle, "localhost")
+    assert not secrets.writes
+
+
+async def test_outside_of_a_pod_nothing_is_served_unless_an_address_is_given(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    made = service(Serving())
+    await made.run(FakeSecrets().api)
+    assert made.check_ready() is None
+    [line] = caplog.records
+    assert (line.levelno, "they need an address" in line.message) == (logging.WARNING, True)
+
+
+async def test_a_pod_that_does_not_know_its_namespace_says_what_to_set(
+    monkeypatch: pytest.MonkeyPatch, pod: None
+) -> None:
+    monkeypatch.delenv("POD_NAMESPACE")
+    made = service(Serving())
+    assert made.check_ready() == "no serving certificate yet"
+    with pytest.raises(ConfigurationError, match="set POD_NAMESPACE by the downward API"):
+        await made.run(FakeSecrets().api)
+
+
+async def test_a_port_that_is_taken_is_named() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        made = service(Serving(host="127.0.0.1", port=port, address="127.0.0.1"))
+        with pytest.raises(ConfigurationError, match=f"port {port} .*set Serving.port to a free port"):
+            await made.run(FakeSecrets().api)
+
+
+@pytest.mark.parametrize("address", ["", ":1", "host:port", "host:70000", "https://host", "host/path", "a@host"])
+def test_what_is_no_address_is_refused(address: str) -> None:
+    with pytest.raises(ConfigurationError, match="write host or host:port"):
+        Serving.reached_at(address)
+
+
+@pytest.mark.parametrize(("address", "port"), [("host", 0), ("host:8443", 8443), ("[::1]:1", 1)])
+def test_it_listens_on_the_port_that_it_is_called_at(address: str, port: int) -> None:
+    assert Serving.reached_at(address).port == port
