@@ -49,7 +49,7 @@ from shardsdk.process.mainloop import MainLoop
 from shardsdk.process.memory import spare_memory
 from shardsdk.process.probes import Probes
 from shardsdk.process.process import ExitCode, exit_code_for, stop_on_signal
-from shardsdk.process.rights import ReadingRights, rights_of
+from shardsdk.process.rights import NOT_ASKED, ReadingRights, rights_of
 from shardsdk.process.together import run_together, until_stopped
 from shardsdk.process.workload import CANCEL_SECONDS, Ended, Workload
 from shardsdk.process.world import World, load_world
@@ -391,7 +391,8 @@ class Manager:
         return None if state is LeaseState.HELD else state.value
 
     def _check_caches(self) -> str | None:
-        if lacking := next((each.lacking for each in self._rights if each.lacking is not None), None):
+        asked = [each.lacking for each in self._rights] or ([NOT_ASKED] if self.ring is not None else [])
+        if lacking := next(filter(None, asked), None):
             return lacking
         shared = None if self._shared is None else self._shared.check_synced()
         if shared is not None or self.ring is None:

@@ -31,6 +31,7 @@ log: Final = logger_of(__name__)
 VERBS: Final = ("list", "watch")
 #: The longest pause between two looks; a role that was mended is noticed after so long at most.
 MAX_PAUSE_SECONDS: Final = 10.0
+NOT_ASKED: Final = "whether this process may read what it works on is not known yet"
 
 
 class ReadingRights:
@@ -46,29 +47,30 @@ class ReadingRights:
         ]
         self._clock = clock
         self._rng = rng
-        #: What lacks, in a sentence; `None`: nothing, or nobody has looked.
-        self.lacking: str | None = None
+        #: What lacks, in a sentence; `None`: nothing.
+        self.lacking: str | None = NOT_ASKED
 
     async def wait(self, connect: Callable[[None], AbstractAsyncContextManager[Api]] | None) -> None:
         """Return when nothing lacks that the API server says of; with no way to ask, at once."""
         if connect is not None:
             async with connect(None) as api:
                 await self._wait(api)
+        self.lacking = None
 
     async def _wait(self, api: Api) -> None:
         backoff = Backoff(self._rng, first_seconds=1.0, max_seconds=MAX_PAUSE_SECONDS)
+        told = ""
         while lacking := [*await find_unserved(api, self._resources), *await self._missing_rules(api)]:
             words = "; ".join(lacking)
-            if words != self.lacking:
+            if words != told:
                 log.error(
                     "What this process works on cannot be read; it waits, and takes no work from others",
                     extra={"missing": words},
                 )
-            self.lacking = words
+            self.lacking = told = words
             await self._clock.sleep(backoff.next())
-        if self.lacking is not None:
+        if told:
             log.info("What this process works on can be read now")
-        self.lacking = None
 
     async def _missing_rules(self, api: Api) -> list[str]:
         asked = await asyncio.gather(*(_may(api, *each) for each in self._wanted))
