@@ -7,13 +7,14 @@ Schedules have five fields, in UTC.
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from itertools import islice, takewhile
 from typing import Annotated, Final, Literal
 
 from cronsim import CronSim, CronSimError
 
 from shardsdk import Column, Context, CustomResource, Model, ObjectMeta, Operator, Permanent, Range
+from shardsdk.admission import Denied, Review
 from shardsdk.kinds import Job, JobSpec, ObjectReference, Rule
 
 SCHEDULED_AT: Final = "batch.tutorial.kubebuilder.io/scheduled-at"
@@ -83,6 +84,15 @@ async def cronjob(ctx: Context[CronJob]) -> CronJobStatus:
     if not spec.suspend:
         ctx.requeue(after=(next(CronSim(spec.schedule, now)) - now).total_seconds())
     return CronJobStatus([reference_to(job) for job in active], last)
+
+
+@operator.validate(CronJob)
+async def check(review: Review[CronJob]) -> None:
+    """Refuse a schedule that is none."""
+    try:
+        CronSim(review.object.spec.schedule, datetime.now(UTC))
+    except CronSimError as error:
+        raise Denied(f"{review.object.spec.schedule!r} is no schedule: {error}", field="spec.schedule") from None
 
 
 def runs_missed(ctx: Context[CronJob], last: datetime | None) -> list[datetime]:

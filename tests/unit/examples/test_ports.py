@@ -11,7 +11,8 @@ from examples.ports import cronjob, ephemeral_volume, webpage
 from examples.ports.cronjob import CronJob, CronJobSpec, JobTemplate
 from examples.ports.ephemeral_volume import EphemeralVolumeClaim, EphemeralVolumeClaimSpec
 from examples.ports.webpage import WebPage, WebPageSpec
-from shardsdk import ObjectMeta
+from shardsdk import ObjectMeta, Operator
+from shardsdk.errors import Invalid
 from shardsdk.kinds import (
     ConfigMap,
     Container,
@@ -233,6 +234,17 @@ def test_what_no_retry_can_mend_is_told_and_left_alone(schedule: str, hours: int
         rig.patch(CronJob, "hello", {"spec": {"schedule": "0 * * * *", "startingDeadlineSeconds": 60}})
         await until(rig, hours + 6)
 
-    rig = drive(cronjob.operator, [cron(schedule, suspend=True)], story)
+    unasked = Operator("cronjobs")
+    unasked.reconcile(CronJob, owns=[Job])(cronjob.cronjob.function)
+    rig = drive(unasked, [cron(schedule, suspend=True)], story)
     assert [event[:2] for event in rig.events] == [("hello", reason)]
     assert jobs(rig) == [name_of(hours + 6)]
+
+
+@pytest.mark.parametrize("schedule", ["* * * *", "0 25 * * *", "soon"])
+def test_a_schedule_that_is_none_is_refused(schedule: str) -> None:
+    async def story(rig: Rig) -> None:
+        with pytest.raises(Invalid, match=r"spec\.schedule"):
+            rig.patch(CronJob, "hello", {"spec": {"schedule": schedule}})
+
+    drive(cronjob.operator, [cron()], story)
