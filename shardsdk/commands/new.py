@@ -128,6 +128,7 @@ def told(project: Project, folder: Path) -> str:
     return (
         f"wrote {folder}/: {project.module}.py is the operator, test_{project.module}.py its test\n\n"
         f"  cd {folder}\n"
+        "  python -m pip install --editable '.[dev]'      # what its test takes\n"
         "  python -m pytest                               # needs no cluster\n"
         f"  shardsdk run {project.module}.py --dev --install-crds   # on the cluster of your kubeconfig\n"
         "  kubectl apply -f example.yaml\n"

@@ -80,10 +80,25 @@ def test_the_image_has_what_its_entry_point_names(project: Path) -> None:
 
 
 def test_the_makefile_and_the_ci_name_targets_that_there_are(project: Path) -> None:
-    for target in ("test", "check", "run", "image", "manifests", "chart"):
+    for target in ("install", "test", "check", "run", "image", "manifests", "chart"):
         subprocess.run(["make", "--dry-run", target], cwd=project, check=True, capture_output=True)
     steps = yaml.safe_load((project / ".github/workflows/ci.yaml").read_text())["jobs"]["test"]["steps"]
-    assert [step["run"] for step in steps if "make" in step.get("run", "")] == ["make check test", "make manifests"]
+    assert [step["run"] for step in steps if "make" in step.get("run", "")] == [
+        "make install", "make check test", "make manifests",
+    ]  # fmt: skip
+
+
+def test_what_its_test_takes_is_installed_as_every_pip_knows_how(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = tomllib.loads((project / "pyproject.toml").read_text())
+    assert "dependency-groups" not in made  # pip has known those since 25.1 alone
+    assert {each.partition(">")[0] for each in made["project"]["optional-dependencies"]["dev"]} == {"mypy", "pytest"}
+    for name in ("README.md", "Makefile"):
+        assert "pip install --editable '.[dev]'\n" in (project / name).read_text()
+    assert main(["new", "others"]) == 0
+    hint = capsys.readouterr().out
+    assert -1 < hint.find("pip install --editable '.[dev]'") < hint.find("python -m pytest")
 
 
 @pytest.mark.parametrize(
