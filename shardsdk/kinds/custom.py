@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import is_dataclass
+from dataclasses import fields, is_dataclass
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, Union, cast, get_args, get_origin
 
@@ -174,6 +174,11 @@ def _part_of(name: str, part: str, model: Any) -> Part:
             _check_part(name, part, choices[0])
             return Part(model, required=False)
     _check_part(name, part, model)
+    if part == "spec" and not _has_fields(model):
+        raise ConfigurationError(
+            f"custom resource {name}: {model.__name__} has no fields, so that the API server would keep nothing of what is"
+            f" written in a spec: give it some, as in `html: str`, or write `CustomResource[None, …]` for objects without one"
+        )
     required = not _has_defaults(model)
     if required and part == "status":
         raise ConfigurationError(
@@ -195,6 +200,12 @@ def _check_part(name: str, part: str, model: Any) -> None:
         " write it as `class …(Model)` with one line per field (a msgspec.Struct, a dataclass or a pydantic model"
         " will do as well)"
     )
+
+
+def _has_fields(model: type[Any]) -> bool:
+    if issubclass(model, msgspec.Struct):
+        return bool(model.__struct_fields__)
+    return bool(fields(model)) if is_dataclass(model) else bool(getattr(model, "model_fields", True))
 
 
 def _has_defaults(model: Callable[[], Any]) -> bool:

@@ -203,12 +203,28 @@ class Counted(Model):
     count: int
 
 
+class Blank(Model):
+    """Nobody has written its fields yet."""
+
+
+@dataclass
+class BlankData:
+    """The same as a dataclass."""
+
+
+class BlankDoor(pydantic.BaseModel):
+    """The same as pydantic's."""
+
+
 @pytest.mark.parametrize(
     ("parts", "keywords", "remedy"),
     [
         ((dict,), {}, "its spec is dict, which is no class with fields: write it as `class …\\(Model\\)`"),
         ((Page, str), {}, "its status is str"),
         ((Widget,), {}, "its spec is Widget"),
+        ((Blank,), {}, r"Blank has no fields, .*give it some, .*or write `CustomResource\[None, …\]`"),
+        ((BlankData, PageStatus), {}, "BlankData has no fields"),
+        ((BlankDoor,), {}, "BlankDoor has no fields"),
         ((Page, Counted), {}, r"give each field of Counted a default, or write `CustomResource\[…, Counted \| None\]`"),
         ((), {"group": "example"}, "group='example' has to be a domain"),
         ((), {"version": ""}, "version='' has to be such as"),
