@@ -176,8 +176,9 @@ def _part_of(name: str, part: str, model: Any) -> Part:
     _check_part(name, part, model)
     if part == "spec" and not _has_fields(model):
         raise ConfigurationError(
-            f"custom resource {name}: {model.__name__} has no fields, so that the API server would keep nothing of what is"
-            f" written in a spec: give it some, as in `html: str`, or write `CustomResource[None, …]` for objects without one"
+            f"custom resource {name}: {model.__name__} has no fields, so that the API server would keep nothing of what"
+            " is written in a spec: give it some, as in `html: str`, or write `CustomResource[None, …]` if there is to"
+            " be none"
         )
     required = not _has_defaults(model)
     if required and part == "status":
