@@ -18,11 +18,12 @@ from typing import Any, Final, Generic, TypeVar
 from shardsdk.errors import ConfigurationError, FenceClosed, LeaseLost, ShardingError
 from shardsdk.errors import Retry as RetryRule
 from shardsdk.events.recorder import EventType
-from shardsdk.kinds import Kind
+from shardsdk.kinds import Kind, Model
 from shardsdk.objects.conditions import set_conditions
 from shardsdk.objects.finalizers import add_finalizer, remove_finalizer
 from shardsdk.operator.failures import Failures, Permanent, Retry
 from shardsdk.operator.pruning import prune
+from shardsdk.operator.returns import remedy, wrong_status
 from shardsdk.operator.status import write_status
 from shardsdk.queueing.workers import Done, Outcome, Requeue, RequeueAfter, Waiting, describe
 from shardsdk.reconcile.context import Context
@@ -105,11 +106,11 @@ class Attempts(Generic[K]):
         """Raises: ConfigurationError unless it is a status of such an object."""
         if self._status is not None and isinstance(returned, self._status):
             return
-        status = "Done()" if self._status is None else f"a {self._status.__qualname__}"
-        why = "has no status" if self._status is None else "has another one"
+        status, kind = "Done()" if self._status is None else f"a {self._status.__qualname__}", type(context.object)
         raise ConfigurationError(
-            f"the reconcile of {context.controller!r} returned {returned!r}, but {context.main.kind} {why}: return"
-            f" {status}, None, Requeue() or RequeueAfter(seconds)"
+            f"the reconcile of {context.controller!r} returned {returned!r}, but {wrong_status(kind, self._status)}:"
+            f" return {status}, None, Requeue() or RequeueAfter(seconds)"
+            + (remedy(kind, type(returned)) if isinstance(returned, Model) else "")
         )
 
     async def _give_up(self, context: Context[K], failure: Permanent) -> None:

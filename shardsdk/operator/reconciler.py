@@ -31,6 +31,7 @@ from shardsdk.cache.objects import Request, metadata_of, request_of
 from shardsdk.errors import ConfigurationError
 from shardsdk.kinds import Kind, resource_of
 from shardsdk.operator.attempt import Attempts
+from shardsdk.operator.returns import check_returns
 from shardsdk.queueing.predicates import Predicate, always
 from shardsdk.queueing.queue import RateLimit
 from shardsdk.queueing.sources import Every, RequestSource
@@ -156,6 +157,7 @@ class Reconciler(Generic[K]):
 
         def add(function: Function[K]) -> Function[K]:
             self._same_sort(function, "timer")
+            check_returns(function, self.declared.kind, self._status)
             called = name or getattr(function, "__name__", "timer")
             if any(timer.name == called for timer in self._timers):
                 raise ConfigurationError(
@@ -323,3 +325,4 @@ def _check(function: Callable[..., Any], declared: Declared) -> None:
     for kind in declared.owns:
         if resource_of(kind).group_resource == resource_of(declared.kind).group_resource:
             raise ConfigurationError(f"{kind.__qualname__} objects cannot own one another: take it out of owns=")
+    check_returns(function, declared.kind, status_of(declared.kind))

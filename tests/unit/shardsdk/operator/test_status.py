@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardsdk import ConfigurationError, Conflict, Context, Operator, RequeueAfter
+from shardsdk import ConfigurationError, Conflict, Context, CustomResource, Operator, RequeueAfter
 from shardsdk.operator.status import difference
 from shardsdk.testing import Rig, drive
 from shardsdk.testing.patching import merge
-from tests.unit.shardsdk.operator.websites import ConfigMap, Secret, Website, WebsiteStatus, site, websites
+from tests.unit.shardsdk.operator.websites import ConfigMap, Secret, Website, WebsiteSpec, WebsiteStatus, site, websites
 
 
 def operator_with(function: Any) -> Operator:
@@ -156,13 +156,49 @@ def test_something_else_returned_is_refused_with_what_to_return(returned: object
 
 
 def test_a_status_for_a_kind_without_one_is_refused() -> None:
-    async def function(ctx: Context[Secret]) -> WebsiteStatus:
+    async def function(ctx: Context[Secret]) -> object:
         return WebsiteStatus()
 
     operator = Operator("secrets")
     operator.reconcile(Secret)(function)
-    with pytest.raises(ConfigurationError, match="Secret has no status"):
+    with pytest.raises(ConfigurationError, match=r"Secret has no status: return Done\(\).*RequeueAfter\(seconds\)$"):
         drive(operator, [Secret("a")])
+
+
+class Forgetful(CustomResource[WebsiteSpec], group="example.com", version="v1"):
+    """Its status was forgotten."""
+
+
+FORGOTTEN = r"Forgetful has no status.*; write `class Forgetful\(CustomResource\[WebsiteSpec, WebsiteStatus\], …\)`"
+
+
+def test_a_status_that_the_kind_was_not_given_is_refused_with_how_to_give_it_one() -> None:
+    def function(ctx: Context[Forgetful]) -> object:
+        return WebsiteStatus()
+
+    operator = Operator("forgetful")
+    operator.reconcile(Forgetful)(function)
+    with pytest.raises(ConfigurationError, match=FORGOTTEN):
+        drive(operator, [Forgetful("a", WebsiteSpec(""))])
+
+
+def test_an_annotation_that_says_so_is_refused_where_it_is_written() -> None:
+    operator = Operator("forgetful")
+    with pytest.raises(ConfigurationError, match=f"returns a WebsiteStatus, but {FORGOTTEN}"):
+
+        @operator.reconcile(Forgetful)
+        async def forgetful(ctx: Context[Forgetful]) -> WebsiteStatus | None:
+            return None
+
+    @operator.reconcile(Website)
+    async def website(ctx: Context[Website]) -> WebsiteStatus | RequeueAfter | None:
+        return None
+
+    with pytest.raises(ConfigurationError, match=r"returns a WebsiteSpec, but the status of Website is another class"):
+
+        @website.timer(every=60)
+        async def measure(ctx: Context[Website]) -> WebsiteSpec:
+            return WebsiteSpec("")
 
 
 def test_one_write_and_no_more_at_rest() -> None:
