@@ -98,6 +98,8 @@ class WorkerPool(Generic[K]):
         self._timeout_seconds = timeout_seconds
         self._metrics = metrics
         self._running: dict[K, _Attempt] = {}
+        #: The error of each item whose stack was logged last.
+        self._shown: dict[K, str] = {}
 
     async def run(self) -> None:
         """Work until the queue is shut down and every reconcile has ended, or until cancelled."""
@@ -147,7 +149,7 @@ class WorkerPool(Generic[K]):
         except TimeoutError as error:
             if attempt.cancelled:
                 log.info("Reconcile cancelled", extra=self._where(item))
-                self.queue.forget(item)
+                self._forget(item)
             elif attempt.scope.expired():
                 self._give_up_waiting(item)
             else:
@@ -168,13 +170,13 @@ class WorkerPool(Generic[K]):
     def _conclude(self, item: K, outcome: Outcome) -> None:
         match outcome:
             case Done():
-                self.queue.forget(item)
+                self._forget(item)
                 self._count(lambda metrics: metrics.succeeded)
             case Requeue(priority=priority):
                 self.queue.add_rate_limited(item, priority)
                 self._count(lambda metrics: metrics.requeued)
             case RequeueAfter(seconds=seconds, priority=priority):
-                self.queue.forget(item)
+                self._forget(item)
                 self.queue.add_after(item, seconds, priority)
                 self._count(lambda metrics: metrics.requeued_after)
             case Waiting():
@@ -188,11 +190,11 @@ class WorkerPool(Generic[K]):
         match error:
             case _ if _is_lease_gone(error):
                 log.warning("Reconcile stopped: the lease is gone", extra=self._where(item, error))
-                self.queue.forget(item)
+                self._forget(item)
             case TerminalError():
                 self._count(lambda metrics: metrics.terminal_errors)
                 log.error("Reconcile failed for good; waiting for the next event", extra=self._where(item, error))
-                self.queue.forget(item)
+                self._forget(item)
             case ShardingError(retry=Retry.REFRESH):
                 pause = self.queue.add_rate_limited(item)
                 log.info("Reconcile met a newer object; trying again", extra=self._where(item, error, pause))
@@ -202,7 +204,20 @@ class WorkerPool(Generic[K]):
                 log.warning("Reconcile failed; trying again", extra=self._where(item, error, pause))
             case _:
                 pause = self.queue.add_rate_limited(item)
-                log.error("Reconcile raised; trying again", extra=self._where(item, error, pause), exc_info=error)
+                shown = error if self._is_news(item, error) else None
+                log.error("Reconcile raised; trying again", extra=self._where(item, error, pause), exc_info=shown)
+
+    def _is_news(self, item: K, error: Exception) -> bool:
+        """Whether the stack of `error` is to be shown: at each of a dozen attempts it would hide all other lines."""
+        text = describe(error)
+        news = self.queue.requeues(item) == 1 or self._shown.get(item) != text
+        self._shown[item] = text
+        return news
+
+    def _forget(self, item: K) -> None:
+        """The item's next failure is its first."""
+        self.queue.forget(item)
+        self._shown.pop(item, None)
 
     def _give_up_waiting(self, item: K) -> None:
         self._count(lambda metrics: metrics.failed)

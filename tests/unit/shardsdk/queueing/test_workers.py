@@ -174,6 +174,24 @@ async def test_a_group_with_another_error_in_it_is_that_error(
 
 
 @in_virtual_time
+async def test_the_stack_is_shown_once_for_each_object_and_error(
+    clock: VirtualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    full, odd = [RuntimeError("the bucket is full") for _ in range(3)], ValueError("odd")
+    script = Script(clock, *full, odd, full[0], None, full[0])
+    async with running(make(clock, script)) as queue:
+        queue.add("a")
+        await clock.sleep(10)
+        queue.add("a")  # after a success it is news again
+        await clock.sleep(10)
+        queue.add("b")
+        await clock.sleep(10)
+    assert [line.exc_info is not None for line in caplog.records] == [True, False, False, True, True, True]
+    assert [line.attempts for line in caplog.records] == [1, 2, 3, 4, 5, 1]  # type: ignore[attr-defined]
+    assert {line.msg for line in caplog.records} == {"Reconcile raised; trying again"}
+
+
+@in_virtual_time
 async def test_retry_after_is_honoured(clock: VirtualClock) -> None:
     script = Script(clock, TooManyRequests("slow down", status=429, retry_after_seconds=60))
     async with running(make(clock, script)) as queue:
