@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -60,7 +60,7 @@ async def find_problems(api: Api, needs: Needs) -> list[str]:
     found = [problem for problem in served if problem]
     if needs.ring is not None and (problem := await _find_missing_ring(api, needs.ring, needs)):
         found.append(problem)
-    if missing := await _find_missing_rights(api, needs.grants):
+    if missing := _without_covered(await _find_missing_rights(api, needs.grants)):
         found.append(await _word_rights(api, missing, needs))
     return found
 
@@ -157,6 +157,12 @@ async def _find_missing_rights(api: Api, grants: Iterable[tuple[str | None, Rule
     rights = list(dict.fromkeys(each for namespace, rule in grants for each in _rights(namespace, rule)))
     allowed = await asyncio.gather(*(_allowed(api, right) for right in rights))
     return [right for right, has in zip(rights, allowed, strict=True) if not has]
+
+
+def _without_covered(missing: Sequence[_Right]) -> list[_Right]:
+    """Those that a ClusterRole for the others would not grant as well: it holds in all namespaces."""
+    everywhere = {replace(each, namespace=None) for each in missing if each.namespace is None}
+    return [each for each in missing if each.namespace is None or replace(each, namespace=None) not in everywhere]
 
 
 def _rights(namespace: str | None, rule: Rule) -> list[_Right]:

@@ -176,6 +176,21 @@ async def test_rights_that_are_missing_are_rules_ready_to_paste() -> None:
     }  # fmt: skip
 
 
+async def test_what_a_clusterrole_grants_is_not_asked_for_in_a_role_again() -> None:
+    cluster = Cluster(SERVED, refuses={("create", "events"), ("get", "leases")})
+    events = {"apiGroups": [""], "resources": ["events"], "verbs": ["create", "patch"]}
+    leases = {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["get"]}
+    (problem,) = await problems(cluster, resources=[], grants=[(None, events), ("team", leases), ("team", events)])
+    assert problem.splitlines()[1:-1] == [
+        "by a ClusterRole:",
+        '- {apiGroups: [""], resources: [events], verbs: [create]}',
+        "by a Role in namespace team:",
+        '- {apiGroups: ["coordination.k8s.io"], resources: [leases], verbs: [get]}',
+    ]
+    (problem,) = await problems(cluster, resources=[], grants=[("sites", events), ("team", events)])
+    assert problem.count("events") == 2  # two Roles: neither grants the other's
+
+
 async def test_a_right_to_one_object_is_asked_for_by_its_name() -> None:
     cluster = Cluster({**SERVED, **RINGS}, refuses={("get", "clusterrings")}, rings=("websites",))
     rule = {
