@@ -112,8 +112,8 @@ def rbac(
     " the cluster: types, rights, the ring. At a prompt it listens on no port and prints lines for people; in a pod it"
     " has a pod's ports and prints JSON. `-n` is where its Leases are; objects may be in all namespaces.",
     short_help="run the operator in a file",
-    epilog="Exit codes: 0 it was asked to stop, 1 a part of it failed, or no API server answers, 2 something is missing"
-    " or wrong, 3 the lease was lost, 4 reconciles did not end in time.",
+    epilog="Exit codes: 0 it was asked to stop, 1 a part of it failed, 2 something is missing or wrong,"
+    " or no API server answers, 3 the lease was lost, 4 reconciles did not end in time.",
 )
 @click.argument("source", metavar="FILE")
 @click.option("--dev", is_flag=True, help="start again whenever a Python file next to FILE, or below, is saved")

@@ -23,13 +23,13 @@ from shardsdk.commands.preflight import find_namesake, find_problems
 from shardsdk.commands.program import Program
 from shardsdk.commands.sockets import socket_of
 from shardsdk.commands.terminal import TerminalFormatter
-from shardsdk.errors import ConfigurationError, ConnectionFailed, ShardingError, Unauthorized
+from shardsdk.errors import ConfigurationError, ConnectionFailed, Forbidden, ShardingError, Unauthorized
 from shardsdk.kube.access import load_access
 from shardsdk.kube.api import Api
 from shardsdk.kube.client import Client
 from shardsdk.kube.clock import Clock, SystemClock
 from shardsdk.kube.cut import hush_cut_connections
-from shardsdk.kube.definitions import apply_crds
+from shardsdk.kube.definitions import NotInstalled, apply_crds
 from shardsdk.kube.server import Access
 from shardsdk.lease.pod import hostname, lease_namespace
 from shardsdk.lease.pod import uid as pod_uid
@@ -123,16 +123,27 @@ async def _prepare(
         try:
             await _reach(api, access)
             if install_crds:
-                await apply_crds(api, program.definitions(), clock, field_manager=FIELD_MANAGER)
+                await _install(api, program, clock)
             needs = program.needs(manager, own)
             problem = "\n".join(await find_problems(api, needs))
             failure = ConfigurationError(problem) if problem else None
-        except ConnectionFailed as error:
-            failure = error
+        except (ConnectionFailed, NotInstalled) as error:
+            failure = ConfigurationError(str(error))  # nothing has begun, and whoever calls has to do something
         if failure is None:
             await _tell_of_namesake(api, manager, own, clock)
             return
         await _put_up_with(failure, clock, until)
+
+
+async def _install(api: Api, program: Program, clock: Clock) -> None:
+    """Bring the program's definitions up to date.  Raises: NotInstalled, ConnectionFailed."""
+    try:
+        await apply_crds(api, program.definitions(), clock, field_manager=FIELD_MANAGER)
+    except Forbidden as error:
+        raise NotInstalled(
+            f"this identity may not install definitions: {error}; have somebody who may run"
+            f" `shardsdk crd {program.source} | kubectl apply --server-side -f -`, and leave out --install-crds"
+        ) from error
 
 
 async def _tell_of_namesake(api: Api, manager: Manager, namespace: str, clock: Clock) -> None:
@@ -156,7 +167,7 @@ async def _put_up_with(failure: ShardingError, clock: Clock, until: float) -> No
 
 
 async def _reach(api: Api, access: Access) -> None:
-    """Raises: ConfigurationError when nobody answers, or not to this identity."""
+    """Raises: ConnectionFailed when nobody answers, ConfigurationError when not to this identity."""
     where = f"{access.host} ({access.origin})"
     try:
         await api.raw("GET", "/version")

@@ -19,6 +19,8 @@ CRDS: Final = Resource(
 #: A definition is served a moment after it was written.
 ESTABLISHED_SECONDS: Final = 60.0
 POLL_SECONDS: Final = 0.2
+#: What a condition says until then may be about the definition as it was before.
+JUDGED_SECONDS: Final = 2.0
 
 
 class NotInstalled(ShardingError):
@@ -28,7 +30,7 @@ class NotInstalled(ShardingError):
 async def apply_crds(api: Api, documents: Sequence[dict[str, Any]], clock: Clock, *, field_manager: str) -> None:
     """Bring the cluster's definitions up to `documents`, and return once they are served.
 
-    Raises: NotInstalled when they are not after a minute.
+    Raises: NotInstalled when another definition has their names, or they are not served after a minute.
     """
     for document in documents:
         name = document["metadata"]["name"]
@@ -38,13 +40,18 @@ async def apply_crds(api: Api, documents: Sequence[dict[str, Any]], clock: Clock
 
 
 async def _wait_established(api: Api, name: str, clock: Clock) -> None:
-    end = clock.monotonic() + ESTABLISHED_SECONDS
+    begun = clock.monotonic()
     while True:
         crd: dict[str, Any] = await api.get(CRDS, name, model=dict)
         conditions = {each["type"]: each for each in (crd.get("status") or {}).get("conditions") or ()}
         if conditions.get("Established", {}).get("status") == "True":
             return
-        if clock.monotonic() > end:
-            said = conditions.get("NamesAccepted", {}).get("message") or "no condition says why"
+        names = conditions.get("NamesAccepted", {})
+        said = ": ".join(filter(None, (names.get("reason"), names.get("message")))) or "no condition says why"
+        if names.get("status") == "False" and clock.monotonic() - begun >= JUDGED_SECONDS:
+            raise NotInstalled(
+                f"{name} is not accepted ({said}); give the kind other names, or delete the definition that has them"
+            )
+        if clock.monotonic() - begun > ESTABLISHED_SECONDS:
             raise NotInstalled(f"{name} is not served after {ESTABLISHED_SECONDS:.0f} s ({said}); look at its status")
         await clock.sleep(POLL_SECONDS)

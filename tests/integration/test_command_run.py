@@ -94,7 +94,7 @@ async def test_a_cluster_that_does_not_answer_is_named(admin_prompt: Prompt, nam
     contexts = [{"name": "c", "context": {"cluster": "c", "user": ""}}]
     kubeconfig.write_text(json.dumps({"clusters": [cluster], "contexts": contexts, "current-context": "c"}))
     code, _, err = await admin_prompt.run("run", "sites.py", "--kubeconfig", str(kubeconfig))
-    assert code == 1
+    assert code == 2
     assert err.startswith(f"shardsdk: no API server answers at http://127.0.0.1:1 (kubeconfig {kubeconfig}): ")
     code, _, err = await admin_prompt.run("run", "sites.py", KUBECONFIG="/nowhere")
     assert code == 2

@@ -21,7 +21,7 @@ from sharder.install import (
     remove_leftovers,
 )
 from shardsdk.kube.api import Api
-from shardsdk.kube.definitions import CRDS, ESTABLISHED_SECONDS, NotInstalled, apply_crds
+from shardsdk.kube.definitions import CRDS, ESTABLISHED_SECONDS, JUDGED_SECONDS, NotInstalled, apply_crds
 from shardsdk.protocol.labels import LEASE_RING_LABEL
 from shardsdk.protocol.objects import LEASES
 from shardsdk.serving.secretstore import SECRETS
@@ -123,15 +123,35 @@ async def test_crds_are_awaited_until_they_are_served(clock: VirtualClock) -> No
 
 
 @in_virtual_time
-async def test_crds_that_are_never_served_are_told_with_the_reason(clock: VirtualClock) -> None:
+async def test_crds_whose_names_are_taken_are_told_at_once_with_the_reason(clock: VirtualClock) -> None:
     server = MemoryServer()
-    clash = {"type": "NamesAccepted", "status": "False", "message": "short name ring is taken"}
+    clash = {"type": "NamesAccepted", "status": "False", "reason": "ListKindConflict", "message": "it is taken"}
     applying = asyncio.create_task(apply_crds(connect(server, clock), DOCUMENTS, clock, field_manager=FIELD_MANAGER))
     await clock.sleep(1)
     await connect(server, clock).patch(CRDS, CRD_NAMES[0], None, {"status": {"conditions": [clash]}})
 
-    with pytest.raises(NotInstalled, match="short name ring is taken"):
+    with pytest.raises(NotInstalled, match=r"not accepted \(ListKindConflict: it is taken\); give the kind other"):
         await applying
+    assert clock.monotonic() < JUDGED_SECONDS + 1
+
+
+@in_virtual_time
+async def test_what_is_said_of_the_names_before_they_were_mended_is_no_refusal(clock: VirtualClock) -> None:
+    server = MemoryServer()
+    applying = asyncio.create_task(apply_crds(connect(server, clock), DOCUMENTS, clock, field_manager=FIELD_MANAGER))
+    await clock.sleep(0.5)
+    stale = {"type": "NamesAccepted", "status": "False", "reason": "ListKindConflict"}
+    await connect(server, clock).patch(CRDS, CRD_NAMES[0], None, {"status": {"conditions": [stale]}})
+    await clock.sleep(0.5)
+    established = [{"type": "NamesAccepted", "status": "True"}, {"type": "Established", "status": "True"}]
+    await connect(server, clock).patch(CRDS, CRD_NAMES[0], None, {"status": {"conditions": established}})
+    await applying
+
+
+@in_virtual_time
+async def test_crds_that_are_never_served_are_told_after_a_minute(clock: VirtualClock) -> None:
+    with pytest.raises(NotInstalled, match=r"not served after 60 s \(no condition says why\)"):
+        await apply_crds(connect(MemoryServer(), clock), DOCUMENTS, clock, field_manager=FIELD_MANAGER)
     assert clock.monotonic() >= ESTABLISHED_SECONDS
 
 

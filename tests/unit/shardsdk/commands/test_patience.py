@@ -12,7 +12,8 @@ from shardsdk import Context, Manager, PartialObject, Resource, controller_for
 from shardsdk.commands import run
 from shardsdk.commands.program import Program
 from shardsdk.commands.run import LOOK_SECONDS, PATIENCE_SECONDS
-from shardsdk.errors import ConfigurationError, ConnectionFailed, ShardingError
+from shardsdk.errors import ConfigurationError, ConnectionFailed, Forbidden, ShardingError
+from shardsdk.kube.definitions import NotInstalled
 
 
 async def reconcile(context: Context[PartialObject]) -> None:
@@ -55,7 +56,9 @@ class Server:
         return [answer] if answer else []
 
 
-async def prepare(server: Server, patience: float, monkeypatch: pytest.MonkeyPatch) -> Clock:
+async def prepare(
+    server: Server, patience: float, monkeypatch: pytest.MonkeyPatch, *, install_crds: bool = False
+) -> Clock:
     clock = Clock()
     monkeypatch.setattr(run, "SystemClock", lambda: clock)
     monkeypatch.setattr(run, "find_problems", server.find_problems)
@@ -65,7 +68,7 @@ async def prepare(server: Server, patience: float, monkeypatch: pytest.MonkeyPat
     )
     anything: Any = server
     await run._prepare(
-        anything, anything, Program("a.py", "manager", manager), manager, install_crds=False, patience=patience
+        anything, anything, Program("a.py", "manager", manager), manager, install_crds=install_crds, patience=patience
     )
     return clock
 
@@ -90,6 +93,30 @@ async def test_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("error", ["no type", ConnectionFailed("refused")])
 async def test_at_a_prompt_it_is_said_at_once(error: str | ShardingError, monkeypatch: pytest.MonkeyPatch) -> None:
     server = Server(error)
-    with pytest.raises(ShardingError, match=str(error)):
+    with pytest.raises(ConfigurationError, match=str(error)):  # that is, with exit code 2
         await prepare(server, 0.0, monkeypatch)
     assert server.looks == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "says"),
+    [
+        (
+            Forbidden("may not patch", status=403),
+            r"may not install definitions: may not patch; have somebody .*crd a\.py",
+        ),
+        (NotInstalled("sites is not accepted (ListKindConflict)"), "^sites is not accepted"),
+    ],
+)
+async def test_definitions_that_cannot_be_installed_are_said(
+    error: ShardingError, says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refuse(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(run, "apply_crds", refuse)
+    monkeypatch.setattr(Program, "definitions", lambda _: [])
+    server = Server()
+    with pytest.raises(ConfigurationError, match=says):
+        await prepare(server, 0.0, monkeypatch, install_crds=True)
+    assert server.looks == 0
