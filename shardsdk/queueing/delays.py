@@ -40,6 +40,12 @@ class Delays(Generic[K]):
             heapq.heapify(self._heap)
         return soonest is None or moment < soonest
 
+    def drop(self, item: K, moment: float) -> None:
+        """Take `item` back, if it is due at just that moment."""
+        valid = self._valid.get(item)
+        if valid is not None and valid[0] == moment:
+            del self._valid[item]
+
     def __iter__(self) -> Iterator[K]:
         return iter(self._valid)
 

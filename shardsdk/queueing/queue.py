@@ -157,12 +157,20 @@ class WorkQueue(Generic[K]):
 
     def add_after(self, item: K, seconds: float, priority: Priority = Priority.FRESH) -> None:
         """Add `item` once `seconds` have passed; of several delays the shortest counts."""
+        self.add_at(item, self._clock.monotonic() + seconds, priority)
+
+    def add_at(self, item: K, moment: float, priority: Priority = Priority.FRESH) -> None:
+        """Add `item` at `moment` of the monotonic clock; of several moments the first counts."""
         if self._closed:
             return
-        if seconds <= 0:
+        if moment <= self._clock.monotonic():
             self.add(item, priority)
-        elif self._delays.put(item, self._clock.monotonic() + seconds, priority):
+        elif self._delays.put(item, moment, priority):
             self._restart_timer()
+
+    def cancel(self, item: K, moment: float) -> None:
+        """Do not add `item` at `moment` after all; when it comes at another moment, that stays."""
+        self._delays.drop(item, moment)
 
     def add_rate_limited(self, item: K, priority: Priority = Priority.FRESH, *, at_least_seconds: float = 0.0) -> float:
         """Add `item` after its backoff (or later, if asked), and count a failure; returns the delay in seconds."""

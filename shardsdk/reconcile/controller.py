@@ -134,9 +134,10 @@ class Controller(Generic[T]):
         self._handlers.listen(children, watched)
 
     def _make_expectations(self) -> Expectations:
-        wake, later = self.queue.add, self.queue.add_after
-        expired, states = self._on_expired, self._states
-        return Expectations(self._clock, wake=wake, wake_after=later, on_expired=expired, states=states)
+        queue, expired, states = self.queue, self._on_expired, self._states
+        return Expectations(
+            self._clock, wake=queue.add, wake_at=queue.add_at, cancel=queue.cancel, on_expired=expired, states=states
+        )
 
     def _make_handlers(self, predicate: Predicate) -> Handlers[T]:
         return Handlers(

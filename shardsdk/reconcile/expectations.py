@@ -35,8 +35,9 @@ class Expectations:
 
     Whoever finds an object `pending` as it is to be reconciled drops what is
     overdue (`expire`) and puts it off (`postpone`).  It is woken when nothing is
-    pending any more: `wake(owner)`, or `wake_after(owner, seconds)` for when its
-    expectations run out; `on_expired(owner)` is called for each that has.
+    pending any more: `wake(owner)`, or `wake_at(owner, moment)` for when its
+    expectations run out, which `cancel(owner, moment)` takes back;
+    `on_expired(owner)` is called for each that has.
     """
 
     def __init__(
@@ -44,14 +45,16 @@ class Expectations:
         clock: Clock,
         *,
         wake: Callable[[Request], None],
-        wake_after: Callable[[Request, float], None],
+        wake_at: Callable[[Request, float], None],
+        cancel: Callable[[Request, float], None],
         on_expired: Callable[[Request], None] | None = None,
         seconds: float = EXPECTATION_SECONDS,
         states: ObjectStates | None = None,
     ) -> None:
         self._clock = clock
         self._wake = wake
-        self._wake_after = wake_after
+        self._wake_at = wake_at
+        self._cancel = cancel
         self._on_expired = on_expired
         self._seconds = seconds
         self._states = ObjectStates() if states is None else states
@@ -98,8 +101,8 @@ class Expectations:
         state = self._states.get(owner)
         if state is not None and state.expected:
             state.wrote(WriteEvent.POSTPONED)
-            first = min(each.until for each in state.expected.values())
-            self._wake_after(owner, first - self._clock.monotonic())
+            state.alarm = min(each.until for each in state.expected.values())
+            self._wake_at(owner, state.alarm)
 
     def observe(self, cache: Cache[Any], delta: Delta[Any]) -> None:
         """Take note of a change that `cache` shows now."""
@@ -130,6 +133,9 @@ class Expectations:
         if state.expected:
             return False
         state.expected = None
+        if state.alarm is not None and event is not WriteEvent.OVERDUE:
+            self._cancel(owner, state.alarm)  # else it would be reconciled once more, for nothing
+        state.alarm = None
         wakes = state.wrote(event)
         self._states.tidy(owner)
         return wakes

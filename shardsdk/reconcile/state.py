@@ -234,13 +234,15 @@ class Arrival:
 class ObjectState:
     """What one controller knows of an object.
 
-    `expected` is what `writes` waits for, `arrival` what `children` does; `uid`
-    is the object's whose children are known.  `error` is what its last reconcile raised.
+    `expected` is what `writes` waits for, until `alarm` at the latest; `arrival` is
+    what `children` waits for; `uid` is the object's whose children are known.
+    `error` is what its last reconcile raised.
     """
 
     children: Children
     writes: Writes = Writes.SHOWN
     expected: dict[Child, Expected] | None = None
+    alarm: float | None = None
     uid: str = ""
     arrival: Arrival | None = None
     error: str = ""

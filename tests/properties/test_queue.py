@@ -18,6 +18,7 @@ SECONDS = strategies.integers(min_value=0, max_value=20).map(float)
 STEPS = strategies.one_of(
     strategies.tuples(strategies.just("add"), ITEMS, PRIORITIES),
     strategies.tuples(strategies.just("add_after"), ITEMS, SECONDS, PRIORITIES),
+    strategies.tuples(strategies.just("cancel"), ITEMS, strategies.booleans()),
     strategies.tuples(strategies.just("fail"), ITEMS),
     strategies.tuples(strategies.just("forget"), ITEMS),
     strategies.tuples(strategies.just("take")),
@@ -68,6 +69,12 @@ class Model:
             self.expect_delayed(item, seconds, priority)
         else:
             self.expect_added(item, priority)
+
+    async def cancel(self, item: str, right: bool) -> None:
+        due = self.delayed[item][0] if item in self.delayed else 0.0
+        self.queue.cancel(item, due if right else due + 0.5)
+        if right:
+            self.delayed.pop(item, None)
 
     async def fail(self, item: str) -> None:
         failures = self.failures.get(item, 0)

@@ -53,6 +53,23 @@ async def test_the_owner_is_reconciled_once_the_cache_has_caught_up(clock: Virtu
 
 
 @in_virtual_time
+async def test_what_was_put_off_is_not_reconciled_once_more_when_the_time_for_it_is_over(clock: VirtualClock) -> None:
+    rig = Rig(clock)
+    rig.secret("owner")
+    async with rig.shard(make_child_if_missing):
+        await clock.sleep(5)
+        rig.api.lag = lambda: 1.0
+        rig.server.delete(CONFIGMAPS, rig.server.select(CONFIGMAPS)[0]["metadata"]["name"], "default")
+        await clock.sleep(0.5)  # shown when the new child is made, and before that is shown
+        rig.server.patch(SECRETS, "owner", "default", {"data": {"k": "v"}})
+        await clock.sleep(5)
+        settled = list(rig.reconciled)
+        await clock.sleep(60)
+        assert rig.reconciled == settled
+    assert rig.counter("expectations_expired_total") == 0
+
+
+@in_virtual_time
 async def test_a_write_that_is_never_seen_is_given_up(clock: VirtualClock) -> None:
     """The child loses its label at once, so that the cache never shows it."""
     rig = Rig(clock)
@@ -108,7 +125,9 @@ async def test_news_that_come_before_the_answer_count(clock: VirtualClock) -> No
 @in_virtual_time
 async def test_the_deletion_of_an_earlier_object_of_that_name_proves_nothing(clock: VirtualClock) -> None:
     woken: list[Request] = []
-    expectations = Expectations(clock, wake=woken.append, wake_after=lambda owner, seconds: None)
+    expectations = Expectations(
+        clock, wake=woken.append, wake_at=lambda owner, moment: None, cancel=lambda owner, moment: None
+    )
     rig = Rig(clock)
     cache: Cache[PartialObject] = Cache(rig.api, CONFIGMAPS, clock=clock, rng=Random(1))
     owner, child = Request("default", "owner"), Request("default", "child")
