@@ -16,7 +16,7 @@ is refused unless the manager says otherwise: errors quote what objects say.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from ipaddress import IPv6Address, ip_address
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -47,10 +47,16 @@ class Explains(Protocol):
 
 
 class DebugObjects:
-    """Answers for what `explains`; `to_all`: whoever asks, from wherever."""
+    """Answers for what `explains`; `to_all`: whoever asks, from wherever.
 
-    def __init__(self, *, to_all: bool = False) -> None:
+    Before anything explains it says what is waited for: `lacking()`, by name, and `lease` where one is to be led under.
+    """
+
+    def __init__(self, *, to_all: bool = False, lacking: Callable[[], Mapping[str, str]] = dict) -> None:
         self._to_all = to_all
+        self._lacking = lacking
+        #: Namespace and name of an election's Lease; `None`: there is no election.
+        self.lease: tuple[str, str] | None = None
         self._explains: list[Explains] = []
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -89,7 +95,7 @@ class DebugObjects:
         if found is None:
             return _say(503, "the event loop is blocked; /healthz says for how long")
         if not found:
-            return _say(503, "no controller runs here; /readyz says what is waited for")
+            return _say(503, f"no controller runs here: {self._waits()}")
         return _render(request, {"objects": [each.as_json() for each in found]}, found)
 
     async def answer_all(self, request: web.Request) -> web.Response:
@@ -106,6 +112,15 @@ class DebugObjects:
         found, total = answer
         first = f"{total} objects wait for more than their next event{_shown(found, total)}"
         return _render(request, {"total": total, "objects": [each.as_json() for each in found]}, found, first)
+
+    def _waits(self) -> str:
+        """What keeps the controllers of this process from running."""
+        if lacking := self._lacking():
+            return "; ".join(f"{name}: {problem}" for name, problem in lacking.items())
+        if self.lease is None:
+            return "it begins, or is about to end"
+        namespace, name = self.lease
+        return f"it waits to lead; `kubectl get lease {name} -n {namespace}` says who does, ask that one"
 
     def _refusal(self, request: web.Request) -> web.Response | None:
         if self._to_all or _by_socket(request) or _is_here(request.remote):

@@ -250,13 +250,10 @@ class Manager:
     def _make_candidate(self, world: World) -> Candidate:
         assert self.election is not None
         candidate = Candidate(
-            self.election,
-            world.source,
-            clock=world.clock,
-            rng=world.rng,
-            threaded=world.threaded,
+            self.election, world.source, clock=world.clock, rng=world.rng, threaded=world.threaded,
             die=lambda: world.die(ExitCode.LEASE_LOST, "this process does not lead any more and its work still runs"),
-        )
+        )  # fmt: skip
+        self._probes.debug.lease = (candidate.namespace, self.election.name)
         self.metrics.leader(self.election.name, lambda: float(candidate.leads))
         return candidate
 

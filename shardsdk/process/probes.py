@@ -22,7 +22,7 @@ class Probes:
     def __init__(self, *, debug_to_all: bool = False) -> None:
         self.healthz: Final = Checks()
         self.readyz: Final = Checks()
-        self.debug: Final = DebugObjects(to_all=debug_to_all)
+        self.debug: Final = DebugObjects(to_all=debug_to_all, lacking=self.readyz.failing)
 
     @contextlib.contextmanager
     def serve(self, addresses: Sequence[Address | None], metrics: Metrics, main_loop: MainLoop) -> Iterator[None]:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from random import Random
 from typing import Any
 
 import aiohttp
 import pytest
 
-from shardsdk import Context, Manager, PartialObject, RateLimit, Resource, controller_for
+from shardsdk import Context, Election, Manager, PartialObject, RateLimit, Resource, controller_for
 from shardsdk.kube.api import Api, Fence
 from shardsdk.kube.clock import SystemClock
 from shardsdk.lease.shardlease import ShardLease
@@ -22,6 +24,7 @@ from shardsdk.process.debug import LISTED_MAX, DebugObjects
 from shardsdk.process.health import Address, Endpoints, serve, serve_in_thread
 from shardsdk.process.process import ExitCode
 from shardsdk.process.world import World
+from shardsdk.protocol.objects import LEASES
 from shardsdk.testing.memory import MemoryServer
 from shardsdk.testing.memoryapi import MemoryApi
 
@@ -100,6 +103,43 @@ async def test_a_process_says_what_each_of_its_objects_waits_for() -> None:
         assert (status, first, end) == (200, "1 objects wait for more than their next event", "")
         assert second.startswith("secrets: default/a: has failed once")
         assert (await get(here, "application/json"))[1]["total"] == 1
+
+
+async def test_a_process_that_does_not_work_yet_says_what_it_waits_for() -> None:
+    lacking = {"lease": "waits for the lease", "caches": "secrets is not synced"}
+    answers = DebugObjects(lacking=lambda: lacking)
+    more = {"/debug/objects/{name}": answers.answer_object}
+    async with serve(Address("127.0.0.1", 0), Endpoints(more=more)) as port:
+        url = f"http://127.0.0.1:{port}/debug/objects/a"
+        assert await get(url) == (
+            503, "no controller runs here: lease: waits for the lease; caches: secrets is not synced\n",
+        )  # fmt: skip
+        lacking.clear()
+        answers.lease = ("team", "websites")
+        status, text = await get(url)
+        assert (status, "`kubectl get lease websites -n team` says who does" in text) == (503, True)
+
+
+async def test_a_replica_that_does_not_lead_names_the_lease() -> None:
+    async def rest(context: Context[PartialObject]) -> None:
+        raise AssertionError("it does not lead")
+
+    server = MemoryServer()
+    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    held = {"holderIdentity": "another", "leaseDurationSeconds": 3600, "renewTime": now, "acquireTime": now}
+    server.create(LEASES, {"metadata": {"name": "sites", "namespace": "team"}, "spec": held})
+    port = free_port()
+    health, election = f"127.0.0.1:{port}", Election("sites", namespace="team")
+    manager = Manager(health_address=health, metrics_address="0", election=election)
+    manager.add(controller_for(SECRETS).reconcile(rest))
+    async with running(server, manager):
+        status, text = 0, ""
+        async with asyncio.timeout(10):
+            while "it waits to lead" not in text:
+                with contextlib.suppress(aiohttp.ClientConnectorError):  # it does not listen yet
+                    status, text = await get(f"http://{health}/debug/objects/default/a")
+                await asyncio.sleep(0.02)
+        assert (status, "`kubectl get lease sites -n team`" in text) == (503, True)
 
 
 @pytest.mark.parametrize("limit", ["0", str(LISTED_MAX + 1), "-1", "many", "²"])
