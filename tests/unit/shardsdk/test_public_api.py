@@ -160,7 +160,7 @@ IMPORTS = [
         {"aiohttp", "kubernetes", "yaml"},
         355,
     ),
-    ("from shardsdk.testing import drive", {"aiohttp", "kubernetes", "yaml", "pytest"}, 355),
+    ("from shardsdk.testing import drive", {"aiohttp", "kubernetes", "yaml", "pytest"}, 360),
     ("import shardsdk; [getattr(shardsdk, name) for name in shardsdk.__all__]", {"kubernetes", "yaml", "pytest"}, 485),
 ]
 
