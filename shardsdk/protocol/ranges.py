@@ -1,0 +1,269 @@
+"""Ranges of hashes, and who is named for them: what sharder and shards agree on where nobody labels objects.
+
+Each object has a point in a space of 2**64, which never changes: the hash of its
+namespace's name or of its uid.  A RingAssignment names a shard for each part of the
+space; the Lease of a shard says what that shard holds of it.
+
+What cannot be read is never taken for "nothing": an annotation of held ranges that
+makes no sense holds the whole space, and an assignment that makes none names nobody
+anew (`parse_assignment` raises, and its reader keeps to what it had).
+
+Sources: KEP-5866 (shardSelector: FNV-1a of 64 bits over UTF-8, `shardRange`, half-open
+ranges of 16 lower-case digits); Fowler, Noll, Vo, "FNV Hash", offset basis and prime.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import lru_cache
+from itertools import pairwise
+from typing import Final
+
+import msgspec
+
+from shardsdk.errors import ConfigurationError
+from shardsdk.protocol.labels import API_GROUP, API_VERSION
+from shardsdk.protocol.objects import ObjectMeta, Resource, SlimMeta
+
+#: How many points there are; also the end of the last range, which no point reaches.
+SPACE: Final = 1 << 64
+#: Lease annotation: the ranges in which the lease's shard may be working, as `HashRanges` writes them.
+HELD_RANGES_ANNOTATION: Final = "alpha.sharding.timebertt.dev/held-ranges"
+#: The one object that says who may have which range; called as its ring.
+RING_ASSIGNMENTS: Final = Resource(API_GROUP, API_VERSION, "ringassignments", "RingAssignment", namespaced=False)
+
+_OFFSET_BASIS: Final = 0xCBF29CE484222325
+_PRIME: Final = 0x100000001B3
+_BOUND: Final = re.compile(r"0x([0-9a-f]{16}|10{16})")
+
+
+class HashBy(StrEnum):
+    """What of an object is hashed, as a ClusterRing and a RingAssignment spell it."""
+
+    NAMESPACE = "Namespace"
+    UID = "UID"
+
+    @property
+    def field(self) -> str:
+        """What a shardSelector calls it."""
+        return "object.metadata.namespace" if self is HashBy.NAMESPACE else "object.metadata.uid"
+
+    def point(self, metadata: SlimMeta) -> int:
+        """Where an object lies, 0 to 2**64 - 1."""
+        return point_of(metadata.namespace) if self is HashBy.NAMESPACE else _fnv(metadata.uid)
+
+
+def _fnv(text: str) -> int:
+    point = _OFFSET_BASIS
+    for byte in text.encode():
+        point = ((point ^ byte) * _PRIME) % SPACE
+    return point
+
+
+@lru_cache(maxsize=65536)
+def point_of(namespace: str) -> int:
+    """Where the objects of a namespace lie.
+
+    >>> hex(point_of("foobar"))
+    '0x85944171f73967e8'
+    """
+    return _fnv(namespace)
+
+
+@dataclass(frozen=True, slots=True)
+class HashRanges:
+    """A part of the space: half-open spans of points, sorted, none empty, none touching the next.
+
+    >>> low, high = HashRanges.of((0, 16)), HashRanges.of((16, 32))
+    >>> str(low | high)
+    '0x0000000000000000-0x0000000000000020'
+    >>> (low | high) - low == high, bool(low & high), 15 in low
+    (True, False, True)
+    """
+
+    spans: tuple[tuple[int, int], ...] = ()
+
+    @classmethod
+    def of(cls, *spans: tuple[int, int]) -> HashRanges:
+        """These spans, which may overlap, touch, be empty and stand in any order."""
+        joined: list[tuple[int, int]] = []
+        for start, end in sorted(span for span in spans if span[0] < span[1]):
+            if joined and start <= joined[-1][1]:
+                joined[-1] = joined[-1][0], max(end, joined[-1][1])
+            else:
+                joined.append((start, end))
+        return cls(tuple(joined))
+
+    @classmethod
+    def parse(cls, text: str) -> HashRanges:
+        """Read what `str` writes; spaces around a range and an empty text are no mistake.
+
+        Raises: ConfigurationError naming what it could not read.
+        """
+        return cls.of(*(_parse_span(part.strip()) for part in text.split(",") if part.strip()))
+
+    def __bool__(self) -> bool:
+        return bool(self.spans)
+
+    def __contains__(self, point: int) -> bool:
+        return any(start <= point < end for start, end in self.spans)
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        return iter(self.spans)
+
+    def __len__(self) -> int:
+        return len(self.spans)
+
+    def __or__(self, other: HashRanges) -> HashRanges:
+        return HashRanges.of(*self.spans, *other.spans)
+
+    def __and__(self, other: HashRanges) -> HashRanges:
+        meets = ((max(a, c), min(b, d)) for a, b in self.spans for c, d in other.spans)
+        return HashRanges.of(*meets)
+
+    def __sub__(self, other: HashRanges) -> HashRanges:
+        return self & other.complement
+
+    @property
+    def complement(self) -> HashRanges:
+        """The rest of the space."""
+        edges = [0, *(bound for span in self.spans for bound in span), SPACE]
+        return HashRanges.of(*zip(edges[::2], edges[1::2], strict=True))
+
+    @property
+    def width(self) -> int:
+        """How many points there are in it."""
+        return sum(end - start for start, end in self.spans)
+
+    def __str__(self) -> str:
+        return ",".join(f"{render_bound(start)}-{render_bound(end)}" for start, end in self.spans)
+
+    def selector(self, by: HashBy) -> str:
+        """The `shardSelector` of a list or watch of these ranges alone; of none there is no such text.
+
+        Raises: ValueError for no range.
+        """
+        if not self.spans:
+            raise ValueError("a list of no range cannot be asked for")
+        return " || ".join(
+            f"shardRange({by.field}, '{render_bound(start)}', '{render_bound(end)}')" for start, end in self.spans
+        )
+
+
+#: The whole space.
+EVERYWHERE: Final = HashRanges.of((0, SPACE))
+#: No part of it.
+NOWHERE: Final = HashRanges()
+
+
+def render_bound(bound: int) -> str:
+    """A bound as it goes over the wire: 16 lower-case digits, of which only the end of the space has one more.
+
+    >>> render_bound(255), render_bound(SPACE)
+    ('0x00000000000000ff', '0x10000000000000000')
+    """
+    return f"0x{bound:016x}"
+
+
+def _parse_bound(text: str) -> int:
+    if _BOUND.fullmatch(text) is None:
+        raise ConfigurationError(f"{text!r} is no hash: write 0x and 16 lower-case hexadecimal digits")
+    return int(text, 16)
+
+
+def _parse_span(text: str) -> tuple[int, int]:
+    start, dash, end = text.partition("-")
+    if not dash:
+        raise ConfigurationError(f"{text!r} is no range: write its first hash, '-', and the hash behind its last")
+    span = _parse_bound(start), _parse_bound(end)
+    if span[0] >= span[1]:
+        raise ConfigurationError(f"the range {text!r} ends before it begins")
+    return span
+
+
+def held_ranges(annotations: dict[str, str] | None) -> HashRanges:
+    """What a lease with these annotations says that its shard holds; what makes no sense holds everything."""
+    text = (annotations or {}).get(HELD_RANGES_ANNOTATION, "")
+    try:
+        return HashRanges.parse(text)
+    except ConfigurationError:
+        return EVERYWHERE
+
+
+class AssignedRange(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """From `start` to the next range's start: of `shard`, or of nobody while it changes hands."""
+
+    start: str
+    shard: str = ""
+
+
+class RingAssignmentSpec(msgspec.Struct, frozen=True, rename="camel"):
+    """`spec` of a RingAssignment, as it was written; `parse_assignment` judges it."""
+
+    hash_by: str = ""
+    ranges: list[AssignedRange] = msgspec.field(default_factory=list)
+
+
+class RingAssignment(msgspec.Struct, frozen=True, rename="camel"):
+    """Who may have which range of one ring; changed only against the resourceVersion that was read."""
+
+    metadata: ObjectMeta
+    spec: RingAssignmentSpec = msgspec.field(default_factory=RingAssignmentSpec)
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """What a RingAssignment says: each shard's ranges.  What is in none of them is nobody's."""
+
+    by: HashBy
+    shards: dict[str, HashRanges]
+
+    def of(self, shard: str) -> HashRanges:
+        """The ranges that `shard` is named for."""
+        return self.shards.get(shard, NOWHERE)
+
+    @property
+    def nobodys(self) -> HashRanges:
+        """What is changing hands."""
+        return HashRanges.of(*(span for ranges in self.shards.values() for span in ranges)).complement
+
+    def shard_at(self, point: int) -> str | None:
+        """The shard that is named at this point."""
+        return next((shard for shard, ranges in self.shards.items() if point in ranges), None)
+
+
+def parse_assignment(spec: RingAssignmentSpec) -> Named:
+    """Read a RingAssignment.
+
+    Raises: ConfigurationError for ranges that do not cover the space in order: whoever reads it goes on as if
+        nothing had been changed.
+    """
+    try:
+        by = HashBy(spec.hash_by)
+    except ValueError:
+        raise ConfigurationError(f"hashBy is {spec.hash_by!r}: write Namespace or UID") from None
+    starts = [_parse_bound(each.start) for each in spec.ranges]
+    if not starts or starts[0] != 0:
+        raise ConfigurationError(f"the first range must start at {render_bound(0)}, so that the whole space is covered")
+    if any(here >= after for here, after in pairwise([*starts, SPACE])):
+        raise ConfigurationError("the ranges must be sorted by their start, each before the next")
+    spans: dict[str, list[tuple[int, int]]] = {}
+    for each, span in zip(spec.ranges, pairwise([*starts, SPACE]), strict=True):
+        if each.shard:
+            spans.setdefault(each.shard, []).append(span)
+    return Named(by, {shard: HashRanges.of(*theirs) for shard, theirs in spans.items()})
+
+
+def render_assignment(named: Named) -> RingAssignmentSpec:
+    """How it is written: ranges in order, those of one shard that touch joined.
+
+    Raises: ValueError when two shards are named for one point.
+    """
+    owned: Iterable[tuple[int, int, str]] = ((*span, name) for name, ranges in named.shards.items() for span in ranges)
+    pieces = sorted([*owned, *((*span, "") for span in named.nobodys)])
+    if any(here[1] > after[0] for here, after in pairwise(pieces)):
+        raise ValueError("two shards are named for one range")
+    return RingAssignmentSpec(named.by.value, [AssignedRange(render_bound(start), shard) for start, _, shard in pieces])
