@@ -10,15 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, TypeGuard
 
-from shardsdk.kinds import Kind, merge_patch_of
-
 Object = dict[str, Any]
 _ABSENT: Final = object()
-
-
-def written_out(thing: Kind) -> Object:
-    """All fields of an object that have a value, defaults included, as on the wire."""
-    return _without_nulls(merge_patch_of(thing))  # type: ignore[no-any-return]
 
 
 def carried_over(there: Object, before: Object, after: Object) -> Object:
@@ -94,12 +87,6 @@ def _take(left: list[int], found: Sequence[int]) -> int | None:
 
 def _name(entry: Any) -> Any:
     return entry.get("name") if isinstance(entry, dict) else None
-
-
-def _without_nulls(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _without_nulls(each) for name, each in value.items() if each is not None}
-    return [_without_nulls(each) for each in value] if isinstance(value, list) else value
 
 
 def _escape(name: str) -> str:

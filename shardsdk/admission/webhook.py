@@ -22,10 +22,11 @@ from typing import Any, Final, Generic, Literal, TypeVar
 
 import msgspec
 
-from shardsdk.admission.patching import carried_over, json_patch, written_out
+from shardsdk.admission.patching import carried_over, json_patch
 from shardsdk.admission.review import AdmissionRequest, Operation, User, Verdict
 from shardsdk.errors import ShardingError
 from shardsdk.kinds import Kind, resource_of
+from shardsdk.kinds.wire import written_out
 from shardsdk.kube.decoding import build_model
 from shardsdk.logs import logger_of
 from shardsdk.reconcile.threads import is_async

@@ -54,6 +54,11 @@ def merge_patch_of(value: Any) -> Any:
     return None if value is None else encode(value)
 
 
+def written_out(value: Any) -> dict[str, Any]:
+    """All fields of an object or a model that have a value, defaults included, as on the wire."""
+    return _without_nulls(merge_patch_of(value))  # type: ignore[no-any-return]
+
+
 def dump_model(value: Any) -> Any:
     """What msgspec does not know by itself, as its encoders ask for it.
 
@@ -62,3 +67,9 @@ def dump_model(value: Any) -> Any:
     if hasattr(value, "model_dump"):  # pydantic's, and so those of the kubernetes package
         return value.model_dump(mode="json", by_alias=True, exclude_none=True)
     raise NotImplementedError(f"cannot send {value!r}: neither msgspec nor model_dump knows it")
+
+
+def _without_nulls(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _without_nulls(each) for name, each in value.items() if each is not None}
+    return [_without_nulls(each) for each in value] if isinstance(value, list) else value

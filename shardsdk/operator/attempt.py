@@ -24,7 +24,7 @@ from shardsdk.objects.finalizers import add_finalizer, remove_finalizer
 from shardsdk.operator.failures import Failures, Permanent, Retry
 from shardsdk.operator.pruning import prune
 from shardsdk.operator.returns import remedy, wrong_status
-from shardsdk.operator.status import write_status
+from shardsdk.operator.status import cached_object, write_status
 from shardsdk.queueing.workers import Done, Outcome, Requeue, RequeueAfter, Waiting, describe
 from shardsdk.reconcile.context import Context
 from shardsdk.reconcile.spec import Call
@@ -61,7 +61,7 @@ class Attempts(Generic[K]):
     async def __call__(self, context: Context[K], call: Call) -> Outcome | None:
         """Reconcile the object, or clean up after it.  Raises: whatever the functions raise, but for what they mean."""
         uid, deleted = context.metadata.uid, context.metadata.deletion_timestamp is not None
-        if not deleted and self._failures.is_permanent(uid, lambda: _read(context)):
+        if not deleted and self._failures.is_permanent(uid, lambda: cached_object(context)):
             return None
         try:
             outcome = await (self._finish(context, call) if deleted else self._reconcile(context, call))
@@ -114,7 +114,7 @@ class Attempts(Generic[K]):
         )
 
     async def _give_up(self, context: Context[K], failure: Permanent) -> None:
-        thing = _read(context)
+        thing = cached_object(context)
         context.log.error("Reconcile failed for good; waiting for another spec", error=str(failure))
         context.event(EventType.WARNING, failure.reason, str(failure))
         if self._status is not None and "conditions" in field_names(self._status):
@@ -131,12 +131,6 @@ class Attempts(Generic[K]):
         text = describe(error)
         if self._failures.is_news(context.metadata.uid, text):
             context.event(EventType.WARNING, "ReconcileFailed", text)
-
-
-def _read(context: Context[K]) -> K | None:
-    """The object as the cache has it: `context.object` is the user's to change."""
-    found: K | None = context.cache(context.main).peek(context.request)
-    return found
 
 
 def field_names(model: type[Any]) -> set[str]:

@@ -9,11 +9,20 @@ object is reconciled again.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
-from shardsdk.kinds import Kind, merge_patch_of
+from shardsdk.kinds import Kind
 from shardsdk.kinds.conditions import Condition, merge_conditions
+from shardsdk.kinds.wire import written_out
 from shardsdk.reconcile.context import Context
+
+K = TypeVar("K", bound=Kind)
+
+
+def cached_object(context: Context[K]) -> K | None:
+    """The object as the cache has it: `context.object` is the user's to change."""
+    found: K | None = context.cache(context.main).peek(context.request)
+    return found
 
 
 async def write_status(context: Context[Any], returned: Any) -> bool:
@@ -21,7 +30,8 @@ async def write_status(context: Context[Any], returned: Any) -> bool:
 
     Raises: Conflict, NotFound (no object, or a kind without the status subresource).
     """
-    before = fields_of(getattr(_read(context), "status", None))
+    there = getattr(cached_object(context), "status", None)
+    before = {} if there is None else written_out(there)
     after = _complete(context, before, returned)
     if after == before:
         return False
@@ -31,14 +41,6 @@ async def write_status(context: Context[Any], returned: Any) -> bool:
     made = await context.api.patch(context.main, name, namespace, {"status": changes}, subresource="status")
     context.metadata = made.metadata
     return True
-
-
-def fields_of(status: Any) -> dict[str, Any]:
-    """The fields of a status that have a value, as on the wire, those with their default values as well."""
-    if status is None:
-        return {}
-    fields: dict[str, Any] = _without_nulls(merge_patch_of(status))
-    return fields
 
 
 def difference(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
@@ -59,15 +61,9 @@ def difference(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
     return changes
 
 
-def _read(context: Context[Any]) -> Kind | None:
-    """The object as the cache has it: `context.object` is the user's to change."""
-    found: Kind | None = context.cache(context.main).peek(context.request)
-    return found
-
-
 def _complete(context: Context[Any], before: dict[str, Any], returned: Any) -> dict[str, Any]:
     """What was returned, with the conditions that it does not speak of, and the generation that it is about."""
-    after = fields_of(returned)
+    after = written_out(returned)
     generation = context.metadata.generation
     if hasattr(returned, "observed_generation") and not returned.observed_generation:
         after["observedGeneration"] = generation
@@ -77,9 +73,3 @@ def _complete(context: Context[Any], before: dict[str, Any], returned: Any) -> d
         merged = merge_conditions(there, conditions, generation=generation, now=context.clock.now())
         after["conditions"] = merged
     return after
-
-
-def _without_nulls(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _without_nulls(each) for name, each in value.items() if each is not None}
-    return [_without_nulls(each) for each in value] if isinstance(value, list) else value

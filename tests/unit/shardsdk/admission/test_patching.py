@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardsdk.admission.patching import carried_over, json_patch, written_out
+from shardsdk.admission.patching import carried_over, json_patch
+from shardsdk.kinds.wire import written_out
 from shardsdk.testing.patching import apply_json_patch
 from tests.unit.shardsdk.admission.kinds import Route, Website, website
 
