@@ -50,7 +50,7 @@ def main() -> None:
     parser.add_argument("--lease-seconds", type=int, default=15, help="how long others wait when this one is silent")
     options = parser.parse_args()
 
-    timings = LeaseTimings(options.lease_seconds, options.lease_seconds * 2 / 3, options.lease_seconds * 2 / 15)
+    timings = LeaseTimings.of(options.lease_seconds)
     manager = Manager(
         options.ring,
         election=Election("elected", namespace=options.namespace, timings=timings),

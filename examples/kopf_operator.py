@@ -32,7 +32,7 @@ parser.add_argument("--namespace", required=True, help="where the Secrets are")
 parser.add_argument("--lease-seconds", type=int, default=15, help="how long others wait when this shard is silent")
 options = parser.parse_args()
 
-timings = LeaseTimings(options.lease_seconds, options.lease_seconds * 2 / 3, options.lease_seconds * 2 / 15)
+timings = LeaseTimings.of(options.lease_seconds)
 # Every write of the handler goes through `shard.api`, so the lease may promise that writes are fenced.
 shard = KopfShard(
     options.ring, main=[SECRETS], controlled=[CONFIGMAPS], shard=options.name, timings=timings, fenced=True

@@ -99,7 +99,7 @@ def die() -> None:
 
 async def run(options: argparse.Namespace) -> None:
     """Hold the lease around the work."""
-    timings = LeaseTimings(options.lease_seconds, options.lease_seconds * 2 / 3, options.lease_seconds * 2 / 15)
+    timings = LeaseTimings.of(options.lease_seconds)
     access = await load_access()
     # Every write asks the lease, but nobody can promise what a suspended process has just begun to send.
     lease = ShardLease(access, options.ring, options.name, fenced=False, timings=timings, on_deadline=die)

@@ -42,7 +42,7 @@ def main() -> None:
         shard=options.name,
         namespace=options.namespace,
         restart_grace_seconds=options.restart_grace_seconds,
-        timings=LeaseTimings(options.lease_seconds, options.lease_seconds * 2 / 3, options.lease_seconds * 2 / 15),
+        timings=LeaseTimings.of(options.lease_seconds),
         health_address=options.health,
         metrics_address=options.metrics,
     )

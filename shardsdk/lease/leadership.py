@@ -44,7 +44,7 @@ class Election:
     `identity` defaults to hostname_uuid.  The callbacks are called on the event
     loop and must not block.
 
-        Manager(election=Election("my-controller", timings=LeaseTimings(30, 20, 4)))
+        Manager(election=Election("my-controller", timings=LeaseTimings.of(30)))
     """
 
     name: str

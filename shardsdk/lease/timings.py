@@ -52,6 +52,17 @@ class LeaseTimings:
         if problems:
             raise ConfigurationError("; ".join(problems))
 
+    @classmethod
+    def of(cls, lease_duration: float) -> LeaseTimings:
+        """Those of a lease of so many seconds, in the proportions of the defaults.
+
+        Raises: ConfigurationError unless they are one or more whole seconds.
+
+        >>> LeaseTimings.of(30)
+        LeaseTimings(lease_duration=30, renew_deadline=20.0, retry_period=4.0)
+        """
+        return cls(lease_duration, lease_duration * 2 / 3, lease_duration * 2 / 15)
+
     @property
     def margin(self) -> float:
         """How long before the lease can be taken its hold ends."""

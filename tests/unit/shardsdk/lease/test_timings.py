@@ -11,6 +11,20 @@ def test_the_defaults_are_those_of_client_go() -> None:
     assert (timings.lease_duration, timings.renew_deadline, timings.retry_period) == (15, 10, 2)
 
 
+@pytest.mark.parametrize("seconds", [1, 2, 15, 3600])
+def test_a_lease_of_some_seconds_has_the_proportions_of_client_go(seconds: int) -> None:
+    timings, default = LeaseTimings.of(seconds), LeaseTimings()
+    assert timings.lease_duration == seconds
+    assert timings.renew_deadline / seconds == pytest.approx(default.renew_deadline / default.lease_duration)
+    assert timings.retry_period / seconds == pytest.approx(default.retry_period / default.lease_duration)
+
+
+@pytest.mark.parametrize("seconds", [0, -15, 1.5, float("nan")])
+def test_a_lease_of_no_whole_seconds_is_refused(seconds: float) -> None:
+    with pytest.raises(ConfigurationError, match=r"lease_duration is .* holds whole seconds"):
+        LeaseTimings.of(seconds)
+
+
 @pytest.mark.parametrize("timings", [LeaseTimings(), LeaseTimings(1, 0.6, 0.1), LeaseTimings(3, 2, 0.5)])
 def test_a_holder_steps_down_before_its_hold_ends_and_that_before_the_lease_can_be_taken(
     timings: LeaseTimings,
