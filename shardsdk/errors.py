@@ -50,7 +50,7 @@ __all__ = [
     "LeaseLost",
     "MethodNotAllowed",
     "NotFound",
-    "Retry",
+    "RetryRule",
     "ServerError",
     "ShardingError",
     "StreamInterrupted",
@@ -61,7 +61,7 @@ __all__ = [
 ]
 
 
-class Retry(Enum):
+class RetryRule(Enum):
     """What to do about an error."""
 
     NEVER = "the same request will fail again"
@@ -72,7 +72,7 @@ class Retry(Enum):
 class ShardingError(Exception):
     """Root of the tree."""
 
-    retry: ClassVar[Retry] = Retry.NEVER
+    retry: ClassVar[RetryRule] = RetryRule.NEVER
 
 
 class ConfigurationError(ShardingError):
@@ -107,13 +107,13 @@ class BadRequest(ApiError):
 class Unauthorized(ApiError):
     """401: the token is missing, wrong or has run out (a rotated one may pass)."""
 
-    retry = Retry.BACKOFF
+    retry = RetryRule.BACKOFF
 
 
 class Forbidden(ApiError):
     """403: an RBAC rule is missing (it may be granted later)."""
 
-    retry = Retry.BACKOFF
+    retry = RetryRule.BACKOFF
 
 
 class NotFound(ApiError):
@@ -127,19 +127,19 @@ class MethodNotAllowed(ApiError):
 class Conflict(ApiError):
     """409: the object has changed since it was read."""
 
-    retry = Retry.REFRESH
+    retry = RetryRule.REFRESH
 
 
 class AlreadyExists(ApiError):
     """409: an object of that name is there already."""
 
-    retry = Retry.REFRESH
+    retry = RetryRule.REFRESH
 
 
 class Gone(ApiError):
     """410: the resourceVersion is too old; list again."""
 
-    retry = Retry.REFRESH
+    retry = RetryRule.REFRESH
 
 
 class Invalid(ApiError):
@@ -149,25 +149,25 @@ class Invalid(ApiError):
 class TooManyRequests(ApiError):
     """429: the API server asks for a pause."""
 
-    retry = Retry.BACKOFF
+    retry = RetryRule.BACKOFF
 
 
 class ServerError(ApiError):
     """5xx: the API server failed or timed out; the write may have happened."""
 
-    retry = Retry.BACKOFF
+    retry = RetryRule.BACKOFF
 
 
 class ConnectionFailed(ShardingError):
     """No answer: connection refused, reset or timed out; a write may have happened."""
 
-    retry = Retry.BACKOFF
+    retry = RetryRule.BACKOFF
 
 
 class StreamInterrupted(ShardingError):
     """A stream of initial events or pages ended before its end was announced."""
 
-    retry = Retry.BACKOFF
+    retry = RetryRule.BACKOFF
 
 
 class AlreadyOwned(ShardingError):
@@ -185,7 +185,7 @@ class LeaseLost(ShardingError):
 class TooManyWrites(ShardingError):
     """A write was refused before it was sent: the reconcile has sent as many as it may."""
 
-    retry = Retry.BACKOFF
+    retry = RetryRule.BACKOFF
 
 
 class TerminalError(ShardingError):

@@ -29,7 +29,7 @@ from sharder.placement.label_writer import LabelWriter
 from sharder.placement.slots import Crowded
 from sharder.placement.transit import Transit
 from sharder.takeover.controller import TakeoverController
-from shardsdk.errors import FenceClosed, NotFound, Retry, ShardingError
+from shardsdk.errors import FenceClosed, NotFound, RetryRule, ShardingError
 from shardsdk.kube.api import Api
 from shardsdk.kube.backoff import double
 from shardsdk.kube.clock import Clock
@@ -181,7 +181,7 @@ class Handovers:
                 try:
                     return await self._take_steps(family)
                 except ShardingError as error:
-                    if error.retry is not Retry.REFRESH or not await self._look_again(family):
+                    if error.retry is not RetryRule.REFRESH or not await self._look_again(family):
                         raise
         except (FenceClosed, Crowded):
             pass
@@ -324,7 +324,7 @@ class Handovers:
             self._ended(family)
             return
         except ShardingError as error:
-            if error.retry is Retry.BACKOFF:
+            if error.retry is RetryRule.BACKOFF:
                 self._expected(family.key).note_unread(family.meta.uid)
             raise
         self._ended(family)
@@ -352,7 +352,7 @@ class Handovers:
             except NotFound:
                 return True
             except ShardingError as error:
-                if error.retry is not Retry.REFRESH:
+                if error.retry is not RetryRule.REFRESH:
                     raise
                 current = await self._still_a_child(family, child, current)
                 if current is None:

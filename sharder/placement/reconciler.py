@@ -36,7 +36,7 @@ from sharder.placement.label_writer import LabelWriter
 from sharder.placement.resync import Resync
 from sharder.placement.slots import Crowded
 from sharder.placement.transit import Transit
-from shardsdk.errors import NotFound, Retry, ShardingError
+from shardsdk.errors import NotFound, RetryRule, ShardingError
 from shardsdk.kube.api import Api
 from shardsdk.protocol.objects import SlimMeta, SlimObject
 from shardsdk.queueing.queue import Priority
@@ -87,7 +87,7 @@ class Reconciler:
         elif not isinstance(error, ShardingError):
             log.error("object not placed, will retry", extra=where, exc_info=error)
             queue.add_rate_limited(key, Priority.BULK)
-        elif error.retry is not Retry.NEVER:
+        elif error.retry is not RetryRule.NEVER:
             log.warning("object not placed, will retry", extra={**where, "error": str(error)})
             queue.add_rate_limited(key, Priority.BULK)
         else:
@@ -134,7 +134,7 @@ class Reconciler:
                 return False
             except ShardingError as error:
                 conflicts += 1
-                if error.retry is not Retry.REFRESH or conflicts > MAX_CONFLICTS:
+                if error.retry is not RetryRule.REFRESH or conflicts > MAX_CONFLICTS:
                     raise
                 obj = await self._read(resource, key)
         return False

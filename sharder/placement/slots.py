@@ -14,7 +14,7 @@ from typing import Final
 
 from sharder.backlog.objects import RingResource
 from sharder.core.ringspec import Role
-from shardsdk.errors import Retry, ShardingError
+from shardsdk.errors import RetryRule, ShardingError
 from shardsdk.kube.clock import Clock
 
 #: How long one label patch may take.  A family waits for those of its children, so they get less.
@@ -31,7 +31,7 @@ MAX_SUSPECTED: Final = 4
 class Crowded(ShardingError):
     """The resource does not answer, and others try already whether it does again; nothing was sent."""
 
-    retry = Retry.BACKOFF
+    retry = RetryRule.BACKOFF
 
 
 class Slots:
@@ -56,7 +56,7 @@ class Slots:
             yield
             self._suspected.pop(resource, None)
         except ShardingError as error:
-            if error.retry is not Retry.BACKOFF:
+            if error.retry is not RetryRule.BACKOFF:
                 self._suspected.pop(resource, None)
             elif self._clock.monotonic() - began >= SLOW_SECONDS:
                 self._suspected.setdefault(resource, asyncio.Semaphore(MAX_SUSPECTED))

@@ -33,7 +33,7 @@ from sharder.rings.status import StatusWriter
 from sharder.rings.webhook_configuration import RingWebhook
 from sharder.takeover.controller import TakeoverController
 from sharder.tasks import end
-from shardsdk.errors import FenceClosed, NotFound, Retry, ShardingError
+from shardsdk.errors import FenceClosed, NotFound, RetryRule, ShardingError
 from shardsdk.kube.reflector import Delta
 from shardsdk.protocol.objects import PartialObject, SlimMeta
 from shardsdk.queueing.queue import Priority, RateLimit, WorkQueue
@@ -169,7 +169,7 @@ class RingController:
             self._queue.add_rate_limited(name)
             return
         log.warning("ring not reconciled, will retry", extra={"ring": name, "error": str(error)})
-        if error.retry is not Retry.NEVER or isinstance(error, NotFound):
+        if error.retry is not RetryRule.NEVER or isinstance(error, NotFound):
             self._queue.add_rate_limited(name)
         else:
             self._queue.add_after(name, DENIED_SECONDS, Priority.BULK)

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from sharder.core.shards import State
 from sharder.takeover.fences import ShardHold
-from shardsdk.errors import ConnectionFailed, FenceClosed, Forbidden, NotFound, Retry, ShardingError
+from shardsdk.errors import ConnectionFailed, FenceClosed, Forbidden, NotFound, RetryRule, ShardingError
 from shardsdk.kube.api import Api, Fence
 from shardsdk.kube.clock import Clock
 from shardsdk.kube.lapses import lapses_of
@@ -314,7 +314,7 @@ class LeaseWriter:
             # Someone else wrote (our own state label, or the shard is back), or nobody knows
             # whether we did.  The watch tells; until then only what was confirmed counts.
             record.version = ""
-            if error.retry is Retry.BACKOFF:
+            if error.retry is RetryRule.BACKOFF:
                 raise
             # Once is somebody who was faster; a watch that still shows the same then is behind.
             record.behind, record.refused = record.refused == against, against

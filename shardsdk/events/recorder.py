@@ -23,7 +23,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, Final
 
-from shardsdk.errors import AlreadyExists, Forbidden, NotFound, Retry, ShardingError
+from shardsdk.errors import AlreadyExists, Forbidden, NotFound, RetryRule, ShardingError
 from shardsdk.events.similar import Similar
 from shardsdk.kube.api import Api
 from shardsdk.kube.backoff import Backoff
@@ -242,7 +242,7 @@ class EventRecorder:
                 return
             except ShardingError as error:
                 # What is forbidden stays so for a while, and others' Events are waiting.
-                if error.retry is not Retry.BACKOFF or isinstance(error, Forbidden) or not left:
+                if error.retry is not RetryRule.BACKOFF or isinstance(error, Forbidden) or not left:
                     self.dropped += pending.count
                     fields = {"kind": key.regarding.kind, "object": key.regarding.name, "reason": key.reason}
                     log.warning("event not written", extra={**fields, "error": str(error)})

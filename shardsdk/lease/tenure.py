@@ -24,7 +24,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, assert_never
 
-from shardsdk.errors import AlreadyExists, ApiError, NotFound, Retry, ShardingError
+from shardsdk.errors import AlreadyExists, ApiError, NotFound, RetryRule, ShardingError
 from shardsdk.kube.api import Api
 from shardsdk.kube.clock import Clock
 from shardsdk.kube.lapses import lapses_of
@@ -286,12 +286,12 @@ class Tenure:
         create = isinstance(request, Write) and request.create
         if (
             isinstance(error, AlreadyExists)
-            or error.retry is Retry.REFRESH
+            or error.retry is RetryRule.REFRESH
             or (isinstance(error, NotFound) and not create)
         ):
             self._keeper.refused(at, str(error))
             return
-        hopeless = error.retry is Retry.NEVER and not isinstance(error, NotFound)
+        hopeless = error.retry is RetryRule.NEVER and not isinstance(error, NotFound)
         if hopeless and self._keeper.phase is Phase.SEEKING:
             raise error
         retry_after = error.retry_after_seconds if isinstance(error, ApiError) else None

@@ -15,8 +15,7 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Generic, TypeVar
 
-from shardsdk.errors import ConfigurationError, FenceClosed, LeaseLost, ShardingError
-from shardsdk.errors import Retry as RetryRule
+from shardsdk.errors import ConfigurationError, FenceClosed, LeaseLost, RetryRule, ShardingError
 from shardsdk.events.recorder import EventType
 from shardsdk.kinds import Kind, Model
 from shardsdk.objects.conditions import set_conditions

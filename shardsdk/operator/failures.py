@@ -11,8 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Final
 
-from shardsdk.errors import ConfigurationError, ShardingError
-from shardsdk.errors import Retry as RetryRule
+from shardsdk.errors import ConfigurationError, RetryRule, ShardingError
 from shardsdk.kinds import Kind
 from shardsdk.reconcile.applied import state_of
 

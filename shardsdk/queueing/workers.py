@@ -28,7 +28,7 @@ from typing import Final, Generic, TypeVar, assert_never
 
 from prometheus_client import Counter
 
-from shardsdk.errors import ApiError, FenceClosed, LeaseLost, Retry, ShardingError, TerminalError
+from shardsdk.errors import ApiError, FenceClosed, LeaseLost, RetryRule, ShardingError, TerminalError
 from shardsdk.kube.clock import Clock
 from shardsdk.kube.doubts import FenceDoubted
 from shardsdk.logs import logger_of
@@ -195,7 +195,7 @@ class WorkerPool(Generic[K]):
                 self._count(lambda metrics: metrics.terminal_errors)
                 log.error("Reconcile failed for good; waiting for the next event", extra=self._where(item, error))
                 self._forget(item)
-            case ShardingError(retry=Retry.REFRESH):
+            case ShardingError(retry=RetryRule.REFRESH):
                 pause = self.queue.add_rate_limited(item)
                 log.info("Reconcile met a newer object; trying again", extra=self._where(item, error, pause))
             case ShardingError():

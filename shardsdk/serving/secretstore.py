@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import msgspec
 
-from shardsdk.errors import ApiError, ConfigurationError, NotFound, Retry, ShardingError
+from shardsdk.errors import ApiError, ConfigurationError, NotFound, RetryRule, ShardingError
 from shardsdk.kube.api import Api
 from shardsdk.kube.clock import Clock
 from shardsdk.protocol.objects import ObjectMeta, Resource
@@ -109,7 +109,7 @@ class SelfManaged:
             try:
                 return await self._settle()
             except ApiError as error:
-                if error.retry is not Retry.REFRESH:
+                if error.retry is not RetryRule.REFRESH:
                     raise
         return await self._settle()
 

@@ -41,7 +41,7 @@ from typing import Any, Final, TypeVar, overload
 
 from shardsdk.admission.webhook import Webhook
 from shardsdk.cache.objects import Request, controller_reference, metadata_of
-from shardsdk.errors import Retry, ShardingError
+from shardsdk.errors import RetryRule, ShardingError
 from shardsdk.events.recorder import EVENTS
 from shardsdk.kinds import Kind
 from shardsdk.kube.api import Operation
@@ -317,7 +317,7 @@ class Rig:
     def failures(self) -> list[Exception]:
         """What reconciles raised, but for what asks for nothing but another look (Conflict)."""
         raised = [outcome for _, outcome in self.outcomes if isinstance(outcome, Exception)]
-        return [each for each in raised if not (isinstance(each, ShardingError) and each.retry is Retry.REFRESH)]
+        return [each for each in raised if not (isinstance(each, ShardingError) and each.retry is RetryRule.REFRESH)]
 
     # -- inside ---------------------------------------------------------------
 

@@ -23,7 +23,7 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardsdk.errors import ApiError, Retry
+from shardsdk.errors import ApiError, RetryRule
 from shardsdk.lease.claim import Claim
 from shardsdk.lease.keeper import Keeper
 from shardsdk.lease.steps import Left, LossKind, Moment, Phase, Read, Stop, Wait, Write
@@ -235,7 +235,7 @@ class World:
         machine.request = None
         keeper, at = machine.keeper, machine.moment(self.now, self.rng.random())
         if request.error is not None:
-            if request.error.retry is Retry.REFRESH or not (
+            if request.error.retry is RetryRule.REFRESH or not (
                 isinstance(request.action, Write) and request.action.create
             ):
                 keeper.refused(at, str(request.error))

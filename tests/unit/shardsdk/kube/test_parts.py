@@ -11,7 +11,7 @@ from datetime import UTC
 import pytest
 
 from shardsdk import errors
-from shardsdk.errors import Retry
+from shardsdk.errors import RetryRule
 from shardsdk.kube import selectors
 from shardsdk.kube.answers import MESSAGE_MAX_CHARACTERS, Refusal, Target, explain
 from shardsdk.kube.backoff import Backoff, double
@@ -159,8 +159,8 @@ def test_each_answer_has_its_leaf(status: int, reason: str, leaf: type[errors.Ap
 
 
 #: What to do about each error.  Whoever changes this changes what users' loops do.
-RULES: dict[Retry, list[type[errors.ShardingError]]] = {
-    Retry.NEVER: [
+RULES: dict[RetryRule, list[type[errors.ShardingError]]] = {
+    RetryRule.NEVER: [
         errors.ShardingError,
         errors.ConfigurationError,
         errors.InvalidRingName,
@@ -174,8 +174,8 @@ RULES: dict[Retry, list[type[errors.ShardingError]]] = {
         errors.LeaseLost,
         errors.TerminalError,
     ],
-    Retry.REFRESH: [errors.AlreadyExists, errors.Conflict, errors.Gone],
-    Retry.BACKOFF: [
+    RetryRule.REFRESH: [errors.AlreadyExists, errors.Conflict, errors.Gone],
+    RetryRule.BACKOFF: [
         errors.Unauthorized,
         errors.Forbidden,
         errors.TooManyRequests,
@@ -190,7 +190,7 @@ RULES: dict[Retry, list[type[errors.ShardingError]]] = {
 def test_each_error_carries_its_retry_rule() -> None:
     classes_of_it = [each for each in vars(errors).values() if isinstance(each, type)]
     defined = [each for each in classes_of_it if issubclass(each, errors.ShardingError)]
-    assert {rule: {each for each in defined if each.retry is rule} for rule in Retry} == {
+    assert {rule: {each for each in defined if each.retry is rule} for rule in RetryRule} == {
         rule: set(classes) for rule, classes in RULES.items()
     }
 
