@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from shardsdk.protocol.objects import CLUSTERRINGS, GroupResource
+from shardsdk.protocol.objects import CLUSTERRINGS, LEASES, GroupResource
 
 #: Every shard: `list` and `watch` its objects, and `patch` main ones, to let go of them.
 MAIN_VERBS: Final = ("list", "watch", "patch")
@@ -52,19 +52,31 @@ class ShardRole:
 
 def shard_role(role: ShardRole) -> list[Manifest]:
     """ServiceAccount, roles and bindings."""
-    own = [
-        *rules_for([GroupResource("coordination.k8s.io", "leases")], LEASE_VERBS),
-        *rules_for([EVENTS], EVENT_VERBS),
-    ]
     objects = [
         *rules_for(role.main, (*MAIN_VERBS, *role.further_main_verbs)),
         *rules_for(map(_status_of, filter(_has_status, role.main)), STATUS_VERBS),
         *rules_for(role.controlled, (*CONTROLLED_VERBS, *role.further_controlled_verbs)),
         *rules_for([EVENTS], EVENT_VERBS),
     ]
-    ring = [{**rule, "resourceNames": [role.ring]} for rule in rules_for([CLUSTERRINGS.group_resource], RING_VERBS)]
     namespaces = () if role.watch_namespace is None else (role.watch_namespace,)
-    return account_with(role.namespace, role.name, own=own, objects=objects, cluster=ring, namespaces=namespaces)
+    return account_with(
+        role.namespace,
+        role.name,
+        own=lease_rules(),
+        objects=objects,
+        cluster=ring_rules(role.ring),
+        namespaces=namespaces,
+    )
+
+
+def lease_rules() -> list[dict[str, Any]]:
+    """For the namespace that a process has its leases in: these, and Events about them."""
+    return [*rules_for([LEASES.group_resource], LEASE_VERBS), *rules_for([EVENTS], EVENT_VERBS)]
+
+
+def ring_rules(ring: str) -> list[dict[str, Any]]:
+    """For a shard of the ring called `ring`: that one, and no other; rings are in no namespace."""
+    return [{**rule, "resourceNames": [ring]} for rule in rules_for([CLUSTERRINGS.group_resource], RING_VERBS)]
 
 
 def account_with(

@@ -10,8 +10,8 @@ from shardsdk.commands.preflight import Needs, Rule
 from shardsdk.errors import ConfigurationError
 from shardsdk.operator.operator import Operator
 from shardsdk.process.manager import Manager
-from shardsdk.protocol.objects import CLUSTERRINGS, LEASES, GroupResource
-from shardsdk.rbac import CONTROLLED_VERBS, EVENT_VERBS, LEASE_VERBS, MAIN_VERBS, RING_VERBS, rules_for
+from shardsdk.protocol.objects import GroupResource
+from shardsdk.rbac import CONTROLLED_VERBS, MAIN_VERBS, lease_rules, ring_rules, rules_for
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,12 +109,7 @@ def _grants_of(manager: Manager, own_namespace: str) -> list[tuple[str | None, R
         (space or None, rule) for space in manager.watch_namespaces or ("",) for rule in objects
     ]
     if manager.ring is not None or manager.election is not None:
-        own = [
-            *rules_for([LEASES.group_resource], LEASE_VERBS),
-            *rules_for([GroupResource("", "events")], EVENT_VERBS),
-        ]
-        grants += [(own_namespace, rule) for rule in own]
+        grants += [(own_namespace, rule) for rule in lease_rules()]
     if manager.ring is not None:
-        ring = rules_for([CLUSTERRINGS.group_resource], RING_VERBS)
-        grants += [(None, {**rule, "resourceNames": [manager.ring]}) for rule in ring]
+        grants += [(None, rule) for rule in ring_rules(manager.ring)]
     return grants

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from shardsdk.protocol.objects import CLUSTERRINGS, LEASES, GroupResource
-from shardsdk.rbac import EVENT_VERBS, LEASE_VERBS, RING_VERBS, rules_for
+from shardsdk.protocol.objects import GroupResource
+from shardsdk.rbac import EVENT_VERBS, EVENTS, lease_rules, ring_rules, rules_for
 
 READ: Final = ("get", "list", "watch")
 #: `patch`: finalizers, a shard's labels.
@@ -66,12 +66,10 @@ def permissions_of(
     add((_part(each, "finalizers") for each in main if children), FINALIZERS)
     for resource, verbs in (further or {}).items():
         add([resource], verbs)
-    add([GroupResource("", "events")], EVENT_VERBS)
+    add([EVENTS], EVENT_VERBS)
     rules = [rule for each in sorted(wanted) for rule in rules_for([each], wanted[each])]
-    events = rules_for([GroupResource("", "events")], EVENT_VERBS)
-    own = [*rules_for([LEASES.group_resource], LEASE_VERBS), *events, *own_rules]
-    reads_ring = [{**rule, "resourceNames": [ring]} for rule in rules_for([CLUSTERRINGS.group_resource], RING_VERBS)]
-    return Permissions(tuple(_joined(rules)), tuple(own), (*(reads_ring if ring else ()), *cluster_rules))
+    reads_ring = ring_rules(ring) if ring else ()
+    return Permissions(tuple(_joined(rules)), (*lease_rules(), *own_rules), (*reads_ring, *cluster_rules))
 
 
 def _part(resource: GroupResource, subresource: str) -> GroupResource:
