@@ -23,7 +23,7 @@ from pydantic_core import PydanticCustomError, PydanticUseDefault
 from sharder.config.durations import parse_duration, render_duration
 from sharder.core.problems import Problem
 from sharder.core.selectors import LabelSelector, parse_selector
-from shardsdk.protocol.names import is_dns_label, is_dns_subdomain
+from shardsdk.protocol.names import before_port, is_dns_label, is_dns_subdomain
 
 #: Bytes in a name of a namespace or Service, and of most other objects.
 #: Source: Kubernetes, "Object Names and IDs".
@@ -124,7 +124,7 @@ class BindAddress:
     def __str__(self) -> str:
         if not self.enabled:
             return "0"
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+        return f"{before_port(self.host)}:{self.port}"
 
 
 def _parse_address(value: object) -> BindAddress:

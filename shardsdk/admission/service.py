@@ -23,6 +23,7 @@ from shardsdk.kube.clock import Clock, SystemClock
 from shardsdk.lease import pod
 from shardsdk.logs import logger_of
 from shardsdk.process.health import Address
+from shardsdk.protocol.names import before_port
 from shardsdk.serving import require_webhooks
 from shardsdk.serving.certificate_spec import ServingNames
 
@@ -193,8 +194,7 @@ class WebhookService:
         client: dict[str, object] = {"service": {"name": service_name(self._operator), "namespace": self._namespace}}
         if self._serving.address:
             host, given = split_address(self._serving.address)
-            named = f"[{host}]" if ":" in host else host
-            client = {"url": f"https://{named}:{given or port}"}
+            client = {"url": f"https://{before_port(host)}:{given or port}"}
         return self._render(self._namespace, client, self._configuration_name(), bundle)
 
 

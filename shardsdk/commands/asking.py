@@ -18,6 +18,7 @@ import msgspec
 from shardsdk.cache.objects import Request
 from shardsdk.errors import ConfigurationError, ConnectionFailed
 from shardsdk.process.health import Address
+from shardsdk.protocol.names import before_port
 
 #: Longer than a process takes to find out that its event loop is blocked.
 ANSWER_SECONDS: Final = 10.0
@@ -44,7 +45,7 @@ async def ask(address: Address, request: Request) -> Said | None:
     """
     path = "/".join(quote(part, safe="") for part in (request.namespace, request.name) if part)
     connector = aiohttp.UnixConnector(address.socket) if address.socket else aiohttp.TCPConnector()
-    host = "localhost" if address.socket else f"{_host(address)}:{address.port}"
+    host = "localhost" if address.socket else f"{before_port(address.host or '127.0.0.1')}:{address.port}"
     wait = aiohttp.ClientTimeout(total=ANSWER_SECONDS)
     try:
         async with (
@@ -111,8 +112,3 @@ async def _port_of(process: asyncio.subprocess.Process, pod: str) -> int:
     raise ConfigurationError(
         f"kubectl cannot forward a port to {pod}: {said}; `kubectl get pods -n NAMESPACE` has them"
     )
-
-
-def _host(address: Address) -> str:
-    host = address.host or "127.0.0.1"
-    return f"[{host}]" if ":" in host else host

@@ -16,6 +16,7 @@ from shardsdk.errors import ConfigurationError
 from shardsdk.kube.clock import Clock, SystemClock
 from shardsdk.kube.credentials import FileCredentials
 from shardsdk.kube.server import DEFAULT_NAMESPACE, Access, Server, make_access
+from shardsdk.protocol.names import before_port
 
 #: Where a pod finds its identity.  Source: Kubernetes, "Configure Service Accounts for Pods".
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -82,6 +83,6 @@ def _load_in_cluster(environ: Mapping[str, str], clock: Clock) -> Access:
         namespace = (directory / "namespace").read_text(encoding="utf-8").strip()
     except OSError:
         namespace = ""
-    server = Server(f"https://{f'[{host}]' if ':' in host else host}:{port}", ca_text=authority)
+    server = Server(f"https://{before_port(host)}:{port}", ca_text=authority)
     origin = "the pod's ServiceAccount"
     return make_access(server, namespace=namespace or DEFAULT_NAMESPACE, origin=origin, credentials=credentials)

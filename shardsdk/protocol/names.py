@@ -2,6 +2,8 @@
 
 >>> is_dns_label("team-a"), is_dns_label("team.a"), is_dns_subdomain("team.a")
 (True, False, True)
+>>> before_port("::1"), before_port("example.com")
+('[::1]', 'example.com')
 """
 
 from __future__ import annotations
@@ -25,3 +27,8 @@ def is_dns_label(text: str, most: int = LABEL_CHARACTERS) -> bool:
 def is_dns_subdomain(text: str, most: int = SUBDOMAIN_CHARACTERS) -> bool:
     """Whether most other objects, and API groups, can be called so, in up to `most` characters."""
     return len(text) <= most and _DNS_SUBDOMAIN.fullmatch(text) is not None
+
+
+def before_port(host: str) -> str:
+    """A host as it stands before `:port`, in a URL or an address: in brackets when it is an IPv6 address."""
+    return f"[{host}]" if ":" in host else host
