@@ -261,6 +261,4 @@ def serving_names(config: SharderConfig) -> ServingNames:
         host = urlsplit(client.url).hostname
         return ServingNames.of([host] if host else [], SUBJECT)
     service = client.render()["service"]
-    name, namespace = service["name"], service["namespace"]
-    suffixes = ("", f".{namespace}", f".{namespace}.svc", f".{namespace}.svc.cluster.local")
-    return ServingNames.of([name + suffix for suffix in suffixes], SUBJECT)
+    return ServingNames.of_service(service["name"], service["namespace"], SUBJECT)

@@ -168,9 +168,7 @@ class WebhookService:
         subject = f"{self._operator} webhooks"[:60]
         if self._serving.address:
             return ServingNames.of([split_address(self._serving.address)[0]], subject)
-        service = service_name(self._operator)
-        suffixes = ("", f".{self._namespace}", f".{self._namespace}.svc", f".{self._namespace}.svc.cluster.local")
-        return ServingNames.of([service + suffix for suffix in suffixes], subject)
+        return ServingNames.of_service(service_name(self._operator), self._namespace, subject)
 
     def _bind(self, source: CertificateSource) -> WebhookServer:
         from shardsdk.serving.server import SettingNames, WebhookServer

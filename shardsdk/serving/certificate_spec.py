@@ -40,6 +40,12 @@ class ServingNames:
                 dns.add(host.lower())
         return cls(frozenset(dns), frozenset(addresses), subject)
 
+    @classmethod
+    def of_service(cls, name: str, namespace: str, subject: str = "webhook") -> Self:
+        """Those of a Service, from the shortest to the one with the cluster's usual domain."""
+        suffixes = ("", f".{namespace}", f".{namespace}.svc", f".{namespace}.svc.cluster.local")
+        return cls.of([name + suffix for suffix in suffixes], subject)
+
     def covers(self, wanted: ServingNames) -> bool:
         """Whether every wanted name is among these."""
         return self.dns >= wanted.dns and self.addresses >= wanted.addresses
