@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any, Final
 from shardsdk.admission.app import AdmissionApp
 from shardsdk.admission.configuration import Manifest, secret_name, service_name
 from shardsdk.admission.registration import Registration
-from shardsdk.admission.settings import Serving, in_pod, split_address
+from shardsdk.admission.settings import Serving, split_address
 from shardsdk.errors import ConfigurationError, ShardingError
+from shardsdk.kube.access import in_pod
 from shardsdk.kube.api import Api
 from shardsdk.kube.clock import Clock, SystemClock
 from shardsdk.lease import pod

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlsplit
@@ -45,11 +44,6 @@ class Serving:
     def install(self) -> bool:
         """Whether the configurations are made by the process that is called."""
         return bool(self.address) if self.installs is None else self.installs
-
-
-def in_pod() -> bool:
-    """Whether this process runs in a pod."""
-    return bool(os.environ.get("KUBERNETES_SERVICE_HOST"))
 
 
 def split_address(address: str) -> tuple[str, int | None]:

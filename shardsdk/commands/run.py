@@ -24,7 +24,7 @@ from shardsdk.commands.program import Program
 from shardsdk.commands.sockets import socket_of
 from shardsdk.commands.terminal import TerminalFormatter
 from shardsdk.errors import ConfigurationError, ConnectionFailed, Forbidden, ShardingError, Unauthorized
-from shardsdk.kube.access import load_access
+from shardsdk.kube.access import in_pod, load_access
 from shardsdk.kube.api import Api
 from shardsdk.kube.client import Client
 from shardsdk.kube.clock import Clock, SystemClock
@@ -84,27 +84,26 @@ class Options:
 
 def run(options: Options) -> int:
     """Be the process; gives its exit code.  Raises: ShardingError, with what to do, when it cannot begin."""
-    in_pod = bool(os.environ.get("KUBERNETES_SERVICE_HOST"))
-    as_json = _setup_logging(options, in_pod=in_pod)
+    as_json = _setup_logging(options)
     try:
         program = load(options.source)
         spare_memory()
         with asyncio.Runner() as runner:
             hush_cut_connections(runner.get_loop())
-            return int(runner.run(_run(program, options, in_pod=in_pod)))
+            return int(runner.run(_run(program, options)))
     except ShardingError as error:
         if as_json:
             return int(exit_code_for(error))
         raise
 
 
-async def _run(program: Program, options: Options, *, in_pod: bool) -> ExitCode:
+async def _run(program: Program, options: Options) -> ExitCode:
     settings = options.settings()
-    if not in_pod and options.health is None:
+    if not in_pod() and options.health is None:
         settings["health_address"] = f"unix:{socket_of(program.name, os.getpid(), os.environ)}"
     manager = program.manager_with(settings)
     access = await load_access(manager.kubeconfig, manager.context)
-    patience = PATIENCE_SECONDS if in_pod else 0.0
+    patience = PATIENCE_SECONDS if in_pod() else 0.0
     async with Client(access) as api:
         await _prepare(api, access, program, manager, install_crds=options.install_crds, patience=patience)
     log.info("Running", extra={"program": program.name, "cluster": access.host, "from": access.origin})
@@ -182,11 +181,11 @@ async def _reach(api: Api, access: Access) -> None:
         ) from error
 
 
-def _setup_logging(options: Options, *, in_pod: bool) -> bool:
+def _setup_logging(options: Options) -> bool:
     """Lines for whoever reads them; gives whether these are programs."""
     chosen = options.log_format
     if chosen == "auto":
-        chosen = "json" if in_pod else "terminal"
+        chosen = "json" if in_pod() else "terminal"
     level = LogLevel(options.log_level)
     setup_logging(level, LogFormat.JSON if chosen == "json" else LogFormat.TEXT)
     if chosen == "terminal":

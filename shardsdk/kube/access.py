@@ -24,6 +24,11 @@ SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 SERVICE_ACCOUNT_VARIABLE: Final = "SHARDING_SERVICE_ACCOUNT_DIR"
 
 
+def in_pod(environ: Mapping[str, str] | None = None) -> bool:
+    """Whether this process runs in a pod, as its environment has it (`None`: the process's own)."""
+    return bool((os.environ if environ is None else environ).get("KUBERNETES_SERVICE_HOST"))
+
+
 async def load_access(
     kubeconfig: str | None = None,
     context: str | None = None,
@@ -43,7 +48,7 @@ async def load_access(
     for paths, origin in ((kubeconfig, "kubeconfig"), (environ.get("KUBECONFIG"), "$KUBECONFIG")):
         if paths:
             return await _load_kubeconfig(paths, context, f"{origin} {paths}", clock)
-    if environ.get("KUBERNETES_SERVICE_HOST") and context is None:
+    if in_pod(environ) and context is None:
         return _load_in_cluster(environ, clock)
     home = _home_kubeconfig(environ)
     return await _load_kubeconfig(home, context, f"kubeconfig {home}", clock)

@@ -12,7 +12,6 @@ call from another thread.
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import Future
@@ -23,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from shardsdk.errors import ConfigurationError
+from shardsdk.kube.access import in_pod
 from shardsdk.logs import logger_of
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def listen_at(health: str | None, metrics: str | None) -> list[Address | None]:
 
     Raises: ConfigurationError.
     """
-    defaults = (":8081", ":8080") if os.environ.get("KUBERNETES_SERVICE_HOST") else ("0", "0")
+    defaults = (":8081", ":8080") if in_pod() else ("0", "0")
     given = zip((health, metrics), defaults, strict=True)
     return [parse_address(default if text is None else text) for text, default in given]
 
