@@ -100,10 +100,7 @@ def _front(modules: Mapping[str, list[str]]) -> str:
         "from typing import TYPE_CHECKING, Final",
         "",
         "if TYPE_CHECKING:",
-        *(
-            f"    from {PACKAGE}.{module} import (\n" + "".join(f"        {name},\n" for name in each) + "    )"
-            for module, each in sorted(modules.items())
-        ),
+        *_for_each(modules, f"    from {PACKAGE}.%s import (", "        %s,", "    )"),
         "",
         "__all__ = [",
         *(f'    "{name}",' for name in names),
@@ -111,14 +108,20 @@ def _front(modules: Mapping[str, list[str]]) -> str:
         "",
         "#: Where each name is defined.",
         "HOMES: Final[dict[str, tuple[str, ...]]] = {",
-        *(
-            f'    "{module}": (\n' + "".join(f'        "{name}",\n' for name in each) + "    ),"
-            for module, each in sorted(modules.items())
-        ),
+        *_for_each(modules, '    "%s": (', '        "%s",', "    ),"),
         "}",
         "",
     ]
     return "\n".join(lines)
+
+
+def _for_each(modules: Mapping[str, list[str]], opening: str, line: str, closing: str) -> list[str]:
+    """A block for each module, with a line for each of its names; `%s` stands for either."""
+    return [
+        text
+        for module, names in sorted(modules.items())
+        for text in (opening % module, *(line % name for name in names), closing)
+    ]
 
 
 def write(texts: Mapping[str, str]) -> None:

@@ -28,7 +28,28 @@ VERBS: Final = ("get", "list", "watch", "create", "update", "patch", "delete", "
 #: As shells have it of a process that SIGINT ended.
 INTERRUPTED: Final = 130
 LOG_LEVELS: Final = ("debug", "info", "warning", "error")
-KUBECONFIG_HELP: Final = "how to reach the API server (default: $KUBECONFIG, the pod's ServiceAccount, ~/.kube/config)"
+
+Command = Callable[..., Any]
+
+
+def _which_cluster(function: Command) -> Command:
+    """The options of whatever asks an API server."""
+    file = click.option(
+        "--kubeconfig",
+        metavar="FILE",
+        type=click.Path(),
+        help="how to reach the API server (default: $KUBECONFIG, the pod's ServiceAccount, ~/.kube/config)",
+    )
+    return file(click.option("--context", metavar="NAME", help="another context than the current one")(function))
+
+
+_where_objects_are: Final = click.option(
+    "--watch-namespace",
+    "watch_namespaces",
+    multiple=True,
+    metavar="NAMESPACE",
+    help="the only namespace with objects; repeatable (default: what the Operator says)",
+)
 
 
 @click.group(
@@ -119,13 +140,7 @@ def rbac(
 @click.option("--dev", is_flag=True, help="start again whenever a Python file next to FILE, or below, is saved")
 @click.option("--install-crds", is_flag=True, help="bring the definitions of its custom resources up to date first")
 @click.option("-n", "--namespace", metavar="NAMESPACE", help="of its Leases (default: the pod's, or the kubeconfig's)")
-@click.option(
-    "--watch-namespace",
-    "watch_namespaces",
-    multiple=True,
-    metavar="NAMESPACE",
-    help="the only namespace with objects; repeatable (default: what the Operator says)",
-)
+@_where_objects_are
 @click.option("--shard", metavar="NAME", help="of a shard, which is also its Lease's (default: the host's name)")
 @click.option(
     "--restart-grace",
@@ -133,8 +148,7 @@ def rbac(
     metavar="SECONDS",
     help="how long a shard that stops keeps its objects for the next process of its name (default: 0)",
 )
-@click.option("--kubeconfig", metavar="FILE", type=click.Path(), help=KUBECONFIG_HELP)
-@click.option("--context", metavar="NAME", help="another context than the current one")
+@_which_cluster
 @click.option("--health", metavar="HOST:PORT", help="where to serve /healthz, /readyz (default: in a pod :8081)")
 @click.option("--metrics", metavar="HOST:PORT", help="where to serve /metrics (default: in a pod :8080)")
 @click.option(
@@ -176,13 +190,7 @@ def run(arguments: Sequence[str], /, source: str, dev: bool, **options: Any) -> 
     "--image", required=True, metavar="IMAGE", help="what its pods run, as in registry.example.com/websites:1"
 )
 @click.option("-n", "--namespace", metavar="NAMESPACE", default="default", help="where it runs (default: default)")
-@click.option(
-    "--watch-namespace",
-    "watch_namespaces",
-    multiple=True,
-    metavar="NAMESPACE",
-    help="the only namespace with objects; repeatable (default: what the Operator says)",
-)
+@_where_objects_are
 @click.option("--replicas", type=click.IntRange(0), metavar="N", help="pods (default: 2, of which one leads; 3 shards)")
 @click.option("--stateful", is_flag=True, help="shards as a StatefulSet: a pod that comes back keeps its objects")
 @click.option("--arg", "args", multiple=True, metavar="ARG", help="for the image's entry point; repeatable")
@@ -238,8 +246,7 @@ def crd(source: str) -> None:
 )
 @click.argument("served", metavar="GROUP/VERSION")
 @click.argument("kinds", nargs=-1, metavar="[KIND]...")
-@click.option("--kubeconfig", metavar="FILE", type=click.Path(), help=KUBECONFIG_HELP)
-@click.option("--context", metavar="NAME", help="another context than the current one")
+@_which_cluster
 def models(served: str, kinds: Sequence[str], kubeconfig: str | None, context: str | None) -> None:
     """`shardsdk models`.  Raises: ShardingError."""
     from shardsdk.commands.models import print_models
@@ -276,8 +283,7 @@ def new(name: str, kind: str | None, group: str, folder: str | None) -> None:
 @click.option("-n", "--namespace", metavar="NAMESPACE", help="the object's (default: that of the kubeconfig's context)")
 @click.option("--address", metavar="HOST:PORT", help="ask the process that has its health there")
 @click.option("--pod", metavar="[NAMESPACE/]POD", help="ask the process in a pod, through `kubectl port-forward`")
-@click.option("--kubeconfig", metavar="FILE", type=click.Path(), help=KUBECONFIG_HELP)
-@click.option("--context", metavar="NAME", help="another context than the current one")
+@_which_cluster
 def explain(words: Sequence[str], **options: Any) -> int:
     """`shardsdk explain`.  Raises: ConfigurationError, ShardingError."""
     from shardsdk.commands.explain import Question, parse_object

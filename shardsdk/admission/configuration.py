@@ -31,6 +31,15 @@ PORT: Final = 9443
 PORT_NAME: Final = "webhooks"
 
 
+#: By which an operator's objects, and its pods, are found.
+NAME_LABEL: Final = "app.kubernetes.io/name"
+
+
+def labels_of(operator: str) -> dict[str, str]:
+    """What an operator's objects and its pods are labelled with."""
+    return {NAME_LABEL: operator}
+
+
 def secret_name(operator: str) -> str:
     """The Secret in which replicas share authority and certificate."""
     return f"{operator}-webhook-certificates"
@@ -43,7 +52,7 @@ def service_name(operator: str) -> str:
 
 def render_service(operator: str, namespace: str) -> Manifest:
     """The Service; its pods have the label `app.kubernetes.io/name` and a port called `webhooks`."""
-    labels = {"app.kubernetes.io/name": operator}
+    labels = labels_of(operator)
     return {
         "apiVersion": "v1",
         "kind": "Service",

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from shardsdk.admission.app import AdmissionApp
-from shardsdk.admission.configuration import Manifest, secret_name, service_name
+from shardsdk.admission.configuration import Manifest, labels_of, secret_name, service_name
 from shardsdk.admission.registration import Registration
 from shardsdk.admission.settings import Serving, split_address
 from shardsdk.errors import ConfigurationError, ShardingError
@@ -157,7 +157,7 @@ class WebhookService:
             api,
             namespace=self._namespace,
             name=secret_name(self._operator),
-            labels={"app.kubernetes.io/name": self._operator},
+            labels=labels_of(self._operator),
             names=self._names(),
             clock=self._clock,
             lifetimes=serving.lifetimes,

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from shardsdk.admission.configuration import NAME_LABEL
 from shardsdk.cache.objects import Request
 from shardsdk.commands.asking import HEALTH_PORT, Said, ask, forwarded
 from shardsdk.commands.sockets import forget, sockets
@@ -145,7 +146,7 @@ async def _ask(address: Address, requests: Sequence[Request]) -> list[Said]:
 
 
 def _remedy(question: Question) -> str:
-    label = f"-l app.kubernetes.io/name={question.program}" if question.program else "-n NAMESPACE"
+    label = f"-l {NAME_LABEL}={question.program}" if question.program else "-n NAMESPACE"
     return (
         "for one in a pod say which by --pod [NAMESPACE/]POD"
         f" (kubectl get pods {label}); for one that listens elsewhere, --address HOST:PORT"

@@ -13,8 +13,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from shardsdk.admission.configuration import labels_of
 from shardsdk.commands.program import Program
-from shardsdk.commands.workload import ELECTED_REPLICAS, SHARDS, Pods, labels_of, workload
+from shardsdk.commands.workload import ELECTED_REPLICAS, SHARDS, Pods, workload
 from shardsdk.errors import ConfigurationError
 from shardsdk.protocol.labels import API_GROUP, API_VERSION, RING_KIND
 from shardsdk.protocol.names import LABEL_CHARACTERS, is_dns_label

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from shardsdk.admission.configuration import PORT, PORT_NAME
+from shardsdk.admission.configuration import PORT, PORT_NAME, labels_of
 from shardsdk.rbac import Manifest
 
 HEALTH_PORT: Final = 8081
@@ -36,11 +36,6 @@ class Pods:
     sharded: bool = False
     stateful: bool = False
     webhooks: bool = False
-
-
-def labels_of(name: str) -> dict[str, str]:
-    """By which its objects, and its pods, are found."""
-    return {"app.kubernetes.io/name": name}
 
 
 def workload(pods: Pods) -> list[Manifest]:

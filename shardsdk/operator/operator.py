@@ -21,6 +21,7 @@ from typing import Any, NoReturn, TypeVar
 
 from shardsdk.admission.configuration import (
     cluster_rules,
+    labels_of,
     own_rules,
     render_configurations,
     render_service,
@@ -290,7 +291,7 @@ class Operator:
             self._webhooks.all,
             name or self.name,
             client_config or service,
-            labels={"app.kubernetes.io/name": self.name},
+            labels=labels_of(self.name),
             annotations=annotations,
             ca_bundle=ca_bundle,
             namespaces=[watched] if isinstance(watched, str) else list(watched or ()),
