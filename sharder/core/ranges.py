@@ -1,0 +1,77 @@
+"""What the sharder may write into a ring's RingAssignment next: revocations at once, grants of what is free.
+
+A range changes hands in two writes.  The first names nobody for it; its shard sees
+that, ends what it does there and takes the range off what its lease holds.  The
+second names the next shard, and only what no other shard holds is granted.
+
+Guarantees (tests/properties/test_ranges_steps.py): nothing is granted that was not
+nobody's in the version that is written against, nor anything that another shard
+held when the leases were read *after* that version; a shard keeps what it should
+have, so nothing changes hands without need; of what is wanted nothing is forgotten.
+
+Does not guarantee that the leases are still so when the write arrives: whoever holds
+more by then does so by an assignment that is newer, and the write's
+resourceVersion is refused.  Where somebody writes assignments by hand, the shards' look at
+each other's leases holds alone (shardsdk, "Take").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from shardsdk.protocol.leases import Lease
+from shardsdk.protocol.ranges import NOWHERE, HashBy, HashRanges, Named, held_ranges
+
+
+def holdings(leases: Iterable[Lease]) -> dict[str, HashRanges]:
+    """What each shard that holds its lease may be working on; two leases of one name hold together."""
+    held: dict[str, HashRanges] = {}
+    for lease in leases:
+        if lease.held_by_shard:
+            name = lease.metadata.name
+            held[name] = held.get(name, NOWHERE) | held_ranges(lease.metadata.annotations)
+    return held
+
+
+def next_named(named: Named, wanted: Named, held: Mapping[str, HashRanges]) -> Named:
+    """What to write against the version that said `named`, so that it becomes `wanted`; `named` itself: nothing yet.
+
+    `held` was read after that version, live: of every shard of the ring, those whose lease
+    vanished lately among them.
+    """
+    free = named.nobodys
+    shards: dict[str, HashRanges] = {}
+    for shard in {**named.shards, **wanted.shards}:
+        target = wanted.of(shard)
+        others = _union(ranges for name, ranges in held.items() if name != shard)
+        ranges = (named.of(shard) & target) | ((target & free) - others)
+        if ranges:
+            shards[shard] = ranges
+    return Named(named.by, shards)
+
+
+def revoked(named: Named, following: Named) -> HashRanges:
+    """What some shard has to let go that has it by `named`."""
+    return _union(ranges - following.of(shard) for shard, ranges in named.shards.items())
+
+
+def granted(named: Named, following: Named) -> HashRanges:
+    """What some shard may take that nobody had by `named`."""
+    return _union(ranges - named.of(shard) for shard, ranges in following.shards.items())
+
+
+def rebuilt(by: HashBy, held: Mapping[str, HashRanges]) -> Named:
+    """An assignment in place of one that is gone or makes no sense: each shard has what it alone holds.
+
+    Nothing moves by it.  What two of them claim to hold is nobody's until one has let go.
+    """
+    shards: dict[str, HashRanges] = {}
+    for shard, ranges in held.items():
+        alone = ranges - _union(theirs for name, theirs in held.items() if name != shard)
+        if alone:
+            shards[shard] = alone
+    return Named(by, shards)
+
+
+def _union(parts: Iterable[HashRanges]) -> HashRanges:
+    return HashRanges.of(*(span for part in parts for span in part))
