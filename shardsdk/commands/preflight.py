@@ -7,7 +7,6 @@ Asking changes nothing.
 from __future__ import annotations
 
 import asyncio
-import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -17,6 +16,8 @@ import msgspec
 
 from shardsdk.errors import ApiError, ConnectionFailed, NotFound
 from shardsdk.kube.api import Api
+from shardsdk.kube.discovery import Served
+from shardsdk.process.served import explain_unserved, served_by
 from shardsdk.protocol.labels import API_GROUP
 from shardsdk.protocol.leases import Lease, parse_micro_time
 from shardsdk.protocol.objects import CLUSTERRINGS, LEASES, GroupResource, Resource
@@ -56,61 +57,17 @@ async def find_problems(api: Api, needs: Needs) -> list[str]:
 
     Raises: ApiError, ConnectionFailed when the API server does not say.
     """
-    served = await asyncio.gather(*(_find_unserved(api, each, needs) for each in dict.fromkeys(needs.resources)))
-    found = [problem for problem in served if problem]
-    if needs.ring is not None and (problem := await _find_missing_ring(api, needs.ring, needs)):
+    served = served_by(api)
+    found = []
+    for each in dict.fromkeys(needs.resources):
+        install = _install(needs) if each.group_resource in needs.own else ""
+        if problem := await explain_unserved(served, each, install):
+            found.append(problem)
+    if needs.ring is not None and (problem := await _find_missing_ring(api, served, needs.ring, needs)):
         found.append(problem)
     if missing := _without_covered(await _find_missing_rights(api, needs.grants)):
         found.append(await _word_rights(api, missing, needs))
     return found
-
-
-# -- types ----------------------------------------------------------------------
-
-
-async def _find_unserved(api: Api, resource: Resource, needs: Needs) -> str | None:
-    where = f"{resource.plural}.{resource.group}" if resource.group else resource.plural
-    names = await _served_in(api, resource.group, resource.version)
-    if names is not None and resource.plural in names:
-        return None
-    if names is None and (versions := await _versions(api, resource.group)):
-        return (
-            f"{where} is not served in version {resource.version}; there is {' and '.join(versions)}: write one of"
-            f" these where {resource.kind} is declared"
-            + (
-                f", or bring the definition up to date: {_install(needs)}"
-                if resource.group_resource in needs.own
-                else ""
-            )
-        )
-    if resource.group_resource in needs.own:
-        return f"the API server does not know {where}; install its CustomResourceDefinition: {_install(needs)}"
-    near = difflib.get_close_matches(resource.plural, names or (), 1, 0.7)
-    if near:
-        return f"the API server does not know {where}; it has {near[0]}: is the plural of {resource.kind} right?"
-    return (
-        f"the API server does not know {where}; install what brings it, or correct group and plural of {resource.kind}"
-    )
-
-
-async def _served_in(api: Api, group: str, version: str) -> list[str] | None:
-    """The plurals of a version; `None`: it is not served."""
-    path = f"/apis/{group}/{version}" if group else f"/api/{version}"
-    try:
-        found = msgspec.json.decode(await api.raw("GET", path), type=dict[str, Any])
-    except NotFound:
-        return None
-    return [str(each["name"]) for each in found.get("resources") or ()]
-
-
-async def _versions(api: Api, group: str) -> list[str]:
-    if not group:
-        return ["v1"]
-    try:
-        found = msgspec.json.decode(await api.raw("GET", f"/apis/{group}"), type=dict[str, Any])
-    except NotFound:
-        return []
-    return [str(each["version"]) for each in found.get("versions") or ()]
 
 
 def _install(needs: Needs) -> str:
@@ -121,9 +78,9 @@ def _install(needs: Needs) -> str:
 # -- the ring ---------------------------------------------------------------------
 
 
-async def _find_missing_ring(api: Api, ring: str, needs: Needs) -> str | None:
+async def _find_missing_ring(api: Api, served: Served, ring: str, needs: Needs) -> str | None:
     make = f"`shardsdk manifests {needs.source} --image IMAGE | kubectl apply -f -` makes it"
-    if await _served_in(api, API_GROUP, CLUSTERRINGS.version) is None:
+    if await served.resources(API_GROUP, CLUSTERRINGS.version) is None:
         return (
             "the API server does not know ClusterRings, so nobody would give this shard objects; install the sharder:"
             " `helm install sharder charts/sharder -n sharding-system --create-namespace`"

@@ -36,14 +36,59 @@ class _Group(msgspec.Struct, frozen=True, rename="camel"):
     versions: list[_Version] | None = None
 
 
-class _Served(msgspec.Struct, frozen=True):
+class _Listed(msgspec.Struct, frozen=True):
     name: str
     kind: str = ""
     namespaced: bool = False
 
 
-class _ServedList(msgspec.Struct, frozen=True):
-    resources: list[_Served] | None = None
+class _Listing(msgspec.Struct, frozen=True):
+    resources: list[_Listed] | None = None
+
+
+class Served:
+    """What an API server serves; `fetch` gets a path.  Each path is fetched once: make another one to look again.
+
+    Its methods raise ApiError, ConnectionFailed when the API server cannot tell.
+    """
+
+    __slots__ = ("_fetch", "_resources", "_versions")
+
+    def __init__(self, fetch: Fetch) -> None:
+        self._fetch = fetch
+        self._versions: dict[str, list[str]] = {}
+        self._resources: dict[tuple[str, str], dict[str, Resource] | None] = {}
+
+    async def versions(self, group: str) -> list[str]:
+        """The group's versions, the preferred one first; the core group has one, one that is not known none."""
+        if not group:
+            return ["v1"]
+        if group not in self._versions:
+            found = await self._get(f"/apis/{group}", _Group) or _Group()
+            ordered = [found.preferred_version, *(found.versions or ())]
+            self._versions[group] = list(dict.fromkeys(entry.version for entry in ordered if entry.version))
+        return self._versions[group]
+
+    async def resources(self, group: str, version: str) -> dict[str, Resource] | None:
+        """The resources of a version by their plurals; `None`: it is not served."""
+        if (group, version) not in self._resources:
+            found = await self._get(f"/apis/{group}/{version}" if group else f"/api/{version}", _Listing)
+            self._resources[group, version] = (
+                None
+                if found is None
+                else {
+                    each.name: Resource(group, version, each.name, each.kind, each.namespaced)
+                    for each in found.resources or ()
+                    if "/" not in each.name
+                }
+            )
+        return self._resources[group, version]
+
+    async def _get(self, path: str, model: type[_T]) -> _T | None:
+        try:
+            return _decode(path, await self._fetch(path), model)
+        except NotFound:
+            return None
 
 
 class Discovery:
@@ -72,27 +117,12 @@ class Discovery:
         return found
 
     async def _look(self, group: str, plural: str) -> Resource | None:
-        for version in await self._versions(group):
-            path = f"/apis/{group}/{version}" if group else f"/api/{version}"
-            try:
-                served = _decode(path, await self._fetch(path), _ServedList)
-            except NotFound:
-                continue
-            for entry in served.resources or ():
-                if entry.name == plural:
-                    return Resource(group, version, plural, entry.kind, entry.namespaced)
+        served = Served(self._fetch)
+        for version in await served.versions(group):
+            resources = await served.resources(group, version)
+            if resources is not None and plural in resources:
+                return resources[plural]
         return None
-
-    async def _versions(self, group: str) -> list[str]:
-        """The group's versions, the preferred one first; the core group has one."""
-        if not group:
-            return ["v1"]
-        try:
-            found = _decode(f"/apis/{group}", await self._fetch(f"/apis/{group}"), _Group)
-        except NotFound:
-            return []
-        ordered = [found.preferred_version, *(found.versions or ())]
-        return list(dict.fromkeys(entry.version for entry in ordered if entry.version))
 
 
 def _decode(path: str, body: bytes, model: type[_T]) -> _T:

@@ -1,4 +1,10 @@
-"""Whether an API server serves a resource under the group, version and plural that a program says."""
+"""Whether an API server serves a resource under the group, version and plural that a program says; and if not, why.
+
+another version     the resource is there, in other versions of its group
+another plural      the kind is there, and goes by another plural
+a plural like it    something of the version is spelt nearly so
+nothing             its definition is not installed
+"""
 
 from __future__ import annotations
 
@@ -6,73 +12,78 @@ import difflib
 from collections.abc import Iterable
 from typing import Final
 
-import msgspec
-
-from shardsdk.errors import NotFound, ShardingError
+from shardsdk.errors import ShardingError
 from shardsdk.kube.api import Api
+from shardsdk.kube.discovery import Served
 from shardsdk.protocol.objects import Resource
 
 #: Plurals that are named where nothing is near to what was asked for.
 MAX_NAMED: Final = 8
+#: How alike a plural must be to be taken for the one that was meant.
+_LIKENESS: Final = 0.7
 
 
-class _Named(msgspec.Struct, frozen=True):
-    name: str = ""
-
-
-class _Resources(msgspec.Struct, frozen=True):
-    resources: list[_Named] | None = None
-
-
-class _Version(msgspec.Struct, frozen=True):
-    version: str = ""
-
-
-class _Group(msgspec.Struct, frozen=True):
-    versions: list[_Version] | None = None
+def served_by(api: Api) -> Served:
+    """What the API server of `api` serves."""
+    return Served(lambda path: api.raw("GET", path))
 
 
 async def find_unserved(api: Api, resources: Iterable[Resource]) -> list[str]:
     """What of `resources` is not served, each in a sentence with the remedy; where nobody can tell, nothing."""
-    found = []
+    found, served = [], served_by(api)
     for resource in resources:
         try:
-            words = await _explain(api, resource)
-        except (ShardingError, msgspec.DecodeError):
+            words = await explain_unserved(served, resource)
+        except ShardingError:
             continue
         if words is not None:
             found.append(words)
     return found
 
 
-async def _explain(api: Api, resource: Resource) -> str | None:
-    group, version, plural = resource.group, resource.version, resource.plural
-    root = f"/apis/{group}" if group else "/api"
-    try:
-        listed = await _resources(api, f"{root}/{version}")
-    except NotFound:
-        versions = await _versions(api, root) if group else []
-        if not versions:
-            return (
-                f"the API server does not know the group {group!r} of {resource.group_resource}: install its"
-                " CustomResourceDefinition, or correct the group"
-            )
-        return f"{resource.group_resource} is said to be of version {version!r}, but {group} has {', '.join(versions)}"
-    if plural in listed:
+async def explain_unserved(served: Served, resource: Resource, install: str = "") -> str | None:
+    """Why `resource` is not served, in a sentence with the remedy; `None`: it is.
+
+    `install` is the command that installs its definition, when that comes with the program.
+
+    Raises: ApiError, ConnectionFailed when the API server cannot tell.
+    """
+    listed = await served.resources(resource.group, resource.version)
+    if listed is not None and resource.plural in listed:
         return None
-    near = difflib.get_close_matches(plural, listed, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"there is {', '.join(listed[:MAX_NAMED]) or 'nothing'}"
-    return f"{resource.api_version} has no resource {plural!r}; {hint}; or install its CustomResourceDefinition"
+    name, kind = str(resource.group_resource), resource.kind
+    there = {version: await served.resources(*version) or {} for version in await _others(served, resource)}
+    if versions := [version for (_, version), each in there.items() if resource.plural in each]:
+        return (
+            f"{name} is not served in version {resource.version}; there is {' and '.join(versions)}: write one of these"
+            f" where {kind} is declared" + (f", or bring the definition up to date: {install}" if install else "")
+        )
+    if (same := _same_kind([listed or {}, *there.values()], kind)) is not None:
+        return (
+            f"the API server does not know {name}; it has the kind {kind} as {same.plural} in {same.api_version}: write"
+            f" plural {same.plural!r}"
+            + (f" and version {same.version!r}" if same.version != resource.version else "")
+            + f" where {kind} is declared"
+            + (", or delete that definition, which deletes its objects, and install yours" if install else "")
+        )
+    return f"the API server does not know {name}; " + _remedy(resource, list(listed or ()), install)
 
 
-async def _resources(api: Api, path: str) -> list[str]:
-    found = msgspec.json.decode(await api.raw("GET", path), type=_Resources)
-    return sorted(each.name for each in found.resources or () if "/" not in each.name)
+async def _others(served: Served, resource: Resource) -> list[tuple[str, str]]:
+    versions = await served.versions(resource.group)
+    return [(resource.group, version) for version in versions if version != resource.version]
 
 
-async def _versions(api: Api, path: str) -> list[str]:
-    try:
-        found = msgspec.json.decode(await api.raw("GET", path), type=_Group)
-    except NotFound:
-        return []
-    return [each.version for each in found.versions or ()]
+def _same_kind(listings: Iterable[dict[str, Resource]], kind: str) -> Resource | None:
+    return next((each for listed in listings for each in listed.values() if kind and each.kind == kind), None)
+
+
+def _remedy(resource: Resource, listed: list[str], install: str) -> str:
+    if install:
+        return f"install its CustomResourceDefinition: {install}"
+    if near := difflib.get_close_matches(resource.plural, listed, 1, _LIKENESS):
+        return f"it has {near[0]}: is the plural of {resource.kind} right?"
+    remedy = f"install what brings it, or correct group and plural of {resource.kind}"
+    if listed and resource.group:
+        remedy += f" ({resource.api_version} has {', '.join(sorted(listed)[:MAX_NAMED])})"
+    return remedy

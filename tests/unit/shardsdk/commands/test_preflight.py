@@ -54,12 +54,18 @@ class Cluster:
 
         return Review
 
+    @staticmethod
+    def listed(name: str) -> dict[str, str]:
+        """`websites`, or `websites Website`, with its kind."""
+        plural, _, kind = name.partition(" ")
+        return {"name": plural, "kind": kind}
+
     async def exchange(self, request: RawRequest) -> bytes:
         if request.method == "POST":
             return json.dumps({"status": {"userInfo": {"username": "system:serviceaccount:team:websites"}}}).encode()
         path = request.path.removeprefix("/apis/").removeprefix("/api/")
         if path in self.served:
-            return json.dumps({"resources": [{"name": name} for name in self.served[path]]}).encode()
+            return json.dumps({"resources": [self.listed(name) for name in self.served[path]]}).encode()
         versions = [{"version": each.partition("/")[2]} for each in self.served if each.startswith(f"{path}/")]
         if not versions:
             raise NotFound(path, status=404)
@@ -95,6 +101,13 @@ async def test_a_cluster_that_has_everything_has_no_problems() -> None:
             " `shardsdk crd websites.py | kubectl apply --server-side -f -`",
         ),
         (
+            {"example.com/v1": ["sites Website"]},
+            WEBSITES,
+            "the API server does not know websites.example.com; it has the kind Website as sites in example.com/v1: write"
+            " plural 'sites' where Website is declared, or delete that definition, which deletes its objects, and"
+            " install yours",
+        ),
+        (
             SERVED,
             Resource("apps", "v1", "deployment", "Deployment"),
             "the API server does not know deployment.apps; it has deployments: is the plural of Deployment right?",
@@ -117,7 +130,7 @@ async def test_a_cluster_that_has_everything_has_no_problems() -> None:
             "secrets is not served in version v2; there is v1: write one of these where Secret is declared",
         ),
     ],
-    ids=["no definition", "another version", "plural", "old version", "another project's", "core"],
+    ids=["no definition", "another version", "another plural", "plural", "old version", "another project's", "core"],
 )
 async def test_what_is_not_served_is_said_with_what_to_do(
     served: dict[str, list[str]], resource: Resource, says: str

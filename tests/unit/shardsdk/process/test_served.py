@@ -8,7 +8,18 @@ from shardsdk.process.served import find_unserved
 from shardsdk.protocol.objects import Resource
 from tests.kube_server import Handler, refuses, says, talking
 
-LISTED = says({"resources": [{"name": "websites"}, {"name": "websites/status"}, {"name": "gadgets"}]})
+LISTED = says(
+    {
+        "resources": [
+            {"name": "websites", "kind": "Website"},
+            {"name": "websites/status", "kind": "Website"},
+            {"name": "gadgets", "kind": "Gadget"},
+        ]
+    }
+)
+LISTED_OTHERS = says({"resources": [{"name": "gadgets", "kind": "Gadget"}]})
+VERSIONS = says({"preferredVersion": {"version": "v1"}, "versions": [{"version": "v1beta1"}, {"version": "v1"}]})
+ONE_VERSION = says({"versions": [{"version": "v1"}]})
 MISSING = refuses(404, message="404 page not found")
 
 
@@ -16,15 +27,14 @@ MISSING = refuses(404, message="404 page not found")
     ("plural", "version", "answers", "words"),
     [
         ("websites", "v1", [LISTED], []),
-        ("website", "v1", [LISTED], ["did you mean 'websites'?"]),
-        ("frobs", "v1", [LISTED], ["there is gadgets, websites", "install its CustomResourceDefinition"]),
-        (
-            "websites",
-            "v2",
-            [MISSING, says({"versions": [{"version": "v1"}, {"version": "v1beta1"}]})],
-            ["'v2'", "v1, v1beta1"],
-        ),
-        ("websites", "v1", [MISSING, MISSING], ["does not know the group 'example.com'", "install its"]),
+        ("website", "v1", [LISTED, ONE_VERSION], ["it has the kind Website as websites in example.com/v1"]),
+        ("gadget", "v1", [LISTED_OTHERS, ONE_VERSION], ["it has gadgets: is the plural of Website right?"]),
+        ("frobs", "v1", [LISTED_OTHERS, ONE_VERSION], ["install what brings it", "(example.com/v1 has gadgets)"]),
+        ("websites", "v2", [MISSING, VERSIONS, LISTED, LISTED], ["in version v2; there is v1 and v1beta1: write one"]),
+        ("websites", "v2", [MISSING, VERSIONS, LISTED_OTHERS, LISTED], ["in version v2; there is v1beta1: write one"]),
+        ("websites", "v1", [LISTED_OTHERS, VERSIONS, LISTED], ["not served in version v1; there is v1beta1"]),
+        ("sites", "v2", [MISSING, ONE_VERSION, LISTED], ["write plural 'websites' and version 'v1' where Website is"]),
+        ("websites", "v1", [MISSING, MISSING], ["does not know websites.example.com; install what brings it"]),
         ("websites", "v1", [refuses(403, "Forbidden")], []),
         ("websites", "v1", [says("nonsense")], []),
     ],
@@ -42,3 +52,10 @@ async def test_the_core_group_has_a_path_of_its_own() -> None:
     async with talking(says({"resources": [{"name": "secrets"}]})) as (client, server):
         assert await find_unserved(client, [Resource("", "v1", "secrets", "Secret")]) == []
     assert server.seen[0].path == "/api/v1"
+
+
+async def test_each_list_is_fetched_once() -> None:
+    resources = [Resource("example.com", "v1", plural, "") for plural in ("websites", "gadgets", "frobs", "gizmos")]
+    async with talking(LISTED, ONE_VERSION) as (client, server):
+        assert len(await find_unserved(client, resources)) == 2
+    assert [each.path for each in server.seen] == ["/apis/example.com/v1", "/apis/example.com"]
