@@ -29,6 +29,20 @@ HEALTH_PORT: Final = 8081
 _LISTENING: Final = re.compile(rb"Forwarding from 127\.0\.0\.1:(\d+) ->")
 
 
+class Shard(msgspec.Struct, frozen=True):
+    """Which shard a process is: its Lease is `namespace`/`name`, and says `instance` while it is this process's."""
+
+    ring: str
+    name: str
+    namespace: str
+    instance: str
+
+
+class _Answer(msgspec.Struct, frozen=True):
+    objects: list[dict[str, Any]]
+    shard: Shard | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Said:
     """What a process said: `found` is what its controllers say of the object, `refusal` why they say nothing."""
@@ -36,6 +50,7 @@ class Said:
     address: Address
     found: Sequence[dict[str, Any]]
     refusal: str = ""
+    shard: Shard | None = None
 
 
 async def ask(address: Address, request: Request) -> Said | None:
@@ -67,9 +82,10 @@ def _read(address: Address, status: int, body: bytes) -> Said:
             text = "it is no process of shardsdk's, or an old one: it does not know /debug/objects"
         return Said(address, (), text)
     try:
-        return Said(address, msgspec.json.decode(body, type=dict[str, list[dict[str, Any]]])["objects"])
-    except (msgspec.DecodeError, KeyError) as error:
+        answer = msgspec.json.decode(body, type=_Answer)
+    except msgspec.DecodeError as error:
         raise ConnectionFailed(f"{address} answers something else: {body[:80]!r}; name the health port") from error
+    return Said(address, answer.objects, shard=answer.shard)
 
 
 @asynccontextmanager

@@ -11,20 +11,24 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, Final
 
 from shardsdk.admission.configuration import NAME_LABEL
 from shardsdk.cache.objects import Request
-from shardsdk.commands.asking import HEALTH_PORT, Said, ask, forwarded
+from shardsdk.commands.asking import HEALTH_PORT, Said, Shard, ask, forwarded
 from shardsdk.commands.sockets import forget, sockets
-from shardsdk.errors import ApiError, ConfigurationError, ConnectionFailed, NotFound
+from shardsdk.errors import ApiError, ConfigurationError, ConnectionFailed, NotFound, ShardingError
 from shardsdk.kube.access import load_access
 from shardsdk.kube.api import Api
 from shardsdk.kube.client import Client
+from shardsdk.kube.clock import SystemClock
+from shardsdk.lease.claim import describe_holder
 from shardsdk.process.health import Address, parse_address
-from shardsdk.protocol.labels import SHARD_LABEL_PREFIX
+from shardsdk.protocol.labels import SHARD_LABEL_PREFIX, SHARDER_HOLDER, parse_ring_name
+from shardsdk.protocol.leases import Lease, parse_micro_time
 from shardsdk.protocol.names import is_dns_label, is_dns_subdomain
-from shardsdk.protocol.objects import GroupResource, ObjectMeta
+from shardsdk.protocol.objects import LEASES, GroupResource, ObjectMeta
 from shardsdk.reconcile.explain import Wait
 
 #: Exit codes: it was explained; nobody who was asked has the object.
@@ -92,8 +96,10 @@ async def find_answer(question: Question, environ: Mapping[str, str]) -> Answer:
     said = await _ask_all(question, requests, environ)
     of_kind = [found for each in said for found in each.found if question.fits(found)]
     explained = [found for found in of_kind if found["waitsFor"] not in _ELSEWHERE]
+    shards = [each.shard for each in said if each.shard is not None]
     if explained:
-        return Answer(EXPLAINED, [f"{found['controller']}: {found['text']}" for found in explained], explained)
+        lines = [f"{found['controller']}: {found['text']}" for found in explained]
+        return Answer(EXPLAINED, [*lines, *await _leases_of_explainers(question, said)], explained)
     refusals = list(dict.fromkeys(f"{each.address}: {each.refusal}" for each in said if each.refusal))
     if not of_kind:
         kinds = sorted({str(found["resource"]) for each in said for found in each.found})
@@ -103,7 +109,7 @@ async def find_answer(question: Question, environ: Mapping[str, str]) -> Answer:
             )
         return Answer(NOT_HERE, refusals)
     resource = str(of_kind[0]["resource"])
-    return Answer(NOT_HERE, [await _where(question, resource, request), *refusals])
+    return Answer(NOT_HERE, [await _where(question, resource, request, shards), *refusals])
 
 
 # -- whom to ask -------------------------------------------------------------
@@ -166,7 +172,7 @@ async def _default_namespace(question: Question) -> str:
         return "default"
 
 
-async def _where(question: Question, resource: str, request: Request) -> str:
+async def _where(question: Question, resource: str, request: Request, asked: Sequence[Shard]) -> str:
     """Why none of the processes that were asked has an object, as the API server knows it."""
     plural, _, group = resource.partition(".")
     about = f"{resource} {request.name}"
@@ -174,6 +180,9 @@ async def _where(question: Question, resource: str, request: Request) -> str:
         access = await load_access(question.kubeconfig, question.context)
         async with Client(access) as api:
             metadata = await _metadata(api, GroupResource(group, plural), request)
+            labels = {} if metadata is None else metadata.labels or {}
+            shards = {key: value for key, value in labels.items() if key.startswith(SHARD_LABEL_PREFIX)}
+            leases = [await say_lease(api, *each, asked) for each in _leases(shards, asked)]
     except (ApiError, ConnectionFailed, ConfigurationError) as error:
         return f"{about}: not here, and where it is the API server does not say: {error}"
     if metadata is None:
@@ -181,16 +190,63 @@ async def _where(question: Question, resource: str, request: Request) -> str:
         return (
             f"{about}: there is none{inside} at {access.host} ({access.origin}); another one's namespace is given by -n"
         )
-    shards = {key: value for key, value in (metadata.labels or {}).items() if key.startswith(SHARD_LABEL_PREFIX)}
     if shards:
-        named = " and ".join(f"{value} (label {key})" for key, value in sorted(shards.items()))
-        first = next(iter(shards.values()))
-        return f"{about}: it is with another shard, {named}; ask that one, in a pod by --pod {first}"
+        return "; ".join([_with_shards(about, shards, asked), *leases])
     return (
         f"{about}: it is there, and none of the processes that were asked has it: it has no shard yet"
         " (kubectl sharding explain says why), is in a namespace that is not watched, is not selected, or another"
         " replica leads"
     )
+
+
+def _with_shards(about: str, shards: Mapping[str, str], asked: Sequence[Shard]) -> str:
+    named = " and ".join(f"{value} (label {key})" for key, value in sorted(shards.items()))
+    if any(shards.get(parse_ring_name(each.ring).shard) == each.name for each in asked):
+        return (
+            f"{about}: its label names this shard, {named}, whose cache does not have it: it is in a namespace that is"
+            " not watched, is not selected, or has just come"
+        )
+    first = next(iter(shards.values()))
+    return f"{about}: it is with another shard, {named}; ask that one, in a pod by --pod {first}"
+
+
+def _leases(shards: Mapping[str, str], asked: Sequence[Shard]) -> list[tuple[str, str]]:
+    """Namespaces and names of the leases of these shards, by label: those of a ring are in one namespace, as a rule."""
+    found = [(each.namespace, shards.get(parse_ring_name(each.ring).shard)) for each in asked]
+    return [(namespace, name) for namespace, name in dict.fromkeys(found) if name is not None]
+
+
+async def _leases_of_explainers(question: Question, said: Sequence[Said]) -> list[str]:
+    """Who holds the leases of the shards that had something to say; nothing where the API server cannot be asked."""
+    shards = [each.shard for each in said if each.shard is not None and each.found]
+    if not shards:
+        return []
+    try:
+        async with Client(await load_access(question.kubeconfig, question.context)) as api:
+            return [await say_lease(api, each.namespace, each.name, shards) for each in dict.fromkeys(shards)]
+    except (ConfigurationError, ShardingError):
+        return []
+
+
+async def say_lease(api: Api, namespace: str, name: str, asked: Sequence[Shard]) -> str:
+    """Who holds a shard's Lease, and whether that is one of the processes that were `asked`."""
+    about = f"shard {name}: its Lease {namespace}/{name}"
+    try:
+        lease = await api.get(LEASES, name, namespace, model=Lease)
+    except NotFound:
+        return f"{about} is not there: no process of that name has begun in this namespace"
+    except (ApiError, ConnectionFailed) as error:
+        return f"{about} cannot be read: {error}"
+    if not lease.holder:
+        return f"{about} is held by nobody; the shard has left"
+    held = f"{about} is held by {describe_holder(lease)}"
+    if lease.holder == SHARDER_HOLDER:
+        return f"{held}, which gives its objects to other shards"
+    here = any((each.namespace, each.name, each.instance) == (namespace, name, lease.instance) for each in asked)
+    held += f", which is {'the process that was asked' if here else 'another process'}"
+    renewed = parse_micro_time(lease.spec.renew_time)
+    late = renewed is None or SystemClock().now() > renewed + timedelta(seconds=lease.duration_seconds)
+    return held + (f"; it was to be renewed in time, and was last at {lease.spec.renew_time}" if late else "")
 
 
 async def _metadata(api: Api, resource: GroupResource, request: Request) -> ObjectMeta | None:

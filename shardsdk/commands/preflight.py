@@ -17,6 +17,7 @@ import msgspec
 from shardsdk.errors import ApiError, ConnectionFailed, NotFound
 from shardsdk.kube.api import Api
 from shardsdk.kube.discovery import Served
+from shardsdk.lease.claim import describe_holder
 from shardsdk.process.served import explain_unserved, served_by
 from shardsdk.protocol.labels import API_GROUP
 from shardsdk.protocol.leases import Lease, parse_micro_time
@@ -103,7 +104,7 @@ async def find_namesake(api: Api, name: str, namespace: str, now: datetime) -> s
     renewed = parse_micro_time(lease.spec.renew_time)
     if not lease.holder or renewed is None or now > renewed + timedelta(seconds=lease.duration_seconds):
         return None
-    return f"{lease.holder} (instance {lease.instance})" if lease.instance else lease.holder
+    return describe_holder(lease)
 
 
 # -- rights ------------------------------------------------------------------------

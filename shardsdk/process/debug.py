@@ -27,6 +27,8 @@ from shardsdk.reconcile.explain import Explanation
 if TYPE_CHECKING:
     from aiohttp import web
 
+    from shardsdk.lease.shardlease import ShardLease
+
 #: So many objects are listed when nobody says how many, and at most.
 LISTED: Final = 100
 LISTED_MAX: Final = 1000
@@ -57,6 +59,8 @@ class DebugObjects:
         self._lacking = lacking
         #: Namespace and name of an election's Lease; `None`: there is no election.
         self.lease: tuple[str, str] | None = None
+        #: Of the shard that this process is; `None`: it is none.
+        self.shard_lease: ShardLease | None = None
         self._explains: list[Explains] = []
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -96,7 +100,7 @@ class DebugObjects:
             return _say(503, "the event loop is blocked; /healthz says for how long")
         if not found:
             return _say(503, f"no controller runs here: {self._waits()}")
-        return _render(request, {"objects": [each.as_json() for each in found]}, found)
+        return _render(request, {"objects": [each.as_json() for each in found], "shard": self._shard()}, found)
 
     async def answer_all(self, request: web.Request) -> web.Response:
         """All that do not rest; called in the loop of the server."""
@@ -113,10 +117,21 @@ class DebugObjects:
         first = f"{total} objects wait for more than their next event{_shown(found, total)}"
         return _render(request, {"total": total, "objects": [each.as_json() for each in found]}, found, first)
 
+    def _shard(self) -> dict[str, str] | None:
+        lease = self.shard_lease
+        if lease is None:
+            return None
+        return {
+            "ring": lease.ring.ring, "name": lease.name, "namespace": lease.namespace, "instance": lease.instance
+        }  # fmt: skip
+
     def _waits(self) -> str:
         """What keeps the controllers of this process from running."""
         if lacking := self._lacking():
-            return "; ".join(f"{name}: {problem}" for name, problem in lacking.items())
+            waits = "; ".join(f"{name}: {problem}" for name, problem in lacking.items())
+            if (lease := self.shard_lease) is None:
+                return waits
+            return f"{waits}; `kubectl get lease {lease.name} -n {lease.namespace}` says who has this shard's Lease"
         if self.lease is None:
             return "it begins, or is about to end"
         namespace, name = self.lease

@@ -239,7 +239,7 @@ class Manager:
             rng=world.rng,
             on_deadline=lambda: world.die(ExitCode.LEASE_LOST, "the lease is lost and work under it still runs"),
         )
-        self._lease = lease
+        self._lease = self._probes.debug.shard_lease = lease
         self.metrics.gauge(
             "shardsdk_lease_remaining_seconds",
             "Seconds for which writes are allowed",

@@ -171,7 +171,12 @@ async def test_shards_run_with_exactly_these_rights_and_share_the_objects(
             }
             assert owners == {"one", "two"}
             code, out, _ = await account.run("explain", "sites.py", "st/site-7")
-            assert (code, out) == (0, "sites.example.com: default/site-7: waits for its next event\n")
+            explained, held = out.splitlines()
+            assert (code, explained) == (0, "sites.example.com: default/site-7: waits for its next event")
+            owner = (await admin.get(SITES, "site-7", "default"))["metadata"]["labels"]
+            shard = next(value for key, value in owner.items() if key.startswith("shard.alpha.sharding"))
+            assert held.startswith(f"shard {shard}: its Lease default/{shard} is held by {shard} (instance ")
+            assert held.endswith("which is the process that was asked")
         lease = await admin.get("coordination.k8s.io/v1/leases", "one", "default")
         assert (lease["spec"]["holderIdentity"], lease["spec"]["leaseDurationSeconds"]) == ("one", 60)
 

@@ -8,6 +8,7 @@ import socket
 import stat
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -30,6 +31,9 @@ from shardsdk.lease.shardlease import ShardLease
 from shardsdk.process.health import Address
 from shardsdk.process.process import ExitCode
 from shardsdk.process.world import World
+from shardsdk.protocol.labels import INSTANCE_ANNOTATION, parse_ring_name
+from shardsdk.protocol.leases import render_instance, render_micro_time
+from shardsdk.protocol.objects import LEASES
 from shardsdk.testing.memory import MemoryServer
 from shardsdk.testing.memoryapi import MemoryApi
 
@@ -277,6 +281,79 @@ async def test_where_an_object_is_that_no_process_here_has(
     answer = await find_answer(Question("secret", "b"), here)
     assert answer.code == NOT_HERE
     assert one_line(answer).startswith(says)
+
+
+ONE = {"ring": "sites", "name": "one", "namespace": "team", "instance": "uid-1"}
+RESTS = {"resource": "secrets", "kind": "Secret", "controller": "secrets", "waitsFor": "NOTHING", "text": "b: rests"}
+NOT_HERE_YET = RESTS | {"waitsFor": "CACHE"}
+
+
+def shard_says(found: dict[str, str]) -> Callable[[web.Request], web.Response]:
+    return lambda _: web.json_response({"objects": [found], "shard": ONE})
+
+
+def held_lease(holder: str, instance: str = "", *, ago: float = 0.0) -> tuple[Resource, dict[str, Any]]:
+    renewed = render_micro_time(datetime.now(UTC) - timedelta(seconds=ago))
+    annotations = {INSTANCE_ANNOTATION: render_instance(instance, renewed)} if instance else {}
+    spec = {"holderIdentity": holder, "leaseDurationSeconds": 15, "renewTime": renewed}
+    return LEASES, {"metadata": {"name": "one", "namespace": "team", "annotations": annotations}, "spec": spec}
+
+
+@pytest.mark.parametrize(
+    ("lease", "says"),
+    [
+        (held_lease("one", "uid-1"), "held by one (instance uid-1), which is the process that was asked"),
+        (held_lease("one", "uid-2"), "held by one (instance uid-2), which is another process"),
+        (
+            held_lease("one", "uid-1", ago=60),
+            "held by one (instance uid-1), which is the process that was asked; it was to be renewed in time, and was"
+            " last at 20",
+        ),
+        (held_lease("shardlease-controller"), "held by shardlease-controller, which gives its objects to other shards"),
+        (held_lease(""), "held by nobody; the shard has left"),
+    ],
+    ids=["here", "namesake", "late", "sharder", "nobody"],
+)
+async def test_the_holder_of_the_shards_lease_is_named(
+    lease: tuple[Resource, dict[str, Any]], says: str, environ: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster(monkeypatch, lease)
+    async with serving(shard_says(RESTS)) as address:
+        answer = await find_answer(Question("secret", "b", namespace="default", address=str(address)), environ)
+    assert answer.code == EXPLAINED
+    first, second = answer.lines
+    assert first == "secrets: b: rests"
+    assert second.startswith(f"shard one: its Lease team/one is {says}")
+
+
+async def test_a_shard_whose_lease_cannot_be_asked_for_still_explains(environ: dict[str, str]) -> None:
+    async with serving(shard_says(RESTS)) as address:
+        answer = await find_answer(Question("secret", "b", namespace="default", address=str(address)), environ)
+    assert (answer.code, one_line(answer)) == (EXPLAINED, "secrets: b: rests")
+
+
+@pytest.mark.parametrize(
+    ("shard", "says"),
+    [
+        ("one", "secrets b: its label names this shard, one (label "),
+        ("two", "secrets b: it is with another shard, two (label "),
+    ],
+)
+async def test_an_object_that_its_own_shard_does_not_see_is_told_from_anothers(
+    shard: str, says: str, environ: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    labels = {parse_ring_name("sites").shard: shard}
+    secret = {"metadata": {"name": "b", "namespace": "default", "labels": labels}}
+    cluster(monkeypatch, (SECRETS, secret), held_lease("one", "uid-1"))
+    async with serving(shard_says(NOT_HERE_YET)) as address:
+        answer = await find_answer(Question("secret", "b", namespace="default", address=str(address)), environ)
+    assert answer.code == NOT_HERE
+    assert one_line(answer).startswith(says)
+    told = {
+        "one": "shard one: its Lease team/one is held by one (instance uid-1), which is the process that was asked",
+        "two": "shard two: its Lease team/two is not there: no process of that name has begun in this namespace",
+    }
+    assert one_line(answer).endswith(told[shard])
 
 
 async def test_an_api_server_that_cannot_be_asked_is_said(here: dict[str, str]) -> None:

@@ -103,8 +103,8 @@ async def test_a_cluster_that_has_everything_has_no_problems() -> None:
         (
             {"example.com/v1": ["sites Website"]},
             WEBSITES,
-            "the API server does not know websites.example.com; it has the kind Website as sites in example.com/v1: write"
-            " plural 'sites' where Website is declared, or delete that definition, which deletes its objects, and"
+            "the API server does not know websites.example.com; it has the kind Website as sites in example.com/v1:"
+            " write plural 'sites' where Website is declared, or delete that definition, which deletes its objects, and"
             " install yours",
         ),
         (

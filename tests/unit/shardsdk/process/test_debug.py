@@ -18,6 +18,7 @@ import pytest
 from shardsdk import Context, Election, Manager, PartialObject, RateLimit, Resource, controller_for
 from shardsdk.kube.api import Api, Fence
 from shardsdk.kube.clock import SystemClock
+from shardsdk.kube.store import Key
 from shardsdk.lease.shardlease import ShardLease
 from shardsdk.process import debug
 from shardsdk.process.debug import LISTED_MAX, DebugObjects
@@ -25,6 +26,8 @@ from shardsdk.process.health import Address, Endpoints, serve, serve_in_thread
 from shardsdk.process.process import ExitCode
 from shardsdk.process.world import World
 from shardsdk.protocol.objects import LEASES
+from shardsdk.queueing.item import ItemState
+from shardsdk.reconcile.explain import Admission, Facts, explain
 from shardsdk.testing.memory import MemoryServer
 from shardsdk.testing.memoryapi import MemoryApi
 
@@ -118,6 +121,27 @@ async def test_a_process_that_does_not_work_yet_says_what_it_waits_for() -> None
         answers.lease = ("team", "websites")
         status, text = await get(url)
         assert (status, "`kubectl get lease websites -n team` says who does" in text) == (503, True)
+
+
+async def test_a_shard_says_which_one_it_is_and_where_its_lease_is() -> None:
+    shard = {"ring": "sites", "name": "one", "namespace": "team", "instance": "uid-1"}
+    lease = ShardLease(lambda: None, "sites", "one", "team", instance="uid-1", fenced=True)  # type: ignore[arg-type,return-value]
+    answers = DebugObjects(lacking=lambda: {"lease": "waiting"})
+    answers.shard_lease = lease
+
+    class Rests:
+        def explain(self, request: Any) -> list[Any]:
+            return [explain(Facts("secrets", SECRETS.group_resource, Key("", "a"), 0.0, Admission(None), ItemState()))]
+
+        def not_at_rest(self, limit: int) -> tuple[list[Any], int]:
+            return [], 0
+
+    async with serve(Address("127.0.0.1", 0), Endpoints(more={"/debug/objects/{name}": answers.answer_object})) as port:
+        url = f"http://127.0.0.1:{port}/debug/objects/a"
+        status, text = await get(url)
+        assert (status, "`kubectl get lease one -n team` says who has this shard's Lease" in text) == (503, True)
+        with answers.answering_for(Rests()):
+            assert (await get(url, "application/json"))[1]["shard"] == shard
 
 
 async def test_a_replica_that_does_not_lead_names_the_lease() -> None:
