@@ -74,6 +74,17 @@ def cluster_rules(operator: str, webhooks: Sequence[Webhook]) -> list[Manifest]:
     return [{"apiGroups": [_GROUP[0]], "resources": resources, "verbs": ["get", "patch"], "resourceNames": [operator]}]
 
 
+def development_name(operator: str) -> str:
+    """The configurations of a process outside of a pod: where the operator runs already, its own stay as they are."""
+    return f"{operator}-dev"
+
+
+def development_rules(name: str, webhooks: Sequence[Webhook]) -> list[Manifest]:
+    """What makes the configurations called `name`, and takes them away.  Creation cannot be limited to a name."""
+    rules = {"apiGroups": [_GROUP[0]], "resources": sorted({RESOURCES[each.sort].plural for each in webhooks})}
+    return [{**rules, "verbs": ["create"]}, {**rules, "verbs": ["patch", "delete"], "resourceNames": [name]}]
+
+
 def render_configurations(
     webhooks: Sequence[Webhook],
     name: str,

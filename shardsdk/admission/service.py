@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from shardsdk.admission.app import AdmissionApp
-from shardsdk.admission.configuration import Manifest, labels_of, secret_name, service_name
+from shardsdk.admission.configuration import Manifest, development_name, labels_of, secret_name, service_name
 from shardsdk.admission.registration import Registration
 from shardsdk.admission.settings import Serving, split_address
 from shardsdk.errors import ConfigurationError, ShardingError
@@ -40,6 +40,8 @@ log: Final = logger_of(__name__)
 SERVE_ON_SECONDS: Final = 3.0
 #: For taking configurations away, of `GRACE_SECONDS`.
 REMOVE_SECONDS: Final = 5.0
+#: By which people at a prompt say where webhooks are served.
+FLAG: Final = "`--webhooks HOST:PORT`"
 
 
 class WebhookService:
@@ -69,14 +71,10 @@ class WebhookService:
         self._app = AdmissionApp(webhooks)
         self._published: Published | None = None
 
-    @property
-    def _served(self) -> bool:
-        return in_pod() or bool(self._serving.address)
-
     def check_ready(self) -> str | None:
         """Why API servers cannot call yet; `None`: they can."""
         published = self._published
-        if not self._served:
+        if not self._serving.served:
             return None
         if published is not None and published.pair is not None:
             return None
@@ -88,7 +86,7 @@ class WebhookService:
         Raises: ConfigurationError when the port cannot be listened on, the extra `webhooks` is not installed, or
         nobody knows the namespace.
         """
-        if not self._served:
+        if not self._serving.served:
             log.warning(
                 "Webhooks are not served: outside of a pod they need an address by which API servers reach this process"
             )
@@ -142,15 +140,14 @@ class WebhookService:
 
     def _find_certificates(self, api: Api) -> CertificateSource:
         # What these import is not installed everywhere.
-        from shardsdk.serving.certificate_watcher import Directory, find_default_directory
+        from shardsdk.serving.certificate_watcher import Directory
         from shardsdk.serving.secretstore import SelfManaged
         from shardsdk.serving.short_lived import ShortLived
         from shardsdk.serving.x509_process import ask_apart
 
         serving = self._serving
-        directory = Path(serving.cert_dir) if serving.cert_dir else find_default_directory()
-        if directory is not None:
-            return Directory(directory, clock=self._clock, setting="cert_dir", ask=ask_apart)
+        if directory := serving.certificates():
+            return Directory(Path(directory), clock=self._clock, setting="cert_dir", ask=ask_apart)
         if serving.install:
             return ShortLived(names=self._names(), clock=self._clock, lifetimes=serving.lifetimes, ask=ask_apart)
         return SelfManaged(
@@ -180,14 +177,16 @@ class WebhookService:
             TlsSwitch(source.published),
             clock=self._clock,
             address=Address(self._serving.host, self._serving.port),
-            settings=SettingNames(host="Serving.host", port="Serving.port"),
+            settings=SettingNames(
+                host=f"{FLAG} or Serving.host" if self._serving.address else "Serving.host",
+                port=f"{FLAG} or Serving.port" if self._serving.address else "Serving.port",
+            ),
         )
         server.bind()
         return server
 
     def _configuration_name(self) -> str:
-        # On a cluster where the operator runs already, its configurations stay as they are.
-        return f"{self._operator}-dev" if self._serving.install else self._operator
+        return development_name(self._operator) if self._serving.install else self._operator
 
     def _configurations(self, port: int, bundle: bytes | None) -> list[Manifest]:
         client: dict[str, object] = {"service": {"name": service_name(self._operator), "namespace": self._namespace}}

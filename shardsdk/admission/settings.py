@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 from urllib.parse import urlsplit
 
 from shardsdk.admission.configuration import PORT
 from shardsdk.errors import ConfigurationError
+from shardsdk.kube.access import in_pod
 from shardsdk.serving.certificate_spec import Lifetimes
 
 #: What a replica that is to end may take to tell callers to go, and to answer requests that have begun.
@@ -39,6 +40,21 @@ class Serving:
         Raises: ConfigurationError when it is no host or host:port.
         """
         return cls(port=split_address(address)[1] or 0, address=address)
+
+    @property
+    def served(self) -> bool:
+        """Whether this process serves them: it is in a pod, or has an address."""
+        return in_pod() or bool(self.address)
+
+    def certificates(self) -> str:
+        """The directory with somebody else's certificate, on this machine; empty: it has none."""
+        from shardsdk.serving.certificate_watcher import find_default_directory  # which few ask for
+
+        return self.cert_dir or str(find_default_directory() or "")
+
+    def here(self) -> Serving | None:
+        """The same with what this process finds on its machine; `None`: it does not serve webhooks."""
+        return replace(self, cert_dir=self.certificates()) if self.served else None
 
     @property
     def install(self) -> bool:

@@ -99,7 +99,8 @@ async def find_answer(question: Question, environ: Mapping[str, str]) -> Answer:
     shards = [each.shard for each in said if each.shard is not None]
     if explained:
         lines = [f"{found['controller']}: {found['text']}" for found in explained]
-        return Answer(EXPLAINED, [*lines, *await _leases_of_explainers(question, said)], explained)
+        having = [each.shard for each in said if each.shard and any(found in explained for found in each.found)]
+        return Answer(EXPLAINED, [*lines, *await _say_leases(question, having)], explained)
     refusals = list(dict.fromkeys(f"{each.address}: {each.refusal}" for each in said if each.refusal))
     if not of_kind:
         kinds = sorted({str(found["resource"]) for each in said for found in each.found})
@@ -216,9 +217,8 @@ def _leases(shards: Mapping[str, str], asked: Sequence[Shard]) -> list[tuple[str
     return [(namespace, name) for namespace, name in dict.fromkeys(found) if name is not None]
 
 
-async def _leases_of_explainers(question: Question, said: Sequence[Said]) -> list[str]:
-    """Who holds the leases of the shards that had something to say; nothing where the API server cannot be asked."""
-    shards = [each.shard for each in said if each.shard is not None and each.found]
+async def _say_leases(question: Question, shards: Sequence[Shard]) -> list[str]:
+    """Who holds the leases of these shards; nothing where the API server cannot be asked."""
     if not shards:
         return []
     try:

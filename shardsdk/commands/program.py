@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from shardsdk.admission.settings import Serving
 from shardsdk.commands.preflight import Needs, Rule
 from shardsdk.errors import ConfigurationError
 from shardsdk.operator.operator import Operator
@@ -73,8 +74,11 @@ class Program:
         names = {each["metadata"]["name"]: each["spec"]["names"] for each in self.definitions()}
         return {resource: [each["singular"], *each.get("shortNames", ())] for resource, each in names.items()}
 
-    def needs(self, manager: Manager, own_namespace: str) -> Needs:
-        """What it takes for `manager` to run; leases are in `own_namespace`."""
+    def needs(self, manager: Manager, own_namespace: str, webhooks: Serving | None = None) -> Needs:
+        """What it takes for `manager` to run; leases are in `own_namespace`.
+
+        `webhooks` says how they are served here (`None`: they are not).
+        """
         needs = Needs(
             self.source,
             [source.resource for spec in manager.controllers for source in spec.resources],
@@ -84,7 +88,7 @@ class Program:
             return replace(needs, grants=_grants_of(manager, own_namespace))
         from shardsdk.kinds import resource_of
 
-        granted = self.found.permissions()
+        granted = self.found.permissions(webhooks=webhooks)
         return replace(
             needs,
             own=frozenset(resource_of(kind).group_resource for kind in self.found.kinds()),

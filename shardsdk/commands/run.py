@@ -66,6 +66,10 @@ class Options:
     log_level: str = "info"
     log_format: str = "auto"
 
+    def serving(self) -> Serving | None:
+        """How webhooks are to be served; `None`: nothing was said.  Raises: ConfigurationError."""
+        return None if self.webhooks is None else Serving.reached_at(self.webhooks)
+
     def settings(self) -> dict[str, Any]:
         """Those of a `Manager` that were given."""
         given = {
@@ -77,7 +81,7 @@ class Options:
             "context": self.context,
             "health_address": self.health,
             "metrics_address": self.metrics,
-            "webhooks": None if self.webhooks is None else Serving.reached_at(self.webhooks),
+            "webhooks": self.serving(),
         }
         return {name: value for name, value in given.items() if value is not None}
 
@@ -105,13 +109,13 @@ async def _run(program: Program, options: Options) -> ExitCode:
     access = await load_access(manager.kubeconfig, manager.context)
     patience = PATIENCE_SECONDS if in_pod() else 0.0
     async with Client(access) as api:
-        await _prepare(api, access, program, manager, install_crds=options.install_crds, patience=patience)
+        await _prepare(api, access, program, manager, options, patience=patience)
     log.info("Running", extra={"program": program.name, "cluster": access.host, "from": access.origin})
     return await manager.run_async()
 
 
 async def _prepare(
-    api: Api, access: Access, program: Program, manager: Manager, *, install_crds: bool, patience: float
+    api: Api, access: Access, program: Program, manager: Manager, options: Options, *, patience: float
 ) -> None:
     """Install what is to be installed, and look for what is missing.  Raises: ShardingError."""
     clock, until = SystemClock(), SystemClock().monotonic() + patience
@@ -121,9 +125,9 @@ async def _prepare(
         failure: ShardingError | None
         try:
             await _reach(api, access)
-            if install_crds:
+            if options.install_crds:
                 await _install(api, program, clock)
-            needs = program.needs(manager, own)
+            needs = program.needs(manager, own, (options.serving() or Serving()).here())
             problem = "\n".join(await find_problems(api, needs))
             failure = ConfigurationError(problem) if problem else None
         except (ConnectionFailed, NotInstalled) as error:

@@ -17,16 +17,15 @@ for each function; whoever needs more of them takes `manager()`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NoReturn, TypeVar
+from typing import Any, Final, NoReturn, TypeVar
 
 from shardsdk.admission.configuration import (
-    cluster_rules,
     labels_of,
-    own_rules,
     render_configurations,
     render_service,
     service_name,
 )
+from shardsdk.admission.rights import serving_rules
 from shardsdk.admission.settings import Serving
 from shardsdk.admission.webhook import FailurePolicy, Review, Sort, Webhook
 from shardsdk.errors import ConfigurationError
@@ -46,6 +45,9 @@ from shardsdk.reconcile.spec import ControllerSpec, Scope, Task, TaskSpec
 
 K = TypeVar("K", bound=Kind)
 F = TypeVar("F", bound=Task)
+
+#: How pods serve webhooks, with certificates of their own.
+_BY_DEFAULT: Final = Serving()
 
 Indexes = dict[str, Callable[[Any], Iterable[str]]]
 
@@ -302,9 +304,9 @@ class Operator:
         """The Service by which API servers call it; `None`: it has no webhooks."""
         return render_service(self.name, namespace) if self._webhooks.all else None
 
-    def permissions(self) -> Permissions:
-        """What it may need to do."""
-        asked = self._webhooks.all
+    def permissions(self, *, webhooks: Serving | None = _BY_DEFAULT) -> Permissions:
+        """What it may need to do; `webhooks` says how these are served (`None`: they are not)."""
+        own_rules, cluster_rules = serving_rules(self.name, self._webhooks.all, webhooks)
         main = {each.declared.kind for each in self._reconcilers}
         specs = self.controllers()
         return permissions_of(
@@ -314,8 +316,8 @@ class Operator:
             with_status=(resource_of(kind).group_resource for kind in main if status_of(kind) is not None),
             further=self._needed,
             ring=self.ring,
-            own_rules=own_rules(self.name) if asked else (),
-            cluster_rules=cluster_rules(self.name, asked) if asked else (),
+            own_rules=own_rules,
+            cluster_rules=cluster_rules,
         )
 
     def manager(self, *, webhooks: Serving | None = None, **settings: Any) -> Manager:

@@ -362,7 +362,7 @@ class Manager:
         if ended is Ended.STUCK:
             # No lease is released: it runs out, and whoever takes over is safe.
             world.die(ExitCode.STUCK, "reconciles still run although the time for stopping is over")
-        return {Ended.STOPPED: ExitCode.OK, Ended.FAILED: ExitCode.FAILED, Ended.STUCK: ExitCode.STUCK}[ended]
+        return ended.exit_code
 
     def _make_caches(self, world: World, api: Api, shard: ShardIdentity | None) -> Caches:
         where = self.watch_namespaces

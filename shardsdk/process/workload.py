@@ -21,13 +21,14 @@ from typing import Any, Final
 from shardsdk.cache.cache import Cache
 from shardsdk.cache.identity import ShardIdentity
 from shardsdk.cache.objects import Request, metadata_of
-from shardsdk.errors import ShardingError
+from shardsdk.errors import ConfigurationError, ShardingError
 from shardsdk.events.recorder import EventRecorder
 from shardsdk.kube.api import Api, Fence
 from shardsdk.kube.backoff import Backoff
 from shardsdk.kube.clock import Clock
 from shardsdk.kube.selectors import Selector
 from shardsdk.logs import logger_of
+from shardsdk.process.process import ExitCode, exit_code_for
 from shardsdk.process.ringcheck import RingCheck
 from shardsdk.protocol.objects import GroupResource
 from shardsdk.queueing.metrics import Metrics
@@ -54,6 +55,14 @@ class Ended(Enum):
     STOPPED = "as asked, and nothing runs any more"
     STUCK = "as asked, but something still runs"
     FAILED = "something that must not end has ended"
+    REFUSED = "a part of it says that its configuration cannot work"
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """How the process ends then."""
+        return {Ended.STOPPED: ExitCode.OK, Ended.STUCK: ExitCode.STUCK, Ended.REFUSED: ExitCode.CONFIGURATION}.get(
+            self, ExitCode.FAILED
+        )
 
 
 class Workload:
@@ -125,8 +134,7 @@ class Workload:
             everything = [stopping, *background, *working, *tasks]
             done, _ = await asyncio.wait(everything, return_when=asyncio.FIRST_COMPLETED)
             if not stop.is_set():
-                ended = Ended.FAILED
-                _report(done)
+                ended = _judge(done)
             await self._stop_feeding()
             told_at = self._clock.monotonic() if stop.is_set() else None
             running = await _end(working, grace_seconds) | await self._end_tasks(tasks, told_at)
@@ -322,7 +330,13 @@ async def _end(tasks: Sequence[asyncio.Task[Any]], grace_seconds: float) -> set[
     return running
 
 
-def _report(done: set[asyncio.Task[Any]]) -> None:
-    for task in done:
-        error = None if task.cancelled() else task.exception()
+def _judge(done: set[asyncio.Task[Any]]) -> Ended:
+    """How work ended that was not asked to, of which these parts have; says so in the log."""
+    errors = {task: None if task.cancelled() else task.exception() for task in done}
+    for error in errors.values():
+        if isinstance(error, ConfigurationError):
+            exit_code_for(error)  # a sentence with what to do; where it was raised helps nobody
+            return Ended.REFUSED
+    for task, error in errors.items():
         log.critical("A part of the manager has ended; stopping", extra={"part": task.get_name()}, exc_info=error)
+    return Ended.FAILED

@@ -72,7 +72,8 @@ def _explain(address: Address, settings: SettingNames, error: OSError) -> str:
     what = f"the webhook cannot listen on port {address.port} of {address.host or 'all addresses'}"
     match error.errno:
         case errno.EADDRINUSE:
-            return f"{what}: another process does; stop it or set {settings.port} to a free port"
+            who = f"`lsof -nP -iTCP:{address.port} -sTCP:LISTEN` says which"
+            return f"{what}: another process does ({who}); stop it or set {settings.port} to a free port"
         case errno.EACCES:
             return f"{what}: not permitted; set {settings.port} to 1024 or higher"
         case errno.EADDRNOTAVAIL:

@@ -203,6 +203,17 @@ async def apply(plane: ControlPlane, manifests: Sequence[dict[str, Any]]) -> Non
     await plane.kubectl("apply", "--server-side", "-f-", stdin="\n---\n".join(map(json.dumps, manifests)))
 
 
+async def granted_kubeconfig(plane: ControlPlane, namespace: str, operator: Operator, serving: Serving) -> str:
+    """Of an account that may do what the operator says it needs when it serves its webhooks so."""
+    granted = operator.permissions(webhooks=serving)
+    access = account_with(
+        namespace, operator.name, own=granted.own, objects=granted.objects, cluster=granted.cluster,
+        namespaces=[namespace],
+    )  # fmt: skip
+    await apply(plane, access)
+    return str(await plane.service_account_kubeconfig(namespace, operator.name))
+
+
 @asynccontextmanager
 async def webhooks_in_force(
     plane: ControlPlane,
@@ -214,13 +225,7 @@ async def webhooks_in_force(
     lifetimes: Lifetimes | None = None,
 ) -> AsyncIterator[InForce]:
     """The operator's replicas under rights that it says it needs, called by URL; everything is gone afterwards."""
-    granted = operator.permissions()
-    access = account_with(
-        namespace, operator.name, own=granted.own, objects=granted.objects, cluster=granted.cluster,
-        namespaces=[namespace],
-    )  # fmt: skip
-    await apply(plane, access)
-    kubeconfig = str(await plane.service_account_kubeconfig(namespace, operator.name))
+    kubeconfig = await granted_kubeconfig(plane, namespace, operator, Serving())
     balancer = Balancer()
     async with balancer.listening() as port:
         url = {"url": f"https://{LOOPBACK}:{port}"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -133,6 +134,42 @@ async def test_without_its_definitions_it_says_so_and_installs_them_when_asked(
             await admin.eventually(SITES, _shown, namespace, timeout_seconds=SECONDS)
     finally:
         await admin.delete("apiextensions.k8s.io/v1/customresourcedefinitions", "sites.example.com")
+
+
+WEBHOOK = """
+
+@operator.validate(Site)
+def check(review: object) -> None: ...
+"""
+
+
+async def test_rights_for_webhooks_are_asked_for_where_they_are_served(
+    prompt: Prompt, control_plane: ControlPlane, admin: AdminClient, namespace: str
+) -> None:
+    """The account may do what an operator without webhooks may."""
+    write_sites(prompt.folder)
+    text = await manifests(prompt, "-n", namespace)
+    file = prompt.folder / "sites.py"
+    file.write_text(file.read_text() + WEBHOOK)
+    await control_plane.kubectl("apply", "--server-side", "-f", "-", stdin=text)
+    await control_plane.kubectl("wait", "--for=condition=Established", "crd/sites.example.com", "--timeout=60s")
+    try:
+        account = Prompt(prompt.folder, await control_plane.service_account_kubeconfig(namespace, "sites"))
+        async with account.running("run", "sites.py", "-n", namespace) as line:
+            await line("Leader is working")
+        code, _, err = await account.run("run", "sites.py", "-n", namespace, "--webhooks", "127.0.0.1")
+        assert code == 2
+        assert "resources: [validatingwebhookconfigurations], resourceNames: [sites-dev], verbs: [patch, delete]" in err
+        assert "secrets" not in err
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            port = taken.getsockname()[1]
+            code, _, err = await prompt.run("run", "sites.py", "-n", namespace, "--webhooks", f"127.0.0.1:{port}")
+        assert code == 2
+        assert f"the webhook cannot listen on port {port} of all addresses: another process does" in err
+        assert "set `--webhooks HOST:PORT` or Serving.port to a free port" in err
+        assert "Traceback" not in err
+    finally:
+        await remove(admin, text)
 
 
 @pytest.mark.slow

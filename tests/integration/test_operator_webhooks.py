@@ -29,6 +29,7 @@ from tests.integration.operator_webhooks import (
     Seen,
     body,
     free_port,
+    granted_kubeconfig,
     pages,
     run,
     webhooks_in_force,
@@ -233,8 +234,9 @@ async def test_a_process_outside_of_a_pod_installs_its_configurations_and_takes_
     plane: ControlPlane, admin: AdminClient, namespace: str, seen: Seen
 ) -> None:
     operator = pages(f"pages-{namespace}", namespace, seen)
-    kubeconfig, name = str(plane.admin_kubeconfig), f"{operator.name}-dev"
+    name = f"{operator.name}-dev"
     serving = Serving(host=LOOPBACK, port=free_port(), address=LOOPBACK)
+    kubeconfig = await granted_kubeconfig(plane, namespace, operator, serving)
     manager = operator.manager(webhooks=serving, namespace=namespace, kubeconfig=kubeconfig)
     running = await run(manager, kubeconfig)
     path = f"/apis/admission.example.com/v1/namespaces/{namespace}/pages"

@@ -113,11 +113,15 @@ async def test_a_pod_that_does_not_know_its_namespace_says_what_to_set(
         await made.run(FakeSecrets().api)
 
 
-async def test_a_port_that_is_taken_is_named() -> None:
+@pytest.mark.parametrize(
+    ("address", "remedy"), [("127.0.0.1", "`--webhooks HOST:PORT` or Serving.port"), ("", "Serving.port")]
+)
+@pytest.mark.usefixtures("pod")
+async def test_a_port_that_is_taken_is_named(address: str, remedy: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        made = service(Serving(host="127.0.0.1", port=port, address="127.0.0.1"))
-        with pytest.raises(ConfigurationError, match=f"port {port} .*set Serving.port to a free port"):
+        made = service(Serving(host="127.0.0.1", port=port, address=address))
+        with pytest.raises(ConfigurationError, match=f"port {port} .*`lsof .*:{port} .*set {remedy} to a free port"):
             await made.run(FakeSecrets().api)
 
 

@@ -6,12 +6,10 @@ import asyncio
 import os
 import socket
 import stat
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from random import Random
-from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -19,43 +17,23 @@ from aiohttp import web
 
 from shardsdk import Context, Manager, PartialObject, RateLimit, Resource, controller_for
 from shardsdk.cli import main
-from shardsdk.commands import explain as command
 from shardsdk.commands.asking import ask
-from shardsdk.commands.explain import EXPLAINED, NOT_HERE, Answer, Question, find_answer, parse_object
+from shardsdk.commands.explain import EXPLAINED, NOT_HERE, Question, find_answer, parse_object
 from shardsdk.commands.sockets import socket_of, sockets
 from shardsdk.errors import ConfigurationError, ConnectionFailed
 from shardsdk.kube.api import Api, Fence
 from shardsdk.kube.clock import SystemClock
 from shardsdk.kube.store import Key
 from shardsdk.lease.shardlease import ShardLease
-from shardsdk.process.health import Address
 from shardsdk.process.process import ExitCode
 from shardsdk.process.world import World
-from shardsdk.protocol.labels import INSTANCE_ANNOTATION, parse_ring_name
-from shardsdk.protocol.leases import render_instance, render_micro_time
-from shardsdk.protocol.objects import LEASES
 from shardsdk.testing.memory import MemoryServer
 from shardsdk.testing.memoryapi import MemoryApi
+from tests.unit.shardsdk.commands.asked import SECRETS, cluster, free_port, one_line, serving
 
-SECRETS = Resource("", "v1", "secrets", "Secret")
 NODES = Resource("", "v1", "nodes", "Node", namespaced=False)
 SITES = "shard.alpha.sharding.timebertt.dev/clusterring-1-sites"
 SLOW = RateLimit(base_seconds=1000)
-
-
-def free_port() -> int:
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        return int(listening.getsockname()[1])
-
-
-@pytest.fixture
-def environ(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
-    """Nothing of this machine's own: neither its processes nor its clusters."""
-    monkeypatch.setattr(command, "HEALTH_PORT", free_port())
-    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "nowhere"))
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    return dict(os.environ)
 
 
 @asynccontextmanager
@@ -98,11 +76,6 @@ async def here(environ: dict[str, str]) -> AsyncIterator[dict[str, str]]:
     """A process called `sites` that answers by its socket."""
     async with running(f"unix:{socket_of('sites', 1, environ)}"):
         yield environ
-
-
-def one_line(answer: Answer) -> str:
-    (line,) = answer.lines
-    return line
 
 
 @pytest.mark.parametrize("kind", ["secret", "secrets", "Secret"])
@@ -201,25 +174,6 @@ def test_a_long_directory_leaves_less_of_the_name(tmp_path: Path) -> None:
         socket_of("websites", 1, {"XDG_RUNTIME_DIR": str(long / "further/down")})
 
 
-@asynccontextmanager
-async def serving(answer: Callable[[web.Request], web.Response]) -> AsyncIterator[Address]:
-    """Some other program with a port."""
-    app = web.Application()
-
-    async def handle(request: web.Request) -> web.Response:
-        return answer(request)
-
-    app.router.add_get("/{path:.*}", handle)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    port = free_port()
-    await web.TCPSite(runner, "127.0.0.1", port).start()
-    try:
-        yield Address("127.0.0.1", port)
-    finally:
-        await runner.cleanup()
-
-
 async def test_a_process_that_refuses_says_why(environ: dict[str, str]) -> None:
     async with serving(
         lambda _: web.Response(status=503, text="no controller runs here; /readyz says why\n")
@@ -236,28 +190,6 @@ async def test_another_program_at_the_port_is_told_from_ours(environ: dict[str, 
     async with serving(lambda _: web.Response(text="<html>")) as address:
         with pytest.raises(ConnectionFailed, match="answers something else: b'<html>'; name the health port"):
             await ask(address, Key("default", "a"))
-
-
-def cluster(monkeypatch: pytest.MonkeyPatch, *objects: tuple[Resource, dict[str, Any]]) -> None:
-    """What the API server has that the command asks about the rest."""
-    server = MemoryServer()
-    for resource, body in objects:
-        server.create(resource, body)
-
-    class Access:
-        host, origin, namespace = "https://api", "kubeconfig k", "default"
-
-    async def load(*_: object) -> Any:
-        return Access()
-
-    @asynccontextmanager
-    async def client(_: object) -> AsyncIterator[Api]:
-        api = MemoryApi(server, SystemClock())
-        api.served = [SECRETS]
-        yield api
-
-    monkeypatch.setattr(command, "load_access", load)
-    monkeypatch.setattr(command, "Client", client)
 
 
 @pytest.mark.parametrize(
@@ -281,79 +213,6 @@ async def test_where_an_object_is_that_no_process_here_has(
     answer = await find_answer(Question("secret", "b"), here)
     assert answer.code == NOT_HERE
     assert one_line(answer).startswith(says)
-
-
-ONE = {"ring": "sites", "name": "one", "namespace": "team", "instance": "uid-1"}
-RESTS = {"resource": "secrets", "kind": "Secret", "controller": "secrets", "waitsFor": "NOTHING", "text": "b: rests"}
-NOT_HERE_YET = RESTS | {"waitsFor": "CACHE"}
-
-
-def shard_says(found: dict[str, str]) -> Callable[[web.Request], web.Response]:
-    return lambda _: web.json_response({"objects": [found], "shard": ONE})
-
-
-def held_lease(holder: str, instance: str = "", *, ago: float = 0.0) -> tuple[Resource, dict[str, Any]]:
-    renewed = render_micro_time(datetime.now(UTC) - timedelta(seconds=ago))
-    annotations = {INSTANCE_ANNOTATION: render_instance(instance, renewed)} if instance else {}
-    spec = {"holderIdentity": holder, "leaseDurationSeconds": 15, "renewTime": renewed}
-    return LEASES, {"metadata": {"name": "one", "namespace": "team", "annotations": annotations}, "spec": spec}
-
-
-@pytest.mark.parametrize(
-    ("lease", "says"),
-    [
-        (held_lease("one", "uid-1"), "held by one (instance uid-1), which is the process that was asked"),
-        (held_lease("one", "uid-2"), "held by one (instance uid-2), which is another process"),
-        (
-            held_lease("one", "uid-1", ago=60),
-            "held by one (instance uid-1), which is the process that was asked; it was to be renewed in time, and was"
-            " last at 20",
-        ),
-        (held_lease("shardlease-controller"), "held by shardlease-controller, which gives its objects to other shards"),
-        (held_lease(""), "held by nobody; the shard has left"),
-    ],
-    ids=["here", "namesake", "late", "sharder", "nobody"],
-)
-async def test_the_holder_of_the_shards_lease_is_named(
-    lease: tuple[Resource, dict[str, Any]], says: str, environ: dict[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cluster(monkeypatch, lease)
-    async with serving(shard_says(RESTS)) as address:
-        answer = await find_answer(Question("secret", "b", namespace="default", address=str(address)), environ)
-    assert answer.code == EXPLAINED
-    first, second = answer.lines
-    assert first == "secrets: b: rests"
-    assert second.startswith(f"shard one: its Lease team/one is {says}")
-
-
-async def test_a_shard_whose_lease_cannot_be_asked_for_still_explains(environ: dict[str, str]) -> None:
-    async with serving(shard_says(RESTS)) as address:
-        answer = await find_answer(Question("secret", "b", namespace="default", address=str(address)), environ)
-    assert (answer.code, one_line(answer)) == (EXPLAINED, "secrets: b: rests")
-
-
-@pytest.mark.parametrize(
-    ("shard", "says"),
-    [
-        ("one", "secrets b: its label names this shard, one (label "),
-        ("two", "secrets b: it is with another shard, two (label "),
-    ],
-)
-async def test_an_object_that_its_own_shard_does_not_see_is_told_from_anothers(
-    shard: str, says: str, environ: dict[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    labels = {parse_ring_name("sites").shard: shard}
-    secret = {"metadata": {"name": "b", "namespace": "default", "labels": labels}}
-    cluster(monkeypatch, (SECRETS, secret), held_lease("one", "uid-1"))
-    async with serving(shard_says(NOT_HERE_YET)) as address:
-        answer = await find_answer(Question("secret", "b", namespace="default", address=str(address)), environ)
-    assert answer.code == NOT_HERE
-    assert one_line(answer).startswith(says)
-    told = {
-        "one": "shard one: its Lease team/one is held by one (instance uid-1), which is the process that was asked",
-        "two": "shard two: its Lease team/two is not there: no process of that name has begun in this namespace",
-    }
-    assert one_line(answer).endswith(told[shard])
 
 
 async def test_an_api_server_that_cannot_be_asked_is_said(here: dict[str, str]) -> None:

@@ -67,9 +67,8 @@ async def prepare(
         controller_for(Resource("", "v1", "secrets", "Secret")).reconcile(reconcile)
     )
     anything: Any = server
-    await run._prepare(
-        anything, anything, Program("a.py", "manager", manager), manager, install_crds=install_crds, patience=patience
-    )
+    options = run.Options("a.py", install_crds=install_crds)
+    await run._prepare(anything, anything, Program("a.py", "manager", manager), manager, options, patience=patience)
     return clock
 
 

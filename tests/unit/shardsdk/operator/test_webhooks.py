@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from shardsdk import Context, Operator
-from shardsdk.admission import Denied, Review
+from shardsdk.admission import Denied, Review, Serving
 from shardsdk.errors import ConfigurationError, Forbidden, Invalid, ServerError
 from shardsdk.kinds import CustomResource, Model, resource_of
 from shardsdk.testing import Rig, drive
@@ -212,6 +212,26 @@ def test_an_operator_without_webhooks_needs_nothing_for_them() -> None:
             "verbs": ["get", "patch"],
             "resourceNames": ["pages"],
         },
+    )
+
+
+def test_whoever_does_not_serve_its_webhooks_needs_nothing_for_them() -> None:
+    for served in (None, Serving(cert_dir="/certificates")):
+        asked = pages().permissions(webhooks=served)
+        assert "secrets" not in str(asked)
+        assert asked.cluster == ()
+
+
+def test_whoever_serves_them_outside_of_a_pod_makes_configurations_of_its_own() -> None:
+    asked = pages().permissions(webhooks=Serving.reached_at("127.0.0.1"))
+    assert "secrets" not in str(asked.own)
+    both = {
+        "apiGroups": ["admissionregistration.k8s.io"],
+        "resources": ["mutatingwebhookconfigurations", "validatingwebhookconfigurations"],
+    }
+    assert asked.cluster == (
+        {**both, "verbs": ["create"]},
+        {**both, "verbs": ["patch", "delete"], "resourceNames": ["pages-dev"]},
     )
 
 

@@ -8,14 +8,11 @@ from typing import Any
 
 import pytest
 
-from shardsdk.cache.objects import Request
-from shardsdk.kube.api import Api
 from shardsdk.lease.leadership import Election
 from shardsdk.lease.timings import LeaseTimings
 from shardsdk.process.manager import Manager
 from shardsdk.process.process import ExitCode
-from shardsdk.queueing.sources import Trigger
-from shardsdk.reconcile.spec import Scope, controller_for
+from shardsdk.reconcile.spec import controller_for
 from shardsdk.testing.memoryapi import Fault
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
 from tests.shard_rig import CONFIGMAPS, SECRETS, stubborn
@@ -285,110 +282,3 @@ async def test_what_does_not_end_when_another_lease_is_lost_ends_with_the_proces
 
 
 # -- tasks ---------------------------------------------------------------------------
-
-
-@in_virtual_time
-async def test_tasks_run_with_their_scope_and_end_after_the_reconciles(clock: VirtualClock) -> None:
-    cluster = Cluster(clock)
-    cluster.secret("a")
-    replica = cluster.replica()
-    story: list[str] = []
-
-    def task(name: str) -> Callable[[Api], Any]:
-        async def run(api: Api) -> None:
-            story.append(f"{name} begins")
-            try:
-                await asyncio.Event().wait()
-            finally:
-                story.append(f"{name} ends")
-
-        return run
-
-    async def slow(context: Ctx) -> None:
-        story.append("reconcile begins")
-        await clock.sleep(10)
-        story.append("reconcile ends")
-
-    manager = Manager().add(controller_for(SECRETS).reconcile(slow))
-    manager.run_task(task("first")).run_task(task("second"), name="2", scope=Scope.EVERYWHERE)
-    process = replica.start(manager)
-    await clock.sleep(5)
-    manager.stopping.set()
-    assert await process is ExitCode.OK
-    assert story == [
-        "first begins", "second begins", "reconcile begins", "reconcile ends", "second ends", "first ends",
-    ]  # fmt: skip
-
-
-@in_virtual_time
-@pytest.mark.parametrize(("takes", "ends"), [(5, "by itself"), (60, "cancelled")])
-async def test_a_task_that_heeds_stopping_has_a_grace_to_end_by_itself(
-    clock: VirtualClock, takes: float, ends: str
-) -> None:
-    story: list[str] = []
-
-    async def finish(api: Api) -> None:
-        try:
-            await manager.stopping.wait()
-            await clock.sleep(takes)
-        except asyncio.CancelledError:
-            story.append("cancelled")
-            raise
-        story.append("by itself")
-
-    manager = Manager().run_task(finish, grace_seconds=15)
-    process = Cluster(clock).replica().start(manager)
-    await clock.sleep(5)
-    manager.stopping.set()
-    began = clock.monotonic()
-    assert await process is ExitCode.OK
-    assert (story, round(clock.monotonic() - began)) == ([ends], min(takes, 15))
-
-
-@in_virtual_time
-async def test_a_leaders_task_runs_while_it_leads_and_writes_under_its_hold(clock: VirtualClock) -> None:
-    cluster = Cluster(clock)
-    replica = cluster.replica()
-    refused: list[str] = []
-
-    async def write(api: Api) -> None:
-        await api.create(SECRETS, {"metadata": {"name": "by-leader", "namespace": "default"}}, "default")
-        try:
-            await asyncio.Event().wait()
-        finally:
-            try:
-                await api.create(SECRETS, {"metadata": {"name": "too-late", "namespace": "default"}}, "default")
-            except Exception as error:
-                refused.append(type(error).__name__)
-
-    process = replica.start(Manager(election=ELECTION).run_task(write))
-    await clock.sleep(5)
-    assert cluster.names(SECRETS) == ["by-leader"]
-    cluster.take(ELECTION.name)
-    assert await process is ExitCode.LEASE_LOST
-    assert refused == ["FenceClosed"]
-    assert cluster.names(SECRETS) == ["by-leader"]
-
-
-@in_virtual_time
-async def test_a_task_that_returns_is_done_and_one_that_raises_ends_the_process(clock: VirtualClock) -> None:
-    cluster = Cluster(clock)
-    cluster.secret("a")
-    replica = cluster.replica()
-    trigger = Trigger()
-
-    async def once(api: Api) -> None:
-        return
-
-    async def fails(api: Api) -> None:
-        await clock.sleep(20)
-        raise RuntimeError("the port is taken")
-
-    manager = everywhere(replica).run_task(once).run_task(fails)
-    manager.add(controller_for(SECRETS).options(name="asked").source(trigger).reconcile(replica.note))
-    process = replica.start(manager)
-    await clock.sleep(10)
-    trigger.push(Request("default", "a"))
-    await clock.sleep(1)
-    assert replica.reconciled == ["a", "a", "a"]
-    assert await process is ExitCode.FAILED

@@ -1,0 +1,20 @@
+"""Surroundings that have nothing of this machine's own."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from shardsdk.commands import explain as command
+from tests.unit.shardsdk.commands.asked import free_port
+
+
+@pytest.fixture
+def environ(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """Nothing of this machine's own: neither its processes nor its clusters."""
+    monkeypatch.setattr(command, "HEALTH_PORT", free_port())
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "nowhere"))
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    return dict(os.environ)
