@@ -1,4 +1,4 @@
-"""The webhook's HTTP face: one route, and an answer to whatever arrives there.
+"""The webhook's HTTP face: reviews, and an answer to whatever else arrives.
 
 Reads a bounded body, lets sharder.core.admission decide, reads an owner where it
 asks for one, and counts what became of each request.  Nothing is ever denied:
@@ -9,16 +9,12 @@ pass as well.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final
-
-from fastapi import FastAPI
-from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response
-from starlette.types import Receive, Scope, Send
+from typing import TYPE_CHECKING, Final
 
 from sharder.core import admission
 from sharder.core.admission import Answer, AnswerOutcome, NeedOwner, Review, Unreadable
@@ -30,9 +26,12 @@ from shardsdk.kube.clock import Clock
 from shardsdk.protocol.objects import GroupResource
 from shardsdk.serving.body import BodyReader, BodyRefused
 
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Receive, Scope, Send
+
 logger = logging.getLogger(__name__)
 
-PATH: Final = webhook_path("{ring}")
+_PREFIX: Final = webhook_path("")
 #: An error that repeats with every request is told this often; the metric counts all.
 COMPLAINT_SECONDS: Final = 10.0
 #: What becomes of an object whose review is refused.
@@ -91,8 +90,8 @@ def build_app(
     on_assigned: Callable[[str, GroupResource], None] = lambda ring, resource: None,
     account: Callable[[], str] = lambda: "",
     limits: Limits | None = None,
-) -> FastAPI:
-    """The application.
+) -> AdmissionApp:
+    """The ASGI application.
 
     `views` gives a ring's newest snapshot (`None`: no such ring). `on_outcome`
     gets ring name, outcome and seconds of every request; the name is empty when
@@ -100,18 +99,51 @@ def build_app(
     gets every assignment that is not a dry run. `account` gives the user name
     under which the sharder writes (empty: not known).
     """
-    limits = limits or Limits()
-    app = FastAPI(
-        telemetry={"tracing": False, "metrics": False, "logs": False},
-        docs_url=None,
-        redoc_url=None,
-        openapi_url=None,
-        redirect_slashes=False,
-        exception_handlers={404: _wrong_path, 405: _wrong_method},
-    )
-    endpoint: Any = _Endpoint(views, api, clock, limits, on_outcome, on_assigned, account)
-    app.add_route(PATH, endpoint, methods=["POST"])
-    return app
+    return AdmissionApp(_Endpoint(views, api, clock, limits or Limits(), on_outcome, on_assigned, account))
+
+
+class AdmissionApp:
+    """Hands reviews to the endpoint at once, and the rest to FastAPI's application.
+
+    The layers of FastAPI and Starlette are a third of what a review takes beside TLS and HTTP, and importing them a
+    third of the sharder's start and 9 MiB of its memory (docs/performance.md). API servers ask for nothing but
+    reviews; when somebody asks for something else the application is loaded, in a thread, because reviews go on.
+    """
+
+    def __init__(self, endpoint: _Endpoint) -> None:
+        self._endpoint = endpoint
+        self._loading = asyncio.Lock()
+        self._application: ASGIApp | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one call, whatever it holds."""
+        ring = _ring_of(scope)
+        if ring is not None:
+            await self._endpoint.answer(ring, scope, receive, send)
+            return
+        application = await self._load()
+        await application(scope, receive, send)
+
+    async def _load(self) -> ASGIApp:
+        async with self._loading:
+            if self._application is None:
+                self._application = await asyncio.to_thread(_build_application, self._endpoint)
+            return self._application
+
+
+def _build_application(endpoint: _Endpoint) -> ASGIApp:
+    from sharder.webhook.application import build_application
+
+    return build_application(endpoint)
+
+
+def _ring_of(scope: Scope) -> str | None:
+    """The ring whose reviews go to this path; None: the call is no review."""
+    if scope["type"] != "http" or scope["method"] != "POST":
+        return None
+    path: str = scope["path"]
+    ring = path.removeprefix(_PREFIX)
+    return None if not ring or ring == path or "/" in ring else ring
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +159,7 @@ class _Reply:
 
 
 class _Endpoint:
-    """The route as a bare ASGI application: Starlette's requests and responses take as long as the whole decision."""
+    """Answers reviews as bare ASGI: Starlette's requests and responses take as long as the whole decision."""
 
     def __init__(
         self,
@@ -149,9 +181,12 @@ class _Endpoint:
         self._complained: dict[str, float] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one call, whatever it holds."""
+        """Answer one call of the application's route."""
+        await self.answer(scope["path_params"]["ring"], scope, receive, send)
+
+    async def answer(self, ring: str, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one call about an object of `ring`, whatever it holds."""
         began = self._clock.monotonic()
-        ring = scope["path_params"]["ring"]
         outcome: AnswerOutcome | Trouble
         try:
             body = await self._bodies.read(scope, receive)
@@ -231,11 +266,3 @@ def _answer_unreadable(review: Unreadable) -> _Reply:
         return _Reply(400, _TEXT, f"not an AdmissionReview: {review.message}".encode())
     allowed = Answer(None, AnswerOutcome.MALFORMED)
     return _Reply(200, _JSON, admission.render_response(review.uid, review.api_version, allowed))
-
-
-async def _wrong_path(http: Request, error: Exception) -> Response:
-    return PlainTextResponse(f"nothing here; admission reviews go to {PATH}", 404)
-
-
-async def _wrong_method(http: Request, error: Exception) -> Response:
-    return PlainTextResponse("POST an AdmissionReview", 405, headers={"Allow": "POST"})

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
-from fastapi import FastAPI
+from starlette.types import ASGIApp
 
 from sharder.core.hashring import HashRing
 from sharder.core.membership import Membership
@@ -92,7 +92,7 @@ class Reply:
 
 
 async def call(
-    app: FastAPI,
+    app: ASGIApp,
     body: bytes | Sequence[bytes] | dict[str, Any],
     path: str = PATH,
     *,
