@@ -1,7 +1,7 @@
 """The sharder as a process: one replica with its servers, certificates and orderly stop.
 
 On cancellation it stops in order: unready, hand over the leadership, serve on
-meanwhile for a moment while telling callers to go, finish their requests, exit.
+meanwhile for a moment while callers come, telling them to go, finish their requests, exit.
 While the API server is away it waits, and says so.
 """
 
@@ -42,9 +42,12 @@ from shardsdk.version import VERSION
 
 log = logging.getLogger(__name__)
 
-#: How long a stopping replica serves on while callers are told to go elsewhere: endpoints
+#: How long a stopping replica serves on at most while callers are told to go elsewhere: endpoints
 #: take about this long to lose an unready pod.
 SERVE_ON_SECONDS: Final = 3.0
+#: It stops sooner once nobody has called for so long: who calls more seldom, and by old endpoints still, gets no label,
+#: and placement gives it one.
+QUIET_SECONDS: Final = 1.0
 #: Part of the orderly stop that serving on may take at most.
 SERVE_ON_SHARE: Final = 0.3
 #: Whose certificates are made, and how the Secret that holds them is labelled.
@@ -214,7 +217,7 @@ class _Service:
                     tasks.create_task(self._replica.resign())
                     if webhook is not None and self._webhook is not None:
                         grace = SERVE_ON_SECONDS if limit is None else min(SERVE_ON_SECONDS, SERVE_ON_SHARE * limit)
-                        tasks.create_task(self._webhook.stop_gracefully(grace))
+                        tasks.create_task(self._webhook.stop_gracefully(grace, QUIET_SECONDS))
                 await _cancel([replica])
                 await self._recorder.flush()
         except TimeoutError:

@@ -174,17 +174,26 @@ class WebhookServer:
             self.close()
             self._ended.set()
 
-    async def stop_gracefully(self, grace_seconds: float) -> None:
+    async def stop_gracefully(self, grace_seconds: float, quiet_seconds: float | None = None) -> None:
         """Serve on for `grace_seconds` while telling callers to go, then finish and close.
 
-        Returns when nothing is served any more, at most FINISH_SECONDS (and a
-        little) after the grace.
+        `quiet_seconds`: do so sooner once no call has come for that long. Whoever calls more seldom, and where the
+        server was, is refused then.  Returns when nothing is served any more, at most FINISH_SECONDS (and a little)
+        after the grace.
         """
         self._server.config.encoded_headers.append((b"connection", b"close"))
         self._server.server_state.default_headers = self._server.config.encoded_headers
-        await self._clock.sleep(grace_seconds)
+        await self._serve_on(grace_seconds, grace_seconds if quiet_seconds is None else quiet_seconds)
         self._server.exit()
         await self._ended.wait()
+
+    async def _serve_on(self, seconds: float, quiet_seconds: float) -> None:
+        state, until = self._server.server_state, self._clock.monotonic() + seconds
+        quiet = False
+        while not quiet and (left := until - self._clock.monotonic()) > 0:
+            answered = state.total_requests
+            await self._clock.sleep(min(quiet_seconds, left))
+            quiet = answered == state.total_requests and not state.tasks
 
     def close(self) -> None:
         """Close what is still open, at once: nothing after an orderly stop, everything after a cancellation."""

@@ -215,6 +215,39 @@ async def test_answers_say_connection_close_while_stopping() -> None:
         await stop
 
 
+async def test_a_server_that_nobody_calls_stops_before_its_time() -> None:
+    published, stored, clock = Published(), make_certificates(), ManualClock()
+    publish(published, stored)
+    async with serving(Echo(), published, clock) as server:
+        stop = asyncio.create_task(server.stop_gracefully(3600.0, quiet_seconds=1.0))
+        await clock.asleep()
+        clock.jump(timedelta(seconds=1))
+        await stop
+
+
+@pytest.mark.parametrize("running", [False, True], ids=["comes", "is being answered"])
+async def test_a_server_serves_on_while_a_call(running: bool) -> None:
+    published, stored, clock, app = Published(), make_certificates(), ManualClock(), Echo()
+    publish(published, stored)
+    quiet = timedelta(seconds=1)
+    async with serving(app, published, clock) as server, connect(trusting(stored)) as client:
+        stop = asyncio.create_task(server.stop_gracefully(3.0, quiet_seconds=1.0))
+        await clock.asleep()
+        if running:
+            app.hold.clear()
+        call = asyncio.create_task(client.post(url(server), data=b"late"))
+        await (app.begun.wait() if running else call)
+        await clock.pass_by(quiet)
+        async with client.post(url(server), data=b"later") if not running else contextlib.nullcontext() as answer:
+            assert answer is None or answer.status == 200
+        await clock.pass_by(quiet)
+        assert not stop.done()
+        app.hold.set()
+        assert (await call).status == 200
+        clock.jump(quiet)
+        await stop
+
+
 async def test_a_connection_that_never_asks_anything_does_not_hold_up_the_stop(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
