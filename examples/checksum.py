@@ -1,4 +1,4 @@
-"""A sharded controller: keeps, for every Secret, a ConfigMap that holds the checksum of its data.
+"""A sharded operator: keeps, for every Secret, a ConfigMap that holds the checksum of its data.
 
     python -m examples.checksum --ring checksum --name shard-1 --namespace default
 
@@ -8,44 +8,26 @@ Start it under as many names as you like; rbac/shard.yaml is what it may do.
 from __future__ import annotations
 
 import argparse
-import base64
 import hashlib
 
-from msgspec import Struct
+from shardsdk import Context, LeaseTimings, Operator
+from shardsdk.kinds import ConfigMap, Secret
 
-from shardsdk import Context, LeaseTimings, Manager, ObjectMeta, Resource, controller_for
-
-SECRETS = Resource("", "v1", "secrets", "Secret")
-CONFIGMAPS = Resource("", "v1", "configmaps", "ConfigMap")
+operator = Operator("checksum", sharded=True)
 
 
-class Data(Struct, frozen=True):
-    """What we need to know of a Secret and of a ConfigMap."""
-
-    metadata: ObjectMeta
-    data: dict[str, str] | None = None
-
-
-def checksum(secret: Data) -> str:
+def checksum(secret: Secret) -> str:
     """SHA-256 over the Secret's keys and values."""
     digest = hashlib.sha256()
-    for key, value in sorted((secret.data or {}).items()):
-        digest.update(key.encode() + b"\0" + base64.b64decode(value) + b"\0")
+    for key, value in sorted(secret.data.items()):
+        digest.update(key.encode() + b"\0" + value + b"\0")
     return digest.hexdigest()
 
 
-async def reconcile(context: Context[Data]) -> None:
-    """Make the ConfigMap of one Secret what it should be."""
-    if context.metadata.deletion_timestamp:
-        return  # the garbage collector takes the ConfigMap along
-    namespace, name = context.request.namespace, f"{context.request.name}-checksum"
-    wanted = {"sha256": checksum(context.object)}
-    found = context.child(CONFIGMAPS, name)
-    if found is None:
-        metadata = {"name": name, "ownerReferences": [context.controller_reference()]}
-        await context.api.create(CONFIGMAPS, {"metadata": metadata, "data": wanted}, namespace)
-    elif found.data != wanted:
-        await context.api.patch(CONFIGMAPS, name, namespace, {"data": wanted})
+@operator.reconcile(Secret, owns=[ConfigMap], concurrency=8)
+async def keep(ctx: Context[Secret]) -> None:
+    """Make the ConfigMap of one Secret what it should be; the garbage collector takes it along with the Secret."""
+    await ctx.apply(ConfigMap(f"{ctx.name}-checksum", data={"sha256": checksum(ctx.object)}))
 
 
 def main() -> None:
@@ -60,8 +42,8 @@ def main() -> None:
     parser.add_argument("--metrics", default="0", help="address of /metrics, such as :8080 (default: none)")
     options = parser.parse_args()
 
-    manager = Manager(
-        options.ring,
+    operator.run(
+        ring=options.ring,
         shard=options.name,
         namespace=options.namespace,
         kubeconfig=options.kubeconfig,
@@ -69,8 +51,6 @@ def main() -> None:
         health_address=options.health,
         metrics_address=options.metrics,
     )
-    manager.add(controller_for(SECRETS, Data).owns(CONFIGMAPS, Data).reconcile(reconcile).options(concurrency=8))
-    manager.run()
 
 
 if __name__ == "__main__":

@@ -18,7 +18,10 @@ import argparse
 from shardsdk import Context, LeaseTimings, Operator
 from shardsdk.kinds import ConfigMap, Secret
 
+operator = Operator("seen", sharded=True)
 
+
+@operator.reconcile(Secret, owns=[ConfigMap])
 async def keep(ctx: Context[Secret]) -> None:
     """Keep a ConfigMap next to every Secret."""
     await ctx.apply(ConfigMap(f"{ctx.name}-seen"))
@@ -36,9 +39,8 @@ def main() -> None:
     parser.add_argument("--metrics", default="0", help="address of /metrics, such as :8080 (default: none)")
     options = parser.parse_args()
 
-    operator = Operator("seen", sharded=True, ring=options.ring)
-    operator.reconcile(Secret, owns=[ConfigMap])(keep)
     operator.run(
+        ring=options.ring,
         shard=options.name,
         namespace=options.namespace,
         restart_grace_seconds=options.restart_grace_seconds,

@@ -9,6 +9,7 @@ from typing import Annotated
 
 from shardsdk import Column, Condition, Context, CustomResource, EventType, Model, ObjectMeta, Operator, Range
 from shardsdk import kinds as k
+from shardsdk.admission import Denied, Review
 from shardsdk.kinds import ConfigMap, Deployment, Service
 
 
@@ -38,7 +39,7 @@ async def website(ctx: Context[Website]) -> WebsiteStatus:
     """Make the page, its pods and its Service what they should be."""
     page = await ctx.apply(ConfigMap(data={"index.html": ctx.object.spec.html}))
     pods = await ctx.apply(deployment(ctx.object, page))
-    await ctx.apply(service(ctx.object))
+    await ctx.apply(Service(spec=k.ServiceSpec(selector={"website": ctx.name}, ports=[k.ServicePort(port=80)])))
     ready = pods.status.ready_replicas or 0
     ctx.log.info("applied", replicas=ctx.object.spec.replicas, ready=ready)
     return WebsiteStatus(ready, conditions=[ctx.condition("Ready", ready > 0, "PodsReady", f"{ready} pods are ready")])
@@ -50,19 +51,20 @@ async def gone(ctx: Context[Website]) -> None:
     ctx.event(EventType.NORMAL, "TakenDown", "the page is not served any more")
 
 
+@operator.validate(Website)
+async def check(review: Review[Website]) -> None:
+    """Refuse a page with nothing on it."""
+    if not review.object.spec.html.strip():
+        raise Denied("there is nothing on the page", field="spec.html")
+
+
 def deployment(site: Website, page: ConfigMap) -> Deployment:
     """As many pods as wanted, with the page in a volume."""
     labels = {"website": site.metadata.name}
     mount = k.VolumeMount(name="page", mount_path="/www")
     server = k.Container(name="httpd", image="busybox", command=["httpd", "-f", "-h", "/www"], volume_mounts=[mount])
     volume = k.Volume(name="page", config_map=k.ConfigMapVolumeSource(name=page.metadata.name))
-    template = k.PodTemplateSpec(
-        metadata=ObjectMeta(labels=labels), spec=k.PodSpec(containers=[server], volumes=[volume])
-    )
+    pod = k.PodSpec(containers=[server], volumes=[volume])
+    template = k.PodTemplateSpec(metadata=ObjectMeta(labels=labels), spec=pod)
     selector = k.LabelSelector(match_labels=labels)
     return Deployment(spec=k.DeploymentSpec(replicas=site.spec.replicas, selector=selector, template=template))
-
-
-def service(site: Website) -> Service:
-    """One address for its pods."""
-    return Service(spec=k.ServiceSpec(selector={"website": site.metadata.name}, ports=[k.ServicePort(port=80)]))

@@ -17,6 +17,7 @@ for each function; whoever needs more of them takes `manager()`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, NoReturn, TypeVar
 
 from shardsdk.admission.configuration import (
@@ -32,10 +33,12 @@ from shardsdk.errors import ConfigurationError
 from shardsdk.kinds import CustomResource, Kind, resource_of
 from shardsdk.lease.leadership import Election
 from shardsdk.lease.timings import LeaseTimings
+from shardsdk.logs import setup_logging_unless_done
 from shardsdk.operator.permissions import Permissions, permissions_of
 from shardsdk.operator.reconciler import Declared, Function, Reconciler, Settings, status_of
 from shardsdk.operator.webhooks import TIMEOUT_SECONDS, Declarations, Mutated, On, Validated
 from shardsdk.process.manager import Manager
+from shardsdk.process.process import exit_code_for
 from shardsdk.protocol.labels import parse_ring_name
 from shardsdk.protocol.names import is_dns_subdomain
 from shardsdk.protocol.objects import GroupResource, Resource
@@ -76,14 +79,11 @@ class Operator:
                 f"{name!r} cannot be an operator's name, which names its Lease: use up to 63 lower-case letters, digits"
                 " and '-'"
             )
-        if ring and not sharded:
-            raise ConfigurationError(f"operator {name!r} has a ring but is not sharded: pass sharded=True")
         self.name = name
         self.sharded = sharded
+        self._check(ring)
         #: The ring that it is a shard of; `None`: of none.
         self.ring: str | None = (ring or name) if sharded else None
-        if self.ring is not None:
-            parse_ring_name(self.ring)
         self.watch_namespace = watch_namespace
         self._timings = timings
         self._reconcilers: list[Reconciler[Any]] = []
@@ -279,13 +279,15 @@ class Operator:
         annotations: Mapping[str, str] | None = None,
         ca_bundle: bytes | None = None,
         namespaces: Sequence[str] | None = None,
+        ring: str = "",
         name: str = "",
     ) -> list[dict[str, Any]]:
         """The webhook configurations of an operator that runs in `namespace`: none, one, or two.
 
         API servers call its Service, unless `client_config` says otherwise (as a WebhookClientConfig).  The
         authority to trust is filled in by its replicas, unless it is given (`ca_bundle`, PEM) or injected by
-        cert-manager (`annotations`).  `namespaces` are those that it watches, if not what the operator says.
+        cert-manager (`annotations`).  `namespaces` are those that it watches, `ring` is its ring, if not what the
+        operator says.
         """
         watched = self.watch_namespace if namespaces is None else namespaces
         service = {"service": {"name": service_name(self.name), "namespace": namespace}}
@@ -297,7 +299,7 @@ class Operator:
             annotations=annotations,
             ca_bundle=ca_bundle,
             namespaces=[watched] if isinstance(watched, str) else list(watched or ()),
-            ring=self.ring,
+            ring=ring or self.ring,
         )
 
     def webhook_service(self, namespace: str) -> dict[str, Any] | None:
@@ -320,19 +322,21 @@ class Operator:
             cluster_rules=cluster_rules,
         )
 
-    def manager(self, *, webhooks: Serving | None = None, **settings: Any) -> Manager:
+    def manager(self, *, ring: str = "", webhooks: Serving | None = None, **settings: Any) -> Manager:
         """A manager that runs it; `settings` are `Manager`'s, and come before what the operator was told.
 
-        `webhooks` says how they are served.  Outside of a pod they are not, unless it has an address.
+        A sharded one is a shard of `ring`, if not of its own.  `webhooks` says how they are served; outside of a pod
+        they are not, unless it has an address.
 
         Raises: ConfigurationError.
         """
+        self._check(ring)
         given = {"watch_namespace": self.watch_namespace, "timings": self._timings, **settings}
         if not self._reconcilers and not self._tasks and not self._webhooks.all:
             raise ConfigurationError(
                 f"operator {self.name!r} does nothing: decorate a function with @{self.name}.reconcile(Kind)"
             )
-        manager = Manager(self.ring, **self._elected(given))
+        manager = Manager(ring or self.ring, **self._elected(given))
         for spec in self.controllers():
             manager.add(spec)
         for resource, indexes in self._all_indexes().items():
@@ -340,17 +344,30 @@ class Operator:
         for task in self._tasks:
             manager.run_task(task.function, name=task.name, scope=task.scope)
         if self._webhooks.all:
-            self._webhooks.serve_by(manager, webhooks or Serving(), given.get("namespace"), self.webhook_configurations)
+            render = partial(self.webhook_configurations, ring=ring)
+            self._webhooks.serve_by(manager, webhooks or Serving(), given.get("namespace"), render)
         return manager
 
-    def run(self, *, webhooks: Serving | None = None, **settings: Any) -> NoReturn:
+    def run(self, *, ring: str = "", webhooks: Serving | None = None, **settings: Any) -> NoReturn:
         """Be the process: run until a signal, a lost lease or a failure; see `manager`.
 
         Raises: SystemExit with an `ExitCode`.
         """
-        self.manager(webhooks=webhooks, **settings).run()
+        try:
+            manager = self.manager(ring=ring, webhooks=webhooks, **settings)
+        except ConfigurationError as error:
+            setup_logging_unless_done()
+            raise SystemExit(int(exit_code_for(error))) from None
+        manager.run()
 
     # -- inside ----------------------------------------------------------------------
+
+    def _check(self, ring: str) -> None:
+        """Raises: ConfigurationError."""
+        if ring and not self.sharded:
+            raise ConfigurationError(f"operator {self.name!r} has a ring but is not sharded: pass sharded=True")
+        if ring or self.sharded:
+            parse_ring_name(ring or self.name)
 
     def _elected(self, settings: dict[str, Any]) -> dict[str, Any]:
         """The settings, with an election where something runs on the leader."""

@@ -12,8 +12,10 @@ import pytest_asyncio
 import yaml
 
 from examples.website import Website, WebsiteSpec, operator
-from localcluster import AdminClient, ControlPlane
+from localcluster import AdminClient, AdminError, ControlPlane
+from localcluster.admin import path_of
 from shardsdk import Operator
+from shardsdk.admission import Serving
 from shardsdk.kinds import ConfigMap, body_of, crd_of
 from shardsdk.kube.api import Operation
 from shardsdk.kube.client import Client
@@ -72,6 +74,17 @@ class Stage:
             WEBSITES, lambda home: [each["status"] for each in home.get("status", {}).get("conditions", ())] == [status]
         )
 
+    async def until_refused(self, changes: Object) -> str:
+        """Until nobody may change the Website like this any more; returns what is said then."""
+        path, merge = path_of(WEBSITES, self.namespace, "home"), "application/merge-patch+json"
+        async with asyncio.timeout(60):
+            while True:
+                try:
+                    await self.admin.request("PATCH", path, body=changes, query={"dryRun": "All"}, content_type=merge)
+                except AdminError as error:
+                    return str(error)
+                await asyncio.sleep(0.05)
+
     async def set_ready(self, ready: bool) -> None:
         """What a kubelet would say of the pods, had they a node; the controllers of Kubernetes say the rest."""
         pods = await self.admin.eventually(PODS, lambda pods: pods, self.namespace)
@@ -126,6 +139,21 @@ async def test_a_website_is_made_kept_and_taken_down(stage: Stage) -> None:
         await stage.admin.eventually(
             EVENTS, lambda events: any(each["reason"] == "TakenDown" for each in events), stage.namespace
         )
+
+
+async def test_what_its_schema_or_its_function_forbids_is_not_stored(stage: Stage) -> None:
+    async with stage.running(operator, webhooks=Serving.reached_at("127.0.0.1")):
+        with pytest.raises(AdminError, match=r"spec\.replicas: Invalid value: 6"):
+            await stage.website(replicas=6)
+        await stage.website()
+        said = await stage.until_refused({"spec": {"html": " "}})
+        assert "spec.html" in said
+        assert "there is nothing on the page" in said
+        await stage.admin.patch(WEBSITES, "home", {"spec": {"html": "new"}}, stage.namespace)
+        await stage.until(CONFIGMAPS, lambda page: page["data"] == {"index.html": "new"})
+    # Nobody is asked any more, so nothing is kept waiting or refused.
+    empty = {"spec": {"html": " "}, "metadata": {"finalizers": None}}
+    await stage.admin.patch(WEBSITES, "home", empty, stage.namespace)
 
 
 async def test_at_rest_nothing_is_applied(stage: Stage) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
@@ -12,6 +13,7 @@ import pytest
 
 from examples.ports import cronjob, ephemeral_volume, webpage
 from localcluster import AdminClient, AdminError, ControlPlane
+from localcluster.admin import path_of
 from shardsdk.kinds import Kind, resource_of
 from tests.integration.prompt import Prompt
 from tests.walking import ROOT
@@ -20,6 +22,7 @@ CLAIMS = "v1/persistentvolumeclaims"
 CRDS = "apiextensions.k8s.io/v1/customresourcedefinitions"
 CLASSES = "storage.k8s.io/v1/storageclasses"
 JOBS = "batch/v1/jobs"
+WEBHOOKS = "admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
 PORTS: dict[str, type[Kind]] = {
     "ephemeral_volume": ephemeral_volume.EphemeralVolumeClaim,
     "webpage": webpage.WebPage,
@@ -39,8 +42,21 @@ class Running:
         self.crd = f"{resource.plural}.{resource.group}"
 
     async def create(self, name: str, spec: dict[str, Any], **metadata: Any) -> None:
-        body = {**self._kind, "metadata": {"name": name, **metadata}, "spec": spec}
-        await self._admin.create(self.path, body, self.namespace)
+        await self._admin.create(self.path, self._body(name, spec, **metadata), self.namespace)
+
+    async def until_refused(self, spec: dict[str, Any]) -> str:
+        """Until nobody may create such an object any more; returns what is said then."""
+        path = path_of(self.path, self.namespace)
+        async with asyncio.timeout(60):
+            while True:
+                try:
+                    await self._admin.request("POST", path, body=self._body("refused", spec), query={"dryRun": "All"})
+                except AdminError as error:
+                    return str(error)
+                await asyncio.sleep(0.05)
+
+    def _body(self, name: str, spec: dict[str, Any], **metadata: Any) -> dict[str, Any]:
+        return {**self._kind, "metadata": {"name": name, **metadata}, "spec": spec}
 
     async def change(self, name: str, body: dict[str, Any]) -> None:
         await self._admin.patch(self.path, name, body, self.namespace)
@@ -61,10 +77,10 @@ class Running:
 @pytest.fixture
 def run_port(tmp_path: Path, control_plane: ControlPlane, admin: AdminClient, namespace: str) -> Any:
     @asynccontextmanager
-    async def run(port: str) -> AsyncIterator[Running]:
+    async def run(port: str, *more: str) -> AsyncIterator[Running]:
         file = str(ROOT / "examples" / "ports" / f"{port}.py")
         running = Running(port, admin, namespace)
-        options = ("--install-crds", "-n", namespace, "--watch-namespace", namespace)
+        options = ("--install-crds", "-n", namespace, "--watch-namespace", namespace, *more)
         try:
             async with Prompt(tmp_path, control_plane.admin_kubeconfig).running("run", file, *options) as line:
                 await line("Leader is working")
@@ -148,3 +164,20 @@ async def test_jobs_are_started_from_a_schedule(run_port: Any, admin: AdminClien
             port.path, lambda found: any(each["name"] == name for each in found[0]["status"].get("active", []))
         )
         await port.change("hello", {"spec": {"suspend": True}})
+
+
+async def test_a_schedule_that_is_none_is_refused_as_long_as_the_port_runs(run_port: Any, admin: AdminClient) -> None:
+    pod = {"containers": [{"name": "hello", "image": "busybox"}], "restartPolicy": "OnFailure"}
+    spec = {"jobTemplate": {"spec": {"template": {"spec": pod}}}, "suspend": True}
+    async with run_port("cronjob", "--webhooks", "127.0.0.1") as port:
+        said = await port.until_refused({**spec, "schedule": "never"})
+        assert 'admission webhook "check.cronjobs.batch.tutorial.kubebuilder.io" denied the request' in said
+        assert "spec.schedule: 'never' is no schedule" in said
+
+        await port.create("hello", {**spec, "schedule": "0 * * * *"})
+        with pytest.raises(AdminError, match=r"'0 25 \* \* \*' is no schedule") as refused:
+            await port.change("hello", {"spec": {"schedule": "0 25 * * *"}})
+        assert refused.value.status == 422
+        (kept,) = await admin.list(port.path, port.namespace)
+        assert kept["spec"]["schedule"] == "0 * * * *"
+    assert not [each for each in await admin.list(WEBHOOKS) if port.namespace in str(each)], "they go with the process"

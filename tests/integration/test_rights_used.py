@@ -48,7 +48,7 @@ LATER: Final[dict[str, dict[Permission, str]]] = {
     SHARD: {
         Permission("secrets", "list"): _OLDER,
         Permission("configmaps", "list"): _OLDER,
-        Permission("configmaps", "patch"): "a Secret changes",
+        Permission("configmaps", "create"): "an apply makes what was not there; the log says `patch`",
         Permission("events", "create"): "an object has an Event",
         Permission("events", "patch"): "it has it again",
         Permission("events", "create", "default"): "something is to be told",

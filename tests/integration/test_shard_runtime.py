@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import signal
 import sys
 from collections.abc import AsyncIterator
@@ -11,10 +12,10 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from examples.checksum import Data, checksum
+from examples.checksum import checksum
 from localcluster import AdminClient, ControlPlane
+from shardsdk.kinds import Secret
 from shardsdk.process.process import ExitCode
-from shardsdk.protocol.objects import ObjectMeta
 from tests.integration.busy_shard import STARTED
 from tests.integration.shard_stage import CONFIGMAPS, LEASES, RING, ROOT, SECRETS, Object, Stage, set_shard_stage
 
@@ -32,6 +33,10 @@ def shard_of(thing: Object) -> str | None:
     return value
 
 
+def secret_with(data: dict[str, str]) -> Secret:
+    return Secret("", data={key: base64.b64decode(value) for key, value in data.items()})
+
+
 def version(thing: Object) -> int:
     return int(thing["metadata"]["resourceVersion"])
 
@@ -43,12 +48,12 @@ async def test_the_example_reconciles_its_own_secrets_and_labels_what_it_makes(s
     await stage.start("examples.checksum", "--lease-seconds", "2")
     made = await stage.until(CONFIGMAPS, "mine-checksum", lambda thing: True)
     secret = await stage.admin.get(SECRETS, "mine", stage.namespace)
-    assert made["data"]["sha256"] == checksum(Data(ObjectMeta(), secret["data"]))
+    assert made["data"]["sha256"] == checksum(secret_with(secret["data"]))
     assert made["metadata"]["ownerReferences"][0]["uid"] == secret["metadata"]["uid"]
     assert shard_of(made) == "shard-1"
 
     changed = await stage.admin.patch(SECRETS, "mine", {"stringData": {"key": "another"}}, stage.namespace)
-    wanted = checksum(Data(ObjectMeta(), changed["data"]))
+    wanted = checksum(secret_with(changed["data"]))
     await stage.until(CONFIGMAPS, "mine-checksum", lambda thing: thing["data"]["sha256"] == wanted)
 
     await stage.admin.delete(CONFIGMAPS, "mine-checksum", stage.namespace)

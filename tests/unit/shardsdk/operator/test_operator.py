@@ -7,7 +7,11 @@ from typing import Any
 import pytest
 
 from shardsdk import Api, Context, Done, LeaseTimings, Manager, Operator, Scope
+from shardsdk.admission import Review
+from shardsdk.errors import ConfigurationError
 from shardsdk.kinds import Namespace
+from shardsdk.process.process import ExitCode
+from shardsdk.protocol.labels import parse_ring_name
 from shardsdk.protocol.objects import GroupResource
 from shardsdk.testing import Rig, drive
 from tests.unit.shardsdk.operator.websites import ConfigMap, Deployment, Secret, Website, publish, site, websites
@@ -58,6 +62,39 @@ def test_sharded_it_is_a_shard_of_the_ring_of_its_name() -> None:
     operator.reconcile(Website)(publish)
     manager = operator.manager(shard="one")
     assert (manager.ring, manager.watch_namespaces) == ("web", ("team",))
+
+
+def test_a_sharded_one_may_run_for_another_ring() -> None:
+    operator = websites(sharded=True)
+    operator.validate(Website)(allow)
+    assert operator.manager(ring="web").ring == "web"
+    assert operator.manager().ring == operator.ring == "websites"
+
+    # Webhooks leave alone what only another shard of the ring writes.
+    (ours,), (other,) = (operator.webhook_configurations("team", ring=ring) for ring in ("", "web"))
+    assert parse_ring_name("websites").shard in str(ours)
+    assert parse_ring_name("web").shard in str(other)
+    assert parse_ring_name("websites").shard not in str(other)
+
+
+async def allow(review: Review[Website]) -> None:
+    """Whatever it is."""
+
+
+@pytest.mark.parametrize(
+    ("sharded", "ring", "message"),
+    [(False, "web", "has a ring but is not sharded: pass sharded=True"), (True, "w" * 64, "use 1 to 63")],
+)
+def test_what_cannot_run_ends_with_a_sentence(
+    sharded: bool, ring: str, message: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    operator = websites(sharded=sharded)
+    with pytest.raises(ConfigurationError, match=message):
+        operator.manager(ring=ring)
+    with pytest.raises(SystemExit) as ended:
+        operator.run(ring=ring)
+    assert ended.value.code == ExitCode.CONFIGURATION
+    assert message in caplog.text
 
 
 def test_where_a_function_runs_can_be_said_for_it_alone() -> None:

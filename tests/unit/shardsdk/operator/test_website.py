@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from examples.website import Website, WebsiteSpec, operator
+from shardsdk.errors import Invalid
 from shardsdk.kinds import ConfigMap, Deployment, Service
 from shardsdk.testing import Rig, drive
 
@@ -55,6 +56,15 @@ def test_only_what_differs_is_sent(change: dict[str, object]) -> None:
         assert sent == ([("configmaps", ""), ("websites", "status")] if "spec" in change else [])
 
     drive(operator, [Website("home", WebsiteSpec("hi"))], story)
+
+
+def test_a_page_with_nothing_on_it_is_refused() -> None:
+    async def story(rig: Rig) -> None:
+        with pytest.raises(Invalid, match=r"spec\.html: .*there is nothing on the page"):
+            rig.patch(Website, "home", {"spec": {"html": " "}})
+
+    rig = drive(operator, [Website("home", WebsiteSpec("hi"))], story)
+    assert rig.get(ConfigMap, "home").data == {"index.html": "hi"}
 
 
 def test_the_example_takes_70_lines_at_most() -> None:
