@@ -27,7 +27,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup controlplane helm image node-deps demo test e2e-node unit check fmt lock docs kinds monitoring bench simulate mutants cluster-up cluster-down cluster-status clean distclean
+.PHONY: help setup controlplane helm image node-deps demo test e2e-node unit check fmt lock docs kinds monitoring bench simulate fuzz mutants cluster-up cluster-down cluster-status clean distclean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -91,6 +91,9 @@ bench: $(READY) controlplane ## measure rates, latencies, CPU and memory next to
 simulate: $(READY) ## drive sharder and shards through random schedules in virtual time (SEED=, RUNS= or HOURS=, or PLAN=; BUG=, ARGS=)
 	@$(RUN) tests.simulation $(if $(SEED),--seed $(SEED)) $(if $(RUNS),--runs $(RUNS)) $(if $(HOURS),--hours $(HOURS)) \
 	  $(if $(PLAN),--plan $(PLAN)) $(if $(BUG),--bug $(BUG)) $(ARGS)
+
+fuzz: $(READY) ## give parsers and webhook hostile input, many times as much of it as `make test` (TIMES=50; ARGS= for pytest)
+	@FUZZ_TIMES=$(or $(TIMES),50) $(RUN) pytest tests/fuzz --timeout 0 --hypothesis-show-statistics $(ARGS)
 
 mutants: $(READY) ## plant faults and print which test or schedule finds each into docs/mutants.md (ARGS='--only NAME', --again)
 	@$(RUN) tests.mutants $(ARGS)

@@ -26,12 +26,14 @@ def read_rings(filename: str) -> list[tuple[RingSpec, Mapping[str, Any]]]:
 
     source = "standard input" if filename == "-" else filename
     try:
-        documents = list(yaml.safe_load_all(_read_manifest(filename)))
+        documents = list(_flatten(yaml.safe_load_all(_read_manifest(filename))))
     except OSError as error:
         raise ConfigurationError(f"cannot read {source}: {error.strerror}; check -f") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"{source} is not YAML: {' '.join(str(error).split())}") from error
-    rings = [document for document in _flatten(documents) if document.get("kind") == "ClusterRing"]
+    # PyYAML leaves a tag that does not fit its value to whatever comes of it; an alias may stand within what it names.
+    except (yaml.YAMLError, ValueError, RecursionError, AttributeError, LookupError, TypeError) as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise ConfigurationError(f"{source} is not YAML: {reason}") from error
+    rings = [document for document in documents if document.get("kind") == "ClusterRing"]
     if not rings:
         raise ConfigurationError(f"{source} holds no ClusterRing; pass the manifest that you apply to the cluster")
     return [(parse_ring(ring), status_of(ring)) for ring in rings]

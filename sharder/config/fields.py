@@ -14,14 +14,14 @@ import re
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator, Field, PlainValidator, Strict, ValidationInfo
 from pydantic_core import PydanticCustomError, PydanticUseDefault
 
 from sharder.config.durations import parse_duration, render_duration
-from sharder.core.problems import Problem
+from sharder.core.problems import Problem, quoted
 from sharder.core.selectors import LabelSelector, parse_selector
 from shardsdk.protocol.names import before_port, is_dns_label, is_dns_subdomain
 
@@ -73,7 +73,7 @@ def duration(minimum: float | None = None) -> PlainValidator:
     def parse(value: object, info: ValidationInfo) -> float:
         seconds = _seconds(_empty_is_default(value), from_file=info.context is not None)
         if minimum is not None and seconds < minimum:
-            raise refuse(f"{_quoted(value)} is too short", f"use at least {render_duration(minimum)!r}")
+            raise refuse(f"{quoted(value)} is too short", f"use at least {render_duration(minimum)!r}")
         return seconds
 
     return PlainValidator(parse)
@@ -87,9 +87,9 @@ def duration_or_default(minimum: float, *, whole: bool = False) -> PlainValidato
         if seconds == 0:
             raise PydanticUseDefault
         if seconds < minimum:
-            raise refuse(f"{_quoted(value)} is too short", f"use at least {render_duration(minimum)!r}")
+            raise refuse(f"{quoted(value)} is too short", f"use at least {render_duration(minimum)!r}")
         if whole and seconds % 1:
-            raise refuse(f"{_quoted(value)} has parts of a second, which a Lease cannot say", "use whole seconds")
+            raise refuse(f"{quoted(value)} has parts of a second, which a Lease cannot say", "use whole seconds")
         return seconds
 
     return PlainValidator(parse)
@@ -100,7 +100,7 @@ def _seconds(value: object, *, from_file: bool) -> float:
         return float(value)
     remedy = 'write a number with its unit in quotes, such as "15s" or "1m30s"'
     if not isinstance(value, str):
-        raise refuse(f"{_quoted(value)} is not a duration", remedy)
+        raise refuse(f"{quoted(value)} is not a duration", remedy)
     try:
         return parse_duration(value)
     except ValueError as error:
@@ -133,23 +133,23 @@ def _parse_address(value: object) -> BindAddress:
         return value
     remedy = 'write ":8080", "127.0.0.1:8080" or "[::1]:8080" in quotes, or "0" to turn it off'
     if not isinstance(value, str):
-        raise refuse(f"{_quoted(value)} is not an address", remedy)
+        raise refuse(f"{quoted(value)} is not an address", remedy)
     if value == "0":
         return BindAddress(enabled=False)
     match = _ADDRESS.fullmatch(value)
     if match is None:
-        raise refuse(f"{_quoted(value)} is not an address", remedy)
+        raise refuse(f"{quoted(value)} is not an address", remedy)
     if int(match["port"]) > MAX_PORT:
-        raise refuse(f"{_quoted(value)} has no such port", f"use a port up to {MAX_PORT}")
+        raise refuse(f"{quoted(value)} has no such port", f"use a port up to {MAX_PORT}")
     if match["host"] and _HOST.fullmatch(match["host"]) is None:
-        raise refuse(f"{_quoted(value)} is not an address", remedy)
+        raise refuse(f"{quoted(value)} is not an address", remedy)
     return BindAddress(match["six"] or match["host"] or "", int(match["port"]))
 
 
 def _parse_host(value: object) -> str:
     text = _text(value)
     if _HOST.fullmatch(text) is None and not _is_ipv6(text):
-        raise refuse(f"{_quoted(text)} is neither an address nor a host name", 'write "127.0.0.1", "::1" or a name')
+        raise refuse(f"{quoted(text)} is neither an address nor a host name", 'write "127.0.0.1", "::1" or a name')
     return text
 
 
@@ -171,7 +171,7 @@ Host = Annotated[str, PlainValidator(_parse_host)]
 def _text(value: object) -> str:
     value = _empty_is_default(value)
     if not isinstance(value, str):
-        raise refuse(f"{_quoted(value)} is not a string", "write it in quotes")
+        raise refuse(f"{quoted(value)} is not a string", "write it in quotes")
     return value
 
 
@@ -179,7 +179,7 @@ def _named(fits: Callable[[str], bool], what: str) -> PlainValidator:
     def parse(value: object) -> str:
         text = _text(value)
         if not fits(text):
-            raise refuse(f"{_quoted(text)} cannot be {what}", "use lower-case letters, digits and '-'")
+            raise refuse(f"{quoted(text)} cannot be {what}", "use lower-case letters, digits and '-'")
         return text
 
     return PlainValidator(parse)
@@ -196,7 +196,7 @@ def one_of(*allowed: str) -> PlainValidator:
     def parse(value: object) -> str:
         text = _text(value)
         if text not in allowed:
-            raise refuse(f"{_quoted(text)} is not supported", f"write {' or '.join(map(repr, allowed))}")
+            raise refuse(f"{quoted(text)} is not supported", f"write {' or '.join(map(repr, allowed))}")
         return text
 
     return PlainValidator(parse)
@@ -208,11 +208,11 @@ def _parse_annotations(value: object) -> dict[str, str]:
         raise refuse("is not a mapping", "write `name: value` on lines of their own")
     problems: list[Problem] = []
     for name, text in value.items():
-        path = f"[{name!r}]"
+        path = f"[{quoted(name)}]"
         if not isinstance(name, str) or _QUALIFIED_NAME.fullmatch(name) is None:
             problems.append(Problem(path, "cannot be the name of an annotation", "write `prefix/name` or `name`"))
         if not isinstance(text, str):
-            problems.append(Problem(path, f"{_quoted(text)} is not a string", "write it in quotes"))
+            problems.append(Problem(path, f"{quoted(text)} is not a string", "write it in quotes"))
     if problems:
         raise refuse_all(problems)
     return dict(value)
@@ -233,9 +233,9 @@ def _parse_url(value: object) -> str | None:
         parts = urlsplit(text)
         valid = parts.scheme == "https" and bool(parts.hostname) and parts.port != 0
     except ValueError:
-        raise refuse(f"{_quoted(text)} is not a URL", remedy) from None
+        raise refuse(f"{quoted(text)} is not a URL", remedy) from None
     if not valid or parts.query or parts.fragment or "@" in parts.netloc or any(c.isspace() for c in text):
-        raise refuse(f"{_quoted(text)} is not a URL that the API server calls", remedy)
+        raise refuse(f"{quoted(text)} is not a URL that the API server calls", remedy)
     return text
 
 
@@ -251,7 +251,7 @@ def _parse_ca_bundle(value: object) -> bytes | None:
         except binascii.Error:
             raise refuse("is not base64", remedy) from None
     else:
-        raise refuse(f"{_quoted(value)} is not a string", remedy)
+        raise refuse(f"{quoted(value)} is not a string", remedy)
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=pem.decode("ascii"))
     except (ssl.SSLError, UnicodeDecodeError, ValueError):
@@ -264,7 +264,7 @@ def _parse_path(value: object) -> str | None:
         return None
     text = _text(value)
     if re.fullmatch(r"(/[A-Za-z0-9._~-]+)*/?", text) is None or not text.startswith("/"):
-        raise refuse(f"{_quoted(text)} is not a path", "start it with '/', without query and '//'")
+        raise refuse(f"{quoted(text)} is not a path", "start it with '/', without query and '//'")
     return text
 
 
@@ -281,8 +281,3 @@ Url = Annotated[str | None, PlainValidator(_parse_url)]
 CaBundle = Annotated[bytes | None, PlainValidator(_parse_ca_bundle)]
 UrlPath = Annotated[str | None, PlainValidator(_parse_path)]
 NamespaceSelector = Annotated[LabelSelector | None, PlainValidator(_parse_namespace_selector)]
-
-
-def _quoted(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else f"{text[:77]}..."

@@ -6,8 +6,14 @@ to log or to raise; whoever parses decides what a problem means.
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Final
+
+#: Characters of somebody's value that a message repeats.
+MAX_QUOTED: Final = 80
+_BOUNDED: Final = reprlib.Repr()
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,3 +31,12 @@ class Problem:
 def render_problems(problems: Iterable[Problem]) -> str:
     """All problems as one line."""
     return " | ".join(str(problem) for problem in problems)
+
+
+def quoted(value: object) -> str:
+    """`value` as Python writes it, cut where it is long: aliases of YAML expand a line to gigabytes."""
+    try:
+        text = repr(value[:MAX_QUOTED]) if isinstance(value, str) else _BOUNDED.repr(value)
+    except ValueError:  # an integer of more digits than Python converts
+        text = "a number of thousands of digits"
+    return text if len(text) <= MAX_QUOTED else f"{text[: MAX_QUOTED - 3]}..."

@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from sharder.core.keys import controlled_key, resource_key
-from sharder.core.problems import Problem, render_problems
+from sharder.core.problems import Problem, quoted, render_problems
 from sharder.core.selectors import NAMESPACE_NAME_LABEL, LabelSelector, all_namespaces_except, parse_selector
 from shardsdk.errors import ConfigurationError, InvalidRingName
 from shardsdk.protocol.labels import SYSTEM_NAMESPACE, RingLabels, parse_ring_name
@@ -210,13 +210,15 @@ def _parse_group_resource(entry: Mapping[str, Any], path: str, problems: list[Pr
         group = ""
     if not isinstance(group, str) or (group and not is_dns_subdomain(group)):
         problems.append(
-            Problem(f"{path}.group", f"{group!r} is no API group", "use one like 'apps', or \"\" for the core group")
+            Problem(
+                f"{path}.group", f"{quoted(group)} is no API group", "use one like 'apps', or \"\" for the core group"
+            )
         )
     if not isinstance(resource, str) or not is_dns_label(resource):
         problems.append(
             Problem(
                 f"{path}.resource",
-                f"{resource!r} is no resource",
+                f"{quoted(resource)} is no resource",
                 "use its lower-case plural like 'deployments', without version, subresource or wildcard",
             )
         )

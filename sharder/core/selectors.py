@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final, TypeGuard, assert_never
 
-from sharder.core.problems import Problem
+from sharder.core.problems import Problem, quoted
 
 #: Label that the API server keeps on every namespace: its own name.
 #: Source: Kubernetes, "Well-Known Labels, Annotations and Taints".
@@ -141,7 +141,7 @@ def _parse_requirement(raw: object, path: str, problems: list[Problem]) -> Requi
         return None
     if not isinstance(operator, str) or operator not in _OPERATORS:
         problems.append(
-            Problem(f"{path}.operator", f"{operator!r} is unknown", "use In, NotIn, Exists or DoesNotExist")
+            Problem(f"{path}.operator", f"{quoted(operator)} is unknown", "use In, NotIn, Exists or DoesNotExist")
         )
         return None
     if not (_is_list(values) and all(isinstance(value, str) for value in values)):

@@ -82,6 +82,8 @@ def _contexts(paths: str | None) -> list[str]:
             with open(path, encoding="utf-8") as file:
                 listed = (yaml.safe_load(file) or {}).get("contexts") or []
             names.update(dict.fromkeys(str(each["name"]) for each in listed))
-        except (OSError, yaml.YAMLError, ConfigurationError, AttributeError, KeyError, TypeError, UnicodeDecodeError):
+        except (OSError, yaml.YAMLError, ConfigurationError, ValueError, RecursionError):
+            continue
+        except (AttributeError, LookupError, TypeError):  # no kubeconfig
             continue
     return list(names)

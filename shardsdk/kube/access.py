@@ -86,7 +86,7 @@ def _load_in_cluster(environ: Mapping[str, str], clock: Clock) -> Access:
         ) from error
     try:
         namespace = (directory / "namespace").read_text(encoding="utf-8").strip()
-    except OSError:
+    except (OSError, ValueError):
         namespace = ""
     server = Server(f"https://{before_port(host)}:{port}", ca_text=authority)
     origin = "the pod's ServiceAccount"

@@ -97,7 +97,7 @@ class FileCredentials:
             token = self._path.read_text(encoding="utf-8").strip()
         except (OSError, ValueError) as error:
             raise ConfigurationError(f"token file {self._path} cannot be read: {error}") from error
-        if not token or any(character.isspace() for character in token):
+        if not token or not token.isprintable() or any(character.isspace() for character in token):
             raise ConfigurationError(f"token file {self._path} does not hold a token; it must hold nothing else")
         return f"Bearer {token}"
 

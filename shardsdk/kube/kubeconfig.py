@@ -33,8 +33,8 @@ from shardsdk.kube.credentials import (
 )
 from shardsdk.kube.server import DEFAULT_NAMESPACE, Access, Server, make_access
 
-#: What goes wrong in a kubeconfig that is none, or not whole.
-_MALFORMED: Final = (OSError, ValueError, TypeError, KeyError, AttributeError, yaml.YAMLError)
+#: What goes wrong in a kubeconfig that is none, or not whole, or nested without end.
+_MALFORMED: Final = (OSError, ValueError, TypeError, LookupError, AttributeError, RecursionError, yaml.YAMLError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +86,11 @@ async def load_kubeconfig(paths: str, context: str | None, origin: str, clock: C
 
 
 def _existing(paths: str, origin: str) -> list[Path]:
-    names = [Path(name).expanduser() for name in paths.split(os.pathsep) if name]
-    found = [path for path in names if path.exists()]
+    try:
+        names = [Path(name).expanduser() for name in paths.split(os.pathsep) if name]
+        found = [path for path in names if path.exists()]
+    except (OSError, RuntimeError) as error:  # a name that is too long, a home of nobody
+        raise ConfigurationError(f"{origin} cannot be used: {error}; pass the path of a kubeconfig") from error
     if not found:
         raise ConfigurationError(f"{origin}: no such file; pass the path of a kubeconfig")
     return found
@@ -192,6 +195,8 @@ async def _credentials(user: _Entry, origin: str, clock: Clock) -> Credentials:
         first = await provider.issue(False)
         return IssuedCredentials(provider.issue, first, clock, period_seconds=PROVIDER_PERIOD_SECONDS)
     if token := user.text("token").strip():
+        if not token.isprintable():
+            raise ValueError("its token holds control characters, which no header can")
         return FixedCredentials(f"Bearer {token}")
     if user.text("username"):
         pair = f"{user.text('username')}:{user.text('password')}"

@@ -88,6 +88,8 @@ class ExecPlugin:
             async with asyncio.timeout(PROVIDER_TIMEOUT_SECONDS):
                 status = await ExecProvider(self._node).run()
             header = f"Bearer {str(status['token']).strip()}" if status.get("token") else None
+            if header is not None and not header.isprintable():
+                raise ValueError("its token holds control characters, which no header can")
             expires = _moment(status.get("expirationTimestamp"))
             if status.get("clientCertificateData") and status.get("clientKeyData"):
                 self._pair = (str(status["clientCertificateData"]), str(status["clientKeyData"]))

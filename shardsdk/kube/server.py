@@ -90,11 +90,12 @@ def make_access(server: Server, *, namespace: str, origin: str, credentials: Cre
 
     Raises: ConfigurationError for an address that is no URL, or certificates that cannot be loaded.
     """
-    from yarl import URL
-
     host = server.host.rstrip("/")
-    if not host.startswith(("http://", "https://")) or not URL(host).host:
+    url = _parse_url(host)
+    if url is None:
         raise ConfigurationError(f"{origin}: server {host!r} is no address; write it as https://HOST:PORT")
+    if server.proxy and _parse_url(server.proxy) is None:
+        raise ConfigurationError(f"{origin}: proxy-url {server.proxy!r} is no address; write it as http://HOST:PORT")
     try:
         context = _make_context(server)
     except (OSError, ValueError) as error:
@@ -104,11 +105,22 @@ def make_access(server: Server, *, namespace: str, origin: str, credentials: Cre
         ) from error
     options = {
         "server_hostname": server.name,
-        "proxy": server.proxy or _proxy_of_environment(URL(host)),
+        "proxy": server.proxy or _proxy_of_environment(url),
         "proxy_headers": server.proxy_headers,
     }
     given = {name: value for name, value in options.items() if value}
     return Access(host, namespace, origin, credentials, context, given)
+
+
+def _parse_url(text: str) -> URL | None:
+    """An address as HTTP clients take it; `None`: it is none."""
+    from yarl import URL
+
+    try:
+        url = URL(text)
+    except ValueError:
+        return None
+    return url if url.scheme in ("http", "https") and url.host and text.isprintable() else None
 
 
 def _make_context(server: Server) -> SSLContext:
