@@ -13,13 +13,16 @@ import socket
 import ssl
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from functools import partial
+from typing import Any, Final, cast
 
 import uvicorn
 
 from shardsdk.errors import ConfigurationError
 from shardsdk.kube.clock import Clock
 from shardsdk.process.health import Address
+from shardsdk.serving.accepting import Acceptor
+from shardsdk.serving.connections import WAITING_MAX, Connection, Waiting
 from shardsdk.serving.tls import TlsSwitch
 
 #: API servers keep idle connections for 90 s; whoever closes first while the
@@ -83,11 +86,12 @@ def _explain(address: Address, settings: SettingNames, error: OSError) -> str:
 
 
 class _Server(uvicorn.Server):
-    """uvicorn's, but for two things that are ours.
+    """uvicorn's, but for three things that are ours.
 
-    It would take SIGINT and SIGTERM for itself; whoever runs it handles them.  And it would wake
+    It would take SIGINT and SIGTERM for itself; whoever runs it handles them.  It would wake
     up ten times a second, to make a Date header that we do not send and to look whether it
-    should exit; it waits for being told instead (`exit`).
+    should exit; it waits for being told instead (`exit`).  And it would have a
+    minute for each of any number of handshakes.
     """
 
     def __init__(self, config: uvicorn.Config) -> None:
@@ -102,6 +106,20 @@ class _Server(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen on `sockets`; there is nothing else that would have to start."""
+
+        def connection() -> asyncio.Protocol:
+            made: asyncio.Protocol = self.config.http_protocol_class(
+                config=self.config, server_state=self.server_state, app_state={}
+            )  # type: ignore[call-arg]
+            return made
+
+        assert self.config.ssl is not None
+        self.acceptors = [Acceptor(listener, self.config.ssl, connection) for listener in sockets or ()]
+        self.servers = cast("Any", self.acceptors)
+        self.started = True
 
     async def main_loop(self) -> None:
         await self.on_tick(0)
@@ -138,7 +156,7 @@ class WebhookServer:
 
         return uvicorn.Config(
             app,
-            http="httptools",
+            http=cast("Any", partial(Connection, Waiting(WAITING_MAX))),
             ws="none",
             interface="asgi3",
             lifespan="off",

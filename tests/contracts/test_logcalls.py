@@ -65,6 +65,7 @@ ABOUT_THE_PROCESS = (
     "shardsdk/process/mainloop.py",
     "shardsdk/process/process.py",
     "shardsdk/process/rights.py",
+    "shardsdk/serving/accepting.py",
     "shardsdk/serving/certificate_watcher.py",
     "shardsdk/serving/secretstore.py",
 )
