@@ -138,3 +138,59 @@ def grant(kind: str, metadata: Mapping[str, Any], rules: Sequence[Rule], account
             "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": namespace}],
         },
     ]
+
+
+# -- right by right ---------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Right:
+    """A verb on a resource or a part of it; by `name` (empty: any), in a namespace (`None`: in all, or it has none)."""
+
+    verb: str
+    resource: GroupResource
+    subresource: str = ""
+    name: str = ""
+    namespace: str | None = None
+
+    @property
+    def part(self) -> str:
+        """The resource as a rule has it: `pods`, `pods/status`."""
+        return self.resource.resource + (f"/{self.subresource}" if self.subresource else "")
+
+    def is_granted_by(self, rule: Rule) -> bool:
+        """Whether a rule grants it, where that holds."""
+        names = rule.get("resourceNames")
+        return (
+            self.resource.group in rule["apiGroups"]
+            and self.part in rule["resources"]
+            and self.verb in rule["verbs"]
+            and (not names or self.name in names)
+        )
+
+
+def rights_of(namespace: str | None, rule: Rule) -> list[Right]:
+    """What a rule grants in a namespace (`None`: in all)."""
+    parts = [(group, *resource.partition("/")[::2]) for group in rule["apiGroups"] for resource in rule["resources"]]
+    return [
+        Right(verb, GroupResource(group, plural), subresource, name, namespace)
+        for group, plural, subresource in parts
+        for verb in rule["verbs"]
+        for name in rule.get("resourceNames") or ("",)
+    ]
+
+
+def render_rules(rights: Iterable[Right]) -> list[str]:
+    """As in a role: one rule for the resources of a group that lack the same verbs."""
+    verbs: dict[tuple[str, str, str], list[str]] = {}
+    for each in rights:
+        verbs.setdefault((each.resource.group, each.part, each.name), []).append(each.verb)
+    rules: dict[tuple[str, tuple[str, ...], str], list[str]] = {}
+    for (group, resource, name), lacking in verbs.items():
+        rules.setdefault((group, tuple(lacking), name), []).append(resource)
+    return [
+        f'- {{apiGroups: ["{group}"], resources: [{", ".join(resources)}]'
+        + (f", resourceNames: [{name}]" if name else "")
+        + f", verbs: [{', '.join(lacking)}]}}"
+        for (group, lacking, name), resources in rules.items()
+    ]

@@ -38,6 +38,7 @@ from shardsdk.queueing.metrics import ControllerMetrics, ShardMetrics
 from shardsdk.queueing.queue import QueueObserver
 from shardsdk.queueing.sources import Feed, MapFunc, Watched
 from shardsdk.queueing.workers import Outcome
+from shardsdk.rbac import Right
 from shardsdk.reconcile.applied import Applied, AppliedFor, Child, Record
 from shardsdk.reconcile.caches import CacheSettings
 from shardsdk.reconcile.explain import Explanation, Wait
@@ -85,6 +86,7 @@ __all__ = [
     "Record",
     "Recorder",
     "Regarding",
+    "Right",
     "RingLabels",
     "Selection",
     "ShardMetrics",

@@ -7,7 +7,7 @@ Asking changes nothing.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -22,9 +22,7 @@ from shardsdk.process.served import explain_unserved, served_by
 from shardsdk.protocol.labels import API_GROUP
 from shardsdk.protocol.leases import Lease, parse_micro_time
 from shardsdk.protocol.objects import CLUSTERRINGS, LEASES, GroupResource, Resource
-
-#: A verb on a resource in a namespace (empty: in all), of objects of any name (empty) or of one.
-Rule = Mapping[str, Any]
+from shardsdk.rbac import Right, Rule, render_rules, rights_of
 
 _REVIEWS: Final = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 
@@ -42,15 +40,6 @@ class Needs:
     own: frozenset[GroupResource] = frozenset()
     grants: Sequence[tuple[str | None, Rule]] = ()
     ring: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class _Right:
-    verb: str
-    resource: GroupResource
-    subresource: str
-    name: str
-    namespace: str | None
 
 
 async def find_problems(api: Api, needs: Needs) -> list[str]:
@@ -110,30 +99,20 @@ async def find_namesake(api: Api, name: str, namespace: str, now: datetime) -> s
 # -- rights ------------------------------------------------------------------------
 
 
-async def _find_missing_rights(api: Api, grants: Iterable[tuple[str | None, Rule]]) -> list[_Right]:
+async def _find_missing_rights(api: Api, grants: Iterable[tuple[str | None, Rule]]) -> list[Right]:
     """The rights that this identity lacks; none when the API server does not say."""
-    rights = list(dict.fromkeys(each for namespace, rule in grants for each in _rights(namespace, rule)))
+    rights = list(dict.fromkeys(each for namespace, rule in grants for each in rights_of(namespace, rule)))
     allowed = await asyncio.gather(*(_allowed(api, right) for right in rights))
     return [right for right, has in zip(rights, allowed, strict=True) if not has]
 
 
-def _without_covered(missing: Sequence[_Right]) -> list[_Right]:
+def _without_covered(missing: Sequence[Right]) -> list[Right]:
     """Those that a ClusterRole for the others would not grant as well: it holds in all namespaces."""
     everywhere = {replace(each, namespace=None) for each in missing if each.namespace is None}
     return [each for each in missing if each.namespace is None or replace(each, namespace=None) not in everywhere]
 
 
-def _rights(namespace: str | None, rule: Rule) -> list[_Right]:
-    parts = [(group, *resource.partition("/")[::2]) for group in rule["apiGroups"] for resource in rule["resources"]]
-    return [
-        _Right(verb, GroupResource(group, plural), subresource, name, namespace)
-        for group, plural, subresource in parts
-        for verb in rule["verbs"]
-        for name in rule.get("resourceNames") or ("",)
-    ]
-
-
-async def _allowed(api: Api, right: _Right) -> bool:
+async def _allowed(api: Api, right: Right) -> bool:
     try:
         return await api.allowed(
             right.verb,
@@ -148,7 +127,7 @@ async def _allowed(api: Api, right: _Right) -> bool:
         return True  # whoever may not even ask finds out by what is refused later
 
 
-async def _word_rights(api: Api, missing: Sequence[_Right], needs: Needs) -> str:
+async def _word_rights(api: Api, missing: Sequence[Right], needs: Needs) -> str:
     """The rules to grant, ready to be pasted, one place after the other."""
     text = f"{await _who(api)} lacks rights that {needs.source} needs; grant it"
     for namespace in dict.fromkeys(right.namespace for right in missing):
@@ -156,23 +135,6 @@ async def _word_rights(api: Api, missing: Sequence[_Right], needs: Needs) -> str
         rules = render_rules([right for right in missing if right.namespace == namespace])
         text += f"\n{place}:\n" + "\n".join(rules)
     return text + f"\n(all that it needs: `shardsdk manifests {needs.source} --image IMAGE`)"
-
-
-def render_rules(rights: Sequence[_Right]) -> list[str]:
-    """As in a role: one rule for the resources of a group that lack the same verbs."""
-    verbs: dict[tuple[str, str, str], list[str]] = {}
-    for each in rights:
-        resource = each.resource.resource + (f"/{each.subresource}" if each.subresource else "")
-        verbs.setdefault((each.resource.group, resource, each.name), []).append(each.verb)
-    rules: dict[tuple[str, tuple[str, ...], str], list[str]] = {}
-    for (group, resource, name), lacking in verbs.items():
-        rules.setdefault((group, tuple(lacking), name), []).append(resource)
-    return [
-        f'- {{apiGroups: ["{group}"], resources: [{", ".join(resources)}]'
-        + (f", resourceNames: [{name}]" if name else "")
-        + f", verbs: [{', '.join(lacking)}]}}"
-        for (group, lacking, name), resources in rules.items()
-    ]
 
 
 async def _who(api: Api) -> str:

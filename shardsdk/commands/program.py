@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from shardsdk.admission.settings import Serving
-from shardsdk.commands.preflight import Needs, Rule
+from shardsdk.commands.preflight import Needs
 from shardsdk.errors import ConfigurationError
 from shardsdk.operator.operator import Operator
 from shardsdk.process.manager import Manager
 from shardsdk.protocol.objects import GroupResource
-from shardsdk.rbac import CONTROLLED_VERBS, MAIN_VERBS, lease_rules, ring_rules, rules_for
+from shardsdk.rbac import CONTROLLED_VERBS, MAIN_VERBS, Rule, lease_rules, ring_rules, rules_for
 
 
 @dataclass(frozen=True, slots=True)

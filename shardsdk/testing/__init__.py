@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from shardsdk.testing.processes import Process
     from shardsdk.testing.programs import Programs, find_programs
     from shardsdk.testing.rig import Given, Rig, Story, drive
+    from shardsdk.testing.rights import RightsLack
     from shardsdk.testing.virtual import (
         Deadlock,
         Livelock,
@@ -63,6 +64,7 @@ __all__ = [
     "Process",
     "Programs",
     "Rig",
+    "RightsLack",
     "SkewedClock",
     "Story",
     "TimeLimit",
@@ -83,6 +85,7 @@ _HOMES: Final = {
     "shardsdk.testing.memoryapi": ("Fault", "MemoryApi"),
     "shardsdk.testing.processes": ("Process",),
     "shardsdk.testing.programs": ("Programs", "find_programs"),
+    "shardsdk.testing.rights": ("RightsLack",),
     "shardsdk.testing.rig": ("Given", "Rig", "Story", "drive"),
     "shardsdk.testing.virtual": (
         *("Deadlock", "Livelock", "SkewedClock", "TimeLimit", "VirtualClock", "in_virtual_time", "run_virtual"),

@@ -30,6 +30,7 @@ from shardsdk.kube.api import (
     Fence,
     ListOptions,
     Operation,
+    PatchKind,
     RawRequest,
     Selection,
     T,
@@ -41,6 +42,7 @@ from shardsdk.kube.api import (
 from shardsdk.kube.clock import Clock
 from shardsdk.kube.decoding import build_model, unfit_of
 from shardsdk.protocol.objects import GroupResource, Resource
+from shardsdk.rbac import Right
 from shardsdk.testing.memory import Change, MemoryServer, Object
 from shardsdk.testing.processes import outside
 
@@ -84,6 +86,8 @@ class MemoryApi(Api):
         self.lag = lag
         self.served: list[Resource] = list(served)
         self.fault = Fault.NONE
+        #: Told what an API server would ask RBAC for, before each request.
+        self.on_request: Callable[[Right], object] | None = None
         #: Raised instead of executing anything.
         self.error: Exception | None = None
         #: Verbs of all operations, reads as well.
@@ -101,6 +105,13 @@ class MemoryApi(Api):
     async def send(self, operation: Operation[T]) -> T:
         """One request; a write is recorded and asks the fences first."""
         self.requests.append(operation.verb)
+        self._ask_for(
+            operation.resource,
+            operation.namespace,
+            *_verbs_of(operation),
+            name=operation.name,
+            part=operation.subresource,
+        )
         seconds = operation.timeout_seconds or REQUEST_SECONDS
         for fence in (*(operation.fences or ()), *([self.fence] if self.fence and operation.writes else [])):
             if fence.remaining() <= 0:
@@ -115,6 +126,7 @@ class MemoryApi(Api):
 
     async def read_pages(self, selection: Selection[T], options: ListOptions) -> AsyncIterator[list[T]]:
         """The snapshot is taken when the first page is asked for."""
+        self._ask_for(selection.resource, selection.namespace, "list")
         found, version = await self._select(selection)
         if options.on_version:
             options.on_version(str(version))
@@ -136,6 +148,7 @@ class MemoryApi(Api):
         """Changes as they happen, each after `lag`."""
         resource, model, ends_in = selection.resource, selection.model, options.timeout_seconds
         ends_at = None if ends_in is None else self.clock.monotonic() + ends_in
+        self._ask_for(resource, selection.namespace, "watch")
         if options.resource_version is None:
             found, position = await self._select(selection)
             for thing in found:
@@ -178,6 +191,11 @@ class MemoryApi(Api):
             await asyncio.wait(mine)
 
     # -- inside ----------------------------------------------------------------
+
+    def _ask_for(self, resource: Resource, namespace: str | None, *verbs: str, name: str = "", part: str = "") -> None:
+        if self.on_request is not None:
+            for verb in verbs:
+                self.on_request(Right(verb, resource.group_resource, part, name, namespace))
 
     async def _select(self, selection: Selection[Any]) -> tuple[list[Object], int]:
         """What is selected, and the version of the server then."""
@@ -264,6 +282,12 @@ class MemoryApi(Api):
             if self.clock.monotonic() - quiet_since >= silence_seconds:
                 raise StreamInterrupted(f"the watch said nothing for {silence_seconds:g} s")
             await asyncio.sleep(1.0)
+
+
+def _verbs_of(operation: Operation[Any]) -> tuple[str, ...]:
+    """What RBAC is asked about; an apply may make the object.  Source: apiserver, endpoints/handlers/patch.go."""
+    applies = operation.verb == "patch" and operation.kind is PatchKind.APPLY and not operation.subresource
+    return (operation.verb, "create") if applies else (operation.verb,)
 
 
 def _decode(thing: Object, model: type[T]) -> T:

@@ -60,6 +60,7 @@ from shardsdk.reconcile.threads import is_async
 from shardsdk.testing.admission import WebhooksAsked
 from shardsdk.testing.memory import EVERYTHING, Change, MemoryServer, Object
 from shardsdk.testing.memoryapi import MemoryApi
+from shardsdk.testing.rights import RightsCheck
 from shardsdk.testing.typed import body_given, resource_named, shown_as
 from shardsdk.testing.virtual import run_virtual
 from shardsdk.testing.world import world_in
@@ -90,6 +91,7 @@ def drive(
     story: Story | None = None,
     *,
     raises: bool = True,
+    rights: bool = True,
     seed: int = 1,
 ) -> Rig:
     """Run a shard with these controllers until nothing is left to do, then `story`, then stop it; returns what is left.
@@ -100,9 +102,11 @@ def drive(
     main resources are the shard's unless they carry a shard label.
 
     Raises: what a reconcile raised first, unless it asks for another look
-    (Conflict), and unless `raises` is False; whatever `story` raises.
+    (Conflict), and unless `raises` is False; whatever `story` raises; RightsLack
+    for what `shardsdk manifests` grants no such operator, unless `rights` is False.
     """
     webhooks: Sequence[Webhook] = ()
+    check = RightsCheck(controller, NAMESPACE, RING) if rights and isinstance(controller, Operator) else None
     if isinstance(controller, Operator):
         webhooks, controller = controller.webhooks(), controller.manager()
     manager = controller if isinstance(controller, Manager) else None
@@ -110,6 +114,7 @@ def drive(
 
     async def run(clock: Clock) -> Rig:
         rig = Rig(specs, clock, Random(seed), manager, webhooks)
+        rig.api.on_request = check.note if check else None
         for each in objects:
             rig.create(*((each,) if isinstance(each, Kind) else each))
         async with rig.running():
@@ -119,6 +124,8 @@ def drive(
                 await rig.settle()
         if raises and rig.failures:
             raise rig.failures[0]
+        if check:
+            check.check()
         return rig
 
     if all(is_async(spec.function) for spec in specs):

@@ -27,7 +27,7 @@ def world_in(api: MemoryApi, others: list[MemoryApi], rng: Random) -> World:
     @asynccontextmanager
     async def connect_other(fence: Fence | None) -> AsyncIterator[Api]:
         other = MemoryApi(api.server, api.clock, fence=fence)
-        other.writes, other.sent, other.lists = api.writes, api.sent, api.lists
+        other.writes, other.sent, other.lists, other.on_request = api.writes, api.sent, api.lists, api.on_request
         others.append(other)
         yield other
 

@@ -110,6 +110,7 @@ TESTING = [
     "Process",
     "Programs",
     "Rig",
+    "RightsLack",
     "SkewedClock",
     "Story",
     "TimeLimit",

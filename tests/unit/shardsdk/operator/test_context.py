@@ -17,6 +17,7 @@ from tests.unit.shardsdk.operator.websites import ConfigMap, Secret, Website, We
 def driven(function: Any, *objects: Any, sharded: bool = False, story: Any = None) -> Rig:
     operator = Operator("websites", sharded=sharded)
     operator.reconcile(Website, owns=[ConfigMap])(function)
+    operator.needs(Secret, "get", "patch", "delete")
     return drive(operator, [site(), *objects], story)
 
 
