@@ -158,15 +158,16 @@ class Right:
         """The resource as a rule has it: `pods`, `pods/status`."""
         return self.resource.resource + (f"/{self.subresource}" if self.subresource else "")
 
-    def is_granted_by(self, rule: Rule) -> bool:
-        """Whether a rule grants it, where that holds."""
-        names = rule.get("resourceNames")
-        return (
-            self.resource.group in rule["apiGroups"]
-            and self.part in rule["resources"]
-            and self.verb in rule["verbs"]
-            and (not names or self.name in names)
-        )
+
+def grants(rule: Rule, right: Right) -> bool:
+    """Whether a rule grants a right, where it holds."""
+    names = rule.get("resourceNames")
+    return (
+        right.resource.group in rule["apiGroups"]
+        and right.part in rule["resources"]
+        and right.verb in rule["verbs"]
+        and (not names or right.name in names)
+    )
 
 
 def rights_of(namespace: str | None, rule: Rule) -> list[Right]:

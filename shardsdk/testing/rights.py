@@ -9,7 +9,7 @@ from shardsdk import kinds
 from shardsdk.kube.api import ACCESS_REVIEWS
 from shardsdk.operator.operator import Operator
 from shardsdk.protocol.objects import GroupResource
-from shardsdk.rbac import Right, Rule, render_rules, ring_rules
+from shardsdk.rbac import Right, Rule, grants, render_rules, ring_rules
 
 #: What everybody may ask, without a role.  Source: Kubernetes, the ClusterRole system:basic-user.
 _FOR_EVERYBODY: Final = (ACCESS_REVIEWS.group_resource,)
@@ -43,7 +43,7 @@ class RightsCheck:
 
     def note(self, right: Right) -> None:
         """The operator does this."""
-        if right.resource in _FOR_EVERYBODY or any(right.is_granted_by(rule) for rule in self._rules(right.namespace)):
+        if right.resource in _FOR_EVERYBODY or any(grants(rule, right) for rule in self._rules(right.namespace)):
             return
         # By name and place there would be one for each object.
         self._lacking[Right(right.verb, right.resource, right.subresource)] = None
