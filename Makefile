@@ -27,7 +27,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup controlplane helm image node-deps demo test e2e-node unit check fmt lock docs kinds monitoring bench simulate fuzz mutants cluster-up cluster-down cluster-status clean distclean
+.PHONY: help setup controlplane helm image node-deps demo test e2e-node unit check fmt lock docs kinds monitoring bench simulate fuzz mutants model cluster-up cluster-down cluster-status clean distclean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -106,6 +106,9 @@ cluster-down: $(READY) ## stop it
 
 cluster-status: $(READY) ## say whether it runs
 	@$(RUN) localcluster status
+
+model: $(READY) ## go through every state of the protocol of ranges, right and with each fault, and print docs/model.md
+	@$(RUN) tests.model
 
 clean: ## remove caches and build output
 	@rm -rf build dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
