@@ -15,6 +15,8 @@ from unittest.mock import patch
 
 from sharder.backlog.scope import RingScope
 from sharder.core import proven_time as proof
+from sharder.core.decisions import Target
+from sharder.core.membership import Membership
 from sharder.core.shards import LeaseFacts, Proof, ShardState, classify
 from sharder.placement.children import Family
 from sharder.placement.handover import Handovers
@@ -47,6 +49,7 @@ class Bug(Enum):
     WARM_CACHES = "a shard reconciles what its caches held before it had its lease"
     NO_FENCE = "a shard writes although its lease has run out"
     NO_BARRIER = "a shard reconciles an owner before it knows its children"
+    PAST_WHOM_IT_IS_DRAINED_FOR = "what is drained for a shard goes past it, for that is silent or has just crashed"
 
 
 async def _hold_warm(shard: Manager, world: manager.World, lease: ShardLease, work: Work) -> ExitCode:
@@ -125,6 +128,16 @@ def _passes(barrier: Barrier, owner: Any, uid: str) -> bool:
     return True
 
 
+def _may_drain_to(membership: Membership, shard: str) -> bool:
+    return shard in membership.ready
+
+
+def _now(target: Target, membership: Membership) -> str:
+    doubtful = membership.silent | membership.unsteady
+    others = sorted(membership.available - doubtful)
+    return others[0] if target.name in doubtful and others else target.name
+
+
 _WRONG: dict[Bug, tuple[tuple[Any, str, Any], ...]] = {
     Bug.ACKNOWLEDGE_EARLY: ((InFlight, "busy", _busy),),
     Bug.TAKE_OVER_UNPROVEN: ((CommitProof, "of", _of),),
@@ -137,6 +150,7 @@ _WRONG: dict[Bug, tuple[tuple[Any, str, Any], ...]] = {
     Bug.WARM_CACHES: ((Manager, "_hold", _hold_warm),),
     Bug.NO_FENCE: ((Guard, "remaining", _remaining),),
     Bug.NO_BARRIER: ((Barrier, "passes", _passes),),
+    Bug.PAST_WHOM_IT_IS_DRAINED_FOR: ((Membership, "may_drain_to", _may_drain_to), (Target, "now", _now)),
 }
 
 
@@ -146,6 +160,7 @@ FOCUS: dict[Bug, dict[str, float]] = {
     Bug.TAKE_OVER_UNFENCED_EARLY: {"crash_shard": 20.0, "pause_shard": 20.0},
     Bug.MOVE_WITHOUT_HOLD: {"delete_lease": 10.0, "empty_lease": 10.0, "stop_shard": 10.0},
     Bug.TRUST_FOUND_HOLD: {"crash_leader_in_takeover": 20.0, "crash_shard": 20.0, "stop_shard": 20.0},
+    Bug.PAST_WHOM_IT_IS_DRAINED_FOR: {"crash_shard": 20.0, "lose_node": 10.0, "webhook_down": 5.0, "remove_label": 5.0},
     Bug.NO_FENCE: {"pause_shard": 40.0, "touch_work": 40.0},
 }
 

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 #: How often an object may be given to a shard after a change.
 MOST_MOVES: Final = 3
+#: How much more often a child may be when somebody takes the shard label of its owner off by hand: nobody has the
+#: owner then, so it goes past a silent shard, and its children follow it there and back (decisions 0020 and 0038).
+THERE_AND_BACK: Final = 2
 
 
 @dataclass(slots=True)
@@ -57,6 +60,8 @@ class Ownership:
             self._changes[after.uid] = self._changes.get(after.uid, 0) + 1
             if after.label(ring.shard) is not None:
                 self._count_move(commit, after.uid)
+            elif commit.author.name == "user":
+                self._allow_children(after.uid)
         doing = commit.author.doing
         if isinstance(doing, Doing):
             self._check_write(commit, doing)
@@ -68,6 +73,11 @@ class Ownership:
     def something_changed(self) -> None:
         """The ring, its namespaces or its shards are others now: objects may move."""
         self._moves.clear()
+
+    def _allow_children(self, owner: str) -> None:
+        """Somebody took the shard label of their owner off."""
+        for uid in self.world.index.children(owner):
+            self._moves[uid] = self._moves.get(uid, 0) - THERE_AND_BACK
 
     def _count_move(self, commit: Commit, uid: str) -> None:
         """One move for a change, one that was on its way for the change before it, and one that was given up."""

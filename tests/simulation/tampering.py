@@ -213,8 +213,16 @@ class Tampering:
         others = sorted({each.name for each in world.working_shards(ring.ring)} - {found.label(ring.shard)})
         if not others or not world.in_scope(ring, found.key.namespace):
             return
-        label = rng.choice(others)
-        self._users.patch(resource, found, {"metadata": {"labels": {ring.shard: label}}})
+        label, after = rng.choice(others), rng.uniform(1.0, 5.0)
+        body = {"metadata": {"labels": {ring.shard: label}}}
+        world.note(f"user patches {resource.plural} {found.key}: {body}")
+
+        async def relabel() -> None:
+            """A webhook that does not answer may hold it up for longer than whoever made it meant to wait."""
+            try:
+                await self._users.api.patch(resource, found.key.name, found.key.namespace, body)
+            finally:
+                world.poison.mend_later(after, take_back)
 
         def unlabel(doc: Doc) -> None:
             labels = doc["metadata"].get("labels") or {}
@@ -227,7 +235,7 @@ class Tampering:
             if not self._edit(resource, current, unlabel):
                 world.poison.mend_later(1.0, take_back)
 
-        world.poison.mend_later(rng.uniform(1.0, 5.0), take_back)
+        self._users.begin(relabel())
 
     # -- whole objects ---------------------------------------------------------------
 
