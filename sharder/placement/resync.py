@@ -162,7 +162,7 @@ class Resync:
         self._wake.set()
 
     def _nothing_waits(self) -> bool:
-        return not self._transit.waiting and not any(self._backlog.informers.count(kind) for kind in Pending)
+        return not self._moves() and not self._backlog.informers.count(Pending.UNASSIGNED)
 
     def _moves(self) -> bool:
         """Whether objects change hands; those that nobody has had yet do not."""
