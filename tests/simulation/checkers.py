@@ -30,13 +30,14 @@ _HUNG_SECONDS: Final = 0.1
 
 @dataclass(slots=True)
 class Held:
-    """What a lease says since when, and who wrote that."""
+    """What a lease says since when, and who wrote that; of one that a user tore, also who had it until then."""
 
     holder: str
     duration: float
     fenced: bool
     at: float
     author: str
+    torn_from: str = ""
 
 
 @dataclass(slots=True)
@@ -335,7 +336,7 @@ class Checkers:
             self.world.note(f"{commit.author.name} takes the lease of {shard} over")
             self._check_takeover(shard, held)
             self.world.spring_traps(shard)
-        if held is None or held.holder != holder or held.author != commit.author.name:
+        if held is None or held.holder != holder or commit.author.name not in (held.author, held.torn_from):
             self._acquired[commit.author.name] = self.world.now
         if held is None or held.holder != holder:
             self.world.note(f"{commit.author.name} makes {holder or 'nobody'!r} the holder of {shard}")
@@ -356,7 +357,7 @@ class Checkers:
         """A user deleted or emptied a lease: it counts as held until it would have run out."""
         if held.holder == SHARDER_HOLDER:
             self.tore_lease(shard)
-        self._held[shard] = Held(held.holder, held.duration, held.fenced, held.at, "user")
+        self._held[shard] = replace(held, author="user", torn_from=held.torn_from or held.author)
 
     def _check_takeover(self, shard: str, held: Held) -> None:
         """The shard had its time: once (fenced) or twice, counted while the API server answered."""

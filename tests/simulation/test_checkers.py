@@ -1,4 +1,4 @@
-"""Whom the rule about children excuses while there is nobody who could label one, and whom not."""
+"""Whom rules excuse and whom not: while there is nobody who could label a child, and whose lease a user has emptied."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from typing import Any
 import pytest
 
 from shardsdk.kube.store import Key
-from shardsdk.protocol.objects import Resource
+from shardsdk.protocol.labels import LEASE_RING_LABEL
+from shardsdk.protocol.objects import LEASES, Resource
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
 from tests.simulation.checkers import UNLABELLED_SECONDS
 from tests.simulation.schedule import draw_plan
 from tests.simulation.storage import Author, Version
-from tests.simulation.vocabulary import FAMILY, PIECES, WORKS, Doing
+from tests.simulation.vocabulary import FAMILY, PIECES, WORKS, Doing, namespace_of_shard
 from tests.simulation.world import World
 
 OWNER = Key("blue", "owner")
@@ -75,3 +76,23 @@ async def test_a_shard_with_the_barrier_and_an_owner_that_has_changed_hands_are_
     world.waits.hinder(None, NOBODY_LABELS_SECONDS)
     await clock.sleep(NOBODY_LABELS_SECONDS)
     assert "children with their owner" in begin(world, owner, fenced=fenced)
+
+
+@pytest.mark.parametrize(("process", "broken"), [("fam-0_2", []), ("fam-0_3", ["reads after the lease"])])
+@in_virtual_time
+async def test_who_renews_a_lease_that_a_user_has_emptied_has_had_it_all_along(
+    clock: VirtualClock, process: str, broken: list[str]
+) -> None:
+    world = World(draw_plan(1), clock)
+    owner = make_family(world)
+    meta = {"namespace": namespace_of_shard("fam-0"), "name": "fam-0", "labels": {LEASE_RING_LABEL: FAMILY.ring}}
+    kind = {"apiVersion": LEASES.api_version, "kind": LEASES.kind, "metadata": meta}
+    lease = world.storage.create(LEASES, {**kind, "spec": {"holderIdentity": "fam-0"}}, Author("fam-0_2"))
+    emptied = world.storage.replace(LEASES, lease, {**lease.doc, "spec": {"holderIdentity": ""}}, Author("user"))
+    await clock.sleep(1.0)
+    labels = {**owner.doc["metadata"], "labels": {}}
+    world.storage.replace(WORKS, owner, {**owner.doc, "metadata": labels}, Author("user"))
+    await clock.sleep(1.0)
+    world.storage.replace(LEASES, emptied, {**emptied.doc, "spec": {"holderIdentity": "fam-0"}}, Author(process))
+    world.checkers.began(Doing("fam-0", process, WORKS, owner.uid, 1, fenced=True))
+    assert [each.rule for each in world.checkers.violations] == broken
