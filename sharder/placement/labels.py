@@ -21,6 +21,7 @@ from sharder.cache.namespaces import Namespaces, excluded_by_name
 from sharder.core.summary import Refused, Summary
 from sharder.placement.expectations import Expectations
 from sharder.placement.placement import Ground, Pace, Placement
+from sharder.placement.stranded import StrandedHandler
 from sharder.placement.summary import summarize
 from sharder.takeover.controller import TakeoverController
 from sharder.takeover.leadership import Leadership
@@ -53,6 +54,7 @@ class LabelAssignment:
         self.wanted: Wanted | None = None
         self._placed: Wanted | None = None
         self._ground: Ground | None = None
+        self._unfollow: Callable[[], None] = lambda: None
         self._keeping: asyncio.Task[None] | None = None
         self._placement: Placement | None = None
         self._placing: asyncio.Task[None] | None = None
@@ -169,7 +171,8 @@ class LabelAssignment:
             )  # fmt: skip
             self._keeping = asyncio.create_task(self._guard(backlog.run))
             backlog.when_changed.append(self._tell_changed)
-            self._takeover.set_backlog(backlog)
+            self._takeover.set_work(backlog)
+            self._unfollow = backlog.subscribe(StrandedHandler(backlog, self._takeover))
             known: dict[int, Expectations] = {}
         else:
             members, backlog, known = before.members, before.backlog, dict(before.expectations)
@@ -191,10 +194,16 @@ class LabelAssignment:
             log.exception("placement of a ring failed, begins anew", extra={"ring": self._name})
             # Nothing that is held still counts: what has failed may have been what kept it.
             self._ground = self._placement = None
-            self._takeover.set_backlog(None)
+            self._disown()
             self._tell_changed()
             self._failed = True
             self._wake.set()
+
+    def _disown(self) -> None:
+        """Nobody knows what shards have."""
+        self._takeover.set_work(None)
+        self._unfollow()
+        self._unfollow = lambda: None
 
     def _tell_changed(self) -> None:
         for tell in self.when_changed:
@@ -208,6 +217,6 @@ class LabelAssignment:
 
     async def _forget(self) -> None:
         self._ground = None
-        self._takeover.set_backlog(None)
+        self._disown()
         task, self._keeping = self._keeping, None
         await end(task)

@@ -14,15 +14,12 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Final, TypeVar
+from typing import Final, Protocol, TypeVar
 
-from sharder.backlog.backlog import Backlog
-from sharder.backlog.objects import ItemKey
 from sharder.cache.rings import LeaseKey, RingCache, RingSnapshot
 from sharder.core.membership import Membership
-from sharder.core.observed import ObservedLease
+from sharder.core.observed import ObservedLease, held_until
 from sharder.core.shards import LeaseFacts, ShardState, State, classify
-from sharder.core.summary import Pending
 from sharder.core.takeover import Act, Limits, Step, TakeoverFacts, decide_takeover, hold_seconds
 from sharder.takeover.facts import lives_elsewhere, only_renewed, presumed_held, takeover_facts, unknown_lease
 from sharder.takeover.fences import CommitProof, JointHold, ShardHold, join
@@ -34,7 +31,6 @@ from shardsdk.kube.backoff import double
 from shardsdk.kube.clock import Clock
 from shardsdk.protocol.labels import SHARDER_HOLDER
 from shardsdk.protocol.names import is_dns_subdomain
-from shardsdk.protocol.objects import SlimObject
 from shardsdk.queueing.queue import RateLimit, WorkQueue
 
 log = logging.getLogger(__name__)
@@ -52,6 +48,16 @@ UNPROVEN_LOOK_SECONDS: Final = 1.0
 WRITE_AGAIN_SECONDS: Final = 0.5
 #: Pauses before a read is repeated that found objects left on a shard: the first, doubling, and the last.
 READ_AGAIN_SECONDS: Final = (0.2, 10.0)
+
+
+class WorkLeft(Protocol):
+    """What shards have that are not available, as whoever assigns it knows."""
+
+    def is_empty_of(self, shard: str) -> bool | None:
+        """Whether nothing is seen that is this shard's; `None`: not known."""
+
+    async def confirm_empty_of(self, shard: str) -> bool:
+        """The same by a consistent read."""
 
 
 class TakeoverController:
@@ -88,18 +94,15 @@ class TakeoverController:
         self._records = Records(clock)
         self._states = ShardStates(proof, clock, self._judge)
         self._on_takeover = on_takeover
-        self._backlog: Backlog | None = None
-        self._unsubscribe: Callable[[], None] = lambda: None
+        self._work: WorkLeft | None = None
         #: Told when other shards are ready than before.
         self.when_ready: list[Callable[[], None]] = []
         #: Told each shard whose objects may be taken away from now on.
         self.when_acquired: list[Callable[[str], None]] = []
 
-    def set_backlog(self, backlog: Backlog | None) -> None:
-        """Ask this one which shards have objects from now on; `None`: nobody knows."""
-        self._unsubscribe()
-        self._backlog = backlog
-        self._unsubscribe = backlog.subscribe(self) if backlog is not None else lambda: None
+    def set_work(self, work: WorkLeft | None) -> None:
+        """Ask this one what shards have from now on; `None`: nobody knows."""
+        self._work = work
 
     @property
     def membership(self) -> Membership:
@@ -108,24 +111,7 @@ class TakeoverController:
         ready = self._states.ready
         return known if ready is None else replace(known, ready=known.available & ready)
 
-    # -- what the backlog tells ------------------------------------------------
-
-    def on_event(self, key: ItemKey, kind: Pending, obj: SlimObject, *, gone: bool) -> None:
-        """A shard that is gone has one object more, or may have none any more."""
-        backlog = self._backlog
-        if kind is not Pending.STRANDED or backlog is None:
-            return
-        shard = obj.metadata.label(backlog.labels.shard)
-        if shard is not None and (not backlog.informers.get(key.resource, kind) if gone else not self.fence_for(shard)):
-            self.enqueue(shard)
-
-    def on_synced(self) -> None:
-        """It is known which shards have objects, and which have none."""
-        self.enqueue_all()
-        for shard in self._backlog.informers.stranded_shards() if self._backlog is not None else ():
-            self.enqueue(shard)
-
-    # -- what placement asks ---------------------------------------------------
+    # -- what who assigns asks ---------------------------------------------------
 
     def fence_for(self, shard: str) -> JointHold | None:
         """The hold on every lease of `shard`, as a fence for what is taken away from it; `None` while there is none.
@@ -142,6 +128,25 @@ class TakeoverController:
             return None
         joint = join(shard, (record.hold for record in records))
         return joint if joint.remaining() > 0 else None
+
+    def may_hold(self, shard: str) -> bool:
+        """Whether `shard` may count on a lease that is not there, or says that nobody holds it.
+
+        So it is until one that vanished or was emptied has run out; no shard whose leases are held here may.
+        """
+        snapshot = self._snapshot()
+        if self.fence_for(shard) is not None:
+            return False
+        if snapshot is None:
+            return True
+        now, vanished = self._counted(self._clock.monotonic()), snapshot.vanished_named(shard)
+        for key in self._keys(shard) or [("", shard)]:
+            seen, missing_since = snapshot.leases.get(key), self._records.of(key).missing_since
+            if seen is None and not vanished and not missing_since:
+                return True  # nobody has looked for it yet
+            if now < held_until(seen, vanished, missing_since, snapshot.leases.values(), self._proof.since):
+                return True
+        return False
 
     async def renew(self, shard: str) -> bool:
         """Renew the hold by a conditional write that begins now; False: it is lost."""
@@ -350,7 +355,7 @@ class TakeoverController:
 
     async def _confirm_empty(self, key: LeaseKey) -> bool:
         record = self._records.of(key)
-        if self._backlog is not None and await self._backlog.confirm_empty_of(key[1]):
+        if self._work is not None and await self._work.confirm_empty_of(key[1]):
             record.reads = 0
             return True
         self._queue.add_after(key, double(READ_AGAIN_SECONDS[0], record.reads, READ_AGAIN_SECONDS[1]))
@@ -376,7 +381,7 @@ class TakeoverController:
         return facts, classify(facts, self._proof.of(facts.duration_seconds), self._limits.orphaned_after_seconds)
 
     def _is_empty_of(self, shard: str) -> bool | None:
-        return self._backlog.is_empty_of(shard) if self._backlog is not None else None
+        return self._work.is_empty_of(shard) if self._work is not None else None
 
     def _shown(self, shard: str, state: State) -> State:
         # Long dead is not orphaned while objects are left, or nobody knows.

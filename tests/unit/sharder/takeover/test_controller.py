@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from random import Random
@@ -59,9 +59,6 @@ class FakeWork:
         self.reads.append(shard)
         return shard not in self.left
 
-    def subscribe(self, handler: Any) -> Callable[[], None]:
-        return lambda: None
-
 
 @dataclass
 class Controlled:
@@ -79,8 +76,7 @@ async def controlling(stage: Stage, work: FakeWork) -> AsyncIterator[Controlled]
     registry = RingCache(stage.api, clock=clock, rng=Random(7))
     proof = CommitProof(clock, 2.0)
     controller = TakeoverController(RING, stage.api, registry, leader=FakeFence(1e9), proof=proof, clock=clock)
-    backlog: Any = work
-    controller.set_backlog(backlog)
+    controller.set_work(work)
     controller.when_acquired.append(work.acquired.append)
 
     async def prove() -> None:
