@@ -18,6 +18,7 @@ from shardsdk.errors import ConfigurationError, InvalidRingName
 from shardsdk.protocol.labels import SYSTEM_NAMESPACE, RingLabels, parse_ring_name
 from shardsdk.protocol.names import is_dns_label, is_dns_subdomain
 from shardsdk.protocol.objects import GroupResource, Resource, SlimMeta
+from shardsdk.protocol.ranges import HashBy
 
 #: Main resources of one ring. The CRD has the same bound.
 MAX_RESOURCES: Final = 32
@@ -54,6 +55,7 @@ class RingSpec:
 
     `namespace_selector` None: the sharder's default. `watch_unassigned_controlled`
     False: no watch is held on unassigned controlled objects, resyncs find them.
+    `hash_by`: what of an object says where it lies, for a ring that is assigned by ranges.
     """
 
     name: str
@@ -63,6 +65,7 @@ class RingSpec:
     resources: tuple[MainSpec, ...] = ()
     namespace_selector: LabelSelector | None = None
     watch_unassigned_controlled: bool = True
+    hash_by: HashBy = HashBy.NAMESPACE
 
     @property
     def named(self) -> tuple[GroupResource, ...]:

@@ -30,6 +30,7 @@ from shardsdk.protocol.labels import (
 )
 from shardsdk.protocol.leases import Lease, margin_seconds, render_micro_time
 from shardsdk.protocol.objects import LEASES, ObjectMeta
+from shardsdk.protocol.ranges import HELD_RANGES_ANNOTATION
 
 log = logging.getLogger(__name__)
 
@@ -165,9 +166,9 @@ class LeaseWriter:
         body = {
             "metadata": {
                 "resourceVersion": lease.metadata.resource_version,
-                # What the annotations promise, the shard promised.  The state goes along,
-                # because a patch of its own would cross the next renewal.
-                "annotations": {INSTANCE_ANNOTATION: None, FENCED_ANNOTATION: None},
+                # What the annotations promise, the shard promised, and what it held it holds no more.
+                # The state goes along, because a patch of its own would cross the next renewal.
+                "annotations": {INSTANCE_ANNOTATION: None, FENCED_ANNOTATION: None, HELD_RANGES_ANNOTATION: None},
                 "labels": {LEASE_STATE_LABEL: State.DEAD.value},
             },
             "spec": self._held(seconds) | {"leaseTransitions": transitions},

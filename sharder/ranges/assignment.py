@@ -1,0 +1,327 @@
+"""Assignment by ranges: who is named for which part of the space, from the leases and the namespaces that there are.
+
+Satisfies `sharder.rings.assignment.Assignment`, by which the ring's controller knows it.
+
+Every look is one pass over the protocol: read the assignment, then the leases, both live;
+revoke what a shard shall not have any longer, grant what is free, in one write against
+the version that was read.  A write that somebody else has overtaken is begun anew.  At
+rest nothing is read: leases that are merely renewed, and assignments that say the same,
+wake nobody.
+
+A shard that is gone keeps what it is named for until its lease is the sharder's: until
+then it may be working (`TakeoverController`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from sharder.backlog.scope import Wanted
+from sharder.cache.freshness import SHARD_LEASES
+from sharder.cache.namespaces import Namespaces
+from sharder.cache.rings import LeaseKey, RingCache
+from sharder.core.membership import Membership
+from sharder.core.ranges import granted, holdings, next_named, rebuilt, revoked
+from sharder.core.summary import Refused, Summary
+from sharder.ranges.store import AssignmentStore, Read
+from sharder.takeover.controller import TakeoverController
+from sharder.takeover.leadership import Leadership
+from sharder.tasks import end
+from shardsdk.errors import FenceClosed, NotFound, RetryRule, ShardingError
+from shardsdk.kube.backoff import Backoff
+from shardsdk.kube.reflector import Delta, Reflector
+from shardsdk.kube.selectors import Selector, equals
+from shardsdk.protocol.leases import Lease
+from shardsdk.protocol.objects import LEASES, GroupResource, PartialObject, SlimMeta
+from shardsdk.protocol.ranges import (
+    EVERYWHERE,
+    HELD_RANGES_ANNOTATION,
+    NOWHERE,
+    RING_ASSIGNMENTS,
+    HashBy,
+    HashRanges,
+    Named,
+    held_ranges,
+    point_of,
+)
+
+log = logging.getLogger(__name__)
+
+#: Between two writes: ranges that come free together are granted together.
+WRITE_SECONDS: Final = 0.05
+#: How often it is looked again while something is on its way that no event may tell of: a lease that vanished, and
+#: counts as held until it would have run out.
+LOOK_SECONDS: Final = 1.0
+
+#: Where ranges are to be cut: what is named now, the shards, and what lies where (point -> weight) -> what to aim at.
+Cut = Callable[[Named, frozenset[str], Mapping[int, float]], Named]
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What was found at the last look: `named` by the version that is in force, `aim` what it is to become."""
+
+    named: Named
+    aim: Named
+    held: Mapping[str, HashRanges]
+
+    @property
+    def waits_for(self) -> HashRanges:
+        """What is on its way: nobody's, to be another's, or not taken by the shard that is named for it."""
+        parts = [self.named.nobodys]
+        for shard, ranges in self.named.shards.items():
+            parts += [ranges - self.aim.of(shard), ranges - self.held.get(shard, NOWHERE)]
+        return HashRanges.of(*(span for part in parts for span in part))
+
+
+class RangeAssignment:
+    """Names the shards of one ring for ranges; `run` it while the replica leads."""
+
+    def __init__(
+        self,
+        name: str,
+        leadership: Leadership,
+        namespaces: Namespaces,
+        takeover: TakeoverController,
+        *,
+        cache: RingCache,
+        cut: Cut,
+    ) -> None:
+        self._name = name
+        self._lead = leadership
+        self._namespaces = namespaces
+        self._takeover = takeover
+        self._cache = cache
+        self._cut = cut
+        self._store = AssignmentStore(name, leadership.api, leadership.fence)
+        self._backoff = Backoff(leadership.rng)
+        self._watch: Reflector[PartialObject] = Reflector(
+            leadership.api, RING_ASSIGNMENTS, selector=Selector(fields=equals("metadata.name", name)),
+            handler=self._on_assignment, name=f"assignment/{name}", clock=leadership.clock, rng=leadership.rng,
+        )  # fmt: skip
+        takeover.when_ready.append(self.membership_changed)
+        takeover.when_acquired.append(lambda shard: self._wake.set())
+        #: Told whenever what `summarize` says may be another than before; often, so be quick.
+        self.when_changed: list[Callable[[], None]] = []
+        #: What is to be assigned; `None`: nothing.
+        self.wanted: Wanted | None = None
+        #: What was found at the last look; `None`: there was none yet.
+        self.state: State | None = None
+        self._held: dict[LeaseKey, str | None] = {}
+        self._wake = asyncio.Event()
+
+    # -- what happens to the ring --------------------------------------------
+
+    def place(self, wanted: Wanted | None) -> None:
+        """Have this assigned from now on, and nothing else."""
+        if wanted != self.wanted:
+            self.wanted = wanted
+            self._wake.set()
+
+    def membership_changed(self) -> None:
+        """Other shards are there, or ready, than before."""
+        self._wake.set()
+
+    def namespace_changed(self, name: str, before: SlimMeta | None, after: SlimMeta | None) -> None:
+        """A namespace came, changed its labels or went."""
+        if self.wanted is None or self.wanted.ring.spec.hash_by is not HashBy.NAMESPACE:
+            return
+        ring, namespaces = self.wanted.ring, self._namespaces
+        if namespaces.covered(ring, before) != namespaces.covered(ring, after):
+            self._wake.set()
+
+    def restart_watches(self) -> None:
+        """Begin every watch anew: an API server may hang, and say nothing of it."""
+        self._watch.restart()
+
+    def _on_assignment(self, delta: Delta[PartialObject]) -> None:
+        self._wake.set()
+
+    def _on_lease(self, ring: str, key: LeaseKey) -> None:
+        """Look when a shard holds something else, or another holds its lease; a renewal alone changes nothing."""
+        if ring != self._name:
+            return
+        snapshot = self._cache.get(ring)
+        seen = snapshot.leases.get(key) if snapshot is not None else None
+        says = None
+        if seen is not None:
+            annotations = seen.lease.metadata.annotations or {}
+            says = f"{seen.lease.holder} {annotations.get(HELD_RANGES_ANNOTATION, '')}"
+        if self._held.get(key) != says:
+            self._held[key] = says
+            self._wake.set()
+        if says is None:
+            self._held.pop(key, None)
+
+    # -- what shards have, for the takeover of their leases --------------------
+
+    def is_empty_of(self, shard: str) -> bool | None:
+        """Whether `shard` is named for nothing, and its lease holds nothing; `None`: not known yet."""
+        if self.state is None:
+            return None
+        snapshot = self._cache.get(self._name)
+        leases = () if snapshot is None else (seen.lease for seen in snapshot.leases_named(shard))
+        return not self.state.named.of(shard) and not any(_holds(lease) for lease in leases)
+
+    async def confirm_empty_of(self, shard: str) -> bool:
+        """The same by a consistent read."""
+        if self.wanted is None:
+            return False
+        read = await self._store.read(self.wanted.ring.spec.hash_by)
+        return read.named is not None and not read.named.of(shard)
+
+    # -- what is found -------------------------------------------------------
+
+    def summarize(self) -> Summary:
+        """What the ring waits for."""
+        if self.wanted is None:
+            return Summary(at_rest=True)
+        settled = self.state is not None and not self.state.waits_for
+        removed = frozenset(each.subject.resource.group_resource for each in self.wanted.removed)
+        return Summary(settled, removed_clean=removed, at_rest=settled)
+
+    @property
+    def removed_clean(self) -> frozenset[GroupResource]:
+        """Removed resources of which no object is any shard's any more: all, since none was ever labelled."""
+        return self.summarize().removed_clean
+
+    def take_refused(self) -> Refused | None:
+        """None: nobody's object is changed."""
+        return None
+
+    # -- running -------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Assign until cancelled."""
+        unfollow = self._cache.follow_leases(self._on_lease)
+        self._takeover.set_work(self)
+        watch = asyncio.create_task(self._watch.run())
+        try:
+            await self._namespaces.reflector.synced.wait()
+            self._wake.set()
+            while True:
+                await self._wait()
+                await self._look()
+        finally:
+            unfollow()
+            self._takeover.set_work(None)
+            await end(watch)
+
+    async def _wait(self) -> None:
+        waits = self.state is not None and bool(self.state.waits_for)
+        try:
+            async with asyncio.timeout(LOOK_SECONDS if waits else None):
+                await self._wake.wait()
+        except TimeoutError:
+            return
+        await self._lead.clock.sleep(WRITE_SECONDS)  # what happens at the same time is looked at once
+        self._wake.clear()
+
+    async def _look(self) -> None:
+        wanted = self.wanted
+        if wanted is None:
+            self._set_state(None)
+            return
+        try:
+            await self._pass(wanted)
+            self._backoff.reset()
+        except FenceClosed:
+            raise
+        except ShardingError as error:
+            # Somebody else was faster, in writing it or in deleting it: look at what is there now.
+            if error.retry is not RetryRule.REFRESH and not isinstance(error, NotFound):
+                log.warning("ranges not assigned, will retry", extra={"ring": self._name, "error": str(error)})
+            self._wake.set()
+            await self._lead.clock.sleep(self._backoff.next())
+
+    async def _pass(self, wanted: Wanted) -> None:
+        spec = wanted.ring.spec
+        read = await self._store.read(spec.hash_by)
+        # In this order: a lease that holds more than was read holds it by a newer assignment, and ours is refused.
+        held = await self._read_held(read)
+        named = read.named
+        if named is None:
+            named = self._rebuild(read, held, spec.hash_by)
+            await self._store.write(read, named, spec.uid)
+            self._set_state(State(named, named, held))
+            self._wake.set()
+            return
+        aim = self._aim(named, wanted)
+        following = next_named(named, aim, held)
+        for shard in named.shards.keys() - self._takeover.membership.available:
+            self._takeover.enqueue(shard)
+        if following == named:
+            self._set_state(State(named, aim, held))
+            return
+        await self._store.write(read, following, spec.uid)
+        log.info(
+            "ranges assigned",
+            extra={
+                "ring": self._name,
+                "revoked": str(revoked(named, following)),
+                "granted": str(granted(named, following)),
+            },
+        )
+        self._set_state(State(following, aim, held))
+        self._wake.set()
+
+    def _rebuild(self, read: Read, held: Mapping[str, HashRanges], by: HashBy) -> Named:
+        named = rebuilt(by, held)
+        if read.version or named.shards:
+            log.warning(
+                "RingAssignment is written anew from what shards hold",
+                extra={"ring": self._name, "why": read.problem, "shards": sorted(named.shards)},
+            )
+        return named
+
+    async def _read_held(self, read: Read) -> dict[str, HashRanges]:
+        """What each shard may be working on; what nobody knows of one that is gone may be anything."""
+        leases: list[Lease] = []
+        async for page in self._lead.api.pages(LEASES, selector=SHARD_LEASES, model=Lease):
+            leases += (lease for lease in page if lease.ring == self._name)
+        held = holdings(leases)
+        named = read.named.shards if read.named is not None else {}
+        snapshot = self._cache.get(self._name)
+        vanished = {gone.name for gone in snapshot.vanished.values()} if snapshot is not None else set()
+        for shard in {lease.metadata.name for lease in leases} | vanished | set(named):
+            if shard not in held and self._takeover.may_hold(shard):
+                held[shard] = EVERYWHERE
+        return held
+
+    def _aim(self, named: Named, wanted: Wanted) -> Named:
+        membership = self._takeover.membership
+        stays = {shard: ranges for shard, ranges in named.shards.items() if self._keeps(shard, membership)}
+        if not membership.available:
+            return named
+        aim = self._cut(named, membership.available, self._points(wanted))
+        kept = HashRanges.of(*(span for ranges in stays.values() for span in ranges))
+        return Named(named.by, {shard: ranges - kept for shard, ranges in aim.shards.items() if ranges - kept} | stays)
+
+    def _keeps(self, shard: str, membership: Membership) -> bool:
+        """Whether a shard that is not available keeps what it has: nobody may take it away yet."""
+        return shard not in membership.available and self._takeover.fence_for(shard) is None
+
+    def _points(self, wanted: Wanted) -> Mapping[int, float]:
+        """What lies where; of objects that are hashed by their uid nothing has to be known."""
+        if wanted.ring.spec.hash_by is HashBy.UID:
+            return {}
+        covered = (
+            each.metadata.name
+            for each in self._namespaces.reflector.store
+            if self._namespaces.covered(wanted.ring, each.metadata)
+        )
+        return dict.fromkeys((point_of(name) for name in covered), 1.0)
+
+    def _set_state(self, state: State | None) -> None:
+        if state != self.state:
+            self.state = state
+            for tell in self.when_changed:
+                tell()
+
+
+def _holds(lease: Lease) -> bool:
+    return lease.held_by_shard and bool(held_ranges(lease.metadata.annotations))

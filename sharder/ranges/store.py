@@ -1,0 +1,90 @@
+"""Reads and writes one ring's RingAssignment, live, each write against the version that was read.
+
+Refuses: to change one that it has not read, and to take one that makes no sense for one that names nobody.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from shardsdk.errors import ConfigurationError, NotFound
+from shardsdk.kube.api import Api, Fence
+from shardsdk.protocol.labels import RING_KIND
+from shardsdk.protocol.objects import CLUSTERRINGS
+from shardsdk.protocol.ranges import (
+    RING_ASSIGNMENTS,
+    HashBy,
+    Named,
+    RingAssignment,
+    RingAssignmentSpec,
+    parse_assignment,
+    render_assignment,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """A RingAssignment as it was read; `version` empty: there is none.
+
+    `named` `None`: it does not exist, or makes no sense, and `problem` says which.
+    """
+
+    version: str
+    named: Named | None
+    problem: str = ""
+
+
+NO_SUCH: Final = "it does not exist"
+
+
+class AssignmentStore:
+    """The RingAssignment of the ring called `ring`."""
+
+    def __init__(self, ring: str, api: Api, fence: Fence) -> None:
+        self._ring = ring
+        self._api = api
+        self._fence = fence
+
+    async def read(self, by: HashBy) -> Read:
+        """What it says, consistently; one that hashes by something else than `by` makes no sense."""
+        try:
+            found = await self._api.get(RING_ASSIGNMENTS, self._ring, model=dict)
+        except NotFound:
+            return Read("", None, NO_SUCH)
+        return judge(found, by)
+
+    async def write(self, read: Read, named: Named, ring_uid: str) -> None:
+        """Have it say this instead of what was `read`.
+
+        Raises: Conflict, AlreadyExists, NotFound when somebody else has changed it meanwhile.
+        """
+        spec = msgspec.to_builtins(render_assignment(named))
+        if not read.version:
+            owner = {
+                "apiVersion": CLUSTERRINGS.api_version, "kind": RING_KIND, "name": self._ring, "uid": ring_uid,
+                "controller": True, "blockOwnerDeletion": False,
+            }  # fmt: skip
+            metadata = {"name": self._ring, "ownerReferences": [owner]}
+            await self._api.create(
+                RING_ASSIGNMENTS, {"metadata": metadata, "spec": spec}, model=RingAssignment, fences=(self._fence,)
+            )
+            return
+        body = {"metadata": {"resourceVersion": read.version}, "spec": spec}
+        await self._api.patch(
+            RING_ASSIGNMENTS, self._ring, None, body, model=RingAssignment, metadata_only=False, fences=(self._fence,)
+        )
+
+
+def judge(found: dict[str, Any], by: HashBy) -> Read:
+    """What a RingAssignment says that may have been written by anybody."""
+    version = str((found.get("metadata") or {}).get("resourceVersion") or "")
+    try:
+        named = parse_assignment(msgspec.convert(found.get("spec") or {}, RingAssignmentSpec))
+    except (msgspec.ValidationError, ConfigurationError) as error:
+        return Read(version, None, str(error))
+    if named.by is not by:
+        return Read(version, None, f"its hashBy is {named.by.value}, the ring's is {by.value}")
+    return Read(version, named)

@@ -1,0 +1,318 @@
+"""A ring by ranges, with shards that follow the contract: nobody's range is long nobody's, and never two shards'."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+import msgspec
+import pytest
+
+from sharder.backlog.scope import Wanted
+from sharder.cache.namespaces import Namespaces
+from sharder.cache.rings import RingCache
+from sharder.cache.subscribers import Change
+from sharder.core.ringspec import parse_ring, resolve
+from sharder.ranges.assignment import RangeAssignment
+from sharder.ranges.store import AssignmentStore
+from sharder.takeover.controller import TakeoverController
+from sharder.takeover.fences import CommitProof
+from sharder.takeover.leadership import Leadership
+from sharder.tasks import end
+from shardsdk.errors import AlreadyExists, Conflict
+from shardsdk.protocol.objects import CLUSTERRINGS, LEASES, SlimMeta
+from shardsdk.protocol.ranges import (
+    EVERYWHERE,
+    HELD_RANGES_ANNOTATION,
+    RING_ASSIGNMENTS,
+    SPACE,
+    HashBy,
+    HashRanges,
+    Named,
+    RingAssignmentSpec,
+    parse_assignment,
+)
+from shardsdk.testing.memoryapi import MemoryApi
+from shardsdk.testing.virtual import VirtualClock, in_virtual_time
+from tests.unit.sharder.placement.stage import OWNERS, RING, SHARDS, Stage, make_stage, ring
+from tests.unit.sharder.ranges.shards import RangedShard, Workers
+
+CELLS = 16
+
+
+class Open:
+    """A leadership that lasts."""
+
+    name = "leader"
+
+    def remaining(self) -> float:
+        return 1e9
+
+
+def by_cells(named: Named, shards: frozenset[str], points: Mapping[int, float]) -> Named:
+    """As even as cells go: each keeps what it has up to its share, the rest goes to whoever has least."""
+    width, share = SPACE // CELLS, -(-CELLS // len(shards))
+    cells: dict[str, list[int]] = {shard: [] for shard in sorted(shards)}
+    free = []
+    for cell in range(CELLS):
+        owner = named.shard_at(cell * width)
+        if owner in cells and len(cells[owner]) < share:
+            cells[owner].append(cell)
+        else:
+            free.append(cell)
+    for cell in free:
+        cells[min(cells, key=lambda shard: len(cells[shard]))].append(cell)
+    whole = {
+        shard: HashRanges.of(*((cell * width, (cell + 1) * width) for cell in owned)) for shard, owned in cells.items()
+    }
+    return Named(named.by, {shard: ranges for shard, ranges in whole.items() if ranges})
+
+
+@dataclass
+class Ring:
+    """A ring by ranges, whose sharder and shards the test drives."""
+
+    stage: Stage
+    workers: Workers
+    shards: dict[str, RangedShard]
+
+    def start(self, name: str, **options: Any) -> RangedShard:
+        """One more shard, or the same again."""
+        shard = self.shards[name] = RangedShard(name, self.stage.server, self.stage.clock, self.workers, **options)
+        shard.start()
+        return shard
+
+    def named(self) -> Named:
+        """What the RingAssignment says now."""
+        found = self.stage.server.find(RING_ASSIGNMENTS, RING)
+        assert found is not None
+        return parse_assignment(msgspec.convert(found["spec"], RingAssignmentSpec))
+
+    async def until_spread(self, *shards: str, seconds: float = 120.0) -> float:
+        """Wait until these shards, and no other, work on everything; returns how long that took."""
+        return await self.stage.until(
+            lambda: (
+                self.workers.covered() == EVERYWHERE
+                and {name for name, ranges in self.workers.working.items() if ranges} == set(shards)
+            ),
+            seconds=seconds,
+        )
+
+    def writes(self) -> int:
+        """Writes of RingAssignments so far, by whichever sharder."""
+        return sum(plural == RING_ASSIGNMENTS.plural for _, plural, _ in self.stage.api.writes)
+
+
+@asynccontextmanager
+async def sharder(stage: Stage) -> AsyncIterator[RangeAssignment]:
+    """One sharder's part of the ring; leadership is not asked for, so that two may act at once."""
+    clock, api, rng = stage.clock, stage.api, Random(3)
+    cache, proof = RingCache(api, clock=clock, rng=rng), CommitProof(clock, 2.0)
+    takeover = TakeoverController(RING, api, cache, leader=Open(), proof=proof, clock=clock)
+    counters: Any = None
+    made: list[RangeAssignment] = []
+
+    def on_namespace(name: str, before: SlimMeta | None, after: SlimMeta | None) -> None:
+        for each in made:
+            each.namespace_changed(name, before, after)
+
+    namespaces = Namespaces(api, clock=clock, rng=rng, on_change=on_namespace)
+    lead = Leadership(api, Open(), Open(), counters, clock, rng)
+    assignment = RangeAssignment(RING, lead, namespaces, takeover, cache=cache, cut=by_cells)
+    made.append(assignment)
+
+    async def prove() -> None:
+        while True:
+            proof.renewed(clock.monotonic(), clock.monotonic())
+            await clock.sleep(1)
+
+    def on_change(name: str, what: int) -> None:
+        if what & (Change.RING | Change.MEMBERSHIP):
+            takeover.enqueue_all()
+            assignment.membership_changed()
+
+    tasks = [asyncio.create_task(run) for run in (prove(), cache.run(), namespaces.run())]
+    try:
+        await cache.ring_informer.synced.wait()
+        await cache.lease_informer.synced.wait()
+        cache.subscribe(on_change)
+        cache.follow_leases(lambda name, key: takeover.on_lease(key))
+        tasks += [asyncio.create_task(run) for run in (takeover.run(), assignment.run())]
+        found = stage.server.find(CLUSTERRINGS, RING)
+        assert found is not None
+        spec = parse_ring(found)
+        served = {OWNERS.group_resource: OWNERS}
+        assignment.place(Wanted(resolve(spec, served)[0], ()))
+        yield assignment
+        assert not any(task.done() for task in tasks), [task for task in tasks if task.done()]
+    finally:
+        for task in tasks:
+            await end(task)
+
+
+@asynccontextmanager
+async def ranged(clock: VirtualClock, *shards: str) -> AsyncIterator[Ring]:
+    """A ring by ranges with these shards, and no sharder yet; in the end nobody may ever have met anybody."""
+    stage = make_stage(clock)
+    stage.api.served.append(RING_ASSIGNMENTS)
+    stage.create(CLUSTERRINGS, ring({"group": OWNERS.group, "resource": OWNERS.plural}), None)
+    made = Ring(stage, Workers(), {})
+    for name in shards:
+        made.start(name)
+    yield made
+    assert not made.workers.overlaps
+
+
+@in_virtual_time
+async def test_shards_share_the_space_and_a_new_one_gets_its_part_in_few_writes(clock: VirtualClock) -> None:
+    async with ranged(clock, "a", "b") as ring, sharder(ring.stage) as assignment:
+        await ring.until_spread("a", "b")
+        await ring.stage.until(lambda: assignment.summarize().settled)
+        before, named = ring.writes(), ring.named()
+        ring.start("c")
+        seconds = await ring.until_spread("a", "b", "c")
+        assert seconds < 3
+        assert ring.writes() - before <= 6
+        # Only what the third gets has moved.
+        assert all(not ring.named().of(shard) - named.of(shard) for shard in ("a", "b"))
+        await ring.stage.until(lambda: assignment.summarize().settled)
+
+
+@in_virtual_time
+async def test_at_rest_nothing_is_read_or_written(clock: VirtualClock) -> None:
+    async with ranged(clock, "a", "b") as ring, sharder(ring.stage) as assignment:
+        await ring.until_spread("a", "b")
+        await ring.stage.until(lambda: assignment.summarize().at_rest)
+        await ring.stage.pass_time(1)
+        api = ring.stage.api
+        before = ring.writes(), api.requests.count("get")
+        await ring.stage.pass_time(60)
+        assert (ring.writes(), api.requests.count("get")) == before
+
+
+@in_virtual_time
+async def test_a_shard_that_leaves_in_order_is_replaced_at_once(clock: VirtualClock) -> None:
+    async with ranged(clock, "a", "b", "c") as ring, sharder(ring.stage):
+        await ring.until_spread("a", "b", "c")
+        await ring.shards["b"].leave()
+        assert await ring.until_spread("a", "c") < 3
+
+
+@in_virtual_time
+async def test_a_crashed_shard_keeps_its_ranges_until_its_lease_is_the_sharders(clock: VirtualClock) -> None:
+    async with ranged(clock, "a", "b", "c") as ring, sharder(ring.stage):
+        await ring.until_spread("a", "b", "c")
+        before = ring.named()
+        ring.shards["b"].crash()
+        await ring.stage.pass_time(10)
+        assert ring.named() == before, "its lease has not run out"
+        await ring.until_spread("a", "c", seconds=15)
+        found = ring.stage.server.find(LEASES, "b", SHARDS)
+        assert found is not None
+        assert HELD_RANGES_ANNOTATION not in (found["metadata"].get("annotations") or {})
+        ring.start("b")
+        await ring.until_spread("a", "b", "c")
+
+
+@in_virtual_time
+async def test_who_does_not_let_go_keeps_its_range_and_only_that_waits(clock: VirtualClock) -> None:
+    async with ranged(clock, "a") as ring, sharder(ring.stage) as assignment:
+        ring.start("slow", drain_seconds=40)
+        await ring.until_spread("a", "slow")
+        ring.start("c")
+        await ring.stage.until(lambda: bool(ring.workers.working.get("c")))
+        await ring.stage.pass_time(10)
+        assert not assignment.summarize().settled
+        assert ring.named().nobodys, "what the slow one still works on is nobody's"
+        await ring.until_spread("a", "slow", "c")
+
+
+@in_virtual_time
+async def test_an_assignment_that_is_deleted_or_made_nonsense_of_is_rebuilt_and_nothing_moves(
+    clock: VirtualClock,
+) -> None:
+    async with ranged(clock, "a", "b") as ring, sharder(ring.stage):
+        await ring.until_spread("a", "b")
+        named, working = ring.named(), dict(ring.workers.working)
+        for harm in ("delete", "nonsense", "all to one"):
+            if harm == "delete":
+                ring.stage.server.delete(RING_ASSIGNMENTS, RING, None)
+            elif harm == "nonsense":
+                ring.stage.server.patch(RING_ASSIGNMENTS, RING, None, {"spec": {"ranges": [{"start": "0xzz"}]}})
+            else:
+                everything = [{"start": "0x0000000000000000", "shard": "a"}]
+                ring.stage.server.patch(RING_ASSIGNMENTS, RING, None, {"spec": {"ranges": everything}})
+            await ring.stage.pass_time(20)
+            await ring.until_spread("a", "b")
+            if harm != "all to one":
+                assert (ring.named(), ring.workers.working) == (named, working)
+
+
+@in_virtual_time
+async def test_two_sharders_at_once_never_make_two_shards_work_on_one_range(clock: VirtualClock) -> None:
+    async with ranged(clock, "a", "b") as ring:
+        other = make_stage(clock)
+        other.server = ring.stage.server
+        other.api = MemoryApi(other.server, clock, served=(OWNERS, RING_ASSIGNMENTS))
+        async with sharder(ring.stage), sharder(other):
+            await ring.until_spread("a", "b")
+            for name in ("c", "d"):
+                ring.start(name)
+                await ring.until_spread(*ring.shards)
+            await ring.shards["a"].leave()
+            await ring.until_spread("b", "c", "d")
+
+
+@in_virtual_time
+async def test_a_lease_that_is_deleted_counts_as_held_until_it_would_have_run_out(clock: VirtualClock) -> None:
+    async with ranged(clock, "a", "b") as ring, sharder(ring.stage):
+        await ring.until_spread("a", "b")
+        shard = ring.shards["b"]
+        task = shard._task
+        assert task is not None
+        task.cancel()  # it hangs, and goes on with what it does
+        before = ring.named()
+        ring.stage.server.delete(LEASES, "b", SHARDS)
+        await ring.stage.pass_time(12)
+        assert ring.named() == before
+        shard.crash()
+        await ring.until_spread("a", seconds=30)
+
+
+@in_virtual_time
+async def test_nothing_is_rebuilt_over_a_shard_whose_lease_vanished_with_the_assignment(clock: VirtualClock) -> None:
+    async with ranged(clock, "a", "b") as ring, sharder(ring.stage):
+        await ring.until_spread("a", "b")
+        shard, held = ring.shards["b"], ring.workers.working["b"]
+        assert shard._task is not None
+        shard._task.cancel()  # it hangs, and goes on with what it does
+        ring.stage.server.delete(LEASES, "b", SHARDS)
+        ring.stage.server.delete(RING_ASSIGNMENTS, RING, None)
+        await ring.stage.pass_time(10)
+        assert not ring.named().of("a") & held
+        shard.crash()
+        await ring.until_spread("a", seconds=30)
+
+
+@in_virtual_time
+async def test_an_assignment_is_changed_as_it_was_read_or_not_at_all(clock: VirtualClock) -> None:
+    stage = make_stage(clock)
+    store = AssignmentStore(RING, stage.api, Open())
+    first, second = (Named(HashBy.UID, {name: EVERYWHERE}) for name in ("a", "b"))
+    missing = await store.read(HashBy.UID)
+    assert (missing.version, missing.named) == ("", None)
+    await store.write(missing, first, "uid")
+    with pytest.raises(AlreadyExists):
+        await store.write(missing, second, "uid")
+    read = await store.read(HashBy.UID)
+    assert read.named == first
+    await store.write(read, second, "uid")
+    with pytest.raises(Conflict):
+        await store.write(read, first, "uid")
+    again = await store.read(HashBy.NAMESPACE)
+    assert again.named is None
+    assert "hashBy is UID" in again.problem
