@@ -15,6 +15,7 @@ import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from enum import IntEnum
 from functools import wraps
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec
 
 import click
@@ -188,7 +189,7 @@ async def _fetch_ring(name: str, kubeconfig: str | None) -> tuple[RingSpec, Mapp
     return parse_ring(ring), status_of(ring)
 
 
-# -- sharder crds, sharder uninstall ---------------------------------------
+# -- sharder crds, chart, uninstall ----------------------------------------
 
 
 @command.command(
@@ -213,6 +214,22 @@ def crds(context: click.Context, apply: bool) -> None:
 
     documents = [yaml.safe_load(text) for text in texts]
     _call(context, lambda api: apply_crds(api, documents, SystemClock(), field_manager=FIELD_MANAGER))
+
+
+@command.command(
+    help="Writes this version's Helm chart into the folder DIR, for `helm install sharder DIR`.",
+    short_help="write the Helm chart that installs this version",
+)
+@click.argument("folder", metavar="DIR", type=click.Path())
+@_guarded
+def chart(folder: str) -> None:
+    """`sharder chart`."""
+    from sharder.install import write_chart
+
+    write_chart(Path(folder))
+    sys.stderr.write(
+        f"wrote the chart {folder}; helm upgrade --install sharder {folder} -n {SYSTEM_NAMESPACE} --create-namespace\n"
+    )
 
 
 @command.command(

@@ -1,7 +1,7 @@
-"""What an installer needs besides manifests: the CRDs, and what a sharder leaves behind.
+"""What an installer needs: the CRDs, the chart, and what a sharder leaves behind.
 
-Hands out the CustomResourceDefinitions that this version was built with, brings
-a cluster's up to them, and removes what the sharder itself has made in a
+Hands out the CustomResourceDefinitions that this version was built with, and its
+Helm chart, brings a cluster's definitions up to date, and removes what the sharder itself has made in a
 cluster: webhook configurations, its lease, its Secret; never while a sharder
 leads, which would make it again.  Objects, their labels and shards' leases stay:
 shards go on with what they own.
@@ -10,12 +10,13 @@ shards go on with what they own.
 from __future__ import annotations
 
 import logging
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from sharder.core.webhookconfig import CERTIFICATES_SECRET, WEBHOOK_CONFIGURATIONS
-from shardsdk.errors import NotFound, ShardingError
+from shardsdk.errors import ConfigurationError, NotFound, ShardingError
 from shardsdk.kube.api import Api
 from shardsdk.kube.clock import Clock
 from shardsdk.kube.definitions import CRDS
@@ -47,6 +48,24 @@ def crds_folder() -> Path:
 def crd_files() -> list[Path]:
     """One file per definition."""
     return sorted(crds_folder().glob("*.yaml"))
+
+
+def chart_folder() -> Path:
+    """Where the Helm chart is: in the package, or next to it in a checkout."""
+    packaged = Path(__file__).with_name("chart")
+    return packaged if packaged.is_dir() else Path(__file__).parent.parent / "charts" / "sharder"
+
+
+def write_chart(folder: Path) -> None:
+    """Write the chart of this version there.
+
+    Raises: ConfigurationError when something is in there already, or this installation has no chart (an image).
+    """
+    if not chart_folder().is_dir():
+        raise ConfigurationError("this installation has no chart: ask where controller-sharding is installed by pip")
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise ConfigurationError(f"{folder} is there already, and not empty: name another folder")
+    shutil.copytree(chart_folder(), folder, dirs_exist_ok=True)
 
 
 @dataclass(frozen=True, slots=True)

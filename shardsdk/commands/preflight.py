@@ -19,7 +19,7 @@ from shardsdk.kube.api import Api
 from shardsdk.kube.discovery import Served
 from shardsdk.lease.claim import describe_holder
 from shardsdk.process.served import explain_unserved, served_by
-from shardsdk.protocol.labels import API_GROUP
+from shardsdk.protocol.labels import API_GROUP, SYSTEM_NAMESPACE
 from shardsdk.protocol.leases import Lease, parse_micro_time
 from shardsdk.protocol.objects import CLUSTERRINGS, LEASES, GroupResource, Resource
 from shardsdk.rbac import Right, Rule, render_rules, rights_of
@@ -73,7 +73,8 @@ async def _find_missing_ring(api: Api, served: Served, ring: str, needs: Needs) 
     if await served.resources(API_GROUP, CLUSTERRINGS.version) is None:
         return (
             "the API server does not know ClusterRings, so nobody would give this shard objects; install the sharder:"
-            " `helm install sharder charts/sharder -n sharding-system --create-namespace`"
+            " `sharder chart sharder-chart` writes its chart, which `helm install sharder ./sharder-chart"
+            f" -n {SYSTEM_NAMESPACE} --create-namespace` installs"
         )
     try:
         await api.get(CLUSTERRINGS, ring)

@@ -45,6 +45,12 @@ def test_wheel_holds_the_two_packages_and_nothing_else(wheel: zipfile.ZipFile) -
     assert expected <= set(wheel.namelist())
 
 
+def test_wheel_brings_the_chart_for_those_without_a_checkout(wheel: zipfile.ZipFile) -> None:
+    prefix, chart = "sharder/chart/", Path("charts/sharder")
+    brought = {name.removeprefix(prefix): wheel.read(name) for name in wheel.namelist() if name.startswith(prefix)}
+    assert brought == {str(path.relative_to(chart)): path.read_bytes() for path in chart.rglob("*") if path.is_file()}
+
+
 def test_wheel_brings_the_crds_for_installers(wheel: zipfile.ZipFile) -> None:
     brought = {name: wheel.read(name) for name in wheel.namelist() if name.startswith("sharder/crds/")}
 

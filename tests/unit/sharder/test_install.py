@@ -109,6 +109,17 @@ async def test_a_sharder_that_leads_on_is_named_and_nothing_is_removed(clock: Vi
     assert {"ours", CERTIFICATES_SECRET} <= left(server)
 
 
+def test_the_chart_is_written_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "made" / "chart"
+    assert main(["chart", str(folder)]) == 0
+    assert "-n sharding-system --create-namespace" in capsys.readouterr().err
+    chart = Path("charts/sharder")
+    written = {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    assert written == {str(path.relative_to(chart)): path.read_bytes() for path in chart.rglob("*") if path.is_file()}
+    assert main(["chart", str(folder)]) != 0
+    assert "is there already, and not empty: name another folder" in capsys.readouterr().err
+
+
 @in_virtual_time
 async def test_crds_are_awaited_until_they_are_served(clock: VirtualClock) -> None:
     server = MemoryServer()
