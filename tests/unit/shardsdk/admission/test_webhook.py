@@ -149,6 +149,13 @@ async def test_a_change_is_answered_as_a_patch_of_what_came() -> None:
     assert apply_json_patch(website(), patch) == website(replicas=3)
 
 
+async def test_of_an_update_it_is_a_patch_of_what_came_not_of_what_is_stored() -> None:
+    new, old = website("new"), website("old", replicas=3)
+    answer = await ask(webhook(set_replicas, Sort.MUTATE), review("UPDATE", new, old))
+    patch = msgspec.json.decode(base64.b64decode(answer["patch"]))
+    assert apply_json_patch(new, patch) == website("new", replicas=3)
+
+
 async def test_an_object_that_is_returned_takes_the_place_of_what_came() -> None:
     answer = await ask(webhook(replaced, Sort.MUTATE), review(new=website()))
     patched = apply_json_patch(website(), msgspec.json.decode(base64.b64decode(answer["patch"])))

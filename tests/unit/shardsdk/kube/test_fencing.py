@@ -19,6 +19,7 @@ from shardsdk.errors import (
     ServerError,
 )
 from shardsdk.kube import fencing, sessions
+from shardsdk.kube.api import PatchKind
 from shardsdk.kube.client import Client
 from shardsdk.kube.fencing import SLACK_SHARE, GuardedRequest
 from shardsdk.kube.server import direct_access
@@ -46,6 +47,7 @@ Write = Callable[[Client], Awaitable[object]]
 WRITES: dict[str, Write] = {
     "create": lambda client: client.create(CONFIGMAPS, BODY, "default"),
     "patch": lambda client: client.patch(CONFIGMAPS, "a", "default", {}),
+    "apply": lambda client: client.patch(CONFIGMAPS, "a", "default", {}, kind=PatchKind.APPLY, field_manager="me"),
     "update": lambda client: client.update(CONFIGMAPS, BODY),
     "delete": lambda client: client.delete(CONFIGMAPS, "a", "default"),
     "raw": lambda client: client.raw("POST", "/anything"),
