@@ -27,7 +27,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup controlplane helm image node-deps demo test e2e-node unit check fmt lock docs kinds monitoring bench simulate fuzz mutants model cluster-up cluster-down cluster-status clean distclean
+.PHONY: help setup controlplane helm image node-deps demo test e2e-node unit check fmt lock docs kinds monitoring bench simulate fuzz mutants model chaos cluster-up cluster-down cluster-status clean distclean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -97,6 +97,9 @@ fuzz: $(READY) ## give parsers and webhook hostile input, many times as much of 
 
 mutants: $(READY) ## plant faults and print which test or schedule finds each into docs/mutants.md (ARGS='--only NAME', --again)
 	@$(RUN) tests.mutants $(ARGS)
+
+chaos: controlplane ## break processes, networks, API servers, clocks and rings on the real thing, into docs/reliability.md (ARGS='--only FAULT', --jobs, --seed)
+	@$(RUN) tests.chaos $(ARGS) && $(RUN) docsite
 
 cluster-up: $(READY) ## start a control plane and print its KUBECONFIG
 	@$(RUN) localcluster up

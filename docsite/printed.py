@@ -18,6 +18,7 @@ from typing import Final
 from docsite import balance, commandline, crd, meters, objects, ports, states, tables, wire
 from docsite.pages import DOCS
 from sharder.core.decisions import LEAVING, render_table
+from tests.chaos import results as reliability
 
 _MARKED: Final = re.compile(r"^<!-- printed: (?P<name>[\w-]+) -->\n.*?^<!-- end -->$", re.MULTILINE | re.DOTALL)
 
@@ -44,6 +45,7 @@ PRINTERS: Final[Mapping[str, Callable[[], str]]] = {
     "cli-sharder": commandline.render_sharder,
     "cli-kubectl": commandline.render_kubectl,
     "cli-shardsdk": commandline.render_shardsdk,
+    "reliability": reliability.render,
     "metrics-sharder": meters.render_sharder,
     "metrics-shardsdk": meters.render_shardsdk,
     "alerts": meters.render_alerts,

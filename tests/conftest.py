@@ -32,6 +32,7 @@ collect_ignore = ["node", "monitoring"]
 _LONG = (
     "simulation/test_simulation.py",
     "e2e/test_bench.py",
+    "chaos/test_chaos.py",
     "docs/test_commands.py",
     "e2e/test_demo.py",
     "chart/test_release.py",

@@ -1,0 +1,155 @@
+"""What happened in a run, as plain data: what shards wrote down, what etcd stored, what was done to whom.
+
+Times are seconds of this machine's CLOCK_MONOTONIC, which all processes of a run share.  Moments of the store are
+`At`: which store (a restore begins a new one) and which revision of it.  Nothing tells when etcd took a write; it
+took it after every write of a lower revision was sent, and before any of a higher one was answered or seen.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import accumulate
+from typing import Final, Literal
+
+#: Which store, and its revision.
+At = tuple[int, int]
+OWNERS: Final = "secrets"
+CHILDREN: Final = "configmaps"
+LEASES: Final = "leases"
+
+
+@dataclass(frozen=True, slots=True)
+class Reconcile:
+    """One run of a shard's function, by its own account; `end` None: its process ended first."""
+
+    key: str
+    process: str
+    shard: str
+    uid: str
+    begin: float
+    end: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """A write of a reconcile, by its shard's account; `at` None: no answer said that it was accepted."""
+
+    id: str
+    reconcile: str
+    sent: float
+    answered: float | None = None
+    at: At | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """One version of an object or lease, as etcd has it; of a deleted one the moment of its end.
+
+    `value` is what its user wants of an owner and what was made of it in a child, `write` the write of a shard that
+    made the child what it is, `holder` a lease's.
+    """
+
+    at: At
+    resource: str
+    name: str
+    seen: float
+    uid: str = ""
+    deleted: bool = False
+    shard: str | None = None
+    drain: bool = False
+    owner: str | None = None
+    value: str = ""
+    write: str = ""
+    holder: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A write of anybody whose sending and answer are known."""
+
+    at: At
+    sent: float
+    answered: float
+
+
+@dataclass(frozen=True, slots=True)
+class Down:
+    """Somebody kept a process from its work: `killed`, `suspended`, `cut` off; `until` None: for good."""
+
+    process: str
+    since: float
+    until: float | None
+    how: Literal["killed", "suspended", "cut", "ended"]
+
+    def during(self, begin: float, end: float) -> bool:
+        """Whether it was down at any moment between these."""
+        return self.since <= end and (self.until is None or self.until >= begin)
+
+
+@dataclass(frozen=True)
+class History:
+    """All of it; `versions` in the order of the store, the rest in any."""
+
+    versions: tuple[Version, ...] = ()
+    reconciles: tuple[Reconcile, ...] = ()
+    writes: tuple[Write, ...] = ()
+    ticks: tuple[Known, ...] = ()
+    downs: tuple[Down, ...] = ()
+    #: Shards that should be there in the end.
+    living: frozenset[str] = frozenset()
+    children: int = 0
+    lease_seconds: float = 15.0
+    begin: float = 0.0
+    end: float = float("inf")
+
+    @cached_property
+    def clock(self) -> StoreClock:
+        """When which version was written."""
+        told = [Known(each.at, each.sent, each.answered) for each in self.writes if each.at and each.answered]
+        seen = ((each.at, each.seen) for each in self.versions)
+        return StoreClock.of([*self.ticks, *told], seen)
+
+    def of(self, resource: str) -> dict[str, list[Version]]:
+        """The versions of each object of a resource, by name and uid; leases by name."""
+        found: dict[str, list[Version]] = {}
+        for version in self.versions:
+            if version.resource == resource:
+                key = version.name if resource == LEASES else f"{version.name}/{version.uid}"
+                found.setdefault(key, []).append(version)
+        return found
+
+    def down(self, process: str, begin: float, end: float) -> bool:
+        """Whether a process was kept from its work at any moment between these."""
+        return any(each.process == process and each.during(begin, end) for each in self.downs)
+
+
+@dataclass(frozen=True)
+class StoreClock:
+    """Bounds of the moment at which the store took each write."""
+
+    _at: list[At] = field(default_factory=list)
+    _after: list[float] = field(default_factory=list)
+    _until: list[At] = field(default_factory=list)
+    _before: list[float] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, known: Iterable[Known], seen: Iterable[tuple[At, float]]) -> StoreClock:
+        """From writes whose sending and answer are known, and from when versions were seen."""
+        facts = sorted(known, key=lambda each: each.at)
+        ends = sorted([*seen, *((each.at, each.answered) for each in facts)])
+        before = list(accumulate((moment for _, moment in reversed(ends)), min))[::-1]
+        after = list(accumulate((each.sent for each in facts), max))
+        return cls([each.at for each in facts], after, [at for at, _ in ends], before)
+
+    def after(self, at: At) -> float:
+        """The store took this write at this moment or later."""
+        index = bisect_right(self._at, at)
+        return self._after[index - 1] if index else float("-inf")
+
+    def before(self, at: At) -> float:
+        """The store had taken this write by this moment."""
+        index = bisect_left(self._until, at)
+        return self._before[index] if index < len(self._before) else float("inf")

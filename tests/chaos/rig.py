@@ -1,0 +1,391 @@
+"""A real control plane, sharders and shards as processes, each behind a network of its own, and a load on them.
+
+What a kubelet does is done here: a process that ends unasked is started again a moment later.  Whatever keeps a
+process from its work is written down, for the history.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import itertools
+import json
+import ssl
+import time
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from random import Random
+from typing import Any, Final, Literal
+
+import aiohttp
+
+from localcluster import AdminClient, AdminError, ControlPlane
+from localcluster.installation import ROOT, Installation, Process, Sharder, SharderTimings
+from sharder.core.hashring import HashRing
+from sharder.core.keys import main_key
+from shardsdk.protocol.labels import parse_ring_name
+from tests.chaos.clocks import AHEAD, RATE
+from tests.chaos.history import CHILDREN, OWNERS, Down, History
+from tests.chaos.proxy import Net, Proxy
+from tests.chaos.reading import read_history
+from tests.chaos.store import STORE_FLAGS, Store
+
+RING: Final = "checksum"
+NAMESPACE: Final = "default"
+SECRETS: Final = "v1/secrets"
+#: The ServiceAccount of rbac/shard.yaml, whose role has the ring's name.
+_ACCOUNT: Final = "checksum"
+_POLL_SECONDS: Final = 0.1
+#: How long a kubelet takes to start a container again, at first.
+_RESTART_SECONDS: Final = 1.0
+_NEW_OBJECT_SHARE: Final = 0.1
+_LEADS: Final = 'leader_election_master_status{name="sharder"} 1.0'
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """How a run is set up.
+
+    `reads_requests`: the proxies end TLS, so that they can answer requests themselves.  `clocks`: seconds ahead and
+    rate, by the process's name.  `restart_grace_seconds`: for how long a shard that stops keeps its lease.
+    """
+
+    lease_seconds: int = 15
+    objects: int = 90
+    children: int = 2
+    sharders: int = 2
+    shards: int = 3
+    changes_per_second: float = 8.0
+    busy_seconds: float = 0.2
+    reads_requests: bool = False
+    apiservers: int = 1
+    restart_grace_seconds: int = 0
+    clocks: dict[str, tuple[float, float]] = field(default_factory=dict)
+    patience_seconds: float = 240.0
+
+    @property
+    def sharder_timings(self) -> SharderTimings:
+        """The replicas' own lease is as long as the shards'."""
+        lease = self.lease_seconds
+        return SharderTimings(lease_duration=lease, renew_deadline=lease * 2 / 3, retry_period=lease * 2 / 15)
+
+
+@dataclass
+class Rig:
+    """One run's processes; made by `rig_of`."""
+
+    setup: Setup
+    plane: ControlPlane
+    installation: Installation
+    admin: AdminClient
+    store: Store
+    folder: Path
+    rng: Random
+    exits: AsyncExitStack
+    proxies: dict[str, Proxy] = field(default_factory=dict)
+    #: The shards that should be there; the keeper starts them again.
+    living: set[str] = field(default_factory=set)
+    downs: list[Down] = field(default_factory=list)
+    begin: float = 0.0
+    _starts: dict[str, itertools.count[int]] = field(default_factory=dict)
+    _processes: dict[str, str] = field(default_factory=dict)
+    _grace: dict[str, int] = field(default_factory=dict)
+    _loading: asyncio.Task[None] | None = None
+    _objects: itertools.count[int] = field(default_factory=itertools.count)
+    _values: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
+    _kept: set[str] = field(default_factory=set)
+
+    # -- processes ----------------------------------------------------------------
+
+    async def start_shard(self, name: str) -> None:
+        """Start a shard, for the first time or again."""
+        if name not in self.proxies:
+            self.proxies[name] = await self._proxy()
+        process = f"{name}.{next(self._starts.setdefault(name, itertools.count(1)))}"
+        self._processes[name] = process
+        ahead, rate = self.setup.clocks.get(name, (0.0, 1.0))
+        arguments = {
+            "ring": RING, "namespace": NAMESPACE, "process": process, "records": self.folder / "records",
+            "lease-seconds": self.setup.lease_seconds, "children": self.setup.children,
+            "busy-seconds": self.setup.busy_seconds, "ahead": ahead, "rate": rate,
+            "restart-grace": self.setup.restart_grace_seconds,
+        }  # fmt: skip
+        await self.installation.start_shard(
+            name,
+            module="tests.chaos.recording_shard",
+            arguments=[f"--{key}={value}" for key, value in arguments.items()],
+            kubeconfig=self._kubeconfig(name),
+        )
+        self.living.add(name)
+        self._kept.add(name)
+
+    async def start_sharder(self, name: str) -> None:
+        """Start a replica of the sharder."""
+        self.proxies[name] = await self._proxy()
+        ahead, rate = self.setup.clocks.get(name, (0.0, 1.0))
+        environment = {"KUBERNETES_SERVICE_PORT": str(self.proxies[name].port), AHEAD: str(ahead), RATE: str(rate)}
+        self._processes[name] = name
+        await self.installation.start_sharder(name, environment=environment)
+        self._kept.add(name)
+
+    def shard(self, name: str) -> Process:
+        """A shard's process."""
+        return self.installation.shards[name]
+
+    async def kill_shard(self, name: str) -> None:
+        """SIGKILL, and nobody starts it again until `start_shard`."""
+        self._kept.discard(name)
+        self.living.discard(name)
+        self.down(name, "killed")
+        await self.shard(name).kill()
+
+    async def stop_shard(self, name: str) -> None:
+        """Stop it in order, for good."""
+        self._kept.discard(name)
+        self.living.discard(name)
+        await self.shard(name).stop()
+        self.down(name, "ended")
+
+    def leave(self, name: str) -> None:
+        """Nobody starts this process again."""
+        self._kept.discard(name)
+
+    def keep(self, name: str) -> None:
+        """It is started again once more."""
+        self._kept.add(name)
+
+    def down(self, name: str, how: Literal["killed", "suspended", "cut", "ended"]) -> None:
+        """A process is kept from its work from now on."""
+        self.downs.append(Down(self._processes[name], time.monotonic(), None, how))
+
+    def up(self, name: str) -> None:
+        """It may go on."""
+        now = time.monotonic()
+        self.downs = [
+            replace(each, until=now)
+            if each.process == self._processes[name] and each.until is None and each.how in ("suspended", "cut")
+            else each
+            for each in self.downs
+        ]
+
+    @asynccontextmanager
+    async def suspended(self, name: str) -> AsyncIterator[None]:
+        """A process is suspended in here (SIGSTOP)."""
+        process = self.shard(name) if name in self.installation.shards else self.installation.sharders[name].process
+        self.down(name, "suspended")
+        process.pause()
+        try:
+            yield
+        finally:
+            process.resume()
+            self.up(name)
+
+    @asynccontextmanager
+    async def network(self, name: str, net: Net) -> AsyncIterator[None]:
+        """The network between a process and the API server is so in here."""
+        self.down(name, "cut")
+        self.proxies[name].set(net)
+        try:
+            yield
+        finally:
+            self.proxies[name].set(Net.OPEN)
+            self.up(name)
+
+    async def leader(self) -> Sharder:
+        """The replica that leads."""
+        return await self.installation.leader()
+
+    async def another_leads(self, former: Sharder) -> None:
+        """Wait until the sharder's lease names another replica than this one, which may hang."""
+        others = {name: each for name, each in self.installation.sharders.items() if each is not former}
+        async with asyncio.timeout(self.setup.patience_seconds):
+            while True:
+                for each in others.values():
+                    with contextlib.suppress(aiohttp.ClientError):
+                        if _LEADS in await self.installation.metrics(each):
+                            return
+                await asyncio.sleep(_POLL_SECONDS)
+
+    async def working(self, name: str) -> None:
+        """Wait until this start of a shard has begun its first reconcile."""
+        path = self.folder / "records" / f"{self._processes[name]}.jsonl"
+        async with asyncio.timeout(self.setup.patience_seconds):
+            while not path.exists() or not path.stat().st_size:
+                await asyncio.sleep(_POLL_SECONDS)
+
+    async def keep_running(self) -> None:
+        """Start again what ended unasked, until cancelled."""
+        while True:
+            await asyncio.sleep(_POLL_SECONDS)
+            for name in sorted(self._kept):
+                sharder = self.installation.sharders.get(name)
+                process = sharder.process if sharder else self.shard(name)
+                if process.running:
+                    continue
+                self.down(name, "ended")
+                await asyncio.sleep(_RESTART_SECONDS)
+                if name in self._kept and not process.running:
+                    if sharder is None:
+                        await self.start_shard(name)
+                    else:
+                        process.start()
+
+    # -- load -----------------------------------------------------------------------
+
+    async def create(self, count: int) -> None:
+        """Create objects."""
+        gate = asyncio.Semaphore(8)
+
+        async def one() -> None:
+            async with gate:
+                name, value = f"object-{next(self._objects):05}", _value(next(self._values))
+                await self.admin.create(SECRETS, {"metadata": {"name": name}, "data": {"value": value}}, NAMESPACE)
+
+        await asyncio.gather(*(one() for _ in range(count)))
+
+    def load(self) -> None:
+        """Change objects all the time, and make new ones, until `unload`."""
+        self._loading = asyncio.create_task(self._change())
+
+    async def unload(self) -> None:
+        """No more changes."""
+        if self._loading is not None:
+            self._loading.cancel()
+            await asyncio.gather(self._loading, return_exceptions=True)
+            self._loading = None
+
+    async def _change(self) -> None:
+        most = self.setup.objects * 6 // 5
+        while True:
+            await asyncio.sleep(self.rng.uniform(0, 2 / self.setup.changes_per_second))
+            names = sorted(name for resource, name in self.store.current if resource == OWNERS)
+            with contextlib.suppress(AdminError, aiohttp.ClientError, OSError, TimeoutError):
+                if self.rng.random() < _NEW_OBJECT_SHARE and len(names) < most:
+                    await self.create(1)
+                elif names:
+                    body = {"data": {"value": _value(next(self._values))}}
+                    async with asyncio.timeout(5.0):
+                        await self.admin.patch(SECRETS, self.rng.choice(names), body, NAMESPACE)
+
+    # -- what there is --------------------------------------------------------------
+
+    def owned(self, *shards: str) -> int:
+        """How many objects these shards have."""
+        return sum(
+            each.shard in shards for (resource, _), each in self.store.current.items() if resource == OWNERS
+        )  # fmt: skip
+
+    def settled(self) -> bool:
+        """Whether every object is where it belongs, with its children, and made to its user's last wish."""
+        ring = HashRing(self.living)
+        children: dict[str, list[Any]] = {}
+        for (resource, _), each in self.store.current.items():
+            if resource == CHILDREN and each.owner is not None:
+                children.setdefault(each.owner, []).append((each.shard, each.value))
+        return all(
+            each.shard == ring.owner(main_key("", "Secret", NAMESPACE, name))
+            and not each.drain
+            and children.get(each.uid, []) == [(each.shard, each.value)] * self.setup.children
+            for (resource, name), each in self.store.current.items()
+            if resource == OWNERS
+        )
+
+    async def settle(self) -> None:
+        """Wait until all is settled.  Raises: TimeoutError."""
+        await self.store.caught_up()
+        await self.store.until(self.settled, self.setup.patience_seconds)
+
+    async def history(self) -> History:
+        """What has happened so far."""
+        await self.store.caught_up()
+        return read_history(
+            self.folder / "records",
+            self.store,
+            downs=self.downs,
+            living=self.living,
+            children=self.setup.children,
+            lease_seconds=self.setup.lease_seconds,
+            begin=self.begin,
+        )
+
+    async def _proxy(self) -> Proxy:
+        ports = [int(each.url.rpartition(":")[2]) for each in self.plane.apiservers]
+        tls = None
+        if self.setup.reads_requests:
+            tls = tls_contexts(self.plane.folder / "pki")
+        return await self.exits.enter_async_context(Proxy(ports, self.rng, tls))
+
+    def _kubeconfig(self, name: str) -> Path:
+        """The shards' kubeconfig, by the network of this one."""
+        path = self.folder / f"{name}.kubeconfig"
+        config = json.loads((self.folder / "shards.kubeconfig").read_text())
+        config["clusters"][0]["cluster"]["server"] = f"https://127.0.0.1:{self.proxies[name].port}"
+        path.write_text(json.dumps(config))
+        return path
+
+
+@asynccontextmanager
+async def rig_of(setup: Setup, folder: Path, seed: int) -> AsyncIterator[Rig]:
+    """Everything started and settled, with all objects made; what was written down lies in `folder` afterwards."""
+    (folder / "records").mkdir(parents=True)
+    plane = ControlPlane(apiserver_extra=STORE_FLAGS, controllers=())
+    module = "tests.chaos.clocks" if any(name.startswith("sharder") for name in setup.clocks) else "sharder"
+    async with AsyncExitStack() as exits:
+        await exits.enter_async_context(plane)
+        for _ in range(setup.apiservers - 1):
+            await plane.add_apiserver()
+        installation = Installation(plane, setup.sharder_timings, sharder_module=module)
+        await exits.enter_async_context(installation)
+        await plane.apply(ROOT / "rbac" / "shard.yaml")
+        admin = await exits.enter_async_context(plane.admin())
+        await installation.ring(RING, RING_SPEC)
+        await plane.service_account_kubeconfig(NAMESPACE, _ACCOUNT, folder / "shards.kubeconfig")
+        store = Store(plane.etcd.url, NAMESPACE, parse_ring_name(RING))
+        rig = Rig(setup, plane, installation, admin, store, folder, Random(seed), exits)
+        async with _running(store.run(), store.tick(admin), rig.keep_running()):
+            starts = [rig.start_sharder(f"sharder-{number + 1}") for number in range(setup.sharders)]
+            starts += [rig.start_shard(f"shard-{number + 1}") for number in range(setup.shards)]
+            await asyncio.gather(*starts)
+            await rig.create(setup.objects)
+            await rig.settle()
+            try:
+                yield rig
+            finally:
+                await rig.unload()
+
+
+RING_SPEC: Final = {
+    "resources": [
+        {"group": "", "resource": "secrets", "controlledResources": [{"group": "", "resource": "configmaps"}]}
+    ],
+    "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": NAMESPACE}},
+}
+
+
+@asynccontextmanager
+async def _running(*works: Any) -> AsyncIterator[None]:
+    """These run in here; one that fails ends all."""
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(each) for each in works]
+        try:
+            yield
+        finally:
+            for task in tasks:
+                task.cancel()
+
+
+def tls_contexts(pki: Path) -> tuple[ssl.SSLContext, ssl.SSLContext]:
+    """A server's with the API server's own certificate, and a client's that trusts it."""
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(pki / "server.crt", pki / "server.key")
+    client = ssl.create_default_context(cafile=str(pki / "ca.crt"))
+    for context in (server, client):
+        context.set_alpn_protocols(["http/1.1"])
+    return server, client
+
+
+def _value(number: int) -> str:
+    return base64.b64encode(str(number).encode()).decode()

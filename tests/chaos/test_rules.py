@@ -1,0 +1,272 @@
+"""Each rule finds what is planted for it, and nothing in a history that is as it should be."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+
+from tests.chaos.history import CHILDREN, LEASES, OWNERS, Down, History, Known, Reconcile, Version, Write
+from tests.chaos.rules import judge
+from tests.chaos.unowned import longest_gap
+
+LEASE_SECONDS = 12.0
+LISTS = ("versions", "reconciles", "writes", "ticks", "downs")
+
+
+@dataclass
+class Story:
+    """A history that is told in order: each step takes a second and, where it writes, a revision."""
+
+    now: float = 0.0
+    revision: int = 0
+    facts: dict[str, list[Any]] = field(default_factory=lambda: {name: [] for name in LISTS})
+
+    def store(self, resource: str, name: str, **facts: Any) -> Version:
+        """A version, which is known to have been written within this second."""
+        self.revision += 2
+        self.now += 1
+        facts = {"uid": name, **facts}
+        made = Version((0, self.revision), resource, name, self.now, **facts)
+        self.facts["versions"].append(made)
+        self.facts["ticks"] += [Known((0, self.revision - 1), self.now - 0.9, self.now - 0.8)]
+        return made
+
+    def lease(self, shard: str, holder: str | None = None) -> None:
+        self.store(LEASES, shard, holder=shard if holder is None else holder)
+
+    def renew(self, *shards: str) -> None:
+        for shard in shards:
+            self.lease(shard)
+
+    def owner(self, shard: str | None, value: str = "1", **facts: Any) -> Version:
+        return self.store(OWNERS, "a", shard=shard, value=value, **facts)
+
+    def child(self, shard: str | None, value: str = "1", write: str = "", **facts: Any) -> Version:
+        return self.store(CHILDREN, "a-0", owner="a", shard=shard, value=value, write=write, **facts)
+
+    def begin(self, shard: str, key: str, *, lasts: float | None = 0.5, process: str = "") -> None:
+        self.now += 1
+        end = None if lasts is None else self.now + lasts
+        self.facts["reconciles"].append(Reconcile(key, process or f"{shard}.1", shard, "a", self.now, end))
+
+    def write(self, key: str, write: str, *, answered: bool = True) -> None:
+        """A shard sends a write; what it makes is stored by `child`."""
+        at = (0, self.revision + 2) if answered else None
+        self.facts["writes"].append(Write(write, key, self.now + 0.2, self.now + 2 if answered else None, at))
+
+    def down(self, process: str, seconds: float | None) -> None:
+        self.facts["downs"].append(
+            Down(process, self.now, None if seconds is None else self.now + seconds, "suspended")
+        )
+
+    def told(self, **facts: Any) -> History:
+        lists: dict[str, Any] = {name: tuple(each) for name, each in self.facts.items()}
+        facts = {"living": frozenset({"one", "two"}), "children": 1, "lease_seconds": LEASE_SECONDS, **facts}
+        return History(**lists, end=self.now + 1, **facts)
+
+
+def begun() -> Story:
+    """Two shards; an object with a child on the first."""
+    story = Story()
+    story.renew("one", "two")
+    story.owner("one")
+    story.begin("one", "one/1")
+    story.write("one/1", "w1")
+    story.child("one", write="w1")
+    return story
+
+
+def handed_over() -> Story:
+    """The first shard leaves in order; the second one works on the object."""
+    story = begun()
+    story.lease("one", holder="")
+    story.child("two", write="w1")
+    story.owner("two")
+    story.begin("two", "two/1")
+    return story
+
+
+def rules(history: History) -> list[str]:
+    return [each.rule for each in judge(history).violations]
+
+
+def test_a_handover_in_order_is_well() -> None:
+    verdict = judge(handed_over().told())
+    assert verdict.violations == ()
+    assert (verdict.moves, verdict.reconciles, verdict.writes) == (1, 2, 1)
+
+
+def test_two_reconciles_at_once_are_found() -> None:
+    story = begun()
+    story.lease("one", holder="")
+    story.begin("one", "one/2", lasts=10.0)
+    story.child("two", write="w1")
+    story.owner("two")
+    story.begin("two", "two/1")
+    assert rules(story.told()) == ["two at once"]
+
+
+def test_a_shard_that_was_suspended_may_find_its_reconcile_unfinished() -> None:
+    story = begun()
+    story.begin("one", "one/2", lasts=10.0)
+    story.down("one.1", 8.0)
+    story.lease("one", holder="sharder")
+    story.child("two", write="w1")
+    story.owner("two")
+    story.begin("two", "two/1")
+    assert rules(story.told()) == []
+
+
+@pytest.mark.parametrize("answered", [True, False])
+def test_a_late_write_is_found_also_when_its_shard_was_suspended_or_never_heard_of_it(answered: bool) -> None:
+    story = begun()
+    story.begin("one", "one/2", lasts=None)
+    sent_at = story.now
+    story.down("one.1", 8.0)
+    story.lease("one", holder="sharder")
+    story.child("two", write="w1")
+    story.owner("two")
+    story.begin("two", "two/1")
+    story.write("one/2", "w2", answered=answered)
+    if not answered:
+        story.facts["writes"][-1] = replace(story.facts["writes"][-1], sent=sent_at)
+    story.child("two", write="w2")
+    assert rules(story.told()) == ["late write"]
+
+
+def test_a_write_that_may_have_come_before_the_other_began_is_no_finding() -> None:
+    story = begun()
+    story.begin("one", "one/2", lasts=None)
+    story.write("one/2", "w2", answered=False)
+    story.child("one", write="w2")
+    story.lease("one", holder="")
+    story.child("two", write="w2")
+    story.owner("two")
+    story.begin("two", "two/1")
+    assert rules(story.told()) == []
+
+
+def test_what_the_same_shards_last_process_had_sent_is_no_finding() -> None:
+    story = begun()
+    story.begin("one", "one/2", lasts=None)
+    story.begin("one", "one/3", process="one.2")
+    story.write("one/2", "w2")
+    story.child("one", write="w2")
+    assert rules(story.told()) == []
+
+
+@pytest.mark.parametrize("shard", ["one", None])
+def test_a_child_that_is_left_behind_is_found(shard: str | None) -> None:
+    story = begun()
+    story.lease("one", holder="")
+    story.child(shard, write="w1")
+    story.owner("two")
+    story.begin("two", "two/1")
+    story.child("two", write="w1")
+    assert rules(story.told()) == ["split family"]
+
+
+def test_a_move_from_a_shard_that_held_its_lease_to_one_that_had_its_own_all_the_time_is_found() -> None:
+    story = Story()
+    for _ in range(8):
+        story.renew("one", "two")
+    story.owner("one")
+    story.renew("two")
+    story.child("one", write="w1")
+    story.owner("one", drain=True)
+    story.child("two", write="w1")
+    story.owner("two")
+    story.begin("two", "two/1")
+    story.renew("two")
+    assert rules(story.told()) == ["needless move"]
+    assert rules(story.told(begin=story.now)) == [], "what was before is not asked for"
+
+
+def test_a_move_to_a_shard_that_has_joined_is_needed() -> None:
+    story = Story()
+    story.renew("one")
+    story.owner("one")
+    story.child("one")
+    for _ in range(8):
+        story.renew("one")
+    story.lease("two")
+    story.child("two")
+    story.owner("two")
+    story.begin("two", "two/1")
+    assert rules(story.told()) == []
+
+
+def test_a_new_object_that_went_past_a_silent_shard_may_be_given_back() -> None:
+    story = Story()
+    story.renew("one", "two")
+    story.now += LEASE_SECONDS
+    story.owner("one")
+    story.child("one")
+    story.now += LEASE_SECONDS
+    story.renew("one", "two")
+    story.child("two")
+    story.owner("two")
+    assert rules(story.told()) == []
+
+
+@pytest.mark.parametrize(
+    ("shard", "drain", "found"),
+    [("gone", False, ["lost", "lost"]), (None, False, ["lost", "lost"]), ("one", True, ["lost"]), ("one", False, [])],
+)
+def test_an_object_that_ends_on_no_living_shard_is_lost(shard: str | None, drain: bool, found: list[str]) -> None:
+    story = begun()
+    story.facts["versions"].append(replace(story.owner(shard, drain=drain), at=(0, 98)))
+    assert [each for each in rules(story.told()) if each == "lost"] == found
+
+
+def test_an_object_that_is_not_made_to_its_last_wish_is_lost() -> None:
+    story = begun()
+    story.owner("one", value="2")
+    assert rules(story.told()) == ["lost"]
+    assert rules(story.told(children=2)) == ["lost", "lost"]
+
+
+def test_a_deleted_object_is_not_asked_for() -> None:
+    story = begun()
+    story.owner("one", value="2", deleted=True)
+    story.child("one", write="w1", deleted=True)
+    assert rules(story.told()) == []
+
+
+def test_the_longest_time_without_an_owner_ends_with_the_next_shards_reconcile() -> None:
+    story = begun()
+    died = story.now
+    story.down("one.1", None)
+    story.now += 10
+    story.lease("one", holder="sharder")
+    story.child("two", write="w1")
+    story.owner("two")
+    story.begin("two", "two/1")
+    verdict = judge(story.told())
+    assert verdict.longest == story.now - died
+    assert verdict.longest_of == "a"
+
+
+def test_who_goes_on_after_it_was_suspended_owns_what_it_had() -> None:
+    story = begun()
+    story.down("one.1", 5.0)
+    story.now += 20
+    story.renew("one", "two")
+    assert judge(story.told()).longest == 5.0
+
+
+@pytest.mark.parametrize(
+    ("spans", "longest"),
+    [
+        ([], 10.0),
+        ([(0, 10)], 0.0),
+        ([(2, 4), (3, 9)], 2.0),
+        ([(3, 9), (0, 1)], 2.0),
+        ([(0, 7)], 3.0),
+        ([(-5, 99)], 0.0),
+    ],
+)
+def test_the_longest_gap(spans: list[tuple[float, float]], longest: float) -> None:
+    assert longest_gap(spans, 0.0, 10.0) == longest
