@@ -33,8 +33,8 @@ class Fault:
     leases: float = 0.0
     seconds: float = 0.0
     setup: dict[str, Any] = field(default_factory=dict)
-    #: What the documentation does not promise about it, and why a violation is told but no failure.
-    known: str = ""
+    #: The rule that has to be found broken: what is done is wrong by itself, to see whether it would be noticed.
+    planted: str = ""
 
     def longest_allowed(self, lease_seconds: float) -> float:
         """Seconds for which an object may be without an owner."""

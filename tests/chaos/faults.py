@@ -90,6 +90,10 @@ FAULTS: Final = {
               rings.ring_edited, 0, (), 0.0, 30.0),
         Fault("ring-deleted", "the ring is deleted and made again",
               rings.ring_deleted, 0, (), 0.0, 30.0),
+        Fault("planted-late-writes", "shards that wrongly do not ask their lease before they write; one is suspended"
+              " until its objects moved: the rules have to notice",
+              processes.shard_suspended, 2, VICTIM, 1.0, planted="late write",
+              setup={"past_the_fence": True, "changes_per_second": 30.0, "busy_seconds": 0.5}),
     )
 }  # fmt: skip
 #: What `make test` plays, one after the other on one rig.

@@ -41,10 +41,13 @@ class Row:
     seconds: float
     date: str
     seed: int
+    planted: str = ""
 
     @property
     def passed(self) -> bool:
-        """Whether nothing came of it that may not."""
+        """Whether nothing came of it that may not; where something is planted, whether that and nothing else did."""
+        if self.planted:
+            return self.settled and set(self.violations) == {self.planted}
         return self.settled and not self.violations and not self.beyond and self.longest <= self.allowed
 
 
@@ -97,6 +100,7 @@ def _row(rig: Rig, fault: Fault, verdict: Verdict, history: History, settled: bo
         round(seconds),
         datetime.now(UTC).date().isoformat(),
         seed,
+        fault.planted,
     )
 
 

@@ -44,7 +44,13 @@ def render_row(name: str, row: Row | None) -> str:
     if row.beyond:
         moves += f", **{row.beyond} without need**"
     longest = f"{row.longest:.1f} s (≤ {row.allowed:.0f})"
-    passed = "holds" if row.passed else "**does not hold**" if row.settled else "**did not settle**"
+    passed = (
+        ("found" if row.planted else "holds")
+        if row.passed
+        else "**does not hold**"
+        if row.settled
+        else "**did not settle**"
+    )
     return f"{start} {broken} | {moves} | {longest} | {passed} | {row.date}, {row.seed} |"
 
 

@@ -49,8 +49,9 @@ _LEADS: Final = 'leader_election_master_status{name="sharder"} 1.0'
 class Setup:
     """How a run is set up.
 
-    `reads_requests`: the proxies end TLS, so that they can answer requests themselves.  `clocks`: seconds ahead and
-    rate, by the process's name.  `restart_grace_seconds`: for how long a shard that stops keeps its lease.
+    `past_the_fence`: shards write without asking their lease, which is wrong.  `reads_requests`: the proxies end
+    TLS, so that they can answer requests themselves.  `clocks`: seconds ahead and rate, by the process's name.
+    `restart_grace_seconds`: for how long a shard that stops keeps its lease.
     """
 
     lease_seconds: int = 15
@@ -61,6 +62,7 @@ class Setup:
     changes_per_second: float = 8.0
     busy_seconds: float = 0.2
     reads_requests: bool = False
+    past_the_fence: bool = False
     apiservers: int = 1
     restart_grace_seconds: int = 0
     clocks: dict[str, tuple[float, float]] = field(default_factory=dict)
@@ -112,6 +114,7 @@ class Rig:
             "lease-seconds": self.setup.lease_seconds, "children": self.setup.children,
             "busy-seconds": self.setup.busy_seconds, "ahead": ahead, "rate": rate,
             "restart-grace": self.setup.restart_grace_seconds,
+            "past-the-fence": int(self.setup.past_the_fence),
         }  # fmt: skip
         await self.installation.start_shard(
             name,
