@@ -99,7 +99,7 @@ mutants: $(READY) ## plant faults and print which test or schedule finds each in
 	@$(RUN) tests.mutants $(ARGS)
 
 chaos: controlplane ## break processes, networks, API servers, clocks and rings on the real thing, into docs/reliability.md (ARGS='--only FAULT', --jobs, --seed)
-	@$(RUN) tests.chaos $(ARGS) && $(RUN) docsite
+	@$(RUN) tests.chaos $(ARGS); played=$$?; $(RUN) docsite; exit $$played
 
 cluster-up: $(READY) ## start a control plane and print its KUBECONFIG
 	@$(RUN) localcluster up
