@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final, TextIO
 
 from shardsdk.errors import ConfigurationError, ShardingError
+from shardsdk.logs import one_line
 
 #: What the extras of the package bring along, and the package alone does not.
 _EXTRAS: Final = frozenset({"cryptography", "fastapi", "httptools", "pydantic", "uvicorn", "uvloop", "xxhash", "yaml"})
@@ -21,7 +22,7 @@ class Failure:
 
     def tell(self, program: str, to: TextIO) -> None:
         """Write the lines, each once."""
-        to.writelines(f"{program}: {' '.join(line.split())}\n" for line in dict.fromkeys(self.lines))
+        to.writelines(f"{program}: {one_line(' '.join(line.split()))}\n" for line in dict.fromkeys(self.lines))
 
 
 def explain_failure(error: Exception, extra: str) -> Failure | None:

@@ -311,7 +311,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         error.show()
         return error.exit_code
     except ShardingError as error:
-        sys.stderr.write(f"shardsdk: {error}\n")
+        from shardsdk.logs import printable
+
+        sys.stderr.write(f"shardsdk: {printable(str(error))}\n")
         return 2 if isinstance(error, ConfigurationError) else 1
 
 

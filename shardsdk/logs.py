@@ -64,8 +64,6 @@ _STANDARD: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asc
 #: What a call of `logging` may be given besides facts.
 _OF_LOGGING: Final = frozenset({"exc_info", "stack_info", "stacklevel", "extra"})
 _RESERVED: Final = frozenset({"time", "level", "logger", "message", "template", "error", "stack"})
-#: What some readers take for the end of a line, and JSON allows inside strings.
-_LINE_BREAKS: Final = {0x85: "\\u0085", 0x2028: "\\u2028", 0x2029: "\\u2029"}
 #: Fields longer than this are cut: a value may be a whole answer of a peer.
 MAX_FIELD_CHARACTERS: Final = 4_000
 
@@ -176,7 +174,7 @@ class TextFormatter(logging.Formatter):
         parts = [f"{_timestamp(record)} {record.levelname:<7} {record.name}: {one_line(message_of(record))}"]
         parts += [render_field(name, value) for name, value in fields_of(record).items()]
         stack = render_stack(self, record)
-        return " ".join(parts) + (f"\n{stack}" if stack else "")
+        return " ".join(parts) + "".join(f"\n  {one_line(line)}" for line in stack.splitlines())
 
 
 class JsonFormatter(logging.Formatter):
@@ -198,7 +196,7 @@ class JsonFormatter(logging.Formatter):
         stack = render_stack(self, record)
         if stack:
             line["stack"] = stack
-        return msgspec.json.encode(line, enc_hook=str).decode().translate(_LINE_BREAKS)
+        return escape_json(msgspec.json.encode(line, enc_hook=str).decode())
 
 
 def message_of(record: logging.LogRecord) -> str:
@@ -221,6 +219,18 @@ def render_stack(formatter: logging.Formatter, record: logging.LogRecord) -> str
     if not record.exc_info or record.exc_info[1] is None or isinstance(record.exc_info[1], ShardingError):
         return ""
     return formatter.formatException(record.exc_info)
+
+
+def printable(text: str) -> str:
+    """`text` in its lines, each with everything escaped that could steer a terminal."""
+    return text if text.isprintable() else "\n".join(one_line(line) for line in text.split("\n"))
+
+
+def escape_json(text: str) -> str:
+    """JSON that says the same, without what steers terminals or ends lines inside of strings (C1, bidi, U+2028)."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text)
 
 
 def _bounded(value: Any) -> Any:

@@ -28,7 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Print the suggestions for the command line `arguments`, whose last word is being typed."""
     words = list(sys.argv[1:] if arguments is None else arguments) or [""]
     suggestions, directive = suggest(words)
-    sys.stdout.write("".join(f"{each}\n" for each in suggestions) + f":{directive}\n")
+    sys.stdout.write("".join(f"{each}\n" for each in suggestions if each.isprintable()) + f":{directive}\n")
     return 0
 
 

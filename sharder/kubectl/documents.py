@@ -17,6 +17,7 @@ from sharder.kubectl.explain.explanation import Explanation
 from sharder.kubectl.outcomes import Unread
 from sharder.kubectl.shards import ShardStatus
 from sharder.kubectl.status.overview import Balance, Overview, ResourceCount, balance_of
+from shardsdk.logs import escape_json
 from shardsdk.protocol.labels import parse_ring_name
 from shardsdk.protocol.objects import ObjectMeta, Resource
 
@@ -25,10 +26,13 @@ def render_document(document: Any, form: str, *, compact: bool = False) -> str:
     """`document` as `json` or `yaml`; `compact`: JSON on one line, one YAML document of several."""
     if form == "json":
         encoded = msgspec.json.encode(document)
-        return (encoded if compact else msgspec.json.format(encoded, indent=2)).decode() + "\n"
+        return escape_json((encoded if compact else msgspec.json.format(encoded, indent=2)).decode()) + "\n"
     import yaml
 
-    return ("---\n" if compact else "") + str(yaml.safe_dump(document, sort_keys=False, allow_unicode=True))
+    text = str(yaml.safe_dump(document, sort_keys=False, allow_unicode=True))
+    if not text.replace("\n", "").isprintable():
+        text = str(yaml.safe_dump(document, sort_keys=False, allow_unicode=False))
+    return ("---\n" if compact else "") + text
 
 
 def overviews_document(overviews: Iterable[Overview], unread: Iterable[Unread]) -> dict[str, Any]:

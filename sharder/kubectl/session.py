@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TextIO
 
-from sharder.kubectl.text import Painter
+from sharder.kubectl.text import Painter, for_terminal, one_line
 from shardsdk.kube.api import Api
 from shardsdk.kube.clock import Clock
 
@@ -35,12 +35,12 @@ class Session:
         return self.output in ("text", "wide")
 
     def say(self, *lines: str) -> None:
-        """Write lines."""
-        self.out.write("".join(line + "\n" for line in lines))
+        """Write lines; whatever names and messages hold, a terminal shows it and does not obey it."""
+        self.out.write("".join(for_terminal(line, self.painter) + "\n" for line in lines))
         self.out.flush()
 
     def complain(self, line: str) -> None:
         """Make a remark beside the output."""
         if self.err is not None:
-            self.err.write(f"kubectl-sharding: {line}\n")
+            self.err.write(f"kubectl-sharding: {one_line(line)}\n")
             self.err.flush()

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final, TextIO
+
+from shardsdk.logs import one_line as one_line
 
 _MINUTE, _HOUR, _DAY = 60, 3600, 86_400
 _BAR: Final = " ▏▎▍▌▋▊▉█"
 _SGR: Final = re.compile(r"\x1b\[[0-9;]*m")
+#: What a painter writes, and nothing else; with parentheses, so that `split` keeps it.
+_PAINTED: Final = re.compile(r"(\x1b\[(?:[0-9]{1,2})m)")
 
 
 class Tone(Enum):
@@ -48,14 +52,16 @@ class Painter:
     colours: bool
 
     def paint(self, text: str, tone: Tone) -> str:
-        """`text` in its tone."""
+        """`text` in its tone; what is in it could steer the terminal no more."""
+        text = one_line(text)
         if not self.colours or tone is Tone.PLAIN or not text:
             return text
         return f"\x1b[{tone.value}m{text}\x1b[0m"
 
     def table(self, head: Sequence[str], rows: Iterable[Sequence[Cell]], *, indent: str = "") -> list[str]:
         """Columns as wide as they have to be; nothing is cut."""
-        body = [list(row) for row in rows]
+        body = [[replace(cell, text=one_line(cell.text)) for cell in row] for row in rows]
+        head = [one_line(title) for title in head]
         widths = [max([len(title), *(len(row[at].text) for row in body)]) for at, title in enumerate(head)]
         right = [any(row[at].right for row in body) for at in range(len(head))]
         titles = [Cell(title, Tone.FAINT, right=right[at]) for at, title in enumerate(head)]
@@ -69,6 +75,13 @@ class Painter:
             last = at == len(row) - 1
             parts.append(pad + painted if cell.right else painted + ("" if last else pad))
         return "   ".join(parts).rstrip()
+
+
+def for_terminal(line: str, painter: Painter) -> str:
+    """`line` with nothing that steers a terminal but the painter's own colours."""
+    if not painter.colours:
+        return one_line(line)
+    return "".join(part if _PAINTED.fullmatch(part) else one_line(part) for part in _PAINTED.split(line))
 
 
 def wants_colours(choice: str, stream: TextIO, environ: Mapping[str, str]) -> bool:

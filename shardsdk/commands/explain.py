@@ -24,6 +24,7 @@ from shardsdk.kube.api import Api
 from shardsdk.kube.client import Client
 from shardsdk.kube.clock import SystemClock
 from shardsdk.lease.claim import describe_holder
+from shardsdk.logs import printable
 from shardsdk.process.health import Address, parse_address
 from shardsdk.protocol.labels import SHARD_LABEL_PREFIX, SHARDER_HOLDER, parse_ring_name
 from shardsdk.protocol.leases import Lease, parse_micro_time
@@ -82,7 +83,7 @@ def explain(question: Question) -> int:
     """Ask and print; gives the exit code.  Raises: ConfigurationError, ConnectionFailed."""
     answer = asyncio.run(find_answer(question, os.environ))
     stream = sys.stdout if answer.code == EXPLAINED else sys.stderr
-    stream.write("".join(f"{line}\n" for line in answer.lines))
+    stream.write("".join(f"{printable(line)}\n" for line in answer.lines))
     return answer.code
 
 

@@ -17,7 +17,7 @@ from sharder.kubectl.leader import Sharder
 from sharder.kubectl.outcomes import ExitCode, exit_code
 from sharder.kubectl.session import Session
 from sharder.kubectl.status.command import find_rings, make_reader
-from sharder.kubectl.text import Painter, Tone, plural
+from sharder.kubectl.text import Painter, Tone, one_line, plural
 
 _SIGNS: Final = {
     Level.OK: ("✓", Tone.GOOD),
@@ -86,7 +86,7 @@ def render_section(section: Section, painter: Painter, *, quiet: bool) -> Iterat
         topic = finding.topic.ljust(_TOPIC_WIDTH)
         yield f"  {painter.paint(f'{sign} {topic}', tone)} {painter.paint(finding.message, faint)}"
         if finding.remedy:
-            yield f"    {' ' * _TOPIC_WIDTH} {painter.paint('→', Tone.STRONG)} {finding.remedy}"
+            yield f"    {' ' * _TOPIC_WIDTH} {painter.paint('→', Tone.STRONG)} {one_line(finding.remedy)}"
     if not shown:
         yield painter.paint("  nothing amiss", Tone.FAINT)
 

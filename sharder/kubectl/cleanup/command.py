@@ -15,7 +15,7 @@ from sharder.kubectl.outcomes import ExitCode, exit_code
 from sharder.kubectl.session import Session
 from sharder.kubectl.shards import read_shard_status
 from sharder.kubectl.status.command import make_reader
-from sharder.kubectl.text import Painter, Tone, plural, some
+from sharder.kubectl.text import Painter, Tone, one_line, plural, some
 from shardsdk.errors import ConfigurationError, Forbidden, NotFound
 from shardsdk.kube.api import Api
 from shardsdk.protocol.labels import parse_ring_name
@@ -139,11 +139,11 @@ def render_swept(swept: Swept, painter: Painter) -> list[str]:
     lines = []
     named = ", ".join(swept.examples) + (", …" if swept.found > len(swept.examples) else "")
     if swept.left:
-        lines.append(f"  {painter.paint(name, Tone.NAME)}: {swept.left} labelled ({named})")
+        lines.append(f"  {painter.paint(name, Tone.NAME)}: {swept.left} labelled ({one_line(named)})")
     elif swept.found:
         lines.append(f"  {painter.paint(name, Tone.NAME)}: {swept.removed} of {swept.found} cleaned")
     for kind, count in swept.refused.items():
-        lines.append(f"    {painter.paint(f'✗ {count} refused', Tone.BAD)}: {swept.messages[kind]}")
+        lines.append(f"    {painter.paint(f'✗ {count} refused', Tone.BAD)}: {one_line(swept.messages[kind])}")
     return lines
 
 
@@ -153,7 +153,7 @@ def summarize(wish: Wish, swept: Sequence[Swept], unread: Sequence[str], painter
     closed = [str(each.resource.group_resource) for each in swept if each.unread] + list(unread)
     if closed:
         sign = painter.paint("? not looked at", Tone.WARN)
-        lines.append(f"{sign}: {some(closed, 8)}: you may not list them, or nobody answered")
+        lines.append(f"{sign}: {one_line(some(closed, 8))}: you may not list them, or nobody answered")
     left, removed = sum(each.left for each in swept), sum(each.removed for each in swept)
     refused = sum(sum(each.refused.values()) for each in swept)
     if left:

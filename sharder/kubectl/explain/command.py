@@ -18,7 +18,7 @@ from sharder.kubectl.session import Session
 from sharder.kubectl.shards import read_membership, read_shard_status
 from sharder.kubectl.status.command import find_rings, make_reader
 from sharder.kubectl.status.overview import read_conditions
-from sharder.kubectl.text import Tone
+from sharder.kubectl.text import Tone, one_line
 from shardsdk.errors import ConfigurationError, Forbidden, NotFound, ShardingError
 from shardsdk.kube.api import Api
 from shardsdk.kube.store import Key
@@ -60,13 +60,13 @@ async def show_explanation(session: Session, resource: str, name: str | None, le
         return code
     session.say(session.painter.paint(f"{found.kind} {Key(meta.namespace, meta.name)}", Tone.STRONG))
     if not explanations:
-        session.say(f"  no ring lists {found.group_resource}; nothing is sharded without a ring")
+        session.say(f"  no ring lists {one_line(str(found.group_resource))}; nothing is sharded without a ring")
     for explanation in explanations:
         session.say("", *render_explanation(explanation, session.painter))
     for label, ring_name in strays:
         session.say("", *render_stray(label, ring_name, session.painter))
     for gap in reader.gaps.found:
-        session.say(f"{session.painter.paint('? not read', Tone.WARN)}: {gap}")
+        session.say(f"{session.painter.paint('? not read', Tone.WARN)}: {one_line(str(gap))}")
     return code
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from sharder.core.ringspec import Role
 from sharder.kubectl.explain.explanation import Explanation
-from sharder.kubectl.text import Painter, Tone
+from sharder.kubectl.text import Painter, Tone, one_line
 
 _WIDTH = 11
 
@@ -21,7 +21,8 @@ def render_explanation(explanation: Explanation, painter: Painter) -> Iterator[s
 
 def render_stray(label: str, ring: str, painter: Painter) -> Iterator[str]:
     """A label that no ring claims."""
-    yield f"{painter.paint('! label of no ring', Tone.WARN)}: {label}"
+    yield f"{painter.paint('! label of no ring', Tone.WARN)}: {one_line(label)}"
+    ring = one_line(ring)
     named = "RING" if ring.endswith("…") else ring
     yield f"  ring {ring} is not there; `kubectl sharding cleanup {named}` takes its labels off"
 
@@ -31,15 +32,15 @@ def _facts(explanation: Explanation, painter: Painter) -> Iterator[tuple[str, st
     if explanation.desired is not None and explanation.desired != explanation.current:
         yield "belongs on", painter.paint(explanation.desired, Tone.NAME)
     for at, reason in enumerate(explanation.because):
-        yield "because" if at == 0 else "", reason
+        yield "because" if at == 0 else "", one_line(reason)
     tone = {True: Tone.GOOD, False: Tone.WARN, None: Tone.FAINT}[explanation.in_place]
     outcome = explanation.outcome
     decision = f"{outcome.decision.name}  " if outcome is not None else ""
-    yield "decision", painter.paint(decision, tone) + explanation.then
+    yield "decision", painter.paint(decision, tone) + one_line(explanation.then)
     for at, missing in enumerate(explanation.missing):
         yield "missing" if at == 0 else "", painter.paint(missing, Tone.BAD)
     if explanation.key is not None:
-        yield "ring key", explanation.key
+        yield "ring key", one_line(explanation.key)
 
 
 def _shard(explanation: Explanation, painter: Painter) -> str:

@@ -18,7 +18,7 @@ from sharder.kubectl.status.overview import (
     loads_of,
     unleased_shards,
 )
-from sharder.kubectl.text import Cell, Painter, Tone, bar, number, plural, span
+from sharder.kubectl.text import Cell, Painter, Tone, bar, number, one_line, plural, span
 from shardsdk.protocol.labels import parse_ring_name
 
 _BAR_WIDTH: Final = 12
@@ -194,7 +194,8 @@ def _troubles(overview: Overview, painter: Painter) -> Iterator[str]:
     for each in overview.resources:
         if each.unjudged:
             sign = painter.paint("! unknown", Tone.WARN)
-            yield f"  {sign}: {each.unjudged} {each.resource} without shard, in or out of the ring's scope"
+            named = one_line(str(each.resource))
+            yield f"  {sign}: {each.unjudged} {named} without shard, in or out of the ring's scope"
         uncounted = each.counted and each.misplaced is None and not each.removed
         if each.role is Role.CONTROLLED and uncounted and overview.membership is not None:
             yield painter.paint(f"  ? whether {each.resource} are with their owners was not counted", Tone.FAINT)
@@ -202,7 +203,7 @@ def _troubles(overview: Overview, painter: Painter) -> Iterator[str]:
         if shard_status.silent:
             sign, age = painter.paint("! silent", Tone.WARN), span(shard_status.renewed_seconds)
             yield (
-                f"  {sign}: {shard_status.name} last renewed {age} ago and still counts as ready:"
+                f"  {sign}: {one_line(shard_status.name)} last renewed {age} ago and still counts as ready:"
                 " no sharder judges its lease, or clocks differ"
             )
 
@@ -213,7 +214,7 @@ def _trouble_of(each: ResourceCount, trouble: Trouble) -> str:
         return ""
     named = each.examples.get(trouble, ())
     more = ", …" if count > len(named) else ""
-    return f"{each.resource} {count}" + (f" ({', '.join(named)}{more})" if named else "")
+    return one_line(f"{each.resource} {count}" + (f" ({', '.join(named)}{more})" if named else ""))
 
 
 def _conditions(overview: Overview, painter: Painter, *, wide: bool) -> Iterator[str]:
@@ -224,9 +225,9 @@ def _conditions(overview: Overview, painter: Painter, *, wide: bool) -> Iterator
         sign, tone = _SIGNS[each.status]
         since = f" for {span(each.seconds)}" if each.seconds is not None else ""
         head = painter.paint(f"{sign} {each.type}", tone)
-        yield f"  {head} {painter.paint(f'({each.reason}{since})', Tone.FAINT)}: {each.message}"
+        yield f"  {head} {painter.paint(f'({each.reason}{since})', Tone.FAINT)}: {one_line(each.message)}"
 
 
 def _gaps(overview: Overview, painter: Painter) -> Iterator[str]:
     for gap in overview.unread:
-        yield f"  {painter.paint('? not read', Tone.WARN)}: {gap}"
+        yield f"  {painter.paint('? not read', Tone.WARN)}: {one_line(str(gap))}"

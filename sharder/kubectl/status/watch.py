@@ -17,7 +17,7 @@ from sharder.kubectl.outcomes import ExitCode
 from sharder.kubectl.session import Session
 from sharder.kubectl.status.command import View, make_frame, read_view
 from sharder.kubectl.status.overview import Overview
-from sharder.kubectl.text import Tone, plural, rows_of
+from sharder.kubectl.text import Tone, for_terminal, plural, rows_of
 from shardsdk.errors import ConfigurationError, ShardingError
 
 #: Of the time that a refresh took, this many times as long passes until the next one begins.
@@ -74,7 +74,7 @@ def _redraw(session: Session, how: str, lines: list[str], *, first: bool) -> Non
     now = session.clock.now().astimezone().strftime("%H:%M:%S")
     head = session.painter.paint(f"{now}  {how}", Tone.FAINT)
     shown = fitting(lines, shutil.get_terminal_size())
-    text = "".join(f"{line}{_TO_LINE_END}\n" for line in [head, *shown])
+    text = "".join(f"{for_terminal(line, session.painter)}{_TO_LINE_END}\n" for line in [head, *shown])
     session.out.write((_CLEAR if first else "") + _HOME + text + _TO_SCREEN_END)
     session.out.flush()
 
