@@ -20,6 +20,7 @@ from docsite.pages import ROOT
 from sharder.core.shards import State
 from sharder.core.status import ConditionType
 from sharder.telemetry import Telemetry
+from shardsdk.admission.metrics import WebhookMetrics
 from shardsdk.kube.clock import SystemClock
 from shardsdk.protocol.objects import GroupResource
 from shardsdk.queueing.metrics import Metrics
@@ -51,6 +52,7 @@ LABELS: Final[Mapping[str, str]] = {
     "type": "type of the condition",
     "verb": "verb of the request: `get`, `list`, `patch`, …; in capitals where it names no resource (discovery)",
     "version": "of this package, or of Python",
+    "webhook": "name of the webhook, as people read it when they are refused",
 }
 
 
@@ -96,6 +98,7 @@ def shardsdk_families() -> tuple[Family, ...]:
     metrics.count_call("get", 200, 0.1)
     metrics.observe_queue(WorkQueue[str](SystemClock(), name="secrets"))
     metrics.add_process_metrics()
+    WebhookMetrics(metrics.registry).prepare("check.websites.example.com")
     for name, meaning in _gauges_of_shardsdk():
         metrics.gauge(name, meaning, float)
     return _families(metrics.registry)

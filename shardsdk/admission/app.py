@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Final
 
-from shardsdk.admission.review import NotAReview, parse_review, render_verdict
+from shardsdk.admission.metrics import WebhookMetrics
+from shardsdk.admission.review import NotAReview, Outcome, parse_review, render_verdict
 from shardsdk.admission.webhook import Webhook
+from shardsdk.kube.clock import Clock, SystemClock
 from shardsdk.logs import logger_of
 from shardsdk.serving.body import BodyReader, BodyRefused, Receive, Scope
 
@@ -39,8 +41,14 @@ class AdmissionApp:
         review_bytes: int = REVIEW_BYTES,
         held_bytes: int = HELD_BYTES,
         body_seconds: float = BODY_SECONDS,
+        metrics: WebhookMetrics | None = None,
+        clock: Clock | None = None,
     ) -> None:
         self._webhooks = {each.path: each for each in webhooks}
+        self._metrics = metrics or WebhookMetrics()
+        self._clock = clock or SystemClock()
+        for each in self._webhooks.values():
+            self._metrics.prepare(each.name)
         self._bodies = BodyReader(review_bytes, held_bytes, body_seconds, CONSEQUENCE)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -52,25 +60,29 @@ class AdmissionApp:
         elif scope["method"] != "POST":
             await _send(send, 405, _TEXT, b"POST an AdmissionReview", (b"allow", b"POST"))
         else:
-            await self._review(webhook, scope, receive, send)
+            begun = self._clock.monotonic()
+            outcome = await self._review(webhook, scope, receive, send)
+            self._metrics.count(webhook.name, outcome, self._clock.monotonic() - begun)
 
-    async def _review(self, webhook: Webhook, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _review(self, webhook: Webhook, scope: Scope, receive: Receive, send: Send) -> Outcome:
         try:
             body = await self._bodies.read(scope, receive)
         except BodyRefused as refused:
             _complain(webhook, str(refused))
             await _send(send, refused.status, _TEXT, str(refused).encode())
-            return
+            return Outcome.UNREADABLE
         try:
             request = parse_review(body)
-            answer = render_verdict(request.uid, await webhook.answer(request))
+            verdict = await webhook.answer(request)
+            answer = render_verdict(request.uid, verdict)
         except NotAReview as error:
             _complain(webhook, str(error))
             await _send(send, 400, _TEXT, str(error).encode())
-            return
+            return Outcome.UNREADABLE
         finally:
             self._bodies.release(body)
         await _send(send, 200, _JSON, answer)
+        return verdict.outcome
 
 
 def _complain(webhook: Webhook, problem: str) -> None:

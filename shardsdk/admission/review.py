@@ -58,6 +58,21 @@ class _Envelope(msgspec.Struct, frozen=True, rename="camel"):
     request: AdmissionRequest | None = None
 
 
+class Outcome(StrEnum):
+    """What became of a request to a webhook, for whoever counts."""
+
+    #: Its function has nothing against it, or has changed it.
+    ALLOWED = "allowed"
+    #: Its function refuses.
+    DENIED = "denied"
+    #: The object does not fit its class, so the function was not asked.
+    UNFIT = "unfit"
+    #: Its function raised, or took too long; what becomes of it is for the failure policy.
+    FAILED = "failed"
+    #: It was no AdmissionReview, too large, or came too slowly.
+    UNREADABLE = "unreadable"
+
+
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """What is answered: allowed or not, with a JSON patch (`None`: as it is) and warnings for whoever asked.
@@ -72,6 +87,7 @@ class Verdict:
     details: Mapping[str, Any] | None = None
     warnings: Sequence[str] = ()
     patch: Sequence[dict[str, Any]] | None = None
+    outcome: Outcome = Outcome.ALLOWED
 
 
 _decoder: Final = msgspec.json.Decoder(_Envelope)

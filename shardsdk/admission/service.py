@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from shardsdk.admission.app import AdmissionApp
 from shardsdk.admission.configuration import Manifest, development_name, labels_of, secret_name, service_name
+from shardsdk.admission.metrics import WebhookMetrics
 from shardsdk.admission.registration import Registration
 from shardsdk.admission.settings import Serving, split_address
 from shardsdk.errors import ConfigurationError, ShardingError
@@ -60,6 +61,7 @@ class WebhookService:
         namespace: str | None,
         stopping: asyncio.Event,
         render: Callable[[str, dict[str, object], str, bytes | None], list[Manifest]],
+        metrics: WebhookMetrics | None = None,
         clock: Clock | None = None,
     ) -> None:
         self._operator = operator
@@ -68,7 +70,7 @@ class WebhookService:
         self._stopping = stopping
         self._render = render
         self._clock = clock or SystemClock()
-        self._app = AdmissionApp(webhooks)
+        self._app = AdmissionApp(webhooks, metrics=metrics, clock=self._clock)
         self._published: Published | None = None
 
     def check_ready(self) -> str | None:

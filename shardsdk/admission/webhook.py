@@ -23,7 +23,7 @@ from typing import Any, Final, Generic, Literal, TypeVar
 import msgspec
 
 from shardsdk.admission.patching import carried_over, json_patch
-from shardsdk.admission.review import AdmissionRequest, Operation, User, Verdict
+from shardsdk.admission.review import AdmissionRequest, Operation, Outcome, User, Verdict
 from shardsdk.errors import ShardingError
 from shardsdk.kinds import Kind, resource_of
 from shardsdk.kinds.wire import written_out
@@ -161,25 +161,26 @@ class Webhook:
         message = str(denied) or "no reason was given"
         log.debug("Request denied", extra={**self._where(request), "reason": message})
         if not denied.field:
-            return Verdict(False, message, 403, "Forbidden")
+            return Verdict(False, message, 403, "Forbidden", outcome=Outcome.DENIED)
         resource = resource_of(self.kind)
         # As the API server itself has it; kubectl makes its sentence of these.
         cause = {"reason": "FieldValueInvalid", "field": denied.field, "message": message}
         details = {"name": request.name or "", "group": resource.group, "kind": resource.kind, "causes": [cause]}
-        return Verdict(False, f"{denied.field}: {message}", 422, "Invalid", details)
+        return Verdict(False, f"{denied.field}: {message}", 422, "Invalid", details, outcome=Outcome.DENIED)
 
     def _unfit(self, request: AdmissionRequest, problem: str) -> Verdict:
         """The object is not what the class says.  It may go, whatever it is."""
         message = f"the object does not fit {self.kind.__qualname__}: {problem}"
         if self.on_failure == "Ignore" or request.operation == Operation.DELETE:
-            return Verdict(True, warnings=_short(f"{self.name} was not asked: {message}"))
-        return Verdict(False, message, 422, "Invalid")
+            return Verdict(True, warnings=_short(f"{self.name} was not asked: {message}"), outcome=Outcome.UNFIT)
+        return Verdict(False, message, 422, "Invalid", outcome=Outcome.UNFIT)
 
     def _failed(self, request: AdmissionRequest, problem: str, error: Exception) -> Verdict:
         log.error("Webhook failed", extra={**self._where(request), "error": problem}, exc_info=error)
         if self.on_failure == "Ignore":
-            return Verdict(True, warnings=_short(f"{self.name} failed and was ignored: {problem}"))
-        return Verdict(False, f"the webhook failed: {problem}", 500, "InternalError")
+            warnings = _short(f"{self.name} failed and was ignored: {problem}")
+            return Verdict(True, warnings=warnings, outcome=Outcome.FAILED)
+        return Verdict(False, f"the webhook failed: {problem}", 500, "InternalError", outcome=Outcome.FAILED)
 
     def _where(self, request: AdmissionRequest) -> dict[str, str]:
         return {

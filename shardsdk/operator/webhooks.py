@@ -101,6 +101,7 @@ class Declarations:
         self, manager: Manager, serving: Serving, namespace: str | None, render: Callable[..., list[dict[str, Any]]]
     ) -> None:
         """Have every replica that `manager` runs serve them, whoever leads; `render` gives their configurations."""
+        from shardsdk.admission.metrics import WebhookMetrics
         from shardsdk.admission.service import WebhookService  # and what HTTP takes
 
         service = WebhookService(
@@ -109,6 +110,7 @@ class Declarations:
             serving,
             namespace=namespace,
             stopping=manager.stopping,
+            metrics=WebhookMetrics(manager.metrics.registry),
             render=lambda where, client, name, bundle: render(
                 where, client_config=client, name=name, ca_bundle=bundle, namespaces=manager.watch_namespaces
             ),

@@ -7,6 +7,8 @@ import msgspec
 import pytest
 
 from shardsdk.admission.app import AdmissionApp
+from shardsdk.admission.metrics import WebhookMetrics
+from shardsdk.admission.review import Outcome
 from shardsdk.admission.webhook import Denied, Review
 from tests.unit.shardsdk.admission.kinds import Website, review, webhook, website
 
@@ -16,6 +18,8 @@ PATH = "/validate/check.websites.example.com"
 def refuse_empty(review: Review[Website]) -> None:
     if not review.object.spec.html:
         raise Denied("a website without a page")
+    if review.object.spec.html == "bug":
+        raise RuntimeError("a bug")
 
 
 async def call(
@@ -49,6 +53,40 @@ async def test_a_review_is_answered_by_its_function(html: str, allowed: bool) ->
     status, answer = await call(review(new=website(html)), pieces=3)
     assert status == 200
     assert msgspec.json.decode(answer)["response"]["allowed"] is allowed
+
+
+@pytest.mark.parametrize(
+    ("body", "result"),
+    [
+        (review(new=website("<h1>")), "allowed"),
+        (review(new=website("")), "denied"),
+        (review(new=website(7)), "unfit"),
+        (review(new=website("bug")), "failed"),
+        (b"{}", "unreadable"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+async def test_requests_are_counted_by_what_became_of_them(body: bytes, result: str) -> None:
+    metrics, name = WebhookMetrics(), "check.websites.example.com"
+    read = metrics.registry.get_sample_value
+
+    def counted() -> dict[str, float | None]:
+        labels = ({"webhook": name, "result": each.value} for each in Outcome)
+        return {each["result"]: read("shardsdk_webhook_requests_total", each) for each in labels}
+
+    await call(body, metrics=metrics)
+    assert counted() == {each.value: float(each.value == result) for each in Outcome}
+    assert read("controller_runtime_webhook_latency_seconds_count", {"webhook": name}) == 1
+    await call(body, path="/elsewhere", metrics=metrics)
+    await call(b"", method="GET", metrics=metrics)
+    assert sum(each or 0 for each in counted().values()) == 1
+
+
+def test_a_webhook_that_nobody_has_asked_is_shown() -> None:
+    metrics = WebhookMetrics()
+    AdmissionApp([webhook(refuse_empty)], metrics=metrics)
+    labels = {"webhook": "check.websites.example.com", "result": "failed"}
+    assert metrics.registry.get_sample_value("shardsdk_webhook_requests_total", labels) == 0
 
 
 @pytest.mark.parametrize(
