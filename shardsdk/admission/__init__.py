@@ -21,7 +21,7 @@ Certificates and HTTPS are those of `shardsdk.serving`.
 
 from __future__ import annotations
 
-from shardsdk.admission.review import AdmissionRequest, Operation, User, Verdict
+from shardsdk.admission.review import AdmissionRequest, Operation, Outcome, User, Verdict
 from shardsdk.admission.settings import Serving
 from shardsdk.admission.webhook import Denied, FailurePolicy, Review, Sort, Webhook
 from shardsdk.serving.certificate_spec import Lifetimes
@@ -32,6 +32,7 @@ __all__ = [
     "FailurePolicy",
     "Lifetimes",
     "Operation",
+    "Outcome",
     "Review",
     "Serving",
     "Sort",
