@@ -2,76 +2,44 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import os
-import shlex
-import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pytest
 import pytest_asyncio
 
-from localcluster.installation import ROOT
+from localcluster import AdminError
 from tests.node.clusters import PATIENCE_SECONDS, Cluster, Complaints, until_right
+from tests.node.operators import FILE, NAME, PODS, WEBSITES, installed_operator, shardsdk, until_accepted, website
 
-NAME: Final = "websites"
-PODS: Final = f"app.kubernetes.io/name={NAME}"
-FILE: Final = "examples/website.py"
 #: For the entry point of the image with the examples, `python -m`.
 ARGUMENTS: Final = ("shardsdk", "run", f"/opt/examples/{FILE}")
-WEBSITES: Final = "example.com/v1/websites"
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(6 * PATIENCE_SECONDS)]
 
 
-async def shardsdk(cluster: Cluster, folder: Path, *arguments: str) -> tuple[int, str]:
-    """Run the command as somebody who has kubectl and the cluster's kubeconfig."""
-    kubectl = folder / "kubectl"
-    kubectl.write_text(f'#!/bin/sh\nexec {shlex.join(cluster.kubectl_command)} "$@"\n')
-    kubectl.chmod(0o755)
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "shardsdk", *arguments, cwd=ROOT,
-        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
-        env={"PATH": f"{folder}{os.pathsep}{os.environ['PATH']}", "HOME": str(folder),
-             "KUBECONFIG": str(cluster.kubeconfig), "XDG_RUNTIME_DIR": str(folder)},
-    )  # fmt: skip
-    output, _ = await process.communicate()
-    return process.returncode or 0, output.decode()
-
-
 @pytest_asyncio.fixture
 async def installed(cluster: Cluster, tmp_path: Path) -> AsyncIterator[Cluster]:
-    """The operator in a namespace whose pods have to be restricted."""
     image = f"{cluster.examples.repository}:{cluster.examples.tag}"
-    arguments = [f"--arg={each}" for each in ARGUMENTS]
-    code, text = await shardsdk(cluster, tmp_path, "manifests", FILE, "--image", image, "-n", NAME, *arguments)
-    assert code == 0, text
-    labels = {"pod-security.kubernetes.io/enforce": "restricted"}
-    await cluster.admin.create("v1/namespaces", {"metadata": {"name": NAME, "labels": labels}})
-    (tmp_path / "manifests.yaml").write_text(text)
-    await cluster.kubectl("apply", "--server-side", "--filename", str(tmp_path / "manifests.yaml"))
-    yield cluster
-    # Nobody takes a finalizer off once the operator is gone.
-    await cluster.try_kubectl("--namespace", NAME, "delete", "websites", "--all", "--timeout=60s")
-    for each in await cluster.admin.list(WEBSITES, NAME):
-        await cluster.admin.patch(WEBSITES, each["metadata"]["name"], {"metadata": {"finalizers": None}}, NAME)
-    await cluster.kubectl("delete", "--filename", str(tmp_path / "manifests.yaml"))
-    await cluster.admin.delete("v1/namespaces", NAME)
+    async with installed_operator(cluster, tmp_path, FILE, image, *(f"--arg={each}" for each in ARGUMENTS)):
+        yield cluster
 
 
 async def test_an_operator_works_as_its_manifests_install_it(installed: Cluster, tmp_path: Path) -> None:
     cluster, admin = installed, installed.admin
     await cluster.working_pods(NAME, PODS, 2)
-    await admin.create(WEBSITES, website("<h1>one</h1>"), NAME)
+    await until_accepted(lambda: admin.create(WEBSITES, website("<h1>one</h1>"), NAME))
+    with pytest.raises(AdminError, match="there is nothing on the page"):
+        await admin.patch(WEBSITES, "home", {"spec": {"html": " "}}, NAME)
     await page_is(cluster, "<h1>one</h1>")
     [deployment] = [
         each for each in await admin.list("apps/v1/deployments", NAME) if each["metadata"]["name"] == "home"
     ]
     assert deployment["metadata"]["ownerReferences"][0]["kind"] == "Website"
-    assert {each["metadata"]["name"] for each in await admin.list("v1/services", NAME)} == {"home"}
+    services = {each["metadata"]["name"] for each in await admin.list("v1/services", NAME)}
+    assert services == {"home", "websites-webhooks"}
 
     leader = await leading(cluster)
     await lines_are_json(cluster, leader)
@@ -82,7 +50,7 @@ async def test_an_operator_works_as_its_manifests_install_it(installed: Cluster,
 
     await admin.delete("v1/pods", leader, NAME)
     await leading(cluster, after=leader)
-    await admin.patch(WEBSITES, "home", {"spec": {"html": "<h1>two</h1>"}}, NAME)
+    await until_accepted(lambda: admin.patch(WEBSITES, "home", {"spec": {"html": "<h1>two</h1>"}}, NAME))
     await page_is(cluster, "<h1>two</h1>")
     await cluster.working_pods(NAME, PODS, 2)
 
@@ -90,11 +58,6 @@ async def test_an_operator_works_as_its_manifests_install_it(installed: Cluster,
     await until_right(lambda: no_page(cluster))
     events = await admin.list("v1/events", NAME)
     assert "TakenDown" in {each["reason"] for each in events}
-
-
-def website(html: str) -> dict[str, Any]:
-    spec = {"html": html}
-    return {"apiVersion": "example.com/v1", "kind": "Website", "metadata": {"name": "home"}, "spec": spec}
 
 
 async def page_is(cluster: Cluster, html: str) -> None:
