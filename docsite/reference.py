@@ -22,7 +22,7 @@ MODULES: Final[Mapping[str, str]] = {
     "shardsdk.types": "what signatures are made of",
     "shardsdk.logs": "log lines for people and for machines",
     "shardsdk.contrib.kopf": "an operator written with kopf becomes a shard",
-    "shardsdk.contrib.kubernetes": "the prescribed client, under a shard's lease",
+    "shardsdk.contrib.kubernetes": "the prescribed client, under a shard's lease, and its objects as kinds",
 }
 #: Kubernetes' own kinds are documented by Kubernetes.
 NOT_SHOWN: Final = "shardsdk.kinds.builtin"

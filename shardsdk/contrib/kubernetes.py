@@ -1,4 +1,4 @@
-"""The plain kubernetes client: no write of its is sent without the shard's lease.
+"""The plain kubernetes client: no write of its is sent without the shard's lease; its objects as kinds (`as_kind`).
 
     async with ShardLease(access, "my-ring", fenced=False) as lease:
         writes = fence_writes(api_client, lease.fence)       # a kubernetes.client.ApiClient
@@ -19,20 +19,27 @@ thread: it can't be cancelled.  End the process when the lease is lost and a thr
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
 
-from shardsdk.errors import FenceClosed
+import msgspec
+
+from shardsdk.errors import ConfigurationError, FenceClosed
+from shardsdk.kinds import Kind, resource_of
 from shardsdk.kube.api import Fence
 from shardsdk.kube.clock import Clock, SystemClock
+from shardsdk.kube.decoding import build_model
 from shardsdk.kube.fencing import granted_of, limit_way, render_timeout
 
 __all__ = [
     "FencedWrites",
+    "as_kind",
     "fence_writes",
 ]
+
+K = TypeVar("K", bound=Kind)
 
 _WRITES: Final = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 #: Behind these answers etcd may still have the write in hand.
@@ -128,3 +135,45 @@ def _make_connection(make: Callable[..., Any], writes: FencedWrites, **options: 
 
     connection.request, connection.getresponse = request, getresponse
     return connection
+
+
+def as_kind(kind: type[K], model: Any) -> K:
+    """An object of the kubernetes package as one of `kind`, for what takes kinds.
+
+        await ctx.apply(as_kind(Deployment, deployment))     # a kubernetes.client.V1Deployment
+
+    Back again it is `V1Deployment.from_dict(body_of(made))`.
+
+    Raises: ConfigurationError for an object of another kind, a field that `kind` does not know, a value that does
+    not fit.
+    """
+    body, resource = model.model_dump(mode="json", by_alias=True, exclude_none=True), resource_of(kind)
+    told = body.pop("apiVersion", resource.api_version), body.pop("kind", resource.kind)
+    if told != (resource.api_version, resource.kind):
+        raise ConfigurationError(f"{told[0]} {told[1]} is no {kind.__qualname__} ({resource.api_version})")
+    try:
+        made = msgspec.convert(body, kind, dec_hook=build_model)
+    except msgspec.ValidationError as error:
+        raise ConfigurationError(f"{type(model).__qualname__} is no {kind.__qualname__}: {error}") from error
+    # Of the metadata an API server says more than anybody who applies it.
+    unknown = [each for each in _unknown(body, made, "") if not each.startswith(".metadata.")]
+    if unknown:
+        raise ConfigurationError(
+            f"{kind.__qualname__} does not know {', '.join(each[1:] for each in unknown)}, which would be lost: write a"
+            " class with that field, or send the object by ctx.api"
+        )
+    return made
+
+
+def _unknown(given: Any, made: Any, path: str) -> Iterator[str]:
+    """Where `given`, as on the wire, has a field that the model `made` of it has not."""
+    if isinstance(given, list) and isinstance(made, list):
+        for number, (each, kept) in enumerate(zip(given, made, strict=True)):
+            yield from _unknown(each, kept, f"{path}[{number}]")
+    elif isinstance(given, dict) and isinstance(made, msgspec.Struct):
+        fields = dict(zip(made.__struct_encode_fields__, made.__struct_fields__, strict=True))
+        for name, each in given.items():
+            if name in fields:
+                yield from _unknown(each, getattr(made, fields[name]), f"{path}.{name}")
+            else:
+                yield f"{path}.{name}"

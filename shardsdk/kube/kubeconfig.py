@@ -16,7 +16,9 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Final
 
 import yaml
@@ -168,9 +170,7 @@ def _client_certificate(user: _Entry) -> Iterator[tuple[str, str] | None]:
 async def _access(server: Server, chosen: _Chosen, origin: str, clock: Clock) -> Access:
     user = chosen.user
     if user.content.get("exec") and not user.text("tokenFile"):
-        from shardsdk.kube.providers import ExecPlugin
-
-        plugin = ExecPlugin(user.content["exec"], user.base, origin)
+        plugin = _providers(origin).ExecPlugin(user.content["exec"], user.base, origin)
         issued: Credentials = IssuedCredentials(plugin.issue, await plugin.issue(False), clock)
         access = make_access(server, namespace=chosen.namespace, origin=origin, credentials=issued)
         plugin.attach(access.ssl)
@@ -185,13 +185,23 @@ async def _access(server: Server, chosen: _Chosen, origin: str, clock: Clock) ->
     return replace(access, credentials=CertificateFiles(certificate, key, access.ssl, credentials, clock))
 
 
+def _providers(origin: str) -> ModuleType:
+    """What asks others who we are.  Raises: ConfigurationError without the kubernetes package, as images may be."""
+    try:
+        return import_module("shardsdk.kube.providers")
+    except ModuleNotFoundError as error:
+        raise ConfigurationError(
+            f"{origin} leaves it to an exec plugin or an auth provider who we are; that takes the kubernetes package,"
+            f" of which {error.name} is not installed here: pip install kubernetes, or use a kubeconfig with a token or"
+            " a client certificate"
+        ) from None
+
+
 async def _credentials(user: _Entry, origin: str, clock: Clock) -> Credentials:
     if token_file := user.text("tokenFile"):
         return FileCredentials(user.base / token_file, clock)
     if user.content.get("auth-provider"):
-        from shardsdk.kube.providers import AuthProvider
-
-        provider = AuthProvider(user.content, user.base, origin)
+        provider = _providers(origin).AuthProvider(user.content, user.base, origin)
         first = await provider.issue(False)
         return IssuedCredentials(provider.issue, first, clock, period_seconds=PROVIDER_PERIOD_SECONDS)
     if token := user.text("token").strip():
