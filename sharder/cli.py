@@ -112,6 +112,15 @@ def version() -> None:
 
 
 def _run_service(options: Mapping[str, Any]) -> int:
+    # Most of a start is importing, where collections walk through all that is there, and find nothing.
+    gc.disable()
+    try:
+        return _load_and_run(options)
+    finally:
+        gc.enable()
+
+
+def _load_and_run(options: Mapping[str, Any]) -> int:
     from sharder.config import load_config
     from sharder.lifecycle import run_until_signal
     from sharder.telemetry import Telemetry
@@ -135,6 +144,7 @@ async def _serve(loaded: Loaded, kubeconfig: str | None, telemetry: Telemetry) -
     # What is imported now stays; a full collection that walks it all holds the event loop up for tens of milliseconds.
     gc.collect()
     gc.freeze()
+    gc.enable()
     return await service.run(loaded.config, access, telemetry)
 
 

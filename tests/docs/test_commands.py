@@ -1,8 +1,8 @@
 """Commands of the reference pages work, in the order in which they stand there.
 
-Each page has a control plane of its own with a sharder, the ring `checksum` and
-two of its shards, as processes.  What only pods can answer is compared with
-kubectl's own help instead.
+There is one control plane for all pages, with a sharder, the ring `checksum` and
+two of its shards, as processes; the page that ends with their removal comes last.
+What only pods can answer is compared with kubectl's own help instead.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from localcluster import ControlPlane, find_binaries
 from localcluster.installation import Installation
 from tests.walking import FOLDERS, make_tools, run
 
-PAGES = ("operations.md", "troubleshooting.md", "security.md", "monitoring.md", "shards-in-python.md", "kubectl.md")
+PAGES = ("kubectl.md", "shards-in-python.md", "security.md", "monitoring.md", "troubleshooting.md", "operations.md")
 #: Begin of commands that Helm is asked about in tests/docs/test_blocks.py, or that need pods.
 RENDERED = ("helm install", "helm upgrade", "helm uninstall")
 PODS = ("kubectl -n sharding-system rollout", "kubectl -n my-namespace rollout", "kubectl -n sharding-system logs")
@@ -42,6 +42,7 @@ def test_every_page_with_commands_is_run() -> None:
     others = {"tutorial.md"}
     pages = {page for page in read_pages() if commands_of(page) and not page.startswith("sdk/")}
     assert pages == {*PAGES, *others}
+    assert [page for page in PAGES if any(each.startswith("sharder uninstall") for each in to_run(page))] == [PAGES[-1]]
 
 
 @pytest.mark.parametrize(
@@ -57,23 +58,23 @@ def test_kubectl_knows_the_command(command: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(3 * SECONDS)
-@pytest.mark.parametrize("page", [page for page in PAGES if to_run(page)])
-async def test_commands_work_one_after_the_other(page: str, fresh_control_plane: ControlPlane, tmp_path: Path) -> None:
-    commands = to_run(page)
-    files = {block.file: block for block in blocks_of(page, read_pages()[page]) if block.file}
-    for name, block in files.items():
-        (tmp_path / name).write_text(block.text)
+@pytest.mark.timeout(len(PAGES) * SECONDS)
+async def test_commands_work_one_after_the_other(fresh_control_plane: ControlPlane, tmp_path: Path) -> None:
     for name in FOLDERS:
         shutil.copytree(name, tmp_path / name)
-    # A sharder that runs would make again what this removes.
-    first, last = split_at(commands, "sharder uninstall")
 
     async with Installation(fresh_control_plane) as installation:
         replica = await installation.start_sharder("sharder")
         await start_shards(installation)
-        code, output = await run(script(first), tmp_path, environment(fresh_control_plane, tmp_path), SECONDS)
-        assert code == 0, output
+        last: list[str] = []
+        for page in filter(to_run, PAGES):
+            for block in blocks_of(page, read_pages()[page]):
+                if block.file:
+                    (tmp_path / block.file).write_text(block.text)
+            first, last = split_at(to_run(page), "sharder uninstall")
+            code, output = await run(script(first), tmp_path, environment(fresh_control_plane, tmp_path), SECONDS)
+            assert code == 0, f"{page}:\n{output}"
+        # A sharder that runs would make again what this removes.
         await replica.process.stop()
         code, output = await run(script(last), tmp_path, environment(fresh_control_plane, tmp_path), SECONDS)
         assert code == 0, output

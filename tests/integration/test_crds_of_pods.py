@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from functools import cache
 from typing import Any
 
 import msgspec
 import pytest
 import pytest_asyncio
-from kubernetes.aio.client import V1PodSpec
 
 from localcluster import AdminClient, AdminError, ControlPlane
 from shardsdk import CustomResource, Model, ObjectMeta
@@ -28,14 +28,22 @@ class Runner(CustomResource[RunnerSpec], group=GROUP, version="v1"):
     """Runs a pod."""
 
 
-class Foreign(CustomResource[V1PodSpec], group=GROUP, version="v1"):
-    """Its spec is a class of the kubernetes package."""
+@cache
+def foreign() -> tuple[Any, Any]:
+    """A class of the kubernetes package, and a kind whose spec it is."""
+    # Here, because each worker of the tests imports this file: the package and the schema of the class take a second.
+    from kubernetes.aio.client import V1PodSpec
+
+    class Foreign(CustomResource[V1PodSpec], group=GROUP, version="v1"):
+        pass
+
+    return V1PodSpec, Foreign
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def plane(control_plane: ControlPlane) -> AsyncIterator[ControlPlane]:
     names = []
-    for kind in (Runner, Foreign):
+    for kind in (Runner, foreign()[1]):
         await control_plane.kubectl("apply", "--server-side", "-f-", stdin=json.dumps(crd_of(kind)))
         names.append(f"crd/{resource_of(kind).plural}.{GROUP}")
     await control_plane.kubectl("wait", "--for=condition=Established", "--timeout=60s", *names)
@@ -79,10 +87,11 @@ async def test_what_is_no_quantity_is_refused(plane: ControlPlane, admin: AdminC
 async def test_a_class_of_the_kubernetes_package_is_a_spec(
     plane: ControlPlane, admin: AdminClient, namespace: str
 ) -> None:
-    spec = V1PodSpec(containers=[{"name": "web", "image": "web:1", "ports": [{"containerPort": 80}]}])
-    made = await put(admin, Foreign("a", spec), namespace)
-    assert V1PodSpec.from_dict(made["spec"]) == spec
-    body = body_of(Foreign("b", spec))
+    pod_spec, kind = foreign()
+    spec = pod_spec(containers=[{"name": "web", "image": "web:1", "ports": [{"containerPort": 80}]}])
+    made = await put(admin, kind("a", spec), namespace)
+    assert pod_spec.from_dict(made["spec"]) == spec
+    body = body_of(kind("b", spec))
     del body["spec"]["containers"][0]["name"]
     with pytest.raises(AdminError, match=r"spec\.containers\[0\]\.name: Required value"):
         await admin.create(f"{GROUP}/v1/foreigns", body, namespace)

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from sharder.core.views import RingView
 from sharder.webhook.app import AdmissionApp, Limits, build_app
-from sharder.webhook.application import build_application
 from shardsdk.errors import ConnectionFailed, Forbidden
 from shardsdk.kube.api import Api
 from shardsdk.protocol.objects import GroupResource, ObjectMeta, PartialObject, Resource
@@ -226,6 +225,9 @@ async def test_other_methods_are_refused() -> None:
 
 
 async def test_the_application_behind_answers_reviews_too() -> None:
+    # Here, because each worker of the tests imports this file.
+    from sharder.webhook.application import build_application
+
     setting = Setting()
     app = setting.build()
     reply = await call(build_application(app._endpoint), review())
