@@ -13,7 +13,8 @@ NODES ?= $(if $(IMAGE),0,3)
 # The order of the tests: the same in each run, so that what fails can be tried again; ORDER=random for another.
 ORDER ?= 3151281236
 CHECK = $(RUN) ruff check --quiet . && $(RUN) ruff format --check --quiet . && $(RUN) mypy --no-error-summary && \
-  { said=$$($(VENV)/bin/lint-imports --no-logo) || { echo "$$said"; false; }; }
+  { said=$$($(VENV)/bin/lint-imports --no-logo) || { echo "$$said"; false; }; } && \
+  $(VENV)/bin/python .ci/licences.py requirements-dev.txt
 # Every test file is imported once while the code is checked: each worker of the tests would compile them all otherwise,
 # and what they import. What fails here fails there, and is told there.
 COMPILE = $(RUN) pytest -p no:randomly --collect-only --quiet >/dev/null 2>&1
@@ -27,7 +28,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup controlplane helm image node-deps demo test e2e-node unit check fmt lock docs kinds monitoring bench simulate fuzz mutants model chaos cluster-up cluster-down cluster-status clean distclean
+.PHONY: help setup controlplane helm image node-deps demo test e2e-node unit check fmt lock sbom docs kinds monitoring bench simulate fuzz mutants model chaos cluster-up cluster-down cluster-status clean distclean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -67,7 +68,7 @@ monitoring: controlplane ## ask a real Prometheus what dashboard and alerts ask 
 unit: $(READY) ## run the tests that need no control plane
 	@$(RUN) pytest tests/unit tests/properties $(ARGS)
 
-check: $(READY) ## lint, formatting, types, import rules
+check: $(READY) ## lint, formatting, types, import rules, licences
 	@$(CHECK)
 
 fmt: $(READY) ## format the code and mend what can be mended
@@ -78,6 +79,9 @@ lock: $(READY) ## lock the newest dependencies that pyproject.toml allows
 	  --no-emit-index-url --custom-compile-command "make lock" --upgrade --quiet --output-file requirements-dev.txt
 	@$(RUN) uv pip compile pyproject.toml --extra sharder --constraint requirements-dev.txt --universal --python-version 3.11 \
 	  --generate-hashes --no-emit-index-url --no-annotate --custom-compile-command "make lock" --quiet --output-file requirements.txt
+
+sbom: ## print what image and wheel are made of, as CycloneDX, from the lock file
+	@$(PYTHON) .ci/sbom.py requirements.txt $(VERSION)
 
 docs: $(READY) ## print tables from the code into docs/ and build the site with every link checked (site/index.html)
 	@$(RUN) docsite && NO_MKDOCS_2_WARNING=1 $(RUN) mkdocs build
