@@ -1,0 +1,250 @@
+"""Every state of two shards and one point: whatever anybody writes into the assignment, no two shards work on it.
+
+The table of `shardsdk.ranges.parts` speaks of one point, so one point is enough: a state
+is who the assignment names, both leases, and of each process how far it is, what it has seen,
+what its keeper writes and what its look has read so far.  Everything may happen between any two
+steps: crashes, restarts, leases that run out or are released, watches that are late.
+
+Two nets hold each by itself: the sharder names nobody who could meet somebody, and the
+shards look at each other.  `HANDS` writes anything into the assignment at any time, so that only the
+second is left; `SHARDER` follows its own rule, so that faults of the shards are caught by it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import pytest
+
+from shardsdk.ranges.parts import HELD, TRANSITIONS, Heard, Part
+
+NOBODY, A, B, UNREADABLE = 0, 1, 2, 3
+SHARDER = 3
+
+
+class Process(NamedTuple):
+    """One shard: its lease, and the process that holds it."""
+
+    holder: int
+    held: bool = False
+    up: bool = True
+    part: Part = Part.OTHERS
+    view: Heard = Heard.UNKNOWN
+    #: What the keeper is to write as far as it knows, and whether that is the newest.
+    told: bool = False
+    current: bool = True
+    #: What a write held that was executed and whose answer is on its way, while that is the newest.
+    answer: bool | None = None
+    #: What the look has read so far: the assignment, then the other's lease; each true if it speaks for us.
+    look: tuple[bool, ...] | None = None
+    #: Whether reconciles run.
+    busy: bool = False
+
+
+class World(NamedTuple):
+    """Who is named, and both shards; who does not hold it, as the sharder has read since it saw nobody named."""
+
+    owner: int
+    shards: tuple[Process, Process]
+    leader: frozenset[int] | None = None
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What is done otherwise than in the product: other steps, other parts on the lease, and what follows."""
+
+    steps: Mapping[tuple[Part, Heard], Part] = field(default_factory=dict)
+    held: frozenset[Part] = HELD
+    #: What the look reads, in this order.
+    reads: tuple[str, ...] = ("assignment", "leases")
+    #: The look begins before the flag is known to be written.
+    looks_early: bool = False
+
+
+SOUND = Fault()
+FAULTS = {
+    "no flag": Fault({(Part.OTHERS, Heard.NAMED): Part.FLAGGED}, frozenset({Part.WORKING, Part.ENDING})),
+    "working without a flag": Fault(held=HELD - {Part.WORKING}),
+    "acknowledging while working": Fault({(Part.WORKING, Heard.UNNAMED): Part.LEAVING}),
+    "no look": Fault({(Part.FLAGGING, Heard.WRITTEN): Part.WORKING}),
+    "no look at the leases": Fault(reads=("assignment",)),
+    "a look before the flag": Fault(looks_early=True),
+    "a flag taken for written": Fault({(Part.OTHERS, Heard.NAMED): Part.FLAGGED}),
+    "a look that was refused": Fault({(Part.LOOKING, Heard.REFUSED): Part.WORKING}),
+}
+
+
+def heard(process: Process, fault: Fault, *events: Heard) -> Process:
+    """Take the steps of these events and of what the assignment said last, as `Parts` does."""
+    part = process.part
+    for event in (*events, process.view):
+        part = fault.steps.get((part, event), TRANSITIONS[part, event].to)
+    changed = (part in fault.held) != (process.part in fault.held)
+    answer = process.answer
+    if changed:
+        answer = None  # it says nothing any more
+    return process._replace(
+        part=part,
+        current=process.current and not changed,
+        answer=answer,
+        busy=process.busy or part is Part.WORKING,
+    )
+
+
+def moves(world: World, fault: Fault, *, hands: bool) -> Iterator[tuple[str, World]]:
+    yield from (written_by_hand(world) if hands else written_by_sharder(world))
+    for number in (A, B):
+        me, other = world.shards[number - 1], world.shards[2 - number]
+
+        def put(process: Process, number: int = number) -> World:
+            shards = list(world.shards)
+            shards[number - 1] = process
+            return world._replace(shards=(shards[0], shards[1]))
+
+        name = "AB"[number - 1]
+        for what, after in lives(me, number):
+            yield f"{name} {what}", put(after)
+        if me.up and me.holder == number:
+            for what, after in works(me, other, number, world.owner, fault):
+                yield f"{name} {what}", put(after)
+
+
+def lives(me: Process, number: int) -> Iterator[tuple[str, Process]]:
+    """Processes come and go, and leases with them."""
+    if me.up:
+        yield "crashes", Process(me.holder, me.held, up=False)
+    if not me.up and me.holder in (number, NOBODY):
+        yield "acquires its lease, which empties it", Process(number)
+    if me.holder == number:
+        yield "has lost its lease to its deadline, and the sharder has taken it", Process(SHARDER, up=False)
+    if me.up and me.holder == number and not me.busy:
+        yield "releases its lease", Process(NOBODY, up=False)
+    if me.holder == SHARDER:
+        yield "is given its lease back", me._replace(holder=NOBODY)
+
+
+def works(me: Process, other: Process, number: int, owner: int, fault: Fault) -> Iterator[tuple[str, Process]]:
+    view = Heard.UNKNOWN if owner == UNREADABLE else Heard.NAMED if owner == number else Heard.UNNAMED
+    if view is not me.view:
+        yield f"sees that it is {view.name}", heard(me._replace(view=view), fault)
+    wanted = me.part in fault.held
+    if not me.current:
+        yield "tells its keeper", me._replace(told=wanted, current=True)
+    if me.answer is None and (me.told != me.held or not me.current or me.part in (Part.FLAGGING, Part.LEAVING)):
+        yield f"writes {me.told}", me._replace(held=me.told, answer=me.told if me.current else None)
+    if me.answer is not None:
+        yield "gets no answer", me._replace(answer=None)
+        yield "gets an answer", heard(me._replace(answer=None), fault, Heard.WRITTEN if me.answer else Heard.CLEARED)
+    yield from looks(me, other, number, owner, fault)
+    if me.busy and me.part is not Part.WORKING:
+        yield "ends its work", heard(me._replace(busy=False), fault, Heard.ENDED)
+    if me.part is Part.WAITING:
+        yield "tries again", heard(me, fault, Heard.RETRIED)
+
+
+def looks(me: Process, other: Process, number: int, owner: int, fault: Fault) -> Iterator[tuple[str, Process]]:
+    found = {"assignment": owner == number, "leases": other.holder != 3 - number or not other.held}
+    if me.look is None:
+        if me.part is Part.FLAGGED:
+            yield "begins to look", heard(me._replace(look=()), fault, Heard.LOOKED)
+        elif fault.looks_early and me.part is Part.FLAGGING:
+            yield "begins to look too early", me._replace(look=())
+    elif len(me.look) == len(fault.reads) or False in me.look:
+        event = Heard.CONFIRMED if all(me.look) else Heard.REFUSED
+        if fault.looks_early and me.part is Part.FLAGGED:
+            me = heard(me, fault, Heard.LOOKED)
+        yield f"has {event.name}", heard(me._replace(look=None), fault, event)
+    else:
+        read = found[fault.reads[len(me.look)]]
+        # What speaks against it once settles it, at whatever time it is told.
+        yield f"reads {read}", me._replace(look=(*me.look, True) if read else (False,))
+        yield "cannot look", me._replace(look=(False,))
+
+
+def written_by_hand(world: World) -> Iterator[tuple[str, World]]:
+    for owner in (NOBODY, A, B, UNREADABLE):
+        if owner != world.owner:
+            yield f"hand writes {owner}", world._replace(owner=owner)
+
+
+def written_by_sharder(world: World) -> Iterator[tuple[str, World]]:
+    """Revokes, and grants once it has read, after an assignment that names nobody, that the others do not hold it."""
+    if world.leader is None:
+        yield "sharder reads", world._replace(leader=frozenset())
+        return
+    if world.owner != NOBODY:
+        yield "sharder revokes", world._replace(owner=NOBODY, leader=None)
+        return
+    free = world.leader
+    for number in (A, B):
+        me = world.shards[number - 1]
+        if number not in free and (me.holder != number or not me.held):
+            yield f"sharder sees {number} without it", world._replace(leader=free | {number})
+    for number in (A, B):
+        if 3 - number in free:
+            yield f"sharder grants {number}", world._replace(owner=number, leader=None)
+
+
+def mirror(world: World) -> World:
+    """The same with the shards' names exchanged: what holds of the one holds of the other."""
+    swapped = {A: B, B: A}
+    shards = [each._replace(holder=swapped.get(each.holder, each.holder)) for each in world.shards[::-1]]
+    leader = None if world.leader is None else frozenset(swapped[number] for number in world.leader)
+    return World(swapped.get(world.owner, world.owner), (shards[0], shards[1]), leader)
+
+
+def explore(fault: Fault, *, hands: bool) -> tuple[int, list[str] | None]:
+    """How many states there are, and the shortest way to two owners (`None`: there is none)."""
+    start = World(NOBODY, (Process(A), Process(B)))
+    before: dict[World, tuple[World, str] | None] = {start: None}
+    queue = deque([start])
+    while queue:
+        world = queue.popleft()
+        if all(each.busy for each in world.shards):
+            return len(before), way(before, world)
+        for what, after in moves(world, fault, hands=hands):
+            if after not in before:
+                before[after] = before[mirror(after)] = (world, what)
+                queue.append(after)
+    return len(before), None
+
+
+def way(before: Mapping[World, tuple[World, str] | None], world: World) -> list[str]:
+    steps: list[str] = []
+    while (step := before[world]) is not None:
+        world = step[0]
+        steps.append(step[1])
+    return steps[::-1]
+
+
+def test_no_two_shards_work_on_one_point() -> None:
+    """Whatever any sharder does, a hand could have written."""
+    states, two_owners = explore(SOUND, hands=True)
+    assert two_owners is None
+    assert states > 50_000, "so small a world proves little"
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_each_planted_fault_gives_two_owners(name: str) -> None:
+    assert explore(FAULTS[name], hands=True)[1] is not None
+
+
+def test_without_any_look_the_sharders_care_is_not_enough() -> None:
+    """Whom it has named may not have seen it yet, and hold nothing, when it names the next."""
+    assert explore(FAULTS["no look"], hands=False)[1] is not None
+
+
+def test_without_a_look_at_the_leases_the_sharders_care_is_enough() -> None:
+    assert explore(FAULTS["no look at the leases"], hands=False)[1] is None
+
+
+def test_the_order_of_a_looks_two_reads_is_no_matter_of_safety() -> None:
+    """It is the sharder whose order matters."""
+    assert explore(Fault(reads=("leases", "assignment")), hands=True)[1] is None
+
+
+def test_the_table_has_every_state_and_event() -> None:
+    assert set(TRANSITIONS) == {(part, event) for part in Part for event in Heard}
