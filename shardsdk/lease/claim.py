@@ -20,6 +20,7 @@ from shardsdk.protocol.leases import (
     render_micro_time,
 )
 from shardsdk.protocol.objects import LEASES
+from shardsdk.protocol.ranges import HELD_RANGES_ANNOTATION, NOWHERE, HashRanges, held_ranges
 
 
 class Relation(Enum):
@@ -36,7 +37,8 @@ class Claim:
 
     `instance` tells two processes of one holder name apart; `None`: the name
     alone identifies the process, as in leader election.  `ring` is the ring
-    whose shard the claimant is; `None`: it is no shard.
+    whose shard the claimant is; `None`: it is no shard.  `held` are the ranges of
+    hashes in which the claimant may be working; who acquires a lease holds none.
     """
 
     namespace: str
@@ -46,6 +48,7 @@ class Claim:
     instance: str | None = None
     ring: str | None = None
     fenced: bool = False
+    held: HashRanges = NOWHERE
 
     def __str__(self) -> str:
         return f"lease {self.namespace}/{self.name}"
@@ -59,6 +62,43 @@ class Claim:
         if self.instance is None or lease.instance == self.instance:
             return Relation.OURS
         return Relation.FREE if lease.instance == "" else Relation.OTHER
+
+
+class HeldRanges:
+    """What a keeper writes besides holding its lease; `number` is of `ranges`, and grows whenever they change.
+
+    `confirmed` is the number of which a write was answered that said just that.  A write
+    without an answer confirms nothing, whether or not it was executed.
+    """
+
+    __slots__ = ("_sent", "confirmed", "number", "ranges")
+
+    def __init__(self) -> None:
+        self.ranges: HashRanges = NOWHERE
+        self.number: int = 0
+        self.confirmed: int = 0
+        self._sent: tuple[int, HashRanges] = (0, NOWHERE)
+
+    def change(self, ranges: HashRanges, number: int) -> None:
+        """Hold these from the next write on.  Raises: ValueError for a number that is not newer."""
+        if number <= self.number:
+            raise ValueError(f"ranges are numbered {number} after {self.number}: the numbers must grow")
+        self.ranges, self.number = ranges, number
+
+    def sent(self) -> None:
+        """A write is made that says so."""
+        self._sent = self.number, self.ranges
+
+    def answered(self, lease: Lease) -> None:
+        """That write was confirmed, and has made `lease`."""
+        number, ranges = self._sent
+        if held_ranges(lease.metadata.annotations) == ranges:
+            self.confirmed = number
+
+    @property
+    def due(self) -> bool:
+        """Whether the last write that was made says something older."""
+        return self._sent[0] != self.number
 
 
 def released(lease: Lease) -> bool:
@@ -138,7 +178,7 @@ def render_release(claim: Claim, lease: Lease, now: datetime) -> dict[str, Any]:
     }
     metadata = _unchanged(lease)
     if claim.instance is not None:
-        metadata["annotations"] = {INSTANCE_ANNOTATION: None, FENCED_ANNOTATION: None}
+        metadata["annotations"] = {INSTANCE_ANNOTATION: None, FENCED_ANNOTATION: None, **_nothing_held(lease)}
     return {"metadata": metadata, "spec": spec}
 
 
@@ -147,6 +187,8 @@ def render_grace(claim: Claim, lease: Lease, now: datetime, grace_seconds: int) 
     now_text = render_micro_time(now)
     spec = {"leaseDurationSeconds": grace_seconds, "renewTime": now_text}
     annotations = _annotations(claim, now_text) | {INSTANCE_ANNOTATION: render_instance("", now_text)}
+    annotations.pop(HELD_RANGES_ANNOTATION, None)
+    annotations |= _nothing_held(lease)
     return {"metadata": {**_unchanged(lease), "annotations": annotations}, "spec": spec}
 
 
@@ -161,4 +203,10 @@ def _annotations(claim: Claim, renew_time: str) -> dict[str, str | None]:
     return {
         INSTANCE_ANNOTATION: render_instance(claim.instance, renew_time),
         FENCED_ANNOTATION: renew_time if claim.fenced else None,
+        HELD_RANGES_ANNOTATION: str(claim.held) if claim.held else None,
     }
+
+
+def _nothing_held(lease: Lease) -> dict[str, str | None]:
+    """What takes the ranges off that `lease` says are held: whoever leaves it works on nothing."""
+    return {HELD_RANGES_ANNOTATION: None} if HELD_RANGES_ANNOTATION in (lease.metadata.annotations or {}) else {}

@@ -33,6 +33,7 @@ from typing import Any, Final, assert_never
 from shardsdk.errors import ConfigurationError
 from shardsdk.lease.claim import (
     Claim,
+    HeldRanges,
     Relation,
     describe_holder,
     is_older,
@@ -45,6 +46,7 @@ from shardsdk.lease.claim import (
 from shardsdk.lease.steps import Action, Left, Loss, LossKind, Moment, Phase, Read, Stop, Wait, Write
 from shardsdk.lease.timings import Deadlines, LeaseTimings
 from shardsdk.protocol.leases import Lease, LeaseSpec, render_micro_time
+from shardsdk.protocol.ranges import HashRanges
 
 #: A refused write is tried again at once, but only so many times in a row:
 #: more is no coincidence with a label patch, somebody fights for the lease.
@@ -74,6 +76,7 @@ class Keeper:
         "_why",
         "_written",
         "deadlines",
+        "held",
         "loss",
         "phase",
     )
@@ -83,6 +86,8 @@ class Keeper:
         #: Of the last confirmed write; `None` before the first.
         self.deadlines: Deadlines | None = None
         self.loss: Loss | None = None
+        #: The ranges of hashes that the Lease is to say are held.
+        self.held: HeldRanges = HeldRanges()
         self._claim = claim
         self._timings = timings
         #: The Lease as last seen, and whether the next write may build on that.
@@ -108,16 +113,6 @@ class Keeper:
         self._grace_seconds = 0
         self._clean = False
 
-    @property
-    def holder(self) -> str:
-        """Who held the lease when it was last seen; empty: nobody, or never seen."""
-        return self._known.holder if self._known else ""
-
-    @property
-    def lease(self) -> Lease | None:
-        """The Lease as it was last seen."""
-        return self._known
-
     def identify(self, instance: str) -> None:
         """Say in the Lease that this instance holds it; before the first write."""
         self._claim = replace(self._claim, instance=instance)
@@ -126,6 +121,13 @@ class Keeper:
         """Say in the Lease that writes are fenced, from the next write on, which is due at once."""
         self._claim = replace(self._claim, fenced=True)
         if self.phase is Phase.HOLDING:
+            self._next_at = -math.inf
+
+    def hold_ranges(self, ranges: HashRanges, number: int) -> None:
+        """Say in the Lease that these are held, at once; nothing is said where the lease is not held itself."""
+        if self.phase is Phase.HOLDING:
+            self.held.change(ranges, number)
+            self._claim = replace(self._claim, held=ranges)
             self._next_at = -math.inf
 
     def hurry(self, at: Moment) -> None:
@@ -175,9 +177,8 @@ class Keeper:
             return
         self.phase = Phase.LEAVING
         # Without a confirmed write there is no hold, only the chance that an unanswered one was executed.
-        self._leave_until = (
-            self.deadlines.hold_ends_at if self.deadlines else at.monotonic + self._timings.request_timeout
-        )
+        unanswered_until = at.monotonic + self._timings.request_timeout
+        self._leave_until = self.deadlines.hold_ends_at if self.deadlines else unanswered_until
         self._grace_seconds = grace_seconds
         self._fresh = self._fresh and not self._unanswered
         self._next_at = at.monotonic
@@ -213,6 +214,7 @@ class Keeper:
             return
         self._known, self._fresh, self._unanswered = lease, True, False
         self._look_for_restore(lease)
+        self.held.answered(lease)
         self._version = lease.metadata.resource_version
         self._refusals = 0
         self._why = self._last_failure = ""
@@ -240,9 +242,7 @@ class Keeper:
     def failed(self, at: Moment, why: str, *, retry_after_seconds: float = 0.0) -> None:
         """The request failed, or nobody knows: it extends nothing."""
         self._why = self._last_failure = why
-        self._next_at = max(
-            self._asked_at + self._timings.pause(at.chance), at.monotonic + retry_after_seconds, at.monotonic
-        )
+        self._next_at = max(self._asked_at + self._timings.pause(at.chance), at.monotonic + retry_after_seconds)
 
     # Seeking.
 
@@ -333,7 +333,7 @@ class Keeper:
         renewed = self._known.spec.renew_time if self._known else None
         # What we sent before this write was conditional on a version that is gone.
         self._written = frozenset((renewed,)) if renewed else frozenset()
-        pause = 0.0 if self._asked_at < self._hurried_at else self._timings.pause(at.chance)
+        pause = 0.0 if self._asked_at < self._hurried_at or self.held.due else self._timings.pause(at.chance)
         self._next_at = max(self._asked_at + pause, at.monotonic)
 
     def _lose(self, kind: LossKind, message: str) -> None:
@@ -373,6 +373,7 @@ class Keeper:
 
     def _write(self, body: Mapping[str, Any], at: Moment, *, create: bool = False) -> Write:
         self._written |= {render_micro_time(at.wall)}
+        self.held.sent()
         self._unanswered = True
         self._asked_at = at.monotonic
         return Write(body, create, self._timeout(at))

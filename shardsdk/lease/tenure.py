@@ -36,6 +36,7 @@ from shardsdk.lease.timings import LeaseTimings
 from shardsdk.logs import logger_of
 from shardsdk.protocol.leases import Lease
 from shardsdk.protocol.objects import LEASES
+from shardsdk.protocol.ranges import HashRanges
 
 log: Final = logger_of(__name__)
 
@@ -83,6 +84,8 @@ class Listener:
     #: A write was confirmed: when its sending began and when its answer came, by the monotonic clock; the former is
     #: as much earlier as that clock was found to have missed in between.
     renewed: Callable[[float, float], None] = _ignore
+    #: A write was confirmed that holds the ranges of this number.
+    held: Callable[[int], None] = _ignore
     #: The Lease was read or written.
     observed: Callable[[Lease], None] = _ignore
 
@@ -118,6 +121,11 @@ class Tenure:
     def promise_fence(self) -> None:
         """Say in the Lease, from now on, that writes are fenced."""
         self._keeper.promise_fence()
+        self._wake.set()
+
+    def hold_ranges(self, ranges: HashRanges, number: int) -> None:
+        """Say in the Lease, at once, that these are held; `Listener.held` is told when that was confirmed."""
+        self._keeper.hold_ranges(ranges, number)
         self._wake.set()
 
     def _hurry(self) -> None:
@@ -268,7 +276,7 @@ class Tenure:
 
     def _take_answer(self, request: Read | Write, lease: Lease | None, sent: float, missed: float) -> None:
         at = self._moment()
-        before = self._keeper.deadlines
+        before, confirmed = self._keeper.deadlines, self._keeper.held.confirmed
         if lease is None or isinstance(request, Read):
             self._keeper.saw(lease, at)
         else:
@@ -278,6 +286,8 @@ class Tenure:
         renewed = self._keeper.deadlines
         if self._keeper.phase is Phase.HOLDING and renewed is not None and renewed is not before:
             self.hold.extend(renewed.hold_ends_at, missed)
+            if self._keeper.held.confirmed != confirmed:
+                self._listener.held(self._keeper.held.confirmed)
             self._listener.renewed(sent - (self._lapses.seconds - missed), at.monotonic)
 
     def _take_error(self, request: Read | Write, error: ShardingError) -> None:

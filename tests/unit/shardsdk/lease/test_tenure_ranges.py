@@ -1,0 +1,52 @@
+"""A tenure says what is held, and tells its owner when a write has said so."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+from shardsdk.lease.claim import Claim
+from shardsdk.lease.hold import Hold
+from shardsdk.lease.tenure import Goodbye, Listener, Tenure
+from shardsdk.lease.timings import LeaseTimings
+from shardsdk.protocol.ranges import NOWHERE, SPACE, HashRanges, held_ranges
+from shardsdk.testing.memoryapi import Fault
+from shardsdk.testing.virtual import VirtualClock, in_virtual_time
+from tests.lease_rig import NAMESPACE, RING, SHARD, Rig
+
+LOW = HashRanges.of((0, SPACE // 2))
+
+
+@in_virtual_time
+async def test_ranges_are_written_at_once_and_their_number_is_told_once_a_write_has_said_so(
+    clock: VirtualClock,
+) -> None:
+    rig, told = Rig(clock), list[int]()
+    api, acquired, timings = rig.api(), asyncio.Event(), LeaseTimings()
+    claim = Claim(NAMESPACE, SHARD, SHARD, 15, instance="uid-1", ring=RING)
+    listener = Listener(acquired=acquired.set, held=told.append)
+    tenure = Tenure(claim, timings, Hold("it", clock), clock=clock, rng=random.Random(1), listener=listener)
+    running = asyncio.create_task(tenure.run(api))
+
+    def said() -> HashRanges:
+        lease = rig.lease()
+        assert lease is not None
+        return held_ranges(lease.metadata.annotations)
+
+    await acquired.wait()
+    began = clock.monotonic()
+    tenure.hold_ranges(LOW, 1)
+    await rig.until(lambda: told == [1])
+    assert said() == LOW
+    assert clock.monotonic() - began < 0.1
+    await asyncio.sleep(10)
+    assert told == [1], "renewals tell nothing new"
+    api.fault = Fault.REFUSED
+    tenure.hold_ranges(NOWHERE, 2)
+    await asyncio.sleep(1)
+    assert (told, said()) == ([1], LOW)
+    api.fault = Fault.NONE
+    await rig.until(lambda: told == [1, 2])
+    assert said() == NOWHERE
+    tenure.leave(Goodbye())
+    assert await running
