@@ -10,6 +10,9 @@ name, no sharder, or one that may not read.
 The ring is read at the start and now and then; what is missing is told, and does
 not end the process.  A ring that does not exist yet, that is being edited, or that may not be read is no
 reason to work on nothing; what is wrong comes up only when an object moves.
+
+One that assigns its objects otherwise than by labels does end it, before its first reconcile: what
+labels say is nothing there, and working by them beside shards that do not would be worse.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ from typing import Final
 
 import msgspec
 
-from shardsdk.errors import NotFound, ShardingError
+from shardsdk.errors import ConfigurationError, NotFound, ShardingError
 from shardsdk.kube.api import Api
 from shardsdk.kube.clock import Clock
 from shardsdk.logs import logger_of
@@ -35,6 +38,8 @@ WRONG_SECONDS: Final = 60.0
 RIGHT_SECONDS: Final = 600.0
 #: How long a lease may be held before a sharder has written its state, and how often it is looked at then.
 UNSEEN_SECONDS: Final = 30.0
+#: How a ring assigns its objects that does not say; the only way that shards follow.
+_BY_LABELS: Final = "Labels"
 
 
 class _Controlled(msgspec.Struct, frozen=True):
@@ -50,6 +55,7 @@ class _Main(msgspec.Struct, frozen=True, rename="camel"):
 
 class _Spec(msgspec.Struct, frozen=True):
     resources: list[_Main] | None = None
+    assignment: str = _BY_LABELS
 
 
 class _Ring(msgspec.Struct, frozen=True):
@@ -94,10 +100,16 @@ class RingCheck:
             metrics.missing_in_ring(lambda: float(len(self._missing)))
 
     async def run(self) -> None:
-        """Look at the ring, and whether anybody looks at the shard, until cancelled."""
-        async with asyncio.TaskGroup() as looking:
-            looking.create_task(self._wait_for_sharder())
-            looking.create_task(self._follow_ring())
+        """Look at the ring, and whether anybody looks at the shard, until cancelled.
+
+        Raises: ConfigurationError when the ring assigns its objects in a way that shards do not follow.
+        """
+        try:
+            async with asyncio.TaskGroup() as looking:
+                looking.create_task(self._wait_for_sharder())
+                looking.create_task(self._follow_ring())
+        except ExceptionGroup as group:
+            raise group.exceptions[0] from None
 
     async def _wait_for_sharder(self) -> None:
         looked_at, told = self._looked_at, False
@@ -141,6 +153,11 @@ class RingCheck:
             self._exists = not isinstance(error, NotFound)
             return
         self._failure, self._exists = "", True
+        if ring.spec.assignment != _BY_LABELS:
+            raise ConfigurationError(
+                f"ring {self._ring!r} has spec.assignment {ring.spec.assignment!r}, and this version of shardsdk works"
+                f" on what labels assign: use a ring with {_BY_LABELS!r}, or a version that knows the other way"
+            )
         self._listed = {
             GroupResource(main.group, main.resource): frozenset(
                 GroupResource(each.group, each.resource) for each in main.controlled_resources or ()

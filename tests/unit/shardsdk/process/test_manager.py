@@ -18,7 +18,7 @@ from shardsdk.lease.shardlease import ShardLease
 from shardsdk.lease.timings import LeaseTimings
 from shardsdk.process.manager import Manager, World
 from shardsdk.process.process import ExitCode
-from shardsdk.protocol.objects import LEASES, PartialObject
+from shardsdk.protocol.objects import CLUSTERRINGS, LEASES, PartialObject
 from shardsdk.reconcile.context import Context
 from shardsdk.reconcile.spec import ControllerSpec, Reconcile, controller_for
 from shardsdk.testing.memory import MemoryServer
@@ -298,6 +298,21 @@ async def test_a_cancelled_manager_leaves_nothing_running_and_releases(clock: Vi
     assert ended == ["mine"]
     assert stage.holder() == ""
     assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+@in_virtual_time
+async def test_a_ring_by_ranges_ends_the_process_before_its_first_reconcile(
+    clock: VirtualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    stage = Stage(clock)
+    stage.server.create(CLUSTERRINGS, {"metadata": {"name": RING.ring}, "spec": {"assignment": "Ranges"}})
+    stage.secret("mine")
+    assert await stage.start(stage.manager()) is ExitCode.CONFIGURATION
+    assert not stage.reconciled
+    assert stage.holder() == ""
+    [said] = [each for each in caplog.records if each.levelname == "CRITICAL"]
+    assert "spec.assignment 'Ranges'" in said.getMessage()
+    assert said.exc_info is None
 
 
 @in_virtual_time

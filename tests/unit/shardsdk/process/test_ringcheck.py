@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from shardsdk.errors import ConfigurationError
 from shardsdk.process.ringcheck import RIGHT_SECONDS, UNSEEN_SECONDS, WRONG_SECONDS, RingCheck
 from shardsdk.protocol.objects import CLUSTERRINGS, GroupResource
 from shardsdk.queueing.metrics import Metrics
@@ -74,6 +75,18 @@ async def test_what_is_owned_and_not_listed_is_told_until_the_ring_lists_it(
         server.patch(CLUSTERRINGS, RING, None, {"spec": NOT_LISTED["spec"]})
         await clock.sleep(RIGHT_SECONDS + WRONG_SECONDS)
         assert (missing(metrics), check.lists(MAIN, CHILD)) == (1, False)
+
+
+@in_virtual_time
+async def test_a_ring_that_does_not_assign_by_labels_is_refused_whenever_it_is_seen(clock: VirtualClock) -> None:
+    server = MemoryServer()
+    server.create(CLUSTERRINGS, LISTED)
+    check = RingCheck(MemoryApi(server, clock), RING, frozenset({MAIN}), {}, shard="shard-1", clock=clock)
+    running = asyncio.create_task(check.run())
+    await check.looked.wait()
+    server.patch(CLUSTERRINGS, RING, None, {"spec": {"assignment": "Ranges"}})
+    with pytest.raises(ConfigurationError, match=r"spec\.assignment 'Ranges'.*use a ring with 'Labels'"):
+        await running
 
 
 @in_virtual_time
