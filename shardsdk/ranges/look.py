@@ -1,0 +1,56 @@
+"""A look: what the API server says, this moment, of ranges that this shard is about to take.
+
+The RingAssignment is read first and the Leases after it, neither from a cache; `parts`
+says when a look may begin and what it proves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from shardsdk.errors import ConfigurationError, NotFound
+from shardsdk.kube.api import Api
+from shardsdk.kube.selectors import Selector, equals
+from shardsdk.protocol.labels import LEASE_RING_LABEL
+from shardsdk.protocol.leases import Lease
+from shardsdk.protocol.objects import LEASES
+from shardsdk.protocol.ranges import RING_ASSIGNMENTS, HashBy, HashRanges, Named, RingAssignmentSpec, parse_assignment
+from shardsdk.ranges.parts import free_for
+
+
+async def look(api: Api, ring: str, shard: str, by: HashBy, namespace: str | None) -> HashRanges:
+    """The ranges of `shard` in which no other shard of the ring may be working; of an assignment in doubt, none.
+
+    `namespace` is where the ring's shards have their Leases; `None`: anywhere.
+
+    Raises: whatever a read or a list may raise; then nothing is known.
+    """
+    named = await read_named(api, ring, by)
+    leases: list[Lease] = []
+    ours = Selector(equals(LEASE_RING_LABEL, ring))
+    async for page in api.pages(LEASES, namespace, selector=ours, model=Lease, metadata_only=False):
+        leases += page
+    return free_for(shard, named, leases)
+
+
+async def read_named(api: Api, ring: str, by: HashBy) -> Named | None:
+    """Who is named for which ranges, consistently; `None`: there is no assignment, or none that makes sense by `by`.
+
+    Raises: whatever a read may raise.
+    """
+    try:
+        return named_in(await api.get(RING_ASSIGNMENTS, ring, model=dict), by)
+    except NotFound:
+        return None
+
+
+def named_in(assignment: Mapping[str, Any], by: HashBy) -> Named | None:
+    """Who a RingAssignment names; `None` when it makes no sense, or hashes something else than the ring."""
+    try:
+        named = parse_assignment(msgspec.convert(assignment.get("spec") or {}, RingAssignmentSpec))
+    except (msgspec.ValidationError, ConfigurationError):
+        return None
+    return named if named.by is by else None
