@@ -29,8 +29,11 @@ root on Linux.
         await plane.node.load(archive)                 # images, with ControlPlane(node=Node())
         await plane.compact()                          # etcd forgets its history
 
+    ControlPlane(feature_gates={"ShardedListAndWatch": True})  # of its API servers
+
 pytest fixtures (tests/conftest.py): `control_plane` (one per session: stop
-nothing), `fresh_control_plane` (one for this test), `admin`, `namespace`.
+nothing), `fresh_control_plane` (one for this test), `admin`, `namespace`.  Both
+control planes take their feature gates from `pytest --feature-gates NAME=BOOL,…`.
 """
 
 from localcluster.admin import AdminClient, AdminError

@@ -94,7 +94,7 @@ class AdminClient:
 
     async def list(self, resource: str, namespace: str | None = None, *, labels: str = "") -> Objects:
         """List consistently; `namespace=None` means all."""
-        return (await self._list(resource, namespace, labels))[0]
+        return (await self._list(resource, namespace, _selecting(labels)))[0]
 
     async def patch(
         self,
@@ -167,17 +167,18 @@ class AdminClient:
             ) from None
 
     async def changes(
-        self, resource: str, namespace: str | None = None, *, labels: str = ""
+        self, resource: str, namespace: str | None = None, *, labels: str = "", shard_selector: str = ""
     ) -> AsyncGenerator[tuple[str, Object], None]:
         """Every version of every object: `("LISTED", object)` of those that are there, then what watching shows.
 
         Then come ADDED, MODIFIED and DELETED (the object as it was, with the resourceVersion of its end) until
         the API server ends the watch.
         """
-        items, version = await self._list(resource, namespace, labels)
+        query = _selecting(labels, shard_selector)
+        items, version = await self._list(resource, namespace, query)
         for item in items:
             yield "LISTED", item
-        async with aclosing(self._watch(resource, namespace, labels, version)) as changes:
+        async with aclosing(self._watch(resource, namespace, query, version)) as changes:
             async for change in changes:
                 yield change
 
@@ -204,8 +205,7 @@ class AdminClient:
             raise LocalClusterError("AdminClient is not open; use `async with`")
         return self._session
 
-    async def _list(self, resource: str, namespace: str | None, labels: str) -> tuple[Objects, str]:
-        query = {"labelSelector": labels} if labels else None
+    async def _list(self, resource: str, namespace: str | None, query: Mapping[str, str]) -> tuple[Objects, str]:
         answer = await self.request("GET", path_of(resource, namespace), query=query)
         return answer.get("items") or [], answer["metadata"]["resourceVersion"]
 
@@ -213,12 +213,13 @@ class AdminClient:
         self, resource: str, namespace: str | None, labels: str, holds: Callable[[Objects], T | None]
     ) -> T | None:
         """One list and one watch; `None` when the watch ended first."""
-        items, version = await self._list(resource, namespace, labels)
+        query = _selecting(labels)
+        items, version = await self._list(resource, namespace, query)
         objects = {_key(item): item for item in items}
         result = holds(list(objects.values()))
         if result is not None:
             return result
-        async with aclosing(self._watch(resource, namespace, labels, version)) as changes:
+        async with aclosing(self._watch(resource, namespace, query, version)) as changes:
             async for event, item in changes:
                 if event == "DELETED":
                     objects.pop(_key(item), None)
@@ -230,9 +231,9 @@ class AdminClient:
         return None
 
     async def _watch(
-        self, resource: str, namespace: str | None, labels: str, version: str
+        self, resource: str, namespace: str | None, query: Mapping[str, str], version: str
     ) -> AsyncGenerator[tuple[str, Object], None]:
-        query = {"watch": "1", "resourceVersion": version, **({"labelSelector": labels} if labels else {})}
+        query = {"watch": "1", "resourceVersion": version, **query}
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=_REQUEST_SECONDS)
         async with self._open().get(path_of(resource, namespace), params=query, timeout=timeout) as answer:
             if answer.status >= 400:
@@ -251,6 +252,11 @@ def path_of(resource: str, namespace: str | None = None, name: str = "", subreso
     if namespace is not None:
         parts += ["namespaces", namespace]
     return "/".join([*parts, plural, *filter(None, (name, subresource))])
+
+
+def _selecting(labels: str, shard_selector: str = "") -> dict[str, str]:
+    query = {"labelSelector": labels, "shardSelector": shard_selector}
+    return {parameter: value for parameter, value in query.items() if value}
 
 
 def _key(item: Object) -> tuple[str, str]:

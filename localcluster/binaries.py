@@ -25,7 +25,7 @@ from typing import Final
 
 from localcluster.build import Say, build_controlplane
 
-KUBERNETES_VERSION: Final = "v1.35.4"
+KUBERNETES_VERSION: Final = "v1.36.3"
 #: Minor versions of the API server that tests and demo are known to work with.
 _MINORS: Final = range(34, 37)
 PROGRAMS: Final = ("etcd", "kube-apiserver", "kube-controller-manager", "kubectl")

@@ -7,6 +7,7 @@ standard error::
     kubectl get namespaces
     python -m localcluster down
 
+`--feature-gates NAME=true,…` switches features of the API server on that are off.
 With `--node` pods run, too (Linux, root, `make node-deps`)::
 
     eval "$(python -m localcluster up --node)"
@@ -21,10 +22,11 @@ import asyncio
 import os
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from localcluster.binaries import find_binaries, say
+from localcluster.components import parse_feature_gates, render_feature_gates
 from localcluster.control_plane import ControlPlane
 from localcluster.errors import LocalClusterError
 from localcluster.forwarder import Backend, Forwarder
@@ -65,6 +67,7 @@ def _parser() -> argparse.ArgumentParser:
     up.add_argument(
         "--node", action="store_true", help="with a node, so that pods run: takes Linux, root, `make node-deps`"
     )
+    up.add_argument("--feature-gates", default="", metavar="NAME=BOOL,…", help="of the API server alone")
     images = command("images", _images, "build the project's container images; prints their names")
     images.add_argument("--load", action="store_true", help="and give them to the node")
     images.add_argument("--name", default=DEFAULT_NAME, help="of several, which one")
@@ -107,14 +110,20 @@ def _up(options: argparse.Namespace) -> int:
         raise LocalClusterError(
             f"{running.name} runs without a node; end it first: python -m localcluster down --name {running.name}"
         )
-    running = running or asyncio.run(_start(options.name, Node() if options.node else None))
+    gates = parse_feature_gates(options.feature_gates)
+    if running and gates and running.feature_gates != gates:
+        raise LocalClusterError(
+            f"{running.name} runs with --feature-gates {render_feature_gates(running.feature_gates) or '(none)'};"
+            f" end it first: python -m localcluster down --name {running.name}"
+        )
+    running = running or asyncio.run(_start(options.name, Node() if options.node else None, gates))
     say(f"localcluster: {running.name} runs at {running.url}, in {running.folder}")
     print(f"export KUBECONFIG={shlex.quote(str(running.kubeconfig))}")
     return 0
 
 
-async def _start(name: str, node: Node | None) -> Running:
-    plane = ControlPlane(node=node)
+async def _start(name: str, node: Node | None, gates: Mapping[str, bool]) -> Running:
+    plane = ControlPlane(node=node, feature_gates=gates)
     try:
         await plane.start()
         say(f"localcluster: Kubernetes programs: {plane.binaries.source}")

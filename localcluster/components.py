@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from localcluster.errors import ComponentFailed
+from localcluster.errors import ComponentFailed, LocalClusterError
 from localcluster.ports import BIND_CONFLICT, LOOPBACK
 from localcluster.process import Supervisor
 
@@ -193,6 +193,35 @@ def _with_nodes(pki: Path) -> tuple[str, ...]:
         f"--kubelet-client-key={pki}/kubelet-client.key",
         "--kubelet-preferred-address-types=InternalIP",
     )
+
+
+def feature_gate_flags(gates: Mapping[str, bool]) -> list[str]:
+    """The flag that switches features of an API server on or off; none without gates.
+
+    >>> feature_gate_flags({"WatchList": False, "ShardedListAndWatch": True})
+    ['--feature-gates=ShardedListAndWatch=true,WatchList=false']
+    """
+    return [f"--feature-gates={render_feature_gates(gates)}"] if gates else []
+
+
+def render_feature_gates(gates: Mapping[str, bool]) -> str:
+    """As `NAME=true,NAME=false`, in order of the names."""
+    return ",".join(f"{name}={str(on).lower()}" for name, on in sorted(gates.items()))
+
+
+def parse_feature_gates(text: str) -> dict[str, bool]:
+    """Read `NAME=true,NAME=false`; whether there is such a feature is the API server's to say.
+
+    Raises: LocalClusterError.
+    """
+    gates: dict[str, bool] = {}
+    for part in filter(None, (each.strip() for each in text.split(","))):
+        name, _, value = part.partition("=")
+        if not name.isalnum() or value not in ("true", "false"):
+            raise LocalClusterError(f"--feature-gates {text!r}: write NAME=true or NAME=false, several with commas")
+        if gates.setdefault(name, value == "true") != (value == "true"):
+            raise LocalClusterError(f"--feature-gates {text!r}: {name} is both true and false")
+    return gates
 
 
 def controller_manager_flags(pki: Path, kubeconfig: Path, controllers: Sequence[str]) -> list[str]:

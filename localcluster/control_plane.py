@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -28,6 +28,7 @@ from localcluster.components import (
     Network,
     apiserver_flags,
     controller_manager_flags,
+    feature_gate_flags,
 )
 from localcluster.errors import ComponentFailed, LocalClusterError
 from localcluster.kubeconfig import Cluster, certificate_credentials, token_credentials, write_kubeconfig
@@ -55,6 +56,7 @@ class ControlPlane:
 
     `controllers=()` leaves the controller manager out; with a `node` the default
     is all of them.  Extra flags come last, so that they win over the default ones.
+    `feature_gates` are the API servers' alone.
     """
 
     def __init__(
@@ -66,9 +68,11 @@ class ControlPlane:
         controllers: Sequence[str] | None = None,
         controller_manager_extra: Sequence[str] = (),
         node: Node | None = None,
+        feature_gates: Mapping[str, bool] | None = None,
     ) -> None:
         self._binaries = binaries
-        self._apiserver_extra = tuple(apiserver_extra)
+        self.feature_gates = dict(feature_gates or {})
+        self._apiserver_extra = (*feature_gate_flags(self.feature_gates), *apiserver_extra)
         self._etcd_extra = tuple(etcd_extra)
         self._controllers = _controllers(node) if controllers is None else tuple(controllers)
         self._node = node
@@ -124,7 +128,7 @@ class ControlPlane:
 
         Raises: LocalClusterError when one of that name runs already.
         """
-        running = Running(name, self.folder, self.url)
+        running = Running(name, self.folder, self.url, self.feature_gates)
         remember(running)
         self._supervisor.detach()
         self._release_ports()

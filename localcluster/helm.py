@@ -64,10 +64,11 @@ def find_helm(environment: Mapping[str, str] | None = None, *, build: Build | No
 
 
 def cached_helm(environment: Mapping[str, str]) -> Path:
-    """Where the built program lies, per user, version and platform."""
+    """Where the built program lies, per user, version, platform and the Kubernetes for which it renders charts."""
     system, machine = platform.system().lower(), platform.machine().lower()
     architecture = {"x86_64": "amd64", "aarch64": "arm64"}.get(machine, machine)
-    return cache_home(environment) / f"helm-{HELM_VERSION}-{system}-{architecture}" / "helm"
+    kubernetes = KUBERNETES_VERSION.rpartition(".")[0]
+    return cache_home(environment) / f"helm-{HELM_VERSION}-kubernetes-{kubernetes}-{system}-{architecture}" / "helm"
 
 
 def helm_version(program: str) -> str | None:

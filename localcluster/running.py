@@ -8,7 +8,7 @@ import os
 import signal
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from localcluster.binaries import cache_home
@@ -28,6 +28,8 @@ class Running:
     name: str
     folder: Path
     url: str
+    #: Of its API server, those that it was told.
+    feature_gates: Mapping[str, bool] = field(default_factory=dict)
 
     @property
     def kubeconfig(self) -> Path:
@@ -65,7 +67,7 @@ def find_running(name: str = DEFAULT_NAME, environment: Mapping[str, str] = os.e
         stored = json.loads(entry.read_text())
     except FileNotFoundError:
         return None
-    running = Running(name, Path(stored["folder"]), stored["url"])
+    running = Running(name, Path(stored["folder"]), stored["url"], stored.get("featureGates", {}))
     if is_running(running.folder):
         return running
     with contextlib.suppress(FileNotFoundError):
@@ -87,7 +89,8 @@ def remember(running: Running, environment: Mapping[str, str] = os.environ) -> N
     entry = _entry(running.name, environment)
     entry.parent.mkdir(parents=True, exist_ok=True)
     draft = entry.with_suffix(f".{os.getpid()}.tmp")
-    draft.write_text(json.dumps({"folder": str(running.folder), "url": running.url}))
+    stored = {"folder": str(running.folder), "url": running.url, "featureGates": dict(running.feature_gates)}
+    draft.write_text(json.dumps(stored))
     draft.replace(entry)
 
 

@@ -19,6 +19,7 @@ from hypothesis import HealthCheck, settings
 
 from localcluster import AdminClient, ControlPlane, find_binaries
 from localcluster.binaries import say
+from localcluster.components import parse_feature_gates
 
 # Tests have a time limit of their own; how fast a busy machine draws examples is not what they are about.
 settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -68,10 +69,20 @@ _KEPT_LOGS = pytest.StashKey[list[Path]]()
 _FAILED = pytest.StashKey[set[str]]()
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Options of the fixtures below."""
+    parser.addoption(
+        "--feature-gates",
+        default="",
+        metavar="NAME=BOOL,…",
+        help="of the API servers of control_plane and fresh_control_plane",
+    )
+
+
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def control_plane(request: pytest.FixtureRequest) -> AsyncIterator[ControlPlane]:
     """The control plane that all tests share: use namespaces and names of your own, and stop nothing."""
-    plane = ControlPlane()
+    plane = _control_plane(request.config)
     await plane.start()
     yield plane
     _close(plane, request.config, "control_plane")
@@ -80,7 +91,7 @@ async def control_plane(request: pytest.FixtureRequest) -> AsyncIterator[Control
 @pytest_asyncio.fixture
 async def fresh_control_plane(request: pytest.FixtureRequest) -> AsyncIterator[ControlPlane]:
     """A control plane for this test alone, to stop, pause and restart."""
-    plane = ControlPlane()
+    plane = _control_plane(request.config)
     await plane.start()
     yield plane
     _close(plane, request.config, "fresh_control_plane")
@@ -100,6 +111,10 @@ async def namespace(request: pytest.FixtureRequest, admin: AdminClient) -> Async
     name: str = made["metadata"]["name"]
     yield name
     await admin.delete("v1/namespaces", name)
+
+
+def _control_plane(config: pytest.Config) -> ControlPlane:
+    return ControlPlane(feature_gates=parse_feature_gates(config.getoption("--feature-gates")))
 
 
 def _close(plane: ControlPlane, config: pytest.Config, fixture: str) -> None:

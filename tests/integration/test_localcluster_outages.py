@@ -182,14 +182,15 @@ def test_the_shell_gets_a_control_plane_that_stays_until_it_is_taken_down() -> N
         return subprocess.run([*command, *arguments], capture_output=True, text=True, check=False)
 
     assert run("status", "--name", name).returncode == 1
-    up = run("up", "--name", name)
+    up = run("up", "--name", name, "--feature-gates", "ShardedListAndWatch=true")
     try:
         assert up.returncode == 0, up.stderr
         variable, _, kubeconfig = up.stdout.strip().partition("=")
         assert variable == "export KUBECONFIG"
         assert run("up", "--name", name).stdout == up.stdout, "the second `up` finds the first one's"
         assert run("status", "--name", name).returncode == 0
-        assert "kube-system" in run("kubectl", "--name", name, "get", "namespaces").stdout
+        metrics = run("kubectl", "--name", name, "get", "--raw", "/metrics").stdout
+        assert 'kubernetes_feature_enabled{name="ShardedListAndWatch",stage="ALPHA"} 1' in metrics
     finally:
         down = run("down", "--name", name)
     assert down.returncode == 0, down.stderr

@@ -166,7 +166,9 @@ if TYPE_CHECKING:
         ContainerStatus,
         ContainerUser,
         HostIP,
+        ImageVolumeStatus,
         LinuxContainerUser,
+        NodeAllocatableResourceClaimStatus,
         Pod,
         PodCondition,
         PodExtendedResourceClaimStatus,
@@ -176,6 +178,7 @@ if TYPE_CHECKING:
         ResourceHealth,
         ResourceStatus,
         VolumeMountStatus,
+        VolumeStatus,
     )
     from shardsdk.kinds.builtin.poddisruptionbudget import (
         PodDisruptionBudget,
@@ -242,6 +245,7 @@ if TYPE_CHECKING:
         PodReadinessGate,
         PodResourceClaim,
         PodSchedulingGate,
+        PodSchedulingGroup,
         PodSecurityContext,
         PodSpec,
         PodTemplateSpec,
@@ -275,7 +279,6 @@ if TYPE_CHECKING:
         VolumeProjection,
         WeightedPodAffinityTerm,
         WindowsSecurityContextOptions,
-        WorkloadReference,
     )
     from shardsdk.kinds.builtin.priorityclass import (
         PriorityClass,
@@ -499,6 +502,7 @@ __all__ = [
     "ISCSIPersistentVolumeSource",
     "ISCSIVolumeSource",
     "ImageVolumeSource",
+    "ImageVolumeStatus",
     "Ingress",
     "IngressBackend",
     "IngressClass",
@@ -555,6 +559,7 @@ __all__ = [
     "Node",
     "NodeAddress",
     "NodeAffinity",
+    "NodeAllocatableResourceClaimStatus",
     "NodeCondition",
     "NodeConfigSource",
     "NodeConfigStatus",
@@ -605,6 +610,7 @@ __all__ = [
     "PodResourceClaim",
     "PodResourceClaimStatus",
     "PodSchedulingGate",
+    "PodSchedulingGroup",
     "PodSecurityContext",
     "PodSpec",
     "PodStatus",
@@ -702,11 +708,11 @@ __all__ = [
     "VolumeNodeAffinity",
     "VolumeProjection",
     "VolumeResourceRequirements",
+    "VolumeStatus",
     "VsphereVirtualDiskVolumeSource",
     "WebhookClientConfig",
     "WeightedPodAffinityTerm",
     "WindowsSecurityContextOptions",
-    "WorkloadReference",
 ]
 
 #: Where each name is defined.
@@ -872,7 +878,9 @@ HOMES: Final[dict[str, tuple[str, ...]]] = {
         "ContainerStatus",
         "ContainerUser",
         "HostIP",
+        "ImageVolumeStatus",
         "LinuxContainerUser",
+        "NodeAllocatableResourceClaimStatus",
         "Pod",
         "PodCondition",
         "PodExtendedResourceClaimStatus",
@@ -882,6 +890,7 @@ HOMES: Final[dict[str, tuple[str, ...]]] = {
         "ResourceHealth",
         "ResourceStatus",
         "VolumeMountStatus",
+        "VolumeStatus",
     ),
     "poddisruptionbudget": (
         "PodDisruptionBudget",
@@ -948,6 +957,7 @@ HOMES: Final[dict[str, tuple[str, ...]]] = {
         "PodReadinessGate",
         "PodResourceClaim",
         "PodSchedulingGate",
+        "PodSchedulingGroup",
         "PodSecurityContext",
         "PodSpec",
         "PodTemplateSpec",
@@ -981,7 +991,6 @@ HOMES: Final[dict[str, tuple[str, ...]]] = {
         "VolumeProjection",
         "WeightedPodAffinityTerm",
         "WindowsSecurityContextOptions",
-        "WorkloadReference",
     ),
     "priorityclass": (
         "PriorityClass",

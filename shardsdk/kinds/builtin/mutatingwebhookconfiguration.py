@@ -13,25 +13,25 @@ class MutatingWebhook(Model, kw_only=True):
     """MutatingWebhook describes an admission webhook and the resources and operations it applies to."""
 
     admission_review_versions: list[str]
-    """AdmissionReviewVersions is an ordered list of preferred `AdmissionReview` versions the Webhook expects."""
+    """admissionReviewVersions is an ordered list of preferred `AdmissionReview` versions the Webhook expects."""
     client_config: WebhookClientConfig
-    """ClientConfig defines how to communicate with the hook."""
+    """clientConfig defines how to communicate with the hook."""
     failure_policy: str | None = None
-    """FailurePolicy defines how unrecognized errors from the admission endpoint are handled - allowed values are
+    """failurePolicy defines how unrecognized errors from the admission endpoint are handled - allowed values are
     Ignore or Fail.
     """
     match_conditions: list[MatchCondition] | None = None
-    """MatchConditions is a list of conditions that must be met for a request to be sent to this webhook."""
+    """matchConditions is a list of conditions that must be met for a request to be sent to this webhook."""
     match_policy: str | None = None
     """matchPolicy defines how the "rules" list is used to match incoming requests."""
     name: str
-    """The name of the admission webhook."""
+    """name is the name of the admission webhook."""
     namespace_selector: LabelSelector | None = None
-    """NamespaceSelector decides whether to run the webhook on an object based on whether the namespace for that object
+    """namespaceSelector decides whether to run the webhook on an object based on whether the namespace for that object
     matches the selector.
     """
     object_selector: LabelSelector | None = None
-    """ObjectSelector decides whether to run the webhook based on if the object has matching labels. objectSelector is
+    """objectSelector decides whether to run the webhook based on if the object has matching labels. objectSelector is
     evaluated against both the oldObject and newObject that would be sent to the webhook, and is considered to match
     if either object matches the selector.
     """
@@ -40,11 +40,11 @@ class MutatingWebhook(Model, kw_only=True):
     evaluation.
     """
     rules: list[RuleWithOperations] | None = None
-    """Rules describes what operations on what resources/subresources the webhook cares about."""
+    """rules describes what operations on what resources/subresources the webhook cares about."""
     side_effects: str
-    """SideEffects states whether this webhook has side effects."""
+    """sideEffects states whether this webhook has side effects."""
     timeout_seconds: int | None = None
-    """TimeoutSeconds specifies the timeout for this webhook."""
+    """timeoutSeconds specifies the timeout for this webhook."""
 
 
 class MutatingWebhookConfiguration(Kind, kw_only=True):
@@ -55,4 +55,4 @@ class MutatingWebhookConfiguration(Kind, kw_only=True):
     resource: ClassVar[Resource] = Resource("admissionregistration.k8s.io", "v1", "mutatingwebhookconfigurations", "MutatingWebhookConfiguration", namespaced=False)
 
     webhooks: list[MutatingWebhook] = []
-    """Webhooks is a list of webhooks and the affected resources and operations."""
+    """webhooks is a list of webhooks and the affected resources and operations."""

@@ -136,6 +136,13 @@ class HostIP(Model, kw_only=True):
     """IP is the IP address assigned to the host"""
 
 
+class ImageVolumeStatus(Model, kw_only=True):
+    """ImageVolumeStatus represents the image-based volume status."""
+
+    image_ref: str
+    """ImageRef is the digest of the image used for this volume."""
+
+
 class LinuxContainerUser(Model, kw_only=True):
     """LinuxContainerUser represents user identity information in Linux containers"""
 
@@ -145,6 +152,19 @@ class LinuxContainerUser(Model, kw_only=True):
     """SupplementalGroups are the supplemental groups initially attached to the first process in the container"""
     uid: int
     """UID is the primary uid initially attached to the first process in the container"""
+
+
+class NodeAllocatableResourceClaimStatus(Model, kw_only=True):
+    """NodeAllocatableResourceClaimStatus describes the status of node allocatable resources allocated via DRA."""
+
+    containers: list[str] | None = None
+    """Containers lists the names of all containers in this pod that reference the claim."""
+    resource_claim_name: str
+    """ResourceClaimName is the resource claim referenced by the pod that resulted in this node allocatable resource
+    allocation.
+    """
+    resources: dict[str, str]
+    """Resources is a map of the node-allocatable resource name to the aggregate quantity allocated to the claim."""
 
 
 class Pod(Kind, kw_only=True):
@@ -230,6 +250,10 @@ class PodStatus(Model, kw_only=True):
     """Statuses of init containers in this pod."""
     message: str | None = None
     """A human readable message indicating details about why the pod is in this condition."""
+    node_allocatable_resource_claim_statuses: list[NodeAllocatableResourceClaimStatus] | None = None
+    """NodeAllocatableResourceClaimStatuses contains the status of node-allocatable resources that were allocated for
+    this pod through DRA claims.
+    """
     nominated_node_name: str | None = None
     """nominatedNodeName is set only when this pod preempts other pods on the node, but it cannot be scheduled right
     away as preemption victims receive their graceful termination periods.
@@ -268,6 +292,8 @@ class ResourceHealth(Model, kw_only=True):
 
     health: str | None = None
     """Health of the resource. can be one of: - Healthy: operates as normal - Unhealthy: reported unhealthy."""
+    message: str | None = None
+    """Message provides human-readable context for Health (e.g."""
     resource_id: str = msgspec.field(name="resourceID")
     """ResourceID is the unique identifier of the resource."""
 
@@ -292,3 +318,13 @@ class VolumeMountStatus(Model, kw_only=True):
     """ReadOnly corresponds to the original VolumeMount."""
     recursive_read_only: str | None = None
     """RecursiveReadOnly must be set to Disabled, Enabled, or unspecified (for non-readonly mounts)."""
+    volume_status: VolumeStatus | None = None
+    """volumeStatus represents volume-type-specific status about the mounted volume."""
+
+
+class VolumeStatus(Model, kw_only=True):
+    """VolumeStatus represents the status of a mounted volume."""
+
+    image: ImageVolumeStatus | None = None
+    """image represents an OCI object (a container image or artifact) pulled and mounted on the kubelet's host machine.
+    """

@@ -46,17 +46,17 @@ class PodDisruptionBudgetStatus(Model, kw_only=True):
 
     conditions: list[Condition] | None = None
     """Conditions contain conditions for PDB."""
-    current_healthy: int = 0
+    current_healthy: int | None = None
     """current number of healthy pods"""
-    desired_healthy: int = 0
+    desired_healthy: int | None = None
     """minimum desired number of healthy pods"""
     disrupted_pods: dict[str, datetime] | None = None
     """DisruptedPods contains information about pods whose eviction was processed by the API server eviction
     subresource handler but has not yet been observed by the PodDisruptionBudget controller.
     """
-    disruptions_allowed: int = 0
+    disruptions_allowed: int | None = None
     """Number of pod disruptions that are currently allowed."""
-    expected_pods: int = 0
+    expected_pods: int | None = None
     """total number of pods counted by this disruption budget"""
     observed_generation: int | None = None
     """Most recent generation observed when updating this PDB status."""

@@ -872,6 +872,15 @@ class PodSchedulingGate(Model, kw_only=True):
     """Name of the scheduling gate."""
 
 
+class PodSchedulingGroup(Model, kw_only=True):
+    """PodSchedulingGroup identifies the runtime scheduling group instance that a Pod belongs to."""
+
+    pod_group_name: str | None = None
+    """PodGroupName specifies the name of the standalone PodGroup object that represents the runtime instance of this
+    group.
+    """
+
+
 class PodSecurityContext(Model, kw_only=True):
     """PodSecurityContext holds pod-level security attributes and common container settings."""
 
@@ -982,6 +991,10 @@ class PodSpec(Model, kw_only=True):
     """If specified, the pod will be dispatched by specified scheduler."""
     scheduling_gates: list[PodSchedulingGate] | None = None
     """SchedulingGates is an opaque list of values that if specified will block scheduling the pod."""
+    scheduling_group: PodSchedulingGroup | None = None
+    """SchedulingGroup provides a reference to the immediate scheduling runtime grouping object that this Pod belongs
+    to.
+    """
     security_context: PodSecurityContext | None = None
     """SecurityContext holds pod-level security attributes and common container settings."""
     service_account: str | None = None
@@ -1004,8 +1017,6 @@ class PodSpec(Model, kw_only=True):
     """TopologySpreadConstraints describes how a group of pods ought to spread across topology domains."""
     volumes: list[Volume] | None = None
     """List of volumes that can be mounted by containers belonging to the pod."""
-    workload_ref: WorkloadReference | None = None
-    """WorkloadRef provides a reference to the Workload object that this Pod belongs to."""
 
 
 class PodTemplateSpec(Model, kw_only=True):
@@ -1511,14 +1522,3 @@ class WindowsSecurityContextOptions(Model, kw_only=True):
     """HostProcess determines if a container should be run as a 'Host Process' container."""
     run_as_user_name: str | None = None
     """The UserName in Windows to run the entrypoint of the container process."""
-
-
-class WorkloadReference(Model, kw_only=True):
-    """WorkloadReference identifies the Workload object and PodGroup membership that a Pod belongs to."""
-
-    name: str
-    """Name defines the name of the Workload object this Pod belongs to."""
-    pod_group: str
-    """PodGroup is the name of the PodGroup within the Workload that this Pod belongs to."""
-    pod_group_replica_key: str | None = None
-    """PodGroupReplicaKey specifies the replica key of the PodGroup to which this Pod belongs."""

@@ -22,5 +22,5 @@ class PriorityClass(Kind, kw_only=True):
     """
     preemption_policy: str | None = None
     """preemptionPolicy is the Policy for preempting pods with lower priority."""
-    value: int
+    value: int | None = None
     """value represents the integer value of this priority class."""

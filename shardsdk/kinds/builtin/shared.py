@@ -295,9 +295,9 @@ class MatchCondition(Model, kw_only=True):
     """MatchCondition represents a condition which must by fulfilled for a request to be sent to a webhook."""
 
     expression: str
-    """Expression represents the expression which will be evaluated by CEL."""
+    """expression represents the expression which will be evaluated by CEL."""
     name: str
-    """Name is an identifier for this match condition, used for strategic merging of MatchConditions, as well as
+    """name is an identifier for this match condition, used for strategic merging of MatchConditions, as well as
     providing an identifier for logging purposes.
     """
 
@@ -623,7 +623,7 @@ class RBDPersistentVolumeSource(Model, kw_only=True):
 class RoleRef(Model, kw_only=True):
     """RoleRef contains information that points to the role being used"""
 
-    api_group: str
+    api_group: str | None = None
     """APIGroup is the group for the resource being referenced"""
     kind: str
     """Kind is the type of resource being referenced"""
@@ -635,15 +635,15 @@ class RuleWithOperations(Model, kw_only=True):
     """RuleWithOperations is a tuple of Operations and Resources."""
 
     api_groups: list[str] | None = None
-    """APIGroups is the API groups the resources belong to."""
+    """apiGroups is the API groups the resources belong to."""
     api_versions: list[str] | None = None
-    """APIVersions is the API versions the resources belong to."""
+    """apiVersions is the API versions the resources belong to."""
     operations: list[str] | None = None
-    """Operations is the operations the admission hook cares about - CREATE, UPDATE, DELETE, CONNECT or * for all of
+    """operations is the operations the admission hook cares about - CREATE, UPDATE, DELETE, CONNECT or * for all of
     those operations and any future admission operations that are added.
     """
     resources: list[str] | None = None
-    """Resources is a list of resources this rule applies to."""
+    """resources is a list of resources this rule applies to."""
     scope: str | None = None
     """scope specifies the scope of this rule."""
 
@@ -688,13 +688,13 @@ class ServiceReference(Model, kw_only=True):
     """ServiceReference holds a reference to Service.legacy.k8s.io"""
 
     name: str
-    """`name` is the name of the service."""
+    """name is the name of the service."""
     namespace: str
-    """`namespace` is the namespace of the service."""
+    """namespace is the namespace of the service."""
     path: str | None = None
-    """`path` is an optional URL path which will be sent in any request to this service."""
+    """path is an optional URL path which will be sent in any request to this service."""
     port: int | None = None
-    """If specified, the port on the service that hosting webhook."""
+    """port is the port on the service that hosts the webhook."""
 
 
 class StorageOSPersistentVolumeSource(Model, kw_only=True):
@@ -788,8 +788,8 @@ class WebhookClientConfig(Model, kw_only=True):
     """WebhookClientConfig contains the information to make a TLS connection with the webhook"""
 
     ca_bundle: bytes | None = None
-    """`caBundle` is a PEM encoded CA bundle which will be used to validate the webhook's server certificate."""
+    """caBundle is a PEM encoded CA bundle which will be used to validate the webhook's server certificate."""
     service: ServiceReference | None = None
-    """`service` is a reference to the service for this webhook."""
+    """service is a reference to the service for this webhook."""
     url: str | None = None
-    """`url` gives the location of the webhook, in standard URL form (`scheme://host:port/path`)."""
+    """url gives the location of the webhook, in standard URL form (`scheme://host:port/path`)."""

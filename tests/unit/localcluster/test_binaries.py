@@ -92,5 +92,5 @@ def test_another_version_is_passed_over_with_a_word(machine: _Machine, tmp_path:
 def test_the_cache_is_per_user_and_version_and_outside_the_checkout() -> None:
     folder = cache_folder({"HOME": "/home/someone"})
     assert folder.is_relative_to("/home/someone/.cache/controller-sharding/localcluster")
-    assert folder.name.startswith("v1.35.")
+    assert folder.name.startswith("v1.36.")
     assert cache_folder({"HOME": "/home/someone", "XDG_CACHE_HOME": "/x"}).is_relative_to("/x")

@@ -27,14 +27,14 @@ from localcluster.build import build_controlplane
 def tell(message):
     print(message, flush=True)
 
-build_controlplane(MODULE, "v1.35.4", Path(sys.argv[1]), os.environ, tell)
+build_controlplane(MODULE, "v1.36.3", Path(sys.argv[1]), os.environ, tell)
 """
 
 
 def _build(tmp_path: Path, said: list[str] | None = None) -> Path:
     target = tmp_path / "cache" / "v1" / "controlplane"
     tell = print if said is None else said.append
-    build_controlplane(MODULE, "v1.35.4", target, {"PATH": f"{tmp_path}:{os.environ['PATH']}"}, tell)
+    build_controlplane(MODULE, "v1.36.3", target, {"PATH": f"{tmp_path}:{os.environ['PATH']}"}, tell)
     return target
 
 
@@ -116,9 +116,9 @@ def test_an_older_go_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     write_go(wheel)
     said: list[str] = []
     _build(tmp_path, said)
-    assert any("older than Go 1.25; not used" in line for line in said)
+    assert any("older than Go 1.26; not used" in line for line in said)
     assert (wheel / "builds").exists(), "the wheel in the cache has built it"
 
 
 def test_the_modules_name_the_go_that_they_need() -> None:
-    assert needed_version(MODULE / "go.mod") == (1, 25)
+    assert needed_version(MODULE / "go.mod") == (1, 26)

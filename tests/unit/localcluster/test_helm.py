@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from localcluster import BinariesMissing
+from localcluster import BinariesMissing, helm
 from localcluster.build import Say
 from localcluster.helm import HELM_VERSION, Helm, build_helm, cached_helm, find_helm
 from tests.unit.localcluster.programs import write_script
@@ -72,6 +72,17 @@ esac""",
     return {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}", "GOFLAGS": "-mod=vendor"}
 
 
+def test_a_helm_that_was_built_for_another_kubernetes_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    environment = {"PATH": str(tmp_path / "path"), "XDG_CACHE_HOME": str(tmp_path)}
+    now = cached_helm(environment)
+    monkeypatch.setattr(helm, "KUBERNETES_VERSION", "v1.36.99")
+    assert cached_helm(environment) == now, "a patch release has the same APIs"
+    monkeypatch.setattr(helm, "KUBERNETES_VERSION", "v1.37.0")
+    assert cached_helm(environment) != now
+
+
 def _leftovers(target: Path) -> list[str]:
     return sorted(entry.name for entry in target.parent.parent.iterdir())
 
@@ -84,7 +95,7 @@ def test_the_build_asks_for_one_version_and_leaves_only_the_program(tmp_path: Pa
 
     said = target.read_text()
     assert said.rstrip().endswith(f"helm.sh/helm/v3/cmd/helm@{HELM_VERSION} flags=")
-    assert "-X helm.sh/helm/v3/pkg/chartutil.k8sVersionMinor=35" in said
+    assert "-X helm.sh/helm/v3/pkg/chartutil.k8sVersionMinor=36" in said
     assert _leftovers(target) == ["helm-v3", "helm.lock"]
 
 

@@ -97,7 +97,7 @@ def test_products_share_one_build(tmp_path: Path) -> None:
     products = [Product(NODE_MODULE, tmp_path / "cache" / name / "program") for name in ("a", "b")]
 
     for _ in range(2):
-        build_products(products, "v1.35.4", {"PATH": f"{tmp_path}:{os.environ['PATH']}"}, lambda _: None)
+        build_products(products, "v1.36.3", {"PATH": f"{tmp_path}:{os.environ['PATH']}"}, lambda _: None)
 
     assert [product.target.read_text() for product in products] == ["program\n"] * 2
     assert (tmp_path / "builds").read_text() == "built\n" * 2

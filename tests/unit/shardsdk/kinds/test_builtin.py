@@ -15,6 +15,7 @@ from shardsdk.kinds import (
     ConfigMap,
     Container,
     ContainerPort,
+    DaemonSetStatus,
     Deployment,
     DeploymentSpec,
     DeploymentStatus,
@@ -24,7 +25,6 @@ from shardsdk.kinds import (
     LabelSelector,
     Model,
     ObjectFieldSelector,
-    PodDisruptionBudget,
     PodSpec,
     PodTemplateSpec,
     Role,
@@ -91,7 +91,7 @@ def test_what_nobody_has_written_yet_has_its_zero() -> None:
     assert ConfigMap().data == {}
     assert deployment().status == DeploymentStatus()
     assert deployment().status.ready_replicas is None
-    assert PodDisruptionBudget("a").status.disruptions_allowed == 0
+    assert DaemonSetStatus().number_ready == 0
 
 
 def test_null_is_nothing_as_servers_written_in_go_mean_it() -> None:
