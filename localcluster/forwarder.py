@@ -75,6 +75,11 @@ class Forwarder:
         self._backends = tuple(backends)
         self._set_ready(tuple(each for each in self._ready if each in self._backends))
 
+    def drop(self) -> None:
+        """Reset the connections that there are."""
+        for side in tuple(self._sides):
+            side.abort()
+
     async def wait_ready(self, count: int, timeout_seconds: float = 30.0) -> None:
         """Wait until exactly `count` replicas are ready.
 

@@ -33,8 +33,6 @@ class Fault:
     leases: float = 0.0
     seconds: float = 0.0
     setup: dict[str, Any] = field(default_factory=dict)
-    #: The rule that has to be found broken: what is done is wrong by itself, to see whether it would be noticed.
-    planted: str = ""
 
     def longest_allowed(self, lease_seconds: float) -> float:
         """Seconds for which an object may be without an owner."""

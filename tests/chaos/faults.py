@@ -50,15 +50,15 @@ FAULTS: Final = {
               plane.etcd_suspended, 0, (), OUTAGE_LEASES, 5.0),
         Fault("etcd-restored", "etcd is set back to a backup two leases old; API server, sharder and shards are"
               " started again, as the manual has it",
-              plane.etcd_restored, None, (), 1.0, 15.0),
+              plane.etcd_restored, None, (), 1.0, 15.0, setup={"restart_grace_seconds": 60}),
         Fault("apiserver-slow", "each message to and from the API server takes half a second, for three leases",
-              plane.apiserver_slow),
+              plane.apiserver_slow, 0, (), 1.0),
         Fault("errors", "three of ten requests are answered with 500, for three lease durations",
-              plane.errors, setup={"reads_requests": True}),
+              plane.errors, 0, (), 1.0, setup={"reads_requests": True}),
         Fault("throttling", "three of ten requests are answered with 429, for three lease durations",
-              plane.throttling, setup={"reads_requests": True}),
+              plane.throttling, 0, (), 1.0, setup={"reads_requests": True}),
         Fault("conflicts", "half of the writes are answered with 409, for three lease durations",
-              plane.conflicts, setup={"reads_requests": True}),
+              plane.conflicts, 0, (), 1.0, setup={"reads_requests": True}),
         Fault("one-of-two-apiservers-hangs", "SIGSTOP of one of two API servers behind one address, for four leases",
               plane.one_of_two_hangs, None, (), OUTAGE_LEASES, 5.0, setup={"apiservers": 2}),
         Fault("clocks-an-hour-wrong", "the clocks of two shards and a sharder are an hour ahead or behind",
@@ -90,10 +90,6 @@ FAULTS: Final = {
               rings.ring_edited, 0, (), 0.0, 30.0),
         Fault("ring-deleted", "the ring is deleted and made again",
               rings.ring_deleted, 0, (), 0.0, 30.0),
-        Fault("planted-late-writes", "shards that wrongly do not ask their lease before they write; one is suspended"
-              " until its objects moved: the rules have to notice",
-              processes.shard_suspended, 2, VICTIM, 1.0, planted="late write",
-              setup={"past_the_fence": True, "changes_per_second": 30.0, "busy_seconds": 0.5}),
     )
 }  # fmt: skip
 #: What `make test` plays, one after the other on one rig.

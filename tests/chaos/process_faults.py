@@ -16,6 +16,7 @@ PATIENCE_SECONDS: Final = 180.0
 
 async def shard_killed(rig: Rig, rng: Random) -> None:
     """SIGKILL, and a new process once nothing is left there."""
+    await rig.amid_work(VICTIM)
     await rig.kill_shard(VICTIM)
     await emptied(rig)
     await rig.start_shard(VICTIM)
@@ -23,6 +24,7 @@ async def shard_killed(rig: Rig, rng: Random) -> None:
 
 async def shard_killed_and_back(rig: Rig, rng: Random) -> None:
     """SIGKILL, and a new process at once."""
+    await rig.amid_work(VICTIM)
     await rig.kill_shard(VICTIM)
     await rig.start_shard(VICTIM)
     await leases(rig, 1.5)
@@ -39,6 +41,7 @@ async def all_shards_killed(rig: Rig, rng: Random) -> None:
 
 async def shard_suspended(rig: Rig, rng: Random) -> None:
     """SIGSTOP beyond its lease; it wakes up amid a reconcile, and somebody else has its objects."""
+    await rig.amid_work(VICTIM)
     rig.living.discard(VICTIM)
     async with rig.suspended(VICTIM):
         await emptied(rig)
@@ -61,6 +64,7 @@ async def shard_half_open(rig: Rig, rng: Random) -> None:
 
 
 async def _network(rig: Rig, net: Net) -> None:
+    await rig.amid_work(VICTIM)
     rig.living.discard(VICTIM)
     async with rig.network(VICTIM, net):
         await emptied(rig)
@@ -102,6 +106,7 @@ async def leader_and_shard_killed(rig: Rig, rng: Random) -> None:
     leader = await rig.leader()
     name = leader.process.name
     rig.leave(name)
+    await rig.amid_work(VICTIM)
     rig.down(name, "killed")
     await asyncio.gather(leader.process.kill(), rig.kill_shard(VICTIM))
     await emptied(rig)

@@ -16,6 +16,7 @@ from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from enum import Enum
+from pathlib import Path
 from random import Random
 from types import TracebackType
 from typing import Any, Final, Self
@@ -159,6 +160,16 @@ class Proxy:
         client.write(refusal(self.rng.choice(self.storm.codes)))
         client.close()
         return True
+
+
+def tls_contexts(pki: Path) -> tuple[ssl.SSLContext, ssl.SSLContext]:
+    """A server's with the API server's own certificate, and a client's that trusts it."""
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(pki / "server.crt", pki / "server.key")
+    client = ssl.create_default_context(cafile=str(pki / "ca.crt"))
+    for context in (server, client):
+        context.set_alpn_protocols(["http/1.1"])
+    return server, client
 
 
 def refusal(code: int) -> bytes:

@@ -17,9 +17,6 @@ from pathlib import Path
 from msgspec import Struct
 
 from shardsdk import Context, LeaseTimings, Manager, ObjectMeta, Resource, controller_for
-from shardsdk.kube.access import load_access
-from shardsdk.kube.client import Client
-from shardsdk.protocol.objects import PartialObject
 from tests.chaos.clocks import add_options, set_clocks
 from tests.chaos.recorder import Recorder
 
@@ -37,9 +34,8 @@ class Data(Struct, frozen=True):
 class Maker:
     """The reconcile."""
 
-    def __init__(self, recorder: Recorder, children: int, busy_seconds: float, unfenced: str = "") -> None:
+    def __init__(self, recorder: Recorder, children: int, busy_seconds: float) -> None:
         self._recorder = recorder
-        self._unfenced = unfenced
         self._children = children
         self._busy_seconds = busy_seconds
 
@@ -62,9 +58,7 @@ class Maker:
         write = self._recorder.sent(key)
         data = {"value": value, "write": write}
         try:
-            if self._unfenced and found is not None:
-                made = await self._past_the_fence(context, name, data)
-            elif found is None:
+            if found is None:
                 metadata = {"name": name, "ownerReferences": [context.controller_reference()]}
                 made = await context.api.create(
                     CONFIGMAPS, {"metadata": metadata, "data": data}, context.request.namespace
@@ -75,11 +69,6 @@ class Maker:
             self._recorder.refused(write, error)
             raise
         self._recorder.written(write, made.metadata.resource_version)
-
-    async def _past_the_fence(self, context: Context[Data], name: str, data: dict[str, str]) -> PartialObject:
-        """Write as programs do that know nothing of leases."""
-        async with Client(await load_access(self._unfenced)) as api:
-            return await api.patch(CONFIGMAPS, name, context.request.namespace, {"data": data})
 
 
 def main() -> None:
@@ -92,7 +81,6 @@ def main() -> None:
     parser.add_argument("--children", type=int, default=2)
     parser.add_argument("--busy-seconds", type=float, default=0.2)
     parser.add_argument("--restart-grace", type=int, default=0)
-    parser.add_argument("--past-the-fence", type=int, default=0)
     add_options(parser)
     options = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
@@ -108,8 +96,7 @@ def main() -> None:
         health_address="0",
         metrics_address="0",
     )
-    unfenced = options.kubeconfig if options.past_the_fence else ""
-    maker = Maker(recorder, options.children, options.busy_seconds, unfenced)
+    maker = Maker(recorder, options.children, options.busy_seconds)
     manager.add(controller_for(SECRETS, Data).owns(CONFIGMAPS, Data).reconcile(maker.reconcile).options(concurrency=8))
     manager.run()
 

@@ -11,7 +11,7 @@ from tests.chaos.faults import FAULTS
 from tests.chaos.play import Row, as_json
 
 KEPT: Final = Path(__file__).with_name("results.json")
-_HEAD: Final = "| fault | what is done | violations | moves | longest without an owner | | date, seed |\n"
+_HEAD: Final = "| fault | what is done | violations | moves | longest without an owner | | load | date, seed |\n"
 
 
 def load() -> dict[str, Row]:
@@ -30,7 +30,7 @@ def render() -> str:
     """The table."""
     known = load()
     lines = [render_row(name, known.get(name)) for name in FAULTS]
-    return _HEAD + "|---|---|---|---|---|---|---|\n" + "\n".join(lines)
+    return _HEAD + "|---|---|---|---|---|---|---|---|\n" + "\n".join(lines)
 
 
 def render_row(name: str, row: Row | None) -> str:
@@ -38,20 +38,22 @@ def render_row(name: str, row: Row | None) -> str:
     fault = FAULTS[name]
     start = f'| <a id="{name}"></a>`{name}` | {fault.what} |'
     if row is None:
-        return f"{start} *not run* | | | | |"
+        return f"{start} *not run* | | | | | |"
     broken = ", ".join(f"{count} × {rule}" for rule, count in row.violations.items()) or "none"
     moves = f"{row.moves} of {row.objects} objects"
     if row.beyond:
         moves += f", **{row.beyond} without need**"
     longest = f"{row.longest:.1f} s (≤ {row.allowed:.0f})"
-    passed = (
-        ("found" if row.planted else "holds")
-        if row.passed
-        else "**does not hold**"
-        if row.settled
-        else "**did not settle**"
-    )
-    return f"{start} {broken} | {moves} | {longest} | {passed} | {row.date}, {row.seed} |"
+    load = f"{row.load:.1f}" if row.load else ""
+    return f"{start} {broken} | {moves} | {longest} | {_conclusion(row)} | {load} | {row.date}, {row.seed} |"
+
+
+def _conclusion(row: Row) -> str:
+    if row.passed:
+        return "holds"
+    if row.safe:
+        return "safe, **late**"
+    return "**does not hold**" if row.settled else "**did not settle**"
 
 
 def _row(kept: Mapping[str, Any]) -> Row:

@@ -11,7 +11,6 @@ import base64
 import contextlib
 import itertools
 import json
-import ssl
 import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -23,14 +22,15 @@ from typing import Any, Final, Literal
 import aiohttp
 
 from localcluster import AdminClient, AdminError, ControlPlane
-from localcluster.installation import ROOT, Installation, Process, Sharder, SharderTimings
+from localcluster.installation import ROOT, Installation, Process, Sharder
 from sharder.core.hashring import HashRing
 from sharder.core.keys import main_key
 from shardsdk.protocol.labels import parse_ring_name
 from tests.chaos.clocks import AHEAD, RATE
 from tests.chaos.history import CHILDREN, OWNERS, Down, History
-from tests.chaos.proxy import Net, Proxy
+from tests.chaos.proxy import Net, Proxy, tls_contexts
 from tests.chaos.reading import read_history
+from tests.chaos.setup import Setup
 from tests.chaos.store import STORE_FLAGS, Store
 
 RING: Final = "checksum"
@@ -42,37 +42,10 @@ _POLL_SECONDS: Final = 0.1
 #: How long a kubelet takes to start a container again, at first.
 _RESTART_SECONDS: Final = 1.0
 _NEW_OBJECT_SHARE: Final = 0.1
+_BUSY_WRITES: Final = 20
+_BUSY_OBJECTS: Final = 16
+_LOOK_SECONDS: Final = 0.02
 _LEADS: Final = 'leader_election_master_status{name="sharder"} 1.0'
-
-
-@dataclass(frozen=True, slots=True)
-class Setup:
-    """How a run is set up.
-
-    `past_the_fence`: shards write without asking their lease, which is wrong.  `reads_requests`: the proxies end
-    TLS, so that they can answer requests themselves.  `clocks`: seconds ahead and rate, by the process's name.
-    `restart_grace_seconds`: for how long a shard that stops keeps its lease.
-    """
-
-    lease_seconds: int = 15
-    objects: int = 90
-    children: int = 2
-    sharders: int = 2
-    shards: int = 3
-    changes_per_second: float = 8.0
-    busy_seconds: float = 0.2
-    reads_requests: bool = False
-    past_the_fence: bool = False
-    apiservers: int = 1
-    restart_grace_seconds: int = 0
-    clocks: dict[str, tuple[float, float]] = field(default_factory=dict)
-    patience_seconds: float = 240.0
-
-    @property
-    def sharder_timings(self) -> SharderTimings:
-        """The replicas' own lease is as long as the shards'."""
-        lease = self.lease_seconds
-        return SharderTimings(lease_duration=lease, renew_deadline=lease * 2 / 3, retry_period=lease * 2 / 15)
 
 
 @dataclass
@@ -114,7 +87,6 @@ class Rig:
             "lease-seconds": self.setup.lease_seconds, "children": self.setup.children,
             "busy-seconds": self.setup.busy_seconds, "ahead": ahead, "rate": rate,
             "restart-grace": self.setup.restart_grace_seconds,
-            "past-the-fence": int(self.setup.past_the_fence),
         }  # fmt: skip
         await self.installation.start_shard(
             name,
@@ -253,6 +225,28 @@ class Rig:
         """Change objects all the time, and make new ones, until `unload`."""
         self._loading = asyncio.create_task(self._change())
 
+    async def busy(self) -> None:
+        """Wait until shards have so much to do that whatever is done to one meets it amid its work."""
+        before = len(self.store.versions)
+
+        def written() -> bool:
+            return sum(each.resource == CHILDREN for each in self.store.versions[before:]) >= _BUSY_WRITES
+
+        await self.store.until(written, self.setup.patience_seconds)
+
+    async def amid_work(self, shard: str) -> None:
+        """Give a shard much to do, and return while some of it is under way."""
+        names = [name for (resource, name), each in self.store.current.items() if resource == OWNERS]
+        mine = [name for name in names if self.store.current[OWNERS, name].shard == shard][:_BUSY_OBJECTS]
+        bodies = [{"data": {"value": _value(next(self._values))}} for _ in mine]
+        await asyncio.gather(
+            *(self.admin.patch(SECRETS, name, body, NAMESPACE) for name, body in zip(mine, bodies, strict=True))
+        )
+        path = self.folder / "records" / f"{self._processes[shard]}.jsonl"
+        async with asyncio.timeout(self.setup.patience_seconds):
+            while under_way(path.read_text()) < min(_BUSY_OBJECTS // 4, len(mine)):
+                await asyncio.sleep(_LOOK_SECONDS)
+
     async def unload(self) -> None:
         """No more changes."""
         if self._loading is not None:
@@ -380,14 +374,9 @@ async def _running(*works: Any) -> AsyncIterator[None]:
                 task.cancel()
 
 
-def tls_contexts(pki: Path) -> tuple[ssl.SSLContext, ssl.SSLContext]:
-    """A server's with the API server's own certificate, and a client's that trusts it."""
-    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    server.load_cert_chain(pki / "server.crt", pki / "server.key")
-    client = ssl.create_default_context(cafile=str(pki / "ca.crt"))
-    for context in (server, client):
-        context.set_alpn_protocols(["http/1.1"])
-    return server, client
+def under_way(records: str) -> int:
+    """How many reconciles have begun and not ended, by what their process has written down."""
+    return records.count('{"is": "begin"') - records.count('{"is": "end"')
 
 
 def _value(number: int) -> str:

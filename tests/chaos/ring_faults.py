@@ -81,11 +81,14 @@ async def webhook_in_a_black_hole(rig: Rig, rng: Random) -> None:
     port = server.sockets[0].getsockname()[1]
     right = [each.backend for each in rig.installation.sharders.values()]
     rig.installation.forwarder.replace([Backend(LOOPBACK, port, each.ready_url) for each in right])
+    await rig.installation.forwarder.wait_ready(len(right))
+    rig.installation.forwarder.drop()
     try:
         await rig.create(5)
         await leases(rig, 2.0)
     finally:
         rig.installation.forwarder.replace(right)
+        rig.installation.forwarder.drop()
         server.close()
         for writer in silent:
             writer.close()

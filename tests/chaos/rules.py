@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final
 
 from tests.chaos.history import CHILDREN, LEASES, OWNERS, At, History, Reconcile, Version
@@ -122,8 +123,7 @@ def needless_moves(history: History) -> Iterator[Violation]:
         until = history.clock.before(after.at)
         gone = _changes(history, leases.get(before.shard or "", []), since, until, held=False)
         came = _changes(history, leases.get(after.shard or "", []), since, until, held=True)
-        silent = _was_silent(history, leases.get(after.shard or "", []), before.at)
-        if not (gone or came or silent):
+        if not (gone or came or given_back(history, move)):
             yield Violation("needless move", f"{after.name} went from {before.shard} to {after.shard} at {after.at}")
 
 
@@ -176,13 +176,16 @@ def _changes(history: History, leases: list[Version], since: float, until: float
     return False
 
 
-def _was_silent(history: History, leases: list[Version], at: At) -> bool:
-    """Whether a shard may have missed renewals at this moment."""
-    earlier = [each for each in leases if each.at < at]
-    if not earlier:
-        return False
-    later = next((history.clock.before(each.at) for each in leases if each.at > at), history.end)
-    return later - history.clock.after(earlier[-1].at) > SILENT_SHARE * history.lease_seconds
+def given_back(history: History, move: Move) -> bool:
+    """Whether an object had gone past the shard that gets it now, since that may have seemed to miss renewals."""
+    placed = history.clock.before(move.before.at)
+    renewals = [each for each in history.versions if each.resource == LEASES and each.name == move.after.shard]
+    for earlier, later in pairwise(renewals):
+        since, until = history.clock.after(earlier.at), history.clock.before(later.at)
+        near = since <= placed and until >= placed - LATE_SECONDS
+        if near and until - since > SILENT_SHARE * history.lease_seconds:
+            return True
+    return False
 
 
 def _by_object(history: History) -> dict[str, list[Reconcile]]:

@@ -18,8 +18,7 @@ from aiohttp import web
 
 from localcluster.pki import Authority
 from localcluster.ports import LOOPBACK
-from tests.chaos.proxy import Net, Proxy, Storm
-from tests.chaos.rig import tls_contexts
+from tests.chaos.proxy import Net, Proxy, Storm, tls_contexts
 
 
 @dataclass

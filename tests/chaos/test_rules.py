@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
+from tests.chaos.faults import FAULTS
 from tests.chaos.history import CHILDREN, LEASES, OWNERS, Down, History, Known, Reconcile, Version, Write
+from tests.chaos.play import moves_beyond
 from tests.chaos.rules import judge
 from tests.chaos.unowned import longest_gap
 
@@ -209,6 +211,29 @@ def test_a_new_object_that_went_past_a_silent_shard_may_be_given_back() -> None:
     story.child("two")
     story.owner("two")
     assert rules(story.told()) == []
+
+
+def test_a_replica_may_not_have_seen_yet_that_a_silent_shard_has_renewed() -> None:
+    story = Story()
+    story.renew("one", "two")
+    story.now += 3 * LEASE_SECONDS
+    story.renew("two", "two")
+    story.owner("one")
+    story.child("one")
+    story.renew("two")
+    story.child("two")
+    story.owner("two")
+    assert rules(story.told()) == []
+    assert not moves_beyond(story.told(), FAULTS["leader-killed"])
+
+
+def test_moves_beyond_those_of_a_faults_victims_are_counted() -> None:
+    history = handed_over().told()
+    victims = replace(FAULTS["shard-killed"], victims=("one",))
+    assert moves_beyond(history, victims) == 0
+    assert moves_beyond(history, replace(victims, victims=("three",))) == 1
+    assert moves_beyond(history, replace(victims, moves=0)) == 1
+    assert moves_beyond(history, FAULTS["ten-changes"]) == 0
 
 
 @pytest.mark.parametrize(

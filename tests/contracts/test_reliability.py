@@ -46,5 +46,10 @@ def test_a_row_that_does_not_hold_says_so() -> None:
     assert "**does not hold**" in line
 
 
+def test_a_row_that_only_took_too_long_says_so() -> None:
+    row = Row("shard-killed", {}, (), 4, 0, 99.0, 25.0, True, 9, 9, 40, 15, 60.0, "2026-01-01", 7)
+    assert "safe, **late**" in render_row("shard-killed", row)
+
+
 def test_what_is_kept_can_be_read() -> None:
     assert load().keys() <= FAULTS.keys()

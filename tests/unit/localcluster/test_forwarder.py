@@ -123,6 +123,16 @@ async def test_a_dead_replica_is_skipped_even_before_the_next_probe(replicas: di
         assert [await _ask(forwarder) for _ in range(4)] == ["b:x"] * 4
 
 
+async def test_what_is_connected_can_be_reset_and_what_comes_is_served(replicas: dict[_Replica, Backend]) -> None:
+    async with Forwarder([*replicas.values()]) as forwarder, _client(forwarder) as (reader, writer):
+        writer.write(b"x\n")
+        assert await reader.readline()
+        forwarder.drop()
+        with pytest.raises(ConnectionError):
+            await reader.readline()
+        assert await _ask(forwarder)
+
+
 async def test_without_a_ready_replica_it_hangs_up() -> None:
     port = reserve_port()
     nobody = Backend(LOOPBACK, port.number, f"http://{LOOPBACK}:{port.number}/readyz")

@@ -1,0 +1,36 @@
+"""How a run is set up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from localcluster.installation import SharderTimings
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """How a run is set up.
+
+    `reads_requests`: the proxies end TLS, so that they can answer requests themselves.  `clocks`: seconds ahead and
+    rate, by the process's name.
+    `restart_grace_seconds`: for how long a shard that stops keeps its lease.
+    """
+
+    lease_seconds: int = 15
+    objects: int = 90
+    children: int = 2
+    sharders: int = 2
+    shards: int = 3
+    changes_per_second: float = 10.0
+    busy_seconds: float = 0.3
+    reads_requests: bool = False
+    apiservers: int = 1
+    restart_grace_seconds: int = 0
+    clocks: dict[str, tuple[float, float]] = field(default_factory=dict)
+    patience_seconds: float = 240.0
+
+    @property
+    def sharder_timings(self) -> SharderTimings:
+        """The replicas' own lease is as long as the shards'."""
+        lease = self.lease_seconds
+        return SharderTimings(lease_duration=lease, renew_deadline=lease * 2 / 3, retry_period=lease * 2 / 15)
