@@ -1,0 +1,195 @@
+"""The space of hashes in slices that are not cut any further, and whose each is; what `cutting` works on.
+
+A slice holds one namespace, or is one of many equal parts of the space; neighbours of
+one owner make a run, which is one range of that owner.  Mutable, for one use.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+from typing import Final, NamedTuple
+
+from shardsdk.protocol.ranges import SPACE
+
+#: Equal parts where nothing is known of what lies in them: 80 for each of 50 shards.
+_EQUAL_SLICES: Final = 4096
+
+
+def slices_between(points: Collection[int], bounds: Collection[int]) -> list[int]:
+    """Where slices start: halfway between two points, but where somebody's range ends between them already."""
+    kept = sorted({0, *(bound for bound in bounds if bound < SPACE)})
+    starts = set(kept)
+    for here, after in pairwise(sorted(points)):
+        if bisect_right(kept, here) == bisect_right(kept, after):
+            starts.add(here + (after - here + 1) // 2)
+    return sorted(starts)
+
+
+def even_slices(bounds: Collection[int]) -> list[int]:
+    """Where slices start: at equal distances, and where somebody's range starts or ends."""
+    step = SPACE // _EQUAL_SLICES
+    return sorted({*range(0, SPACE, step), *(bound for bound in bounds if bound < SPACE)})
+
+
+class Run(NamedTuple):
+    """Slices `first` to before `last`, of one owner; `None` is nobody."""
+
+    first: int
+    last: int
+    owner: str | None
+
+
+@dataclass(slots=True)
+class Slices:
+    """`load` is what each shard has, `part` what it is to have, `count` how many ranges it has."""
+
+    names: Sequence[str]
+    part: Mapping[str, float]
+    starts: Sequence[int]
+    #: What lies before each slice, and in all.
+    before: Sequence[float]
+    runs: list[Run]
+    load: dict[str, float]
+    count: dict[str, int]
+
+    @classmethod
+    def of(
+        cls,
+        starts: Sequence[int],
+        points: Mapping[int, float],
+        owners: Mapping[int, str],
+        ends: Collection[int],
+        sizes: Mapping[str, float],
+    ) -> Slices:
+        """Slices of these starts; `owners` has whose range starts where, `ends` are where ranges end."""
+        inside = [0.0] * len(starts)
+        for point, weight in points.items():
+            inside[bisect_right(starts, point) - 1] += weight
+        if not points:
+            inside = [(end - start) / SPACE for start, end in pairwise([*starts, SPACE])]
+        before = [0.0, *accumulate(inside)]
+        total = sum(sizes.values())
+        part = {name: before[-1] * size / total for name, size in sizes.items()}
+        made = cls(list(sizes), part, starts, before, [], {}, {})
+        made._set(_owned(starts, owners, ends))
+        return made
+
+    def _set(self, pieces: Iterable[Run]) -> None:
+        """These runs, joined where they touch and are one owner's."""
+        runs: list[Run] = []
+        for run in pieces:
+            if run.first == run.last:
+                continue
+            if runs and runs[-1].owner == run.owner:
+                runs[-1] = runs[-1]._replace(last=run.last)
+            else:
+                runs.append(run)
+        self.runs = runs
+        self.load = dict.fromkeys(self.names, 0.0)
+        self.count = dict.fromkeys(self.names, 0)
+        for run in runs:
+            if run.owner is not None:
+                self.load[run.owner] += self.weight(run.first, run.last)
+                self.count[run.owner] += 1
+
+    # -- what there is ---------------------------------------------------------
+
+    def weight(self, first: int, last: int) -> float:
+        """What lies in the slices `first` to before `last`."""
+        return self.before[last] - self.before[first]
+
+    def ratio(self, name: str) -> float:
+        """How many times its part a shard has."""
+        return self.load[name] / self.part[name]
+
+    def ratio_of(self, name: str | None) -> float:
+        """The same; nobody has all it could."""
+        return float("inf") if name is None else self.ratio(name)
+
+    @property
+    def fullest(self) -> float:
+        """How many times its part the fullest shard has."""
+        return max(map(self.ratio, self.names))
+
+    def neighbours(self, position: int) -> tuple[str | None, str | None]:
+        """Whose runs are left and right of one."""
+        left = self.runs[position - 1].owner if position else None
+        return left, self.runs[position + 1].owner if position + 1 < len(self.runs) else None
+
+    def widest_unowned(self) -> int | None:
+        """Where the run of nobody's is in which most lies."""
+        unowned = [position for position, run in enumerate(self.runs) if run.owner is None]
+        return max(unowned, key=lambda at: self.weight(*self.runs[at][:2]), default=None)
+
+    def water_level(self, receiver: str, need: float) -> float:
+        """The share of their parts to which the others come down when together they give `need`."""
+        others = sorted((name for name in self.names if name != receiver), key=self.ratio, reverse=True)
+        load = part = 0.0
+        level = 0.0
+        for position, name in enumerate(others):
+            load, part = load + self.load[name], part + self.part[name]
+            level = (load - need) / part
+            if position + 1 == len(others) or level >= self.ratio(others[position + 1]):
+                break
+        return max(level, 0.0)
+
+    def surplus(self, run: Run, level: float, *, but: str) -> float:
+        """What the owner of a run has above `level` times its part, of this run; nothing for nobody and for `but`."""
+        if run.owner is None or run.owner == but:
+            return 0.0
+        above = self.load[run.owner] - level * self.part[run.owner]
+        return max(0.0, min(above, self.weight(run.first, run.last)))
+
+    def spans(self) -> Iterator[tuple[int, int, str]]:
+        """Each run as start, end and owner; what is nobody's is left out."""
+        bounds = [*self.starts, SPACE]
+        for run in self.runs:
+            if run.owner is not None:
+                yield bounds[run.first], bounds[run.last], run.owner
+
+    # -- giving ------------------------------------------------------------------
+
+    def edge(self, run: Run, amount: float, *, from_left: bool) -> int:
+        """The slice before which a run is cut so that about `amount` lies on one side of it, one slice at least."""
+        wanted = self.before[run.first] + amount if from_left else self.before[run.last] - amount
+        edge = bisect_left(self.before, wanted, run.first, run.last)
+        if edge > run.first and wanted - self.before[edge - 1] < self.before[edge] - wanted:
+            edge -= 1
+        return max(edge, run.first + 1) if from_left else min(edge, run.last - 1)
+
+    def end_of(self, run: Run, amount: float, *, from_left: bool) -> tuple[int, int]:
+        """The slices at one end of a run in which about `amount` lies, one at least."""
+        edge = self.edge(run, amount, from_left=from_left)
+        return (run.first, edge) if from_left else (edge, run.last)
+
+    def take_end(self, run: Run, amount: float, name: str, *, from_left: bool) -> None:
+        """Give about `amount` of a run to `name`, if not more than half too much."""
+        first, last = self.end_of(run, amount, from_left=from_left)
+        if 0 < self.weight(first, last) <= 1.5 * amount:
+            self.give(first, last, name)
+
+    def give(self, first: int, last: int, name: str) -> None:
+        """The slices `first` to before `last` are those of `name` from now on."""
+        pieces: list[Run] = []
+        for run in self.runs:
+            if run.last <= first or run.first >= last:
+                pieces.append(run)
+                continue
+            pieces.append(Run(run.first, max(run.first, first), run.owner))
+            if run.first <= first:
+                pieces.append(Run(first, last, name))
+            pieces.append(Run(min(run.last, last), run.last, run.owner))
+        self._set(pieces)
+
+
+def _owned(starts: Sequence[int], owners: Mapping[int, str], ends: Collection[int]) -> Iterator[Run]:
+    owner: str | None = None
+    for position, start in enumerate(starts):
+        if start in owners:
+            owner = owners[start]
+        elif start in ends:
+            owner = None
+        yield Run(position, position + 1, owner)

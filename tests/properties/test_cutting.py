@@ -1,0 +1,210 @@
+"""Whatever shards come and go: all is somebody's, evenly, in few ranges, and little moves."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Collection, Mapping
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sharder.core.cutting import MOST_RANGES, UNEVEN, cut
+from shardsdk.protocol.ranges import EVERYWHERE, NOWHERE, SPACE, HashBy, HashRanges, Named, point_of
+
+NOBODY = Named(HashBy.NAMESPACE, {})
+#: Of the mean: the fullest shard may have so much, and so much of what has to move may move.
+MOST_LOAD = 1.10
+MOST_MOVED = 1.25
+
+Points = Mapping[int, float]
+
+points = st.dictionaries(st.integers(0, SPACE - 1), st.sampled_from([1.0, 1.0, 2.0, 7.5]), max_size=60)
+names = st.sets(st.sampled_from([f"op-{number}" for number in range(9)]), min_size=1)
+
+
+def loads(named: Named, where: Points) -> dict[str, float]:
+    """What each shard has, as a share of everything."""
+    if not where:
+        return {shard: ranges.width / SPACE for shard, ranges in named.shards.items()}
+    total = sum(where.values())
+    found: dict[str, float] = {}
+    for point, weight in where.items():
+        shard = named.shard_at(point)
+        assert shard is not None
+        found[shard] = found.get(shard, 0.0) + weight / total
+    return found
+
+
+def moved(before: Named, after: Named, where: Points) -> float:
+    """What has another shard than before, as a share of everything."""
+    if not where:
+        return 1 - sum((ranges & before.of(shard)).width for shard, ranges in after.shards.items()) / SPACE
+    total = sum(where.values())
+    return sum(weight for point, weight in where.items() if before.shard_at(point) != after.shard_at(point)) / total
+
+
+def check(named: Named, shards: Collection[str], where: Points) -> None:
+    """What always holds."""
+    assert not named.nobodys
+    assert set(named.shards) <= set(shards)
+    assert sum(ranges.width for ranges in named.shards.values()) == SPACE, "no point is two shards'"
+    assert all(len(ranges) <= MOST_RANGES for ranges in named.shards.values())
+    assert cut(named, shards, where) == named, "what was cut stays as it was cut"
+
+
+@given(points, st.lists(names, min_size=1, max_size=6))
+@settings(max_examples=150)
+def test_whatever_shards_there_are_all_is_theirs_in_few_ranges(where: Points, memberships: list[set[str]]) -> None:
+    named = NOBODY
+    for shards in memberships:
+        named = cut(named, shards, where)
+        check(named, shards, where)
+
+
+@given(points, names, names)
+@settings(max_examples=100)
+def test_nobody_has_more_than_its_part_and_one_namespace(where: Points, first: set[str], second: set[str]) -> None:
+    heaviest = max(where.values()) / sum(where.values()) if where else 0.0
+    named = NOBODY
+    for shards in (first, second):
+        named = cut(named, shards, where)
+        assert max(loads(named, where).values()) <= UNEVEN / len(shards) + heaviest + 1e-9
+
+
+@given(points, names, st.randoms(use_true_random=False))
+def test_the_order_of_shards_and_points_does_not_matter(where: Points, shards: set[str], rng: random.Random) -> None:
+    names, items = sorted(shards), list(where.items())
+    rng.shuffle(names)
+    rng.shuffle(items)
+    assert cut(NOBODY, names, dict(items)) == cut(NOBODY, shards, where)
+
+
+def world(kind: str, seed: int) -> Points:
+    """Where things lie."""
+    rng = random.Random(seed)
+    match kind:
+        case "uid":
+            return {}
+        case "numbered":
+            return {point_of(f"team-{number:04}"): 1.0 for number in range(3000)}
+        case _:
+            return {rng.getrandbits(64): rng.choice([1.0, 1.0, 2.0, 4.0]) for _ in range(3000)}
+
+
+@pytest.mark.parametrize("kind", ["uid", "numbered", "weighed"])
+@pytest.mark.parametrize(("seed", "most"), [(1, 5), (2, 50)])
+def test_a_hundred_changes_of_membership_leave_it_even_in_few_ranges_and_move_little(
+    kind: str, seed: int, most: int
+) -> None:
+    rng, where = random.Random(seed), world(kind, seed)
+    shards = [f"op-{number}" for number in range(most // 2)]
+    named = cut(NOBODY, shards, where)
+    for change in range(100):
+        before, load = named, loads(named, where)
+        if len(shards) <= 2 or (rng.random() < 0.5 and len(shards) < most):
+            shards.append(f"new-{change}")
+            has_to_move = 1 / len(shards)
+        else:
+            gone = rng.choice(shards)
+            shards.remove(gone)
+            has_to_move = load.get(gone, 0.0)
+        named = cut(before, shards, where)
+        check(named, shards, where)
+        assert max(loads(named, where).values()) <= MOST_LOAD / len(shards), change
+        assert moved(before, named, where) <= MOST_MOVED * has_to_move, change
+
+
+@pytest.mark.parametrize("prefix", ["ns-", "team-", "preview-pr-"])
+def test_namespaces_that_are_numbered_are_shared_although_their_hashes_are_close_together(prefix: str) -> None:
+    where = {point_of(f"{prefix}{number:03}"): 1.0 for number in range(100)}
+    named = cut(NOBODY, ["a", "b", "c", "d"], where)
+    assert max(loads(named, where).values()) <= 0.27
+    assert all(len(ranges) == 1 for ranges in named.shards.values()), "nothing has moved yet: one range each"
+
+
+def test_a_shard_that_comes_takes_from_all_where_they_meet() -> None:
+    before = cut(NOBODY, ["a", "b"], {})
+    after = cut(before, ["a", "b", "c"], {})
+    assert len(after.of("c")) == 1
+    for shard in ("a", "b"):
+        assert after.of(shard) - before.of(shard) == NOWHERE, "who has given takes nothing"
+    assert loads(after, {}) == pytest.approx({"a": 1 / 3, "b": 1 / 3, "c": 1 / 3}, abs=0.01)
+
+
+def test_what_a_shard_leaves_is_its_neighbours() -> None:
+    before = cut(NOBODY, ["a", "b", "c"], {})
+    gone = sorted(before.shards, key=lambda shard: before.of(shard).spans)[1]
+    after = cut(before, {"a", "b", "c"} - {gone}, {})
+    assert moved(before, after, {}) == pytest.approx(loads(before, {})[gone])
+    assert all(len(ranges) == 1 for ranges in after.shards.values())
+
+
+def test_namespaces_that_come_and_go_move_nothing_until_a_shard_has_far_too_many() -> None:
+    rng = random.Random(3)
+    where = {rng.getrandbits(64): 1.0 for _ in range(400)}
+    named = cut(NOBODY, ["a", "b", "c", "d"], where)
+    low = named.of(named.shard_at(0) or "")
+    more = dict(where)
+    while True:
+        point = rng.getrandbits(64)
+        if point not in low:
+            continue
+        more[point] = 1.0
+        fullest = max(loads(named, more).values()) * 4
+        after = cut(named, ["a", "b", "c", "d"], more)
+        if fullest > UNEVEN:
+            break
+        assert after == named
+    assert max(loads(after, more).values()) * 4 <= MOST_LOAD
+    assert moved(named, after, more) < 0.1
+
+
+def test_a_namespace_that_is_heavier_than_a_part_has_a_shard_to_itself() -> None:
+    where = {point_of(f"team-{number}"): 1.0 for number in range(30)} | {point_of("monster"): 60.0}
+    named = cut(NOBODY, ["a", "b", "c"], where)
+    monster = named.shard_at(point_of("monster"))
+    assert monster is not None
+    assert loads(named, where)[monster] == pytest.approx(60 / 90)
+    assert max(load for shard, load in loads(named, where).items() if shard != monster) <= 1 / 3
+
+
+def test_a_shard_of_twice_the_weight_has_twice_as_much() -> None:
+    named = cut(NOBODY, ["a", "b", "c"], {}, {"b": 2.0})
+    found = loads(named, {})
+    assert all(found[shard] <= MOST_LOAD * part for shard, part in (("a", 0.25), ("b", 0.5), ("c", 0.25)))
+
+
+def test_a_rolling_update_gives_the_newcomer_what_has_become_free() -> None:
+    rng = random.Random(4)
+    where = {rng.getrandbits(64): 1.0 for _ in range(1000)}
+    before = cut(NOBODY, ["a", "b", "c", "d"], where)
+    after = cut(before, ["a", "b", "c", "e"], where)
+    assert max(loads(after, where).values()) <= MOST_LOAD / 4
+    assert moved(before, after, where) <= MOST_MOVED / 4
+
+
+def test_cuts_between_namespaces_are_half_way() -> None:
+    named = cut(NOBODY, ["a", "b"], {100: 1.0, 200: 1.0})
+    assert {str(ranges) for ranges in named.shards.values()} == {
+        str(HashRanges.of((0, 150))),
+        str(HashRanges.of((150, SPACE))),
+    }
+
+
+def test_without_shards_all_stays_as_it_is() -> None:
+    named = Named(HashBy.UID, {"gone": EVERYWHERE})
+    assert cut(named, [], {}) == named
+
+
+def test_one_shard_has_everything_whatever_was_named_before() -> None:
+    named = Named(HashBy.UID, {"gone": HashRanges.of((0, 5)), "a": HashRanges.of((7, 9))})
+    assert cut(named, ["a"], {3: 1.0}) == Named(HashBy.UID, {"a": EVERYWHERE})
+
+
+@pytest.mark.parametrize("weight", [0.0, -1.0, float("nan"), float("inf")])
+def test_a_weight_is_above_nothing_and_can_be_added_up(weight: float) -> None:
+    with pytest.raises(ValueError, match="not above 0"):
+        cut(NOBODY, ["a"], {1: weight})
+    with pytest.raises(ValueError, match="not above 0"):
+        cut(NOBODY, ["a"], {}, {"a": weight})
