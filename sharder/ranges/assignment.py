@@ -297,7 +297,9 @@ class RangeAssignment:
         stays = {shard: ranges for shard, ranges in named.shards.items() if self._keeps(shard, membership)}
         if not membership.available:
             return named
-        aim = self._cut(named, membership.available, self._points(wanted))
+        # What is on its way is nobody's; planned anew from there, it might be sent elsewhere halfway.
+        planned = self.state.aim if self.state is not None else named
+        aim = self._cut(planned, membership.available, self._points(wanted))
         kept = HashRanges.of(*(span for ranges in stays.values() for span in ranges))
         return Named(named.by, {shard: ranges - kept for shard, ranges in aim.shards.items() if ranges - kept} | stays)
 
