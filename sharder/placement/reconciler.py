@@ -33,6 +33,7 @@ from sharder.core.ringspec import Role
 from sharder.placement.families import Families
 from sharder.placement.handover import Handovers
 from sharder.placement.label_writer import LabelWriter
+from sharder.placement.reading import Reader
 from sharder.placement.resync import Resync
 from sharder.placement.slots import Crowded
 from sharder.placement.transit import Transit
@@ -67,7 +68,7 @@ class Reconciler:
     ) -> None:
         self._scope = scope
         self._members = members
-        self._api = api
+        self._reader = Reader(api)
         self._backlog = backlog
         self._families = families
         self._transit = transit
@@ -120,7 +121,7 @@ class Reconciler:
 
     async def _read(self, resource: RingResource, key: ItemKey) -> SlimObject | None:
         """The object as a consistent read shows it; `None`: it is gone."""
-        found = await self._api.find(resource.subject.resource, key.name, key.namespace or None)
+        found = await self._reader.find(resource.subject.resource, key.name, key.namespace or None)
         return slim(found) if found is not None else None
 
     async def _settle(self, key: ItemKey, resource: RingResource, obj: SlimObject | None) -> bool:
@@ -213,7 +214,7 @@ class Reconciler:
             return NoKey()
         main = resource.subject.main.resource
         namespace = meta.namespace if main.namespaced else None
-        owner = await self._api.find(main, reference.name, namespace)
+        owner = await self._reader.find(main, reference.name, namespace)
         exists = is_owner(reference.uid, owner.metadata if owner is not None else None)
         label = owner.metadata.label(self._scope.labels.shard) if owner is not None else None
         return desire_controlled(key, membership, owner_exists=exists, owner_label=label)
