@@ -52,8 +52,8 @@ class Poison:
 
     @property
     def pending(self) -> bool:
-        """Whether anything is as it is only until somebody mends it."""
-        return bool(self._mends)
+        """Whether anything is as it is only until somebody mends it, or is about to be."""
+        return bool(self._mends or self._families)
 
     def excuses(self, version: Version) -> bool:
         """Whether an object waits for what is poisoned, itself or one of its family."""

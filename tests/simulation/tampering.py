@@ -126,10 +126,14 @@ class Tampering:
         mend: Callable[[Doc], None],
     ) -> None:
         poison = self._world.poison
-        if poison.excuses(found) or not self._edit(resource, found, spoil):
+        if poison.excuses(found):
+            return
+        # First, so that no backup is taken with it: nobody would mend it when that is put back.
+        family = poison.spread(found)
+        if not self._edit(resource, found, spoil):
+            poison.withdraw(family)
             return
         self._world.note(f"{resource.plural} {found.key} ({found.uid}) is spoiled")
-        family = poison.spread(found)
 
         def mended() -> None:
             current = self._world.storage.get(resource, found.key)
