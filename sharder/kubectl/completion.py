@@ -28,7 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Print the suggestions for the command line `arguments`, whose last word is being typed."""
     words = list(sys.argv[1:] if arguments is None else arguments) or [""]
     suggestions, directive = suggest(words)
-    sys.stdout.write("".join(f"{each}\n" for each in suggestions if each.isprintable()) + f":{directive}\n")
+    sys.stdout.write("".join(f"{each}\n" for each in suggestions if _is_one_line(each)) + f":{directive}\n")
     return 0
 
 
@@ -42,6 +42,11 @@ def suggest(words: Sequence[str]) -> tuple[list[str], int]:
     option, equals, _ = word.partition("=")
     prefix = option + equals if equals and option.startswith("-") else ""
     return [prefix + _line(each) for each in found][:MOST], NO_FILES
+
+
+def _is_one_line(suggestion: str) -> bool:
+    """Whether a value, and the help behind a tab, neither steer a terminal nor make a suggestion of their own."""
+    return all(part.isprintable() for part in suggestion.split("\t"))
 
 
 def _line(item: CompletionItem[str]) -> str:

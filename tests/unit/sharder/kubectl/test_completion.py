@@ -32,6 +32,11 @@ def offered(*words: str) -> list[str]:
     return [each.partition("\t")[0] for each in found]
 
 
+def test_what_is_printed_has_the_help_behind_a_tab(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["sta"]) == 0
+    assert capsys.readouterr().out == ("status\tshards, leases, objects per shard, and what is not in its place\n:4\n")
+
+
 def test_commands_come_first_with_what_they_do() -> None:
     found, directive = suggest([""])
     assert directive == NO_FILES
