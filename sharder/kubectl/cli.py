@@ -300,18 +300,15 @@ def _guarded(work: Callable[[], int]) -> int:
 async def _connect(
     given: Mapping[str, Any], work: Callable[[Session], Awaitable[int]], out: TextIO, environ: Mapping[str, str]
 ) -> int:
-    import logging
-
     from sharder.kubectl.session import Session
     from sharder.kubectl.text import Painter, wants_colours
     from shardsdk.kube.access import load_access
     from shardsdk.kube.client import Client
     from shardsdk.kube.clock import SystemClock
 
-    # It reads whatever there is, in the versions that the API server prefers: nobody can heed that one is to go.
-    logging.getLogger("shardsdk.kube.warnings").setLevel(logging.ERROR)
     access = await load_access(given.get("kubeconfig"), given.get("context"))
-    async with Client(access, user_agent=f"kubectl-sharding/{VERSION}") as api:
+    # It reads whatever there is, in the versions that the API server prefers: nobody can heed that one is to go.
+    async with Client(access, user_agent=f"kubectl-sharding/{VERSION}", heed_warnings=False) as api:
         session = Session(
             api,
             SystemClock(),

@@ -19,6 +19,7 @@ from shardsdk.kube.pace import Pace
 from shardsdk.kube.reading import Reader
 from shardsdk.kube.server import Access
 from shardsdk.kube.sessions import Observer, Sessions
+from shardsdk.kube.warnings import Warnings
 from shardsdk.protocol.objects import Resource
 from shardsdk.version import VERSION
 
@@ -28,6 +29,7 @@ class Client(Api):
 
     `fence` applies to every write, in addition to those that a call names.
     `on_call` is told verb, HTTP status (0: no answer) and seconds of each request.
+    `heed_warnings`: log what the API server warns of; for what can do nothing about it, no.
     """
 
     def __init__(
@@ -40,6 +42,7 @@ class Client(Api):
         qps: float | None = None,
         burst: int = 1,
         on_call: Callable[[str, int, float], None] | None = None,
+        heed_warnings: bool = True,
     ) -> None:
         super().__init__(self)
         self.access = access
@@ -51,6 +54,7 @@ class Client(Api):
             clock=clock,
             observer=Observer(on_call),
             pace=Pace(clock, qps=qps, burst=burst),
+            warnings=Warnings() if heed_warnings else None,
         )
         self._discovery = Discovery(lambda path: self.exchange(RawRequest("GET", path)), clock)
         self._reader = Reader(self._sessions)

@@ -137,7 +137,16 @@ class Answer(aiohttp.ClientResponse):
 class Sessions:
     """Sessions to one API server; use it as a context manager, on one event loop."""
 
-    def __init__(self, access: Access, *, user_agent: str, clock: Clock, observer: Observer, pace: Pace) -> None:
+    def __init__(
+        self,
+        access: Access,
+        *,
+        user_agent: str,
+        clock: Clock,
+        observer: Observer,
+        pace: Pace,
+        warnings: Warnings | None,
+    ) -> None:
         self.access = access
         self.ledger: Ledger = Ledger(clock)
         self._clock = clock
@@ -145,7 +154,7 @@ class Sessions:
         self._pace = pace
         self._lapses = lapses_of(clock)
         self._server_clock = ServerClock()
-        self._warnings = Warnings()
+        self._warnings = warnings
         self._connections: WeakKeyDictionary[ResponseHandler, int] = WeakKeyDictionary()
         self._numbers = itertools.count()
         self._headers = {
@@ -282,7 +291,8 @@ class Sessions:
                 response = await self._request(call, guard, credentials, stream=stream)
                 status = response.status
                 self._compare_clocks(response, sent)
-                self._warnings.tell(call.target, response.headers.getall("Warning", ()))
+                if self._warnings is not None:
+                    self._warnings.tell(call.target, response.headers.getall("Warning", ()))
                 return response
             finally:
                 self._observer.tell(call.target.verb, status, self._clock.monotonic() - began)

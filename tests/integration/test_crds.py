@@ -94,7 +94,7 @@ class Website(
     group=GROUP,
     version="v1",
     storage=True,
-    short_names=["web"],
+    short_names=["kweb"],
     categories=["pages"],
     scale=Scale(),
     columns=[
@@ -110,7 +110,7 @@ class OldSpec(Model):
 
 
 class OldWebsite(
-    CustomResource[OldSpec], group=GROUP, version="v1beta1", kind="Website", deprecated="use v1", short_names=["web"]
+    CustomResource[OldSpec], group=GROUP, version="v1beta1", kind="Website", deprecated="use v1", short_names=["kweb"]
 ):
     """As it was before."""
 
@@ -257,11 +257,11 @@ async def test_status_and_scale_are_subresources_and_the_columns_show(
     assert "status" not in await admin.get(WEBSITES, "shown", namespace)
     status = WebsiteStatus(2, 2, [Condition("Whole", "True", last_transition_time="2030-01-01T00:00:00Z")])
     await admin.patch(f"{WEBSITES}", "shown", {"status": msgspec.to_builtins(status)}, namespace, subresource="status")
-    lines = (await plane.kubectl("get", "web", "shown", "-n", namespace)).splitlines()
+    lines = (await plane.kubectl("get", "kweb", "shown", "-n", namespace)).splitlines()
     assert lines[0].split() == ["NAME", "READY", "WHOLE", "AGE"]
     assert lines[1].split()[:3] == ["shown", "2", "True"]
     assert "HOST" in await plane.kubectl("get", "pages", "-n", namespace, "-owide")
-    await plane.kubectl("scale", "web/shown", "--replicas=3", "-n", namespace)
+    await plane.kubectl("scale", "kweb/shown", "--replicas=3", "-n", namespace)
     assert (await admin.get(WEBSITES, "shown", namespace))["spec"]["replicas"] == 3
 
 

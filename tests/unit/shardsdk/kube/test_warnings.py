@@ -27,6 +27,12 @@ async def test_a_field_that_was_dropped_is_named_once(caplog: pytest.LogCaptureF
     assert told(caplog) == [("patch configmaps/status default/a", 'unknown field "status.redy"')]
 
 
+async def test_what_can_do_nothing_about_warnings_is_spared_them(caplog: pytest.LogCaptureFixture) -> None:
+    async with talking(says(config_map("a"), Warning=PRUNED), heed_warnings=False) as (client, _):
+        await client.patch(CONFIGMAPS, "a", "default", {"status": {"redy": True}}, subresource="status")
+    assert told(caplog) == []
+
+
 def test_another_warning_and_another_kind_of_request_are_told_as_well(caplog: pytest.LogCaptureFixture) -> None:
     heard = Warnings()
     heard.tell(Target("list", "flow", "schemas"), ['299 - "v1beta1 goes", 299 - "use v1"'])
