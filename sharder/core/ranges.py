@@ -43,8 +43,7 @@ def next_named(named: Named, wanted: Named, held: Mapping[str, HashRanges]) -> N
     shards: dict[str, HashRanges] = {}
     for shard in {**named.shards, **wanted.shards}:
         target = wanted.of(shard)
-        others = _union(ranges for name, ranges in held.items() if name != shard)
-        ranges = (named.of(shard) & target) | ((target & free) - others)
+        ranges = (named.of(shard) & target) | ((target & free) - _others(held, shard))
         if ranges:
             shards[shard] = ranges
     return Named(named.by, shards)
@@ -52,12 +51,12 @@ def next_named(named: Named, wanted: Named, held: Mapping[str, HashRanges]) -> N
 
 def revoked(named: Named, following: Named) -> HashRanges:
     """What some shard has to let go that has it by `named`."""
-    return _union(ranges - following.of(shard) for shard, ranges in named.shards.items())
+    return HashRanges.union(ranges - following.of(shard) for shard, ranges in named.shards.items())
 
 
 def granted(named: Named, following: Named) -> HashRanges:
     """What some shard may take that nobody had by `named`."""
-    return _union(ranges - named.of(shard) for shard, ranges in following.shards.items())
+    return HashRanges.union(ranges - named.of(shard) for shard, ranges in following.shards.items())
 
 
 def rebuilt(by: HashBy, held: Mapping[str, HashRanges]) -> Named:
@@ -67,11 +66,12 @@ def rebuilt(by: HashBy, held: Mapping[str, HashRanges]) -> Named:
     """
     shards: dict[str, HashRanges] = {}
     for shard, ranges in held.items():
-        alone = ranges - _union(theirs for name, theirs in held.items() if name != shard)
+        alone = ranges - _others(held, shard)
         if alone:
             shards[shard] = alone
     return Named(by, shards)
 
 
-def _union(parts: Iterable[HashRanges]) -> HashRanges:
-    return HashRanges.of(*(span for part in parts for span in part))
+def _others(held: Mapping[str, HashRanges], shard: str) -> HashRanges:
+    """What shards hold but this one."""
+    return HashRanges.union(theirs for name, theirs in held.items() if name != shard)

@@ -21,7 +21,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from sharder.backlog.scope import Wanted
-from sharder.cache.freshness import SHARD_LEASES
 from sharder.cache.namespaces import Namespaces
 from sharder.cache.rings import LeaseKey, RingCache
 from sharder.core.membership import Membership
@@ -35,6 +34,7 @@ from shardsdk.errors import FenceClosed, NotFound, RetryRule, ShardingError
 from shardsdk.kube.backoff import Backoff
 from shardsdk.kube.reflector import Delta, Reflector
 from shardsdk.kube.selectors import Selector, equals
+from shardsdk.protocol.labels import LEASE_RING_LABEL
 from shardsdk.protocol.leases import Lease
 from shardsdk.protocol.objects import LEASES, GroupResource, PartialObject, SlimMeta
 from shardsdk.protocol.ranges import (
@@ -45,7 +45,6 @@ from shardsdk.protocol.ranges import (
     HashBy,
     HashRanges,
     Named,
-    held_ranges,
     point_of,
 )
 
@@ -75,7 +74,7 @@ class State:
         parts = [self.named.nobodys]
         for shard, ranges in self.named.shards.items():
             parts += [ranges - self.aim.of(shard), ranges - self.held.get(shard, NOWHERE)]
-        return HashRanges.of(*(span for part in parts for span in part))
+        return HashRanges.union(parts)
 
 
 class RangeAssignment:
@@ -165,7 +164,7 @@ class RangeAssignment:
             return None
         snapshot = self._cache.get(self._name)
         leases = () if snapshot is None else (seen.lease for seen in snapshot.leases_named(shard))
-        return not self.state.named.of(shard) and not any(_holds(lease) for lease in leases)
+        return not self.state.named.of(shard) and not holdings(leases).get(shard)
 
     async def confirm_empty_of(self, shard: str) -> bool:
         """The same by a consistent read."""
@@ -281,8 +280,9 @@ class RangeAssignment:
     async def _read_held(self, read: Read) -> dict[str, HashRanges]:
         """What each shard may be working on; what nobody knows of one that is gone may be anything."""
         leases: list[Lease] = []
-        async for page in self._lead.api.pages(LEASES, selector=SHARD_LEASES, model=Lease):
-            leases += (lease for lease in page if lease.ring == self._name)
+        ours = Selector(equals(LEASE_RING_LABEL, self._name))
+        async for page in self._lead.api.pages(LEASES, selector=ours, model=Lease):
+            leases += page
         held = holdings(leases)
         named = read.named.shards if read.named is not None else {}
         snapshot = self._cache.get(self._name)
@@ -300,7 +300,7 @@ class RangeAssignment:
         # What is on its way is nobody's; planned anew from there, it might be sent elsewhere halfway.
         planned = self.state.aim if self.state is not None else named
         aim = self._cut(planned, membership.available, self._points(wanted))
-        kept = HashRanges.of(*(span for ranges in stays.values() for span in ranges))
+        kept = HashRanges.union(stays.values())
         return Named(named.by, {shard: ranges - kept for shard, ranges in aim.shards.items() if ranges - kept} | stays)
 
     def _keeps(self, shard: str, membership: Membership) -> bool:
@@ -323,7 +323,3 @@ class RangeAssignment:
             self.state = state
             for tell in self.when_changed:
                 tell()
-
-
-def _holds(lease: Lease) -> bool:
-    return lease.held_by_shard and bool(held_ranges(lease.metadata.annotations))

@@ -98,6 +98,11 @@ class HashRanges:
         return cls(tuple(joined))
 
     @classmethod
+    def union(cls, parts: Iterable[HashRanges]) -> HashRanges:
+        """What any of `parts` has."""
+        return cls.of(*(span for part in parts for span in part))
+
+    @classmethod
     def parse(cls, text: str) -> HashRanges:
         """Read what `str` writes; spaces around a range and an empty text are no mistake.
 
@@ -228,7 +233,7 @@ class Named:
     @property
     def nobodys(self) -> HashRanges:
         """What is changing hands."""
-        return HashRanges.of(*(span for ranges in self.shards.values() for span in ranges)).complement
+        return HashRanges.union(self.shards.values()).complement
 
     def shard_at(self, point: int) -> str | None:
         """The shard that is named at this point."""

@@ -207,7 +207,7 @@ class Parts:
     @property
     def held(self) -> HashRanges:
         """What the lease is to say."""
-        return _union(self.of(part) for part in HELD)
+        return HashRanges.union(self.of(part) for part in HELD)
 
     @property
     def working(self) -> HashRanges:
@@ -308,8 +308,4 @@ def free_for(shard: str, named: Named | None, leases: Iterable[Lease]) -> HashRa
     if named is None:
         return NOWHERE
     others = (each for each in leases if each.held_by_shard and each.metadata.name != shard)
-    return named.of(shard) - _union(held_ranges(each.metadata.annotations) for each in others)
-
-
-def _union(parts: Iterable[HashRanges]) -> HashRanges:
-    return HashRanges.of(*(span for part in parts for span in part))
+    return named.of(shard) - HashRanges.union(held_ranges(each.metadata.annotations) for each in others)

@@ -44,7 +44,7 @@ class Workers:
 
     def covered(self) -> HashRanges:
         """What anybody works on."""
-        return HashRanges.of(*(span for ranges in self.working.values() for span in ranges))
+        return HashRanges.union(self.working.values())
 
 
 class RangedShard:
@@ -145,8 +145,7 @@ class RangedShard:
 
     def _others(self) -> HashRanges:
         leases = (msgspec.convert(each, Lease) for each in self._server.select(LEASES))
-        held = (held_ranges(each.metadata.annotations) for each in leases if _holds(each, self.name))
-        return HashRanges.of(*(span for ranges in held for span in ranges))
+        return HashRanges.union(held_ranges(each.metadata.annotations) for each in leases if _holds(each, self.name))
 
 
 def _holds(other: Lease, name: str) -> bool:
