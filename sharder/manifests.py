@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from sharder.core.problems import NOT_YAML_EITHER, reason_of
 from sharder.core.ringspec import RingSpec, parse_ring
 from shardsdk.errors import ConfigurationError
 
@@ -29,10 +30,8 @@ def read_rings(filename: str) -> list[tuple[RingSpec, Mapping[str, Any]]]:
         documents = list(_flatten(yaml.safe_load_all(_read_manifest(filename))))
     except OSError as error:
         raise ConfigurationError(f"cannot read {source}: {error.strerror}; check -f") from error
-    # PyYAML leaves a tag that does not fit its value to whatever comes of it; an alias may stand within what it names.
-    except (yaml.YAMLError, ValueError, RecursionError, AttributeError, LookupError, TypeError) as error:
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise ConfigurationError(f"{source} is not YAML: {reason}") from error
+    except (yaml.YAMLError, *NOT_YAML_EITHER) as error:
+        raise ConfigurationError(f"{source} is not YAML: {reason_of(error)}") from error
     rings = [document for document in documents if document.get("kind") == "ClusterRing"]
     if not rings:
         raise ConfigurationError(f"{source} holds no ClusterRing; pass the manifest that you apply to the cluster")

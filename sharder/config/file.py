@@ -21,7 +21,7 @@ from pydantic_core import ErrorDetails
 from sharder.config.contradictions import find_contradictions
 from sharder.config.reference import entries, section_at
 from sharder.config.schema import SharderConfig
-from sharder.core.problems import Problem, quoted, render_problems
+from sharder.core.problems import NOT_YAML_EITHER, Problem, quoted, reason_of, render_problems
 from shardsdk.errors import ConfigurationError
 
 API_VERSION: Final = "config.sharding.timebertt.dev/v1alpha1"
@@ -39,9 +39,6 @@ WITHOUT_EFFECT: Final = {
     "debugging.enableProfiling": "there is no Go profiler here",
     "debugging.enableContentionProfiling": "there is no Go profiler here",
 }
-
-#: What goes wrong in a text that is no YAML; PyYAML leaves a tag that does not fit its value to whatever comes of it.
-_UNREADABLE: Final = (yaml.YAMLError, ValueError, RecursionError, AttributeError, LookupError, TypeError)
 
 _SCHEMA: Final = TypeAdapter(SharderConfig)
 _FROM_FILE: Final = {"file": True}
@@ -116,9 +113,8 @@ def parse_config(text: str, source: str = "configuration") -> Loaded:
 def _read_mapping(text: str) -> tuple[dict[Any, Any] | None, list[Problem]]:
     try:
         raw, problems = _read_json(text) if text.lstrip().startswith("{") else _read_yaml(text)
-    except _UNREADABLE as error:
-        reason = " ".join(str(error).split()) or type(error).__name__
-        return None, [Problem("(file)", f"is neither YAML nor JSON: {reason}", "mend its syntax")]
+    except (yaml.YAMLError, *NOT_YAML_EITHER) as error:
+        return None, [Problem("(file)", f"is neither YAML nor JSON: {reason_of(error)}", "mend its syntax")]
     if problems or isinstance(raw, dict):
         return raw if isinstance(raw, dict) else None, problems
     what = "is empty" if raw is None else "is not a mapping"

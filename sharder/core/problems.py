@@ -11,6 +11,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
+#: What PyYAML raises for hostile texts beside its own errors: it leaves a tag that does not fit its value to whatever
+#: comes of it, and an alias may stand within what it names.
+NOT_YAML_EITHER: Final = (ValueError, RecursionError, AttributeError, LookupError, TypeError)
+
 #: Characters of somebody's value that a message repeats.
 MAX_QUOTED: Final = 80
 _BOUNDED: Final = reprlib.Repr()
@@ -31,6 +35,11 @@ class Problem:
 def render_problems(problems: Iterable[Problem]) -> str:
     """All problems as one line."""
     return " | ".join(str(problem) for problem in problems)
+
+
+def reason_of(error: Exception) -> str:
+    """What a parser says, on one line."""
+    return " ".join(str(error).split()) or type(error).__name__
 
 
 def quoted(value: object) -> str:

@@ -7,6 +7,7 @@ import os
 from collections.abc import Mapping
 from typing import Any, Final
 
+from sharder.core.problems import NOT_YAML_EITHER
 from sharder.kubectl.catalog import read_catalog
 from sharder.kubectl.cluster import read_ring
 from shardsdk.errors import ConfigurationError
@@ -82,8 +83,6 @@ def _contexts(paths: str | None) -> list[str]:
             with open(path, encoding="utf-8") as file:
                 listed = (yaml.safe_load(file) or {}).get("contexts") or []
             names.update(dict.fromkeys(str(each["name"]) for each in listed))
-        except (OSError, yaml.YAMLError, ConfigurationError, ValueError, RecursionError):
-            continue
-        except (AttributeError, LookupError, TypeError):  # no kubeconfig
+        except (OSError, ConfigurationError, yaml.YAMLError, *NOT_YAML_EITHER):  # none, or no kubeconfig
             continue
     return list(names)

@@ -14,15 +14,7 @@ from shardsdk.errors import ConfigurationError, NotFound
 from shardsdk.kube.api import Api, Fence
 from shardsdk.protocol.labels import RING_KIND
 from shardsdk.protocol.objects import CLUSTERRINGS
-from shardsdk.protocol.ranges import (
-    RING_ASSIGNMENTS,
-    HashBy,
-    Named,
-    RingAssignment,
-    RingAssignmentSpec,
-    parse_assignment,
-    render_assignment,
-)
+from shardsdk.protocol.ranges import RING_ASSIGNMENTS, HashBy, Named, RingAssignment, named_by, render_assignment
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +74,6 @@ def judge(found: dict[str, Any], by: HashBy) -> Read:
     """What a RingAssignment says that may have been written by anybody."""
     version = str((found.get("metadata") or {}).get("resourceVersion") or "")
     try:
-        named = parse_assignment(msgspec.convert(found.get("spec") or {}, RingAssignmentSpec))
-    except (msgspec.ValidationError, ConfigurationError) as error:
+        return Read(version, named_by(found, by))
+    except ConfigurationError as error:
         return Read(version, None, str(error))
-    if named.by is not by:
-        return Read(version, None, f"its hashBy is {named.by.value}, the ring's is {by.value}")
-    return Read(version, named)

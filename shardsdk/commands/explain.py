@@ -11,7 +11,6 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Any, Final
 
 from shardsdk.admission.configuration import NAME_LABEL
@@ -23,11 +22,11 @@ from shardsdk.kube.access import load_access
 from shardsdk.kube.api import Api
 from shardsdk.kube.client import Client
 from shardsdk.kube.clock import SystemClock
-from shardsdk.lease.claim import describe_holder
+from shardsdk.lease.claim import describe_holder, is_overdue
 from shardsdk.logs import printable
 from shardsdk.process.health import Address, parse_address
 from shardsdk.protocol.labels import SHARD_LABEL_PREFIX, SHARDER_HOLDER, parse_ring_name
-from shardsdk.protocol.leases import Lease, parse_micro_time
+from shardsdk.protocol.leases import Lease
 from shardsdk.protocol.names import is_dns_label, is_dns_subdomain
 from shardsdk.protocol.objects import LEASES, GroupResource, ObjectMeta
 from shardsdk.reconcile.explain import Wait
@@ -245,8 +244,7 @@ async def say_lease(api: Api, namespace: str, name: str, asked: Sequence[Shard])
         return f"{held}, which gives its objects to other shards"
     here = any((each.namespace, each.name, each.instance) == (namespace, name, lease.instance) for each in asked)
     held += f", which is {'the process that was asked' if here else 'another process'}"
-    renewed = parse_micro_time(lease.spec.renew_time)
-    late = renewed is None or SystemClock().now() > renewed + timedelta(seconds=lease.duration_seconds)
+    late = is_overdue(lease, SystemClock().now())
     return held + (f"; it was to be renewed in time, and was last at {lease.spec.renew_time}" if late else "")
 
 

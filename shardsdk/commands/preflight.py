@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, Final
 
 import msgspec
@@ -17,10 +17,10 @@ import msgspec
 from shardsdk.errors import ApiError, ConnectionFailed, NotFound
 from shardsdk.kube.api import Api
 from shardsdk.kube.discovery import Served
-from shardsdk.lease.claim import describe_holder
+from shardsdk.lease.claim import describe_holder, is_overdue
 from shardsdk.process.served import explain_unserved, served_by
 from shardsdk.protocol.labels import API_GROUP, SYSTEM_NAMESPACE
-from shardsdk.protocol.leases import Lease, parse_micro_time
+from shardsdk.protocol.leases import Lease
 from shardsdk.protocol.objects import CLUSTERRINGS, LEASES, GroupResource, Resource
 from shardsdk.rbac import Right, Rule, render_rules, rights_of
 
@@ -91,10 +91,7 @@ async def find_namesake(api: Api, name: str, namespace: str, now: datetime) -> s
         lease = await api.get(LEASES, name, namespace, model=Lease)
     except ApiError:
         return None
-    renewed = parse_micro_time(lease.spec.renew_time)
-    if not lease.holder or renewed is None or now > renewed + timedelta(seconds=lease.duration_seconds):
-        return None
-    return describe_holder(lease)
+    return describe_holder(lease) if lease.holder and not is_overdue(lease, now) else None
 
 
 # -- rights ------------------------------------------------------------------------

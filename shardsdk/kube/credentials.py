@@ -102,6 +102,16 @@ class FileCredentials:
         return f"Bearer {token}"
 
 
+def bearer(token: str) -> str:
+    """The header that presents `token`.
+
+    Raises: ValueError for what no header can hold.
+    """
+    if not token.isprintable():
+        raise ValueError("its token holds control characters, which no header can")
+    return f"Bearer {token}"
+
+
 @dataclass(frozen=True, slots=True)
 class Issued:
     """What a provider issued; `expires` None: good until it is rejected."""

@@ -32,6 +32,7 @@ from shardsdk.kube.credentials import (
     FileCredentials,
     FixedCredentials,
     IssuedCredentials,
+    bearer,
 )
 from shardsdk.kube.server import DEFAULT_NAMESPACE, Access, Server, make_access
 
@@ -205,9 +206,7 @@ async def _credentials(user: _Entry, origin: str, clock: Clock) -> Credentials:
         first = await provider.issue(False)
         return IssuedCredentials(provider.issue, first, clock, period_seconds=PROVIDER_PERIOD_SECONDS)
     if token := user.text("token").strip():
-        if not token.isprintable():
-            raise ValueError("its token holds control characters, which no header can")
-        return FixedCredentials(f"Bearer {token}")
+        return FixedCredentials(bearer(token))
     if user.text("username"):
         pair = f"{user.text('username')}:{user.text('password')}"
         return FixedCredentials("Basic " + base64.b64encode(pair.encode()).decode())

@@ -25,7 +25,7 @@ from kubernetes.aio.config.kube_config import ConfigNode, KubeConfigLoader
 
 from shardsdk.errors import ConfigurationError
 from shardsdk.kube.certificates import load_pair
-from shardsdk.kube.credentials import Issued
+from shardsdk.kube.credentials import Issued, bearer
 
 #: An exec plugin or identity provider that takes longer has failed.
 PROVIDER_TIMEOUT_SECONDS: Final = 60.0
@@ -87,9 +87,7 @@ class ExecPlugin:
         try:
             async with asyncio.timeout(PROVIDER_TIMEOUT_SECONDS):
                 status = await ExecProvider(self._node).run()
-            header = f"Bearer {str(status['token']).strip()}" if status.get("token") else None
-            if header is not None and not header.isprintable():
-                raise ValueError("its token holds control characters, which no header can")
+            header = bearer(str(status["token"]).strip()) if status.get("token") else None
             expires = _moment(status.get("expirationTimestamp"))
             if status.get("clientCertificateData") and status.get("clientKeyData"):
                 self._pair = (str(status["clientCertificateData"]), str(status["clientKeyData"]))

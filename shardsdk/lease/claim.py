@@ -7,7 +7,7 @@ fields, so labels and annotations of others stay.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import Enum
 from typing import Any
 
@@ -117,6 +117,12 @@ def is_older(lease: Lease, version: str) -> bool:
 def describe_holder(lease: Lease) -> str:
     """Who holds the lease, for people."""
     return f"{lease.holder} (instance {lease.instance})" if lease.instance else lease.holder
+
+
+def is_overdue(lease: Lease, now: datetime) -> bool:
+    """Whether its holder was to renew it before `now`, by this machine's clock: for people, no proof of anything."""
+    renewed = parse_micro_time(lease.spec.renew_time)
+    return renewed is None or now > renewed + timedelta(seconds=lease.duration_seconds)
 
 
 def render_create(claim: Claim, now: datetime) -> dict[str, Any]:

@@ -115,8 +115,6 @@ class Workload:
         """Work until `stop` is set; then running reconciles have `grace_seconds` to end.
 
         When it is cancelled, it cancels them and waits until they have ended.
-
-        Raises: ConfigurationError when the ring is not one that this shard can work in.
         """
         background: list[asyncio.Task[Any]] = [
             *(asyncio.create_task(resource.run(), name="drains") for resource in self._resources.values()),
@@ -132,7 +130,6 @@ class Workload:
         tasks = [asyncio.create_task(self._run_task(task, stop), name=task.name) for task in self._tasks]
         stopping = asyncio.create_task(stop.wait())
         ended = Ended.STOPPED
-        refusal: ConfigurationError | None = None
         try:
             everything = [stopping, *background, *working, *tasks]
             done, _ = await asyncio.wait(everything, return_when=asyncio.FIRST_COMPLETED)
@@ -142,8 +139,6 @@ class Workload:
             told_at = self._clock.monotonic() if stop.is_set() else None
             running = await _end(working, grace_seconds) | await self._end_tasks(tasks, told_at)
             await self._recorder.flush_in_passing()
-            if refusal is not None and not running:
-                raise refusal
             return Ended.STUCK if running else ended
         except asyncio.CancelledError:
             await self._stop_feeding()

@@ -15,12 +15,12 @@ ranges of 16 lower-case digits); Fowler, Noll, Vo, "FNV Hash", offset basis and 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 from itertools import pairwise
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -260,6 +260,20 @@ def parse_assignment(spec: RingAssignmentSpec) -> Named:
         if each.shard:
             spans.setdefault(each.shard, []).append(span)
     return Named(by, {shard: HashRanges.of(*theirs) for shard, theirs in spans.items()})
+
+
+def named_by(assignment: Mapping[str, Any], by: HashBy) -> Named:
+    """Who a RingAssignment names that anybody may have written.
+
+    Raises: ConfigurationError when it makes no sense, or hashes something else than the ring, which hashes `by`.
+    """
+    try:
+        named = parse_assignment(msgspec.convert(assignment.get("spec") or {}, RingAssignmentSpec))
+    except msgspec.ValidationError as error:
+        raise ConfigurationError(str(error)) from error
+    if named.by is not by:
+        raise ConfigurationError(f"its hashBy is {named.by.value}, the ring's is {by.value}")
+    return named
 
 
 def render_assignment(named: Named) -> RingAssignmentSpec:

@@ -6,18 +6,13 @@ says when a look may begin and what it proves.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
-import msgspec
-
 from shardsdk.errors import ConfigurationError, NotFound
 from shardsdk.kube.api import Api
 from shardsdk.kube.selectors import Selector, equals
 from shardsdk.protocol.labels import LEASE_RING_LABEL
 from shardsdk.protocol.leases import Lease
 from shardsdk.protocol.objects import LEASES
-from shardsdk.protocol.ranges import RING_ASSIGNMENTS, HashBy, HashRanges, Named, RingAssignmentSpec, parse_assignment
+from shardsdk.protocol.ranges import RING_ASSIGNMENTS, HashBy, HashRanges, Named, named_by
 from shardsdk.ranges.parts import free_for
 
 
@@ -42,15 +37,6 @@ async def read_named(api: Api, ring: str, by: HashBy) -> Named | None:
     Raises: whatever a read may raise.
     """
     try:
-        return named_in(await api.get(RING_ASSIGNMENTS, ring, model=dict), by)
-    except NotFound:
+        return named_by(await api.get(RING_ASSIGNMENTS, ring, model=dict), by)
+    except (NotFound, ConfigurationError):
         return None
-
-
-def named_in(assignment: Mapping[str, Any], by: HashBy) -> Named | None:
-    """Who a RingAssignment names; `None` when it makes no sense, or hashes something else than the ring."""
-    try:
-        named = parse_assignment(msgspec.convert(assignment.get("spec") or {}, RingAssignmentSpec))
-    except (msgspec.ValidationError, ConfigurationError):
-        return None
-    return named if named.by is by else None
