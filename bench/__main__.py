@@ -11,6 +11,7 @@ PART `families`: owners with children when a shard joins: how long nobody has th
 PART `conditions`: what the comparison of labels in the API server costs.
 PART `rest`: CPU of a leader and a standby while nothing moves.
 PART `join`: many objects when a shard joins: what writes, another ring and users wait for.
+PART `scale`: very many objects, and many namespaces, shards and rings: rest, a pass, a shard that joins and leaves.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from bench.load import CONFIGMAPS, Figures, Usage, creates, generated, measure, 
 from bench.reconciles import rates
 from bench.replicas import one_and_three
 from bench.rest import resting
+from bench.scale import Size, scaling
 from bench.shards import Owners, Shard
 from localcluster import ControlPlane
 from localcluster.installation import Installation, SharderTimings
@@ -239,15 +241,20 @@ def run() -> int:
     parser.add_argument(
         "part",
         nargs="?",
-        choices=["sharder", "shards", "rest", "reconciles", "cache", "families", "join", "conditions"],
+        choices=["sharder", "shards", "rest", "reconciles", "cache", "families", "join", "scale", "conditions"],
         default="sharder",
     )
     parser.add_argument(
-        "--objects", type=int, help="objects per figure (default: 2000; families 3000, a cache 10000, join 30000)"
+        "--objects",
+        type=int,
+        help="objects per figure (default: 2000; families 3000, a cache 10000, join 30000, scale 100000)",
     )
     parser.add_argument("--lease-seconds", type=int, default=15, help="lease of the sharder's shards (default: 15)")
-    parser.add_argument("--rest-seconds", type=float, help="how long rest is measured (default: 20; rest 60)")
+    parser.add_argument("--rest-seconds", type=float, help="how long rest is measured (default: 20; rest, scale 60)")
     parser.add_argument("--json", type=Path, help="write the figures to this file as well")
+    parser.add_argument("--namespaces", type=int, help="namespaces of scale (default: one for 100 objects)")
+    parser.add_argument("--shards", type=int, default=50, help="shards of scale (default: 50)")
+    parser.add_argument("--rings", type=int, default=20, help="rings of scale, at least 2 (default: 20)")
     options = parser.parse_args()
     report: dict[str, float] = {}
     match options.part:
@@ -262,6 +269,11 @@ def run() -> int:
             asyncio.run(comparing(options.objects or 500, partial(say, report)))
         case "join":
             asyncio.run(joining_many(options.objects or 30_000, partial(say, report)))
+        case "scale":
+            objects = options.objects or 100_000
+            namespaces = options.namespaces or max(objects // 100, 1)
+            size = Size(objects, namespaces, options.rest_seconds or 60.0, options.shards, options.rings)
+            asyncio.run(scaling(size, partial(say, report)))
         case "reconciles":
             asyncio.run(rates(partial(say, report)))
         case "cache":

@@ -116,7 +116,7 @@ class Owners:
 
     api: Client
     ring: str
-    namespace: str
+    namespace: str | None
     counts: Counter[str] = field(default_factory=Counter)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 

@@ -38,6 +38,30 @@ SHARDS_FIGURES = {
     *(f"{what}: each of three / one replica, mean" for what in ("memory", "CPU")),
     *(f"{what}: fullest of three / one replica" for what in ("memory", "CPU")),
 }
+SCALE_FIGURES = {
+    *(f"rest without objects: {what}" for what in ("CPU", "requests", "resident memory")),
+    *(f"rest with 60 objects: {what}" for what in ("CPU", "requests", "resident memory")),
+    "creates through the ring",
+    "creates through the ring: CPU of each",
+    "a sharder starts, and has gone through all after",
+    "… the pass itself",
+    "… objects that it looked at",
+    "… CPU since its start, of each object",
+    *(
+        f"a shard {change}: {what}"
+        for change in ("joins", "leaves")
+        for what in (
+            "objects moved",
+            "rate",
+            "CPU per move",
+            "memory, most",
+            "memory once settled",
+            "the leader's loop is late, most",
+            "a user's create in another ring, p99",
+            "a user's create in no ring, p99",
+        )
+    ),
+}
 #: The smallest number that shows it clearly: part of what a busy process needs is the same for any number of objects.
 #: With 900 a shard's share is 0.56, with 10,000 it is 0.37 (docs/performance.md).
 SHARDS_OBJECTS = 900
@@ -79,3 +103,13 @@ async def test_each_of_three_shards_needs_clearly_less_memory_than_one_replica(t
     assert report.keys() == SHARDS_FIGURES
     assert min(value for name, value in report.items() if not name.startswith("idle")) > 0, printed
     assert report["memory: fullest of three / one replica"] < SHARDS_MEMORY_LIMIT, printed
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(SECONDS + 30)
+async def test_many_rings_shards_and_namespaces_are_measured_with_few_objects(tmp_path: Path) -> None:
+    arguments = ["scale", "--objects", "60", "--namespaces", "6", "--rings", "3", "--shards", "6"]
+    report, printed = await bench(tmp_path, *arguments, "--rest-seconds", "1")
+    assert report.keys() == SCALE_FIGURES, printed
+    assert report["… objects that it looked at"] >= 60
+    assert report["a shard joins: objects moved"] == report["a shard leaves: objects moved"] > 0
