@@ -1,4 +1,4 @@
-"""The reference of ClusterRing, read off its CustomResourceDefinition."""
+"""The references of ClusterRing and RingAssignment, read off their CustomResourceDefinitions."""
 
 from __future__ import annotations
 
@@ -9,24 +9,27 @@ import yaml
 
 from docsite.pages import ROOT
 
-_FILE: Final = ROOT / "crds" / "clusterrings.yaml"
+RINGS: Final = "clusterrings"
+ASSIGNMENTS: Final = "ringassignments"
+_REFUSES: Final = {RINGS: "a ring", ASSIGNMENTS: "an assignment"}
 
 
-def render_spec() -> str:
+def render_spec(plural: str) -> str:
     """Every field of `spec`, then the rules that the API server checks across fields."""
-    spec = _schema()["properties"]["spec"]
-    return "\n".join([*_table(spec, "spec"), "", "The API server refuses a ring where", "", *_rules(_schema())])
+    schema = _schema(plural)
+    refused = f"The API server refuses {_REFUSES[plural]} where"
+    return "\n".join([*_table(schema["properties"]["spec"], "spec"), "", refused, "", *_rules(schema)])
 
 
-def render_status() -> str:
+def render_status(plural: str) -> str:
     """Every field of `status`."""
-    return "\n".join(_table(_schema()["properties"]["status"], "status"))
+    return "\n".join(_table(_schema(plural)["properties"]["status"], "status"))
 
 
-def render_columns() -> str:
-    """What `kubectl get clusterrings` shows; wide ones only with `-o wide`."""
+def render_columns(plural: str) -> str:
+    """What `kubectl get` shows; wide ones only with `-o wide`."""
     lines = ["| column | shown | meaning |", "|---|---|---|"]
-    for column in _version()["additionalPrinterColumns"]:
+    for column in _version(plural)["additionalPrinterColumns"]:
         shown = "with `-o wide`" if column.get("priority") else "always"
         lines.append(f"| {column['name']} | {shown} | {column.get('description', 'Since its creation.')} |")
     return "\n".join(lines)
@@ -83,11 +86,12 @@ def _literal(value: Any) -> str:
     return '""' if value == "" else str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _schema() -> Mapping[str, Any]:
-    schema: Mapping[str, Any] = _version()["schema"]["openAPIV3Schema"]
+def _schema(plural: str) -> Mapping[str, Any]:
+    schema: Mapping[str, Any] = _version(plural)["schema"]["openAPIV3Schema"]
     return schema
 
 
-def _version() -> Mapping[str, Any]:
-    version: Mapping[str, Any] = yaml.safe_load(_FILE.read_text())["spec"]["versions"][0]
+def _version(plural: str) -> Mapping[str, Any]:
+    text = (ROOT / "crds" / f"{plural}.yaml").read_text()
+    version: Mapping[str, Any] = yaml.safe_load(text)["spec"]["versions"][0]
     return version

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -37,9 +38,12 @@ PRINTERS: Final[Mapping[str, Callable[[], str]]] = {
     "outcomes": states.render_outcomes,
     "object-waits": objects.render_waits,
     "object-steps": objects.render_steps,
-    "clusterring-spec": crd.render_spec,
-    "clusterring-status": crd.render_status,
-    "clusterring-columns": crd.render_columns,
+    "clusterring-spec": partial(crd.render_spec, crd.RINGS),
+    "clusterring-status": partial(crd.render_status, crd.RINGS),
+    "clusterring-columns": partial(crd.render_columns, crd.RINGS),
+    "ringassignment-spec": partial(crd.render_spec, crd.ASSIGNMENTS),
+    "ringassignment-status": partial(crd.render_status, crd.ASSIGNMENTS),
+    "ringassignment-columns": partial(crd.render_columns, crd.ASSIGNMENTS),
     "ports-lines": ports.render_lines,
     "ports-originals": ports.render_originals,
     "cli-sharder": commandline.render_sharder,

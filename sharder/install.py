@@ -24,12 +24,13 @@ from shardsdk.kube.selectors import Selector, exists
 from shardsdk.protocol.labels import API_GROUP, LEASE_RING_LABEL, RING_PLURAL
 from shardsdk.protocol.leases import Lease
 from shardsdk.protocol.objects import LEASES, Resource
+from shardsdk.protocol.ranges import RING_ASSIGNMENTS
 from shardsdk.serving.secretstore import SECRETS
 
 log = logging.getLogger(__name__)
 
 #: The definitions of this project; nothing else is ever deleted.
-CRD_NAMES: Final = (f"{RING_PLURAL}.{API_GROUP}",)
+CRD_NAMES: Final = (f"{RING_PLURAL}.{API_GROUP}", f"{RING_ASSIGNMENTS.plural}.{API_GROUP}")
 FIELD_MANAGER: Final = "sharder-install"
 #: A lease that nobody renews runs out; one that is renewed for this long has a living sharder behind it.
 LEADER_SECONDS: Final = 120.0

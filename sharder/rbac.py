@@ -43,6 +43,7 @@ def ring_roles(
     """The roles of several rings, each with its status; `service_account`: namespace and name.
 
     With the status a role also has the resources that were taken off the ring and still carry its labels.
+    That of a ring by ranges is empty: applied over one of a ring of its name by labels, it takes back what that had.
     """
     namespace, name = service_account
     return [
@@ -50,7 +51,7 @@ def ring_roles(
         for ring, status in rings
         for document in ring_role(
             ring.name,
-            (*ring.named, *(resource for resource, _ in placed_resources(status))),
+            (*ring.labelled, *(resource for resource, _ in placed_resources(status))),
             namespace=namespace,
             service_account=name,
         )

@@ -41,6 +41,13 @@ class Role(StrEnum):
     CONTROLLED = "controlled"
 
 
+class AssignBy(StrEnum):
+    """How a ring's objects are given to its shards, as a ClusterRing spells it."""
+
+    LABELS = "Labels"
+    RANGES = "Ranges"
+
+
 @dataclass(frozen=True, slots=True)
 class MainSpec:
     """A main resource with the resources that its objects control, as the ring names them."""
@@ -55,7 +62,7 @@ class RingSpec:
 
     `namespace_selector` None: the sharder's default. `watch_unassigned_controlled`
     False: no watch is held on unassigned controlled objects, resyncs find them.
-    `hash_by`: what of an object says where it lies, for a ring that is assigned by ranges.
+    `hash_by`: what of an object says where it lies; only for a ring that is assigned by ranges.
     """
 
     name: str
@@ -65,7 +72,13 @@ class RingSpec:
     resources: tuple[MainSpec, ...] = ()
     namespace_selector: LabelSelector | None = None
     watch_unassigned_controlled: bool = True
+    assign_by: AssignBy = AssignBy.LABELS
     hash_by: HashBy = HashBy.NAMESPACE
+
+    @property
+    def labelled(self) -> tuple[GroupResource, ...]:
+        """The resources whose objects the sharder itself lists and labels: of a ring by ranges none."""
+        return self.named if self.assign_by is AssignBy.LABELS else ()
 
     @property
     def named(self) -> tuple[GroupResource, ...]:
@@ -181,6 +194,7 @@ def parse_ring(raw: Mapping[str, Any]) -> RingSpec:
     watch = spec.get("watchUnassignedControlled", True)
     if not isinstance(watch, bool):
         problems.append(Problem("spec.watchUnassignedControlled", "is not a boolean", "write true or false"))
+    assign_by, hash_by = _parse_assignment(spec, [main for _, main in resources], problems)
     if problems or labels is None:
         raise InvalidRing(name, tuple(problems))
     generation = metadata.get("generation")
@@ -192,7 +206,36 @@ def parse_ring(raw: Mapping[str, Any]) -> RingSpec:
         resources=tuple(main for _, main in resources),
         namespace_selector=selector,
         watch_unassigned_controlled=watch is not False,
+        assign_by=assign_by,
+        hash_by=hash_by,
     )
+
+
+def _parse_assignment(
+    spec: Mapping[str, Any], mains: list[MainSpec], problems: list[Problem]
+) -> tuple[AssignBy, HashBy]:
+    """`assignment` and `hashBy`, which belong together."""
+    said, hashed = spec.get("assignment"), spec.get("hashBy")
+    if said is None:
+        said = AssignBy.LABELS
+    if said not in list(AssignBy):
+        problems.append(Problem("spec.assignment", f"{quoted(said)} is no way to assign", "write Labels or Ranges"))
+        return AssignBy.LABELS, HashBy.NAMESPACE
+    by_ranges = said == AssignBy.RANGES
+    if hashed is not None and not by_ranges:
+        problems.append(Problem("spec.hashBy", "belongs to assignment Ranges", "leave it out, or write both"))
+    elif by_ranges and hashed not in list(HashBy):
+        found = "is required with assignment Ranges" if hashed is None else f"{quoted(hashed)} cannot be hashed"
+        problems.append(Problem("spec.hashBy", found, "write Namespace, or UID for cluster-scoped resources"))
+    elif hashed == HashBy.UID and any(main.controlled for main in mains):
+        problems.append(
+            Problem(
+                "spec.hashBy",
+                "is UID, by which an object and its owner lie apart, and there are controlled resources",
+                "write hashBy Namespace, or leave controlledResources out",
+            )
+        )
+    return AssignBy(said), HashBy(hashed) if hashed in list(HashBy) else HashBy.NAMESPACE
 
 
 def _parse_resources(raw: object, problems: list[Problem]) -> list[tuple[str, MainSpec]]:

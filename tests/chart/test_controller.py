@@ -155,6 +155,18 @@ def test_the_ring_says_what_the_values_say(helm: Helm) -> None:
     }
 
 
+def test_a_ring_by_ranges_lets_the_sharder_touch_nothing(helm: Helm) -> None:
+    documents = render(helm, {"ring": {"assignment": "Ranges", "hashBy": "Namespace"}})
+
+    ring = find(documents, "ClusterRing")
+    assert ring["spec"] == {
+        "assignment": "Ranges",
+        "hashBy": "Namespace",
+        "resources": CHECKSUM["ring"]["resources"],
+    }
+    assert find(documents, "ClusterRole", f"sharding:clusterring:{ring['metadata']['name']}")["rules"] == []
+
+
 def test_without_a_health_port_there_are_no_probes(helm: Helm) -> None:
     [container] = pod_of(render(helm, {"ports": {"health": 0, "metrics": 0}}))["containers"]
 

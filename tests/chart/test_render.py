@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from sharder.config import SharderConfig, parse_config
+from sharder.install import CRD_NAMES
 from sharder.rbac import ring_role
 from shardsdk.version import VERSION
 from tests.chart.helm import NAMESPACE, SHARDER, Documents, Helm, find, is_hook, merge, select, set_in
@@ -89,6 +90,14 @@ def test_a_rings_role_is_what_the_command_prints(helm: Helm) -> None:
     assert find(documents, "ClusterRing", "many")["spec"] == spec
 
 
+def test_of_a_ring_by_ranges_the_sharder_may_touch_nothing(helm: Helm) -> None:
+    spec = {"assignment": "Ranges", "hashBy": "Namespace", "resources": [{"resource": "secrets"}]}
+    documents = helm.render({"rings": {"ranged": spec}})
+
+    assert find(documents, "ClusterRing", "ranged")["spec"] == spec
+    assert find(documents, "ClusterRole", "sharding:clusterring:ranged")["rules"] == []
+
+
 def test_without_certificates_of_its_own_the_sharder_may_not_touch_secrets(helm: Helm) -> None:
     for values in (OPTIONS["certManager"], OPTIONS["secret"], OPTIONS["webhook off"]):
         [granted] = read_permissions([each for each in helm.render(values) if not is_hook(each)]).values()
@@ -114,13 +123,12 @@ def test_hooks_may_do_what_they_do_and_no_more(helm: Helm) -> None:
     assert granted == {
         f"{NAMESPACE}/sharder-crds": {
             f"create {crds} /",
-            f"get {crds} /clusterrings.sharding.timebertt.dev",
-            f"patch {crds} /clusterrings.sharding.timebertt.dev",
+            *(f"{verb} {crds} /{name}" for verb in ("get", "patch") for name in CRD_NAMES),
         },
         f"{NAMESPACE}/sharder-cleanup": {
             f"list {webhooks} /",
             f"delete {webhooks} /",
-            f"delete {crds} /clusterrings.sharding.timebertt.dev",
+            *(f"delete {crds} /{name}" for name in CRD_NAMES),
             f"get leases.coordination.k8s.io {NAMESPACE}/sharder",
             f"delete leases.coordination.k8s.io {NAMESPACE}/sharder",
             f"delete secrets {NAMESPACE}/sharder-webhook-certificates",

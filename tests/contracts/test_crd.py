@@ -57,6 +57,10 @@ def selecting(**selector: Any) -> dict[str, Any]:
     return {**listing(SECRETS), "namespaceSelector": selector}
 
 
+def ranging(by: str, *resources: Any) -> dict[str, Any]:
+    return {**listing(*resources), "assignment": "Ranges", "hashBy": by}
+
+
 def terms(*expressions: dict[str, Any]) -> dict[str, Any]:
     return selecting(matchExpressions=list(expressions))
 
@@ -123,6 +127,12 @@ GOOD = [
         True,
     ),
     Case("no watch for unassigned controlled objects", {"watchUnassignedControlled": False}, True),
+    Case("by labels, said", {**listing(SECRETS), "assignment": "Labels"}, True),
+    Case("by labels, null", {**listing(SECRETS), "assignment": None, "hashBy": None}, True),
+    Case("by ranges of namespaces", ranging("Namespace", controlling(SECRETS, CONFIGMAPS)), True),
+    Case("by ranges of uids", ranging("UID", SECRETS), True),
+    Case("by ranges of uids, nothing controlled", ranging("UID", controlling(SECRETS)), True),
+    Case("by ranges, no resources", {"assignment": "Ranges", "hashBy": "UID"}, True),
     *(Case(f"name {row['ring']}", {}, True, row["ring"]) for row in VECTORS if row["valid"]),
 ]
 
@@ -179,6 +189,14 @@ BAD = [
         False,
     ),
     Case("a word for a boolean", {"watchUnassignedControlled": "no"}, False),
+    Case("an unknown assignment", {**listing(SECRETS), "assignment": "Hash"}, False),
+    Case("assignment is a number", {**listing(SECRETS), "assignment": 1}, False),
+    Case("by ranges of nothing said", {**listing(SECRETS), "assignment": "Ranges"}, False),
+    Case("by ranges of names", ranging("Name", SECRETS), False),
+    Case("a hash in lower case", ranging("uid", SECRETS), False),
+    Case("a hash by labels", {**listing(SECRETS), "hashBy": "Namespace"}, False),
+    Case("a hash by labels, said", {**listing(SECRETS), "assignment": "Labels", "hashBy": "UID"}, False),
+    Case("by ranges of uids, and controlled ones", ranging("UID", controlling(SECRETS, CONFIGMAPS)), False),
     Case("a name too long", {}, False, "x" * 64),
     *(Case(f"name {row['ring']}", {}, False, row["ring"]) for row in VECTORS if not row["valid"]),
     Case("a name cut behind a dot", {}, False, "a" * 41 + ".b"),
@@ -230,11 +248,40 @@ async def test_bad_ring_is_refused_by_both(admin: AdminClient, case: Case) -> No
         ({}, "x" * 64, "use at most 63 characters"),
         ({}, "a" * 41 + "-b", "end in a letter or digit"),
         (terms(term("a", "In")), "r", "take at least one value"),
+        ({"assignment": "Ranges"}, "r", "is required there; write Namespace, or UID"),
+        (ranging("UID", controlling(SECRETS, CONFIGMAPS)), "r", "write hashBy Namespace, or leave controlledResources"),
     ],
 )
 async def test_refusal_says_what_to_change(admin: AdminClient, spec: Any, name: str, words: str) -> None:
     with pytest.raises(AdminError, match=words):
         await dry_run(admin, Case("", spec, False, name).ring())
+
+
+CHANGES = [
+    ("to ranges", None, ranging("UID"), "spec.assignment cannot be changed"),
+    ("to ranges, said before", {"assignment": "Labels"}, ranging("UID"), "spec.assignment cannot be changed"),
+    ("to labels", ranging("Namespace"), {"assignment": "Labels"}, "spec.assignment cannot be changed"),
+    ("to no spec", ranging("Namespace"), None, "spec.assignment cannot be changed"),
+    ("to another hash", ranging("Namespace"), ranging("UID"), "spec.hashBy cannot be changed"),
+    ("to other resources", ranging("Namespace"), ranging("Namespace", SECRETS), None),
+    ("to labels, said", None, {"assignment": "Labels"}, None),
+]
+
+
+@pytest.mark.usefixtures("crd")
+@pytest.mark.parametrize("case", CHANGES, ids=lambda case: case[0])
+async def test_how_a_ring_assigns_stays(admin: AdminClient, case: tuple[str, Any, Any, str | None]) -> None:
+    name, (_, before, after, words) = "crd-contract-changed", case
+    try:
+        created = await admin.request("POST", RINGS, body=Case("", before, True, name).ring())
+        changed = {**Case("", after, True, name).ring(), "metadata": created["metadata"]}
+        if words is None:
+            await admin.request("PUT", f"{RINGS}/{name}", body=changed)
+            return
+        with pytest.raises(AdminError, match=words):
+            await admin.request("PUT", f"{RINGS}/{name}", body=changed)
+    finally:
+        await admin.request("DELETE", f"{RINGS}/{name}")
 
 
 @pytest.mark.usefixtures("crd")
@@ -268,9 +315,9 @@ async def test_status_is_a_subresource_and_the_columns_show_it(admin: AdminClien
         await admin.request("DELETE", f"{RINGS}/{name}")
 
 
-def test_every_field_is_described() -> None:
-    [crd] = [yaml.safe_load(path.read_text()) for path in CRDS.glob("*.yaml")]
-    [version] = crd["spec"]["versions"]
+@pytest.mark.parametrize("path", sorted(CRDS.glob("*.yaml")), ids=lambda path: path.stem)
+def test_every_field_is_described(path: Path) -> None:
+    [version] = yaml.safe_load(path.read_text())["spec"]["versions"]
     undescribed = [
         path
         for path, schema in fields("", version["schema"]["openAPIV3Schema"])

@@ -52,7 +52,8 @@ def littered(holder: str = "") -> MemoryServer:
     server.create(SECRETS, {"metadata": {"name": "another", "namespace": SPACE}})
     server.create(WEBHOOK_CONFIGURATIONS, {"metadata": {"name": "ours", "labels": {LEASE_RING_LABEL: "one"}}})
     server.create(WEBHOOK_CONFIGURATIONS, {"metadata": {"name": "theirs"}})
-    server.create(CRDS, {"metadata": {"name": CRD_NAMES[0]}})
+    for name in CRD_NAMES:
+        server.create(CRDS, {"metadata": {"name": name}})
     return server
 
 
@@ -128,7 +129,10 @@ async def test_crds_are_awaited_until_they_are_served(clock: VirtualClock) -> No
     await clock.sleep(5)
     assert not applying.done()
     established = {"status": {"conditions": [{"type": "Established", "status": "True"}]}}
-    await connect(server, clock).patch(CRDS, CRD_NAMES[0], None, established)
+    for name in CRD_NAMES:
+        assert not applying.done()
+        await connect(server, clock).patch(CRDS, name, None, established)
+        await clock.sleep(1)
     await applying
     assert left(server) == set(CRD_NAMES)
 
@@ -149,7 +153,9 @@ async def test_crds_whose_names_are_taken_are_told_at_once_with_the_reason(clock
 @in_virtual_time
 async def test_what_is_said_of_the_names_before_they_were_mended_is_no_refusal(clock: VirtualClock) -> None:
     server = MemoryServer()
-    applying = asyncio.create_task(apply_crds(connect(server, clock), DOCUMENTS, clock, field_manager=FIELD_MANAGER))
+    applying = asyncio.create_task(
+        apply_crds(connect(server, clock), DOCUMENTS[:1], clock, field_manager=FIELD_MANAGER)
+    )
     await clock.sleep(0.5)
     stale = {"type": "NamesAccepted", "status": "False", "reason": "ListKindConflict"}
     await connect(server, clock).patch(CRDS, CRD_NAMES[0], None, {"status": {"conditions": [stale]}})

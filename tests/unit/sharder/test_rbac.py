@@ -50,3 +50,10 @@ def test_what_was_taken_off_the_ring_stays_granted_until_its_labels_are_gone() -
     status = {"placedResources": [{"group": "batch", "resource": "jobs", "controlled": True}]}
     role, _ = ring_roles([(parse_ring(RING), status)], ("team", "sharder"))
     assert {"apiGroups": ["batch"], "resources": ["jobs"], "verbs": ["list", "watch", "patch"]} in role["rules"]
+
+
+def test_of_a_ring_by_ranges_the_sharder_may_touch_nothing() -> None:
+    spec = {"assignment": "Ranges", "hashBy": "Namespace", "resources": [{"resource": "secrets"}]}
+    role, binding = ring_roles([(parse_ring({"metadata": {"name": "example"}, "spec": spec}), {})], ("team", "sharder"))
+    assert role["rules"] == []
+    assert binding["roleRef"]["name"] == role["metadata"]["name"]
