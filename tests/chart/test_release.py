@@ -101,7 +101,7 @@ async def check_first_install(cluster: Cluster, api: AdminClient, values: dict[s
 
     assert "clusterring/one" in notes
     assert [(ran.name, ran.code) for ran in cluster.jobs.ran] == [("sharder-crds", 0)], cluster.jobs.ran
-    assert (await api.get(RINGS, "one"))["spec"] == CONFIG_RING | {"watchUnassignedControlled": True}
+    assert (await api.get(RINGS, "one"))["spec"] == CONFIG_RING | {"watchUnassignedControlled": True, "assignment": "Labels"}
     assert (await api.get("apps/v1/deployments", "sharder", NAMESPACE))["spec"]["replicas"] == 2
     made = await owned(api)
     assert "clusterroles/sharding:clusterring:one" in made
@@ -176,7 +176,7 @@ async def test_crds_that_an_earlier_release_left_are_brought_up_and_go_when_aske
     await cluster.install(values={"rings": {"one": ring}, "crds": {"keep": False}})
 
     assert await knows_the_field(api)
-    assert (await api.get(RINGS, "one"))["spec"] == ring
+    assert (await api.get(RINGS, "one"))["spec"] == ring | {"assignment": "Labels"}
     await cluster.uninstall()
     await api.eventually(CRDS, lambda crds: not any(crd["metadata"]["name"] == CRD for crd in crds))
 
