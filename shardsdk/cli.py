@@ -200,6 +200,16 @@ def run(arguments: Sequence[str], /, source: str, dev: bool, **options: Any) -> 
     default=f"{SYSTEM_NAMESPACE}/{SHARDER_SERVICE_ACCOUNT}",
     help=f"the sharder's ServiceAccount (default: {SYSTEM_NAMESPACE}/{SHARDER_SERVICE_ACCOUNT})",
 )
+@click.option(
+    "--cert-manager",
+    is_flag=True,
+    help="have cert-manager make the certificate of its webhooks, by an authority of the operator's own",
+)
+@click.option(
+    "--issuer",
+    metavar="[KIND/]NAME",
+    help="have cert-manager make it by this Issuer, or as in ClusterIssuer/company",
+)
 @click.option("--helm", metavar="DIR", type=click.Path(), help="write a chart there instead")
 def manifests(source: str, sharder: str, helm: str | None, **options: Any) -> None:
     """`shardsdk manifests`.  Raises: ConfigurationError."""

@@ -19,6 +19,7 @@ from typing import Any, Final
 
 import yaml
 
+from shardsdk.admission.certmanager import Issuer, render_certificate
 from shardsdk.commands.manifests import Deployed
 from shardsdk.commands.rendering import render
 from shardsdk.commands.workload import RESOURCES, workload
@@ -76,6 +77,11 @@ _SHARDER: Final = """
 sharder:
   namespace: {0}
   serviceAccount: {1}
+"""
+_CERTIFICATES: Final = """
+# Of cert-manager, who signs the certificate of the webhooks: {{kind: …, name: …, group: …}}.
+# {own} is made with the release, and is for this operator alone.
+issuerRef: {issuer}
 """
 _NOTES: Final = """\
 {kind} {{{{ .Release.Namespace }}}}/{name} has {{{{ .Values.replicas }}}} replicas.
@@ -143,12 +149,22 @@ def chart_of(whole: Deployed) -> Chart:
     }
     if whole.ring is not None:
         files["templates/ring.yaml"] = _template(opened.sharding())
+    if whole.issuer is not None:
+        files["templates/certificates.yaml"] = _certificates(opened)
     asked = opened.admission()
     if asked:
         files["templates/webhooks.yaml"] = _template(asked)
     for each in whole.definitions:
         files[f"crds/{each['metadata']['name']}.yaml"] = render([each])
     return Chart(files)
+
+
+def _certificates(opened: Deployed) -> str:
+    """The Certificate, and what signs it unless a cluster has something else."""
+    own = _template(opened.authority())
+    request = render_certificate(opened.pods.name, opened.pods.namespace, "@@yaml .Values.issuerRef")
+    only = f'{{{{- if eq .Values.issuerRef.name "{Issuer.of_its_own(opened.pods.name).name}" }}}}'
+    return f"{only}\n{own}---\n{{{{- end }}}}\n{_template([request])}"
 
 
 def _about(whole: Deployed, image: re.Match[str]) -> str:
@@ -166,7 +182,12 @@ def _values(whole: Deployed, image: re.Match[str]) -> str:
         limit=RESOURCES["limits"]["memory"],
         **{name: _scalar(image[name] or "") for name in ("repository", "tag", "digest")},
     )
-    return text + (_SHARDER.format(*whole.sharder) if whole.ring is not None else "")
+    if whole.ring is not None:
+        text += _SHARDER.format(*whole.sharder)
+    if whole.issuer is not None:
+        own = Issuer.of_its_own(whole.pods.name).name
+        text += _CERTIFICATES.format(own=own, issuer=_scalar(whole.issuer.reference()))
+    return text
 
 
 def _notes(whole: Deployed) -> str:

@@ -5,6 +5,7 @@ ServiceAccount, roles and their bindings: what it may do, and no more
 its ring, and what the sharder may do with the ring's objects          (only when it is sharded)
 its pods, and how many of them may be away at once
 the Service and the configurations of its webhooks                     (only when it has some)
+what has cert-manager make their certificate                           (only when it shall)
 """
 
 from __future__ import annotations
@@ -13,10 +14,19 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from shardsdk.admission.certmanager import (
+    Issuer,
+    inject_annotations,
+    mounted_secret_name,
+    render_authority,
+    render_certificate,
+)
 from shardsdk.admission.configuration import labels_of
+from shardsdk.admission.settings import Serving
 from shardsdk.commands.program import Program
 from shardsdk.commands.workload import ELECTED_REPLICAS, SHARDS, Pods, workload
 from shardsdk.errors import ConfigurationError
+from shardsdk.operator.operator import Operator
 from shardsdk.protocol.labels import API_GROUP, API_VERSION, RING_KIND
 from shardsdk.protocol.names import LABEL_CHARACTERS, is_dns_label
 from shardsdk.protocol.objects import GroupResource
@@ -42,6 +52,9 @@ class Wanted:
     stateful: bool = False
     args: Sequence[str] = ()
     sharder: tuple[str, str] = ("sharding-system", "sharder")
+    #: Have cert-manager make the webhooks' certificate; by `issuer`, if there is one already.
+    cert_manager: bool = False
+    issuer: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +72,24 @@ class Deployed:
     #: The Service and the configurations of its webhooks, for a namespace.
     webhooks: Callable[[str], Sequence[Manifest]]
     pods: Pods
+    #: Who signs the webhooks' certificate, when cert-manager makes it.
+    issuer: Issuer | None = None
 
     def manifests(self) -> list[Manifest]:
         """All of it, in the order in which it is best applied."""
-        return [*self.definitions, *self.access(), *self.sharding(), *workload(self.pods), *self.admission()]
+        access = [*self.access(), *self.sharding()]
+        return [*self.definitions, *access, *self.certificates(), *workload(self.pods), *self.admission()]
+
+    def certificates(self) -> list[Manifest]:
+        """What has cert-manager make the webhooks' certificate, for which the pods wait."""
+        if self.issuer is None:
+            return []
+        made = self.authority() if self.issuer == Issuer.of_its_own(self.pods.name) else []
+        return [*made, render_certificate(self.pods.name, self.pods.namespace, self.issuer.reference())]
+
+    def authority(self) -> list[Manifest]:
+        """An authority of the operator's own, by cert-manager."""
+        return render_authority(self.pods.name, self.pods.namespace)
 
     def admission(self) -> list[Manifest]:
         """What has API servers ask its webhooks: last, since from then on somebody has to answer."""
@@ -110,7 +137,8 @@ def deployed(program: Program, wanted: Wanted) -> Deployed:
                 " and '-'"
             )
     manager = operator.manager(watch_namespace=list(wanted.watch_namespaces) or operator.watch_namespace)
-    permissions = operator.permissions()
+    issuer = _issuer(operator, wanted)
+    permissions = operator.permissions(webhooks=Serving(cert_dir=mounted_secret_name(name)) if issuer else Serving())
     sharded = operator.ring is not None
     if wanted.stateful and not sharded:
         raise ConfigurationError(
@@ -124,7 +152,9 @@ def deployed(program: Program, wanted: Wanted) -> Deployed:
 
     def webhooks(namespace: str) -> Sequence[Manifest]:
         service = operator.webhook_service(namespace)
-        return [service, *operator.webhook_configurations(namespace, namespaces=watched)] if service else []
+        annotations = inject_annotations(name, namespace) if issuer else None
+        made = operator.webhook_configurations(namespace, annotations=annotations, namespaces=watched)
+        return [service, *made] if service else []
 
     return Deployed(
         definitions=program.definitions(),
@@ -144,9 +174,23 @@ def deployed(program: Program, wanted: Wanted) -> Deployed:
             args=[*wanted.args, *told],
             sharded=sharded,
             stateful=wanted.stateful,
-            webhooks=bool(webhooks(wanted.namespace)),
+            webhooks=bool(operator.webhooks()),
+            certificate=mounted_secret_name(name) if issuer else "",
         ),
+        issuer=issuer,
     )
+
+
+def _issuer(operator: Operator, wanted: Wanted) -> Issuer | None:
+    """Who signs the certificate of its webhooks; `None`: its replicas do.  Raises: ConfigurationError."""
+    if not wanted.cert_manager and wanted.issuer is None:
+        return None
+    if not operator.webhooks():
+        raise ConfigurationError(
+            f"operator {operator.name!r} has no webhooks, which are all that it would take a certificate for: leave"
+            f" {'--cert-manager' if wanted.issuer is None else '--issuer'} away"
+        )
+    return Issuer.of_its_own(operator.name) if wanted.issuer is None else Issuer.parse(wanted.issuer)
 
 
 def ring_resources(specs: Iterable[ControllerSpec[Any]]) -> list[dict[str, Any]]:

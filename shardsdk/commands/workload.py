@@ -11,11 +11,14 @@ from typing import Any, Final
 
 from shardsdk.admission.configuration import PORT, PORT_NAME, labels_of
 from shardsdk.rbac import Manifest
+from shardsdk.serving.certificate_watcher import DEFAULT_DIRECTORY
 
 HEALTH_PORT: Final = 8081
 METRICS_PORT: Final = 8080
 #: The user of the image that `shardsdk new` describes; any other image must let this one read it.
 USER: Final = 65532
+#: For temporary files; below it is where a certificate of somebody else's making is looked for.
+TMP: Final = "/tmp"
 #: A manager gives running reconciles 25 s to end.
 GRACE_SECONDS: Final = 30
 #: Of how many replicas it consists unless somebody says otherwise: a leader and one that waits, or shards.
@@ -36,6 +39,8 @@ class Pods:
     sharded: bool = False
     stateful: bool = False
     webhooks: bool = False
+    #: The Secret with a certificate for webhooks of somebody else's making; empty: they make their own.
+    certificate: str = ""
 
 
 def workload(pods: Pods) -> list[Manifest]:
@@ -97,7 +102,11 @@ def _pod(pods: Pods) -> dict[str, Any]:
         ],
         "containers": [_container(pods)],
         # The root file system is read-only.
-        "volumes": [{"name": "tmp", "emptyDir": {}}],
+        "volumes": [
+            {"name": "tmp", "emptyDir": {}},
+            # Pods wait until it is there.
+            *([{"name": "certificate", "secret": {"secretName": pods.certificate}}] if pods.certificate else ()),
+        ],
     }
 
 
@@ -124,7 +133,14 @@ def _container(pods: Pods) -> dict[str, Any]:
             "readOnlyRootFilesystem": True,
             "capabilities": {"drop": ["ALL"]},
         },
-        "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],
+        "volumeMounts": [
+            {"name": "tmp", "mountPath": TMP},
+            *(
+                [{"name": "certificate", "mountPath": f"{TMP}/{DEFAULT_DIRECTORY}", "readOnly": True}]
+                if pods.certificate
+                else ()
+            ),
+        ],
     }
 
 

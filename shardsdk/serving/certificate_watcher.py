@@ -26,6 +26,9 @@ log: Final = logging.getLogger(__name__)
 CERTIFICATE_NAME: Final = "tls.crt"
 KEY_NAME: Final = "tls.key"
 
+#: Below the directory for temporary files.  Source: as above.
+DEFAULT_DIRECTORY: Final = "k8s-webhook-server/serving-certs"
+
 #: Reading two small files this often costs nothing, and sees every kind of change.
 POLL_SECONDS: Final = 5.0
 #: A chain with its intermediates is a few KiB; anything larger is no certificate.
@@ -37,7 +40,7 @@ def find_default_directory(
 ) -> Path | None:
     """controller-runtime's default directory if it holds a pair, else `None`."""
     base = temporary if temporary is not None else Path(tempfile.gettempdir())
-    directory = base / "k8s-webhook-server" / "serving-certs"
+    directory = base / DEFAULT_DIRECTORY
     there = (directory / certificate_name).is_file() and (directory / key_name).is_file()
     return directory if there else None
 

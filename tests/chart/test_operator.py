@@ -11,7 +11,9 @@ import pytest
 import yaml
 
 from shardsdk.cli import main
+from tests.cert_manager import cert_manager_types
 from tests.chart.helm import Helm, parse
+from tests.chart.releases import Cluster
 from tests.sites import write_sites
 
 IMAGE = "registry.example.com/sites:1"
@@ -91,3 +93,46 @@ def test_the_rings_role_is_for_the_sharder_that_there_is(helm: Helm, chart: Path
     bound = {each["metadata"]["name"]: each for each in found if each["kind"] == "ClusterRoleBinding"}
     (subject,) = bound["sharding:clusterring:sites"]["subjects"]
     assert (subject["namespace"], subject["name"]) == ("here", "mine")
+
+
+WEBHOOK = """
+
+@operator.validate(Site)
+def check(review: object) -> None: ...
+"""
+
+
+@pytest.fixture
+def certified(tmp_path: Path) -> Iterator[Path]:
+    """The chart of an operator for whose webhook cert-manager makes the certificate."""
+    path = [*sys.path]
+    file = write_sites(tmp_path)
+    file.write_text(file.read_text() + WEBHOOK)
+    arguments = ("--image", IMAGE, "--cert-manager", "--helm", str(tmp_path / "chart"))
+    assert main(["manifests", str(file), *arguments]) == 0
+    yield tmp_path / "chart"
+    sys.path[:] = path
+    sys.modules.pop("sites", None)
+
+
+def test_with_cert_manager_it_renders_to_the_manifests(
+    helm: Helm, certified: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "0 chart(s) failed" in helm.lint(certified)
+    company = {"group": "cert-manager.io", "kind": "ClusterIssuer", "name": "company"}
+    for option, values in (("--cert-manager", {}), ("--issuer=ClusterIssuer/company", {"issuerRef": company})):
+        capsys.readouterr()
+        assert main(["manifests", str(certified.parent / "sites.py"), "--image", IMAGE, "-n", "team", option]) == 0
+        printed = {key_of(each): each for each in yaml.safe_load_all(capsys.readouterr().out)}
+        found = {key_of(each): each for each in rendered(helm, certified, values)}
+        found[("Deployment", "team", "sites")]["spec"]["template"]["spec"]["containers"][0].pop("imagePullPolicy")
+        assert found == printed
+
+
+async def test_a_cluster_with_cert_manager_takes_it(cluster: Cluster, certified: Path) -> None:
+    await cluster.plane.apply(stdin=yaml.safe_dump_all(cert_manager_types()))
+    text = cluster.helm.run("template", "sites", str(certified), "--namespace", "default", "--include-crds")
+    said = await cluster.plane.kubectl(
+        "apply", "--server-side", "--dry-run=server", "--validate=strict", "-f", "-", stdin=text
+    )
+    assert said.count("serverside-applied") == len(parse(text))

@@ -12,12 +12,14 @@ import pytest
 import pytest_asyncio
 import yaml
 
-from localcluster import AdminClient, ControlPlane
+from localcluster import AdminClient, ControlPlane, LocalClusterError
 from localcluster.installation import Installation
+from tests.cert_manager import cert_manager_types
 from tests.integration.prompt import SECONDS, Prompt
 from tests.sites import write_sites
 
 SITES = "example.com/v1/sites"
+VALIDATING = "admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
 IMAGE = ("--image", "registry.example.com/sites:1")
 
 
@@ -47,6 +49,7 @@ async def remove(admin: AdminClient, text: str) -> None:
         "ClusterRole": "rbac.authorization.k8s.io/v1/clusterroles",
         "ClusterRoleBinding": "rbac.authorization.k8s.io/v1/clusterrolebindings",
         "ClusterRing": "sharding.timebertt.dev/v1alpha1/clusterrings",
+        "ValidatingWebhookConfiguration": VALIDATING,
         "FlowSchema": "flowcontrol.apiserver.k8s.io/v1/flowschemas",
     }
     for each in yaml.safe_load_all(text):
@@ -170,6 +173,36 @@ async def test_rights_for_webhooks_are_asked_for_where_they_are_served(
         assert "Traceback" not in err
     finally:
         await remove(admin, text)
+
+
+async def test_with_cert_manager_the_api_server_accepts_all_of_it_and_it_runs_without_further_rights(
+    prompt: Prompt, installed: ControlPlane, admin: AdminClient, namespace: str
+) -> None:
+    file = write_sites(prompt.folder)
+    file.write_text(file.read_text() + WEBHOOK)
+    types = yaml.safe_dump_all(cert_manager_types())
+    await installed.apply(stdin=types)
+    text = await manifests(prompt, "-n", namespace, "--cert-manager")
+    try:
+        said = await installed.kubectl("apply", "--server-side", "--validate=strict", "-f", "-", stdin=text)
+        assert said.count("serverside-applied") == len(list(yaml.safe_load_all(text)))
+        made = await admin.get("cert-manager.io/v1/certificates", "sites-webhooks", namespace)
+        configuration = await admin.get(VALIDATING, "sites")
+        wanted = f"{namespace}/{made['metadata']['name']}"
+        assert configuration["metadata"]["annotations"]["cert-manager.io/inject-ca-from"] == wanted
+        await installed.kubectl("wait", "--for=condition=Established", "crd/sites.example.com", "--timeout=60s")
+        account = await installed.service_account_kubeconfig(namespace, "sites")
+        who = f"system:serviceaccount:{namespace}:sites"
+        asked = ("auth", "can-i", "-n", namespace, "--as", who)
+        await installed.kubectl(*asked, "patch", "leases")
+        for right in ("get", "secrets"), ("patch", "validatingwebhookconfigurations/sites"):
+            with pytest.raises(LocalClusterError):  # as kubectl says no
+                await installed.kubectl(*asked, *right)
+        async with Prompt(prompt.folder, account).running("run", "sites.py", "-n", namespace) as line:
+            await line("Leader is working")
+    finally:
+        await remove(admin, text)
+        await remove(admin, types)
 
 
 @pytest.mark.slow

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
+from shardsdk.admission import Serving
 from shardsdk.cli import main
 from tests.permissions import Permission, read_permissions
 from tests.sites import write_sites
@@ -274,3 +275,92 @@ def test_a_chart_has_its_webhooks_where_it_is_released(capsys: pytest.CaptureFix
     template = Path("chart/templates/webhooks.yaml").read_text()
     assert template.count("namespace: '{{ .Release.Namespace }}'") == 2
     assert "containerPort: 9443" in Path("chart/templates/workload.yaml").read_text()
+
+
+# -- with cert-manager ---------------------------------------------------------------
+
+
+def write_with_webhook(arguments: str = "") -> None:
+    write(arguments)
+    Path("sites.py").write_text(Path("sites.py").read_text() + WEBHOOK)
+
+
+def test_cert_manager_makes_the_certificate_where_it_is_looked_for(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_with_webhook()
+    made = printed("-n", "team", "--cert-manager", capsys=capsys)
+    names = named(made)
+    assert names[5:11] == [
+        "ClusterRoleBinding sites", "Issuer sites-webhook-selfsigned", "Certificate sites-webhook-authority",
+        "Issuer sites-webhook-authority", "Certificate sites-webhooks", "Deployment sites",
+    ]  # fmt: skip
+    selfsigned, authority, issuer, certificate = made[6:10]
+    assert certificate["spec"]["dnsNames"][0] == "sites-webhooks.team.svc"
+    assert certificate["spec"]["issuerRef"]["name"] == issuer["metadata"]["name"]
+    assert issuer["spec"]["ca"]["secretName"] == authority["spec"]["secretName"]
+    assert authority["spec"]["issuerRef"]["name"] == selfsigned["metadata"]["name"]
+    assert authority["spec"]["privateKey"]["rotationPolicy"] == "Never", "what it signed stays good when it is renewed"
+    pod = of_kind(made, "Deployment")["spec"]["template"]["spec"]
+    (volume,) = [each for each in pod["volumes"] if each.get("secret") == {"secretName": "sites-webhook-tls"}]
+    assert certificate["spec"]["secretName"] == "sites-webhook-tls"
+    (mount,) = [each for each in pod["containers"][0]["volumeMounts"] if each["name"] == volume["name"]]
+    within = tmp_of(pod)
+    for name in ("tls.crt", "tls.key"):
+        file = Path("pod") / Path(mount["mountPath"]).relative_to(within) / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch()
+    monkeypatch.setattr("tempfile.tempdir", str(Path("pod").resolve()))
+    assert Path(Serving().certificates()) == Path("pod").resolve() / Path(mount["mountPath"]).relative_to(within)
+
+
+def tmp_of(pod: dict[str, Any]) -> str:
+    """Where a pod keeps temporary files."""
+    (found,) = [each["mountPath"] for each in pod["containers"][0]["volumeMounts"] if each["name"] == "tmp"]
+    return str(found)
+
+
+def test_cert_manager_injects_its_authority_so_that_the_operator_needs_no_rights_for_it(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    write_with_webhook()
+    made = printed("-n", "team", "--cert-manager", capsys=capsys)
+    configuration = of_kind(made, "ValidatingWebhookConfiguration")
+    assert configuration["metadata"]["annotations"] == {"cert-manager.io/inject-ca-from": "team/sites-webhooks"}
+    resources = {each.resource for each in read_permissions(made)["team/sites"]}
+    assert not [each for each in resources if "secrets" in each or "webhookconfigurations" in each]
+    without = of_kind(printed("-n", "team", capsys=capsys), "ValidatingWebhookConfiguration")
+    assert "annotations" not in without["metadata"]
+
+
+@pytest.mark.parametrize(
+    ("issuer", "reference"),
+    [
+        ("company", {"group": "cert-manager.io", "kind": "Issuer", "name": "company"}),
+        ("ClusterIssuer/company", {"group": "cert-manager.io", "kind": "ClusterIssuer", "name": "company"}),
+        ("StepIssuer.certmanager.step.sm/x", {"group": "certmanager.step.sm", "kind": "StepIssuer", "name": "x"}),
+    ],
+)
+def test_an_issuer_that_there_is_signs_it(
+    issuer: str, reference: dict[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_with_webhook()
+    made = printed("--issuer", issuer, capsys=capsys)
+    assert "Issuer" not in {each["kind"] for each in made}
+    assert of_kind(made, "Certificate")["spec"]["issuerRef"] == reference
+
+
+@pytest.mark.parametrize("issuer", ["", "/", "ClusterIssuer/", "/company", "Cluster-Issuer/company", "My_Issuer"])
+def test_an_issuer_without_a_name_is_refused(issuer: str, capsys: pytest.CaptureFixture[str]) -> None:
+    write_with_webhook()
+    said = complaint("manifests", "sites.py", "--image", "i:1", "--issuer", issuer, capsys=capsys)
+    assert "names no issuer; write NAME (of an Issuer), or KIND/NAME as in ClusterIssuer/company" in said
+
+
+@pytest.mark.parametrize("option", [["--cert-manager"], ["--issuer", "company"]])
+def test_an_operator_without_webhooks_needs_no_certificate(
+    option: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    write()
+    said = complaint("manifests", "sites.py", "--image", "i:1", *option, capsys=capsys)
+    assert f"has no webhooks, which are all that it would take a certificate for: leave {option[0]} away" in said
