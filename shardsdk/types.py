@@ -32,7 +32,8 @@ from shardsdk.process.health import Check
 from shardsdk.process.world import World
 from shardsdk.protocol.labels import RingLabels, parse_ring_name
 from shardsdk.protocol.leases import Lease, LeaseSpec
-from shardsdk.protocol.objects import GroupResource
+from shardsdk.protocol.objects import GroupResource, SlimMeta
+from shardsdk.protocol.ranges import HashBy, HashRanges
 from shardsdk.queueing.item import ItemState
 from shardsdk.queueing.metrics import ControllerMetrics, ShardMetrics
 from shardsdk.queueing.queue import QueueObserver
@@ -68,6 +69,8 @@ __all__ = [
     "Explanation",
     "Feed",
     "GroupResource",
+    "HashBy",
+    "HashRanges",
     "InFlight",
     "Index",
     "ItemState",
@@ -90,6 +93,7 @@ __all__ = [
     "RingLabels",
     "Selection",
     "ShardMetrics",
+    "SlimMeta",
     "Source",
     "Task",
     "TaskSpec",

@@ -46,6 +46,7 @@ from shardsdk.lease.timings import LeaseTimings
 from shardsdk.logs import logger_of
 from shardsdk.protocol.labels import LEASE_STATE_LABEL, RingLabels, parse_ring_name
 from shardsdk.protocol.leases import Lease
+from shardsdk.protocol.ranges import HashRanges
 
 if TYPE_CHECKING:
     from shardsdk.kube.client import Client
@@ -127,6 +128,8 @@ class ShardLease:
         self.loss: Loss | None = None
         #: Whether a sharder says of the lease, as it was written last, that its shard is there.
         self.looked_at: bool = False
+        #: Called on the body's loop with the number of `hold_ranges` that a confirmed write has said.
+        self.on_held: Callable[[int], None] = _ignore
         self._source = source
         self._clock = clock or SystemClock()
         self._threaded = threaded
@@ -156,8 +159,9 @@ class ShardLease:
             fenced=fenced,
         )
         listener = Listener(
-            acquired=self._tell_acquired, lost=self._tell_lost, overdue=self._overdue, observed=self._observe
-        )
+            acquired=self._tell_acquired, lost=self._tell_lost, overdue=self._overdue, observed=self._observe,
+            held=self._tell_held,
+        )  # fmt: skip
         return Tenure(claim, self.timings, self.fence, clock=self._clock, rng=rng, listener=listener)
 
     def client(
@@ -196,6 +200,13 @@ class ShardLease:
     def settle_first(self, settled: Callable[[], Awaitable[None]]) -> None:
         """Await `settled()` between the body's end and the release, as for `Client.writes_settled`."""
         self._settlers.append(settled)
+
+    def hold_ranges(self, ranges: HashRanges, number: int) -> None:
+        """Say in the Lease, at once, that the body may be working in these ranges of hashes.
+
+        `number` is one more than the last time; `on_held` is called with it once a write has said just that.
+        """
+        self._post(partial(self._tenure.hold_ranges, ranges, number))
 
     async def __aenter__(self) -> Self:
         if self._host is not None:
@@ -339,6 +350,9 @@ class ShardLease:
     def _tell_lost(self, loss: Loss) -> None:
         self._tell(partial(self._on_lost, loss))
 
+    def _tell_held(self, number: int) -> None:
+        self._tell(lambda: self.on_held(number))
+
     def _overdue(self) -> None:
         if not self._body_ended and self._on_deadline is not None:
             self._on_deadline()
@@ -355,6 +369,10 @@ class ShardLease:
     def _tell(self, callback: Callable[[], None]) -> None:
         if self._host is not None:
             self._host.tell(callback)
+
+
+def _ignore(_: int) -> None:
+    """Who holds no ranges hears of none."""
 
 
 def _check_grace(seconds: int) -> int:

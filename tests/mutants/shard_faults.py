@@ -17,6 +17,7 @@ FENCING: Final = ("tests/unit/shardsdk/kube/test_fencing.py", "tests/unit/shards
 BARRIER: Final = ("tests/unit/shardsdk/reconcile/test_barrier.py",)
 DRAINS: Final = ("tests/unit/shardsdk/reconcile/test_drains.py",)
 OWN: Final = ("tests/unit/shardsdk/reconcile/test_ownapi.py",)
+RANGES: Final = ("tests/unit/shardsdk/ranges/test_holder.py", "tests/unit/shardsdk/ranges/test_parts.py")
 
 SHARD_FAULTS: Final[dict[str, Fault]] = {
     # -- the shard and its lease ---------------------------------------------
@@ -104,6 +105,42 @@ SHARD_FAULTS: Final[dict[str, Fault]] = {
         "return promised_at is not None and promised_at == self.spec.renew_time",
         "return promised_at is not None",
         ("tests/contracts/test_leases.py", "tests/unit/sharder/core/test_shards.py"),
+    ),
+    # -- ranges of hashes ------------------------------------------------------
+    "GIVE_A_RANGE_AWAY_BUSY": Fault(
+        "a range stays on the lease until what runs there has ended",
+        "shardsdk.ranges.holder",
+        "        await self._ended(ranges)\n",
+        "",
+        RANGES,
+    ),
+    "TAKE_A_RANGE_UNFLAGGED": Fault(
+        "whoever looks has said before that it holds the range",
+        "shardsdk.ranges.parts",
+        "(Part.OTHERS, Heard.NAMED): Step(Part.FLAGGING,",
+        "(Part.OTHERS, Heard.NAMED): Step(Part.FLAGGED,",
+        RANGES,
+    ),
+    "TAKE_A_RANGE_UNSEEN": Fault(
+        "a shard takes a range only after it has looked whether another holds it",
+        "shardsdk.ranges.parts",
+        "(Part.FLAGGED, Heard.LOOKED): Step(Part.LOOKING,",
+        "(Part.FLAGGED, Heard.LOOKED): Step(Part.WORKING,",
+        RANGES,
+    ),
+    "A_FAILED_LOOK_CONFIRMS": Fault(
+        "a look that failed has found nothing free",
+        "shardsdk.ranges.holder",
+        "            free = NOWHERE\n",
+        "            free = asked\n",
+        RANGES,
+    ),
+    "SAY_NOTHING_OF_WHAT_ENDS": Fault(
+        "the lease says what may still be worked on",
+        "shardsdk.ranges.parts",
+        "Part.LOOKING, Part.WORKING, Part.ENDING})",
+        "Part.LOOKING, Part.WORKING})",
+        RANGES,
     ),
     # -- writes ----------------------------------------------------------------
     "ASK_THE_FENCE_ONCE": Fault(
