@@ -19,13 +19,17 @@ from typing import Final
 from sharder.backlog.objects import RingResource
 from sharder.cache.rings import LeaseKey, RingCache
 from sharder.cache.subscribers import Change
+from sharder.core.cutting import cut
 from sharder.core.decisions import Decision
+from sharder.core.ringspec import AssignBy
 from sharder.core.selectors import LabelSelector
 from sharder.core.shards import State
 from sharder.core.summary import Pending, Summary
 from sharder.core.takeover import Limits
 from sharder.placement.labels import LabelAssignment
 from sharder.placement.placement import Pace
+from sharder.ranges.assignment import RangeAssignment
+from sharder.rings.assignment import Assign
 from sharder.rings.deps import DRAIN_ALARM_SECONDS, Recorder, RingSettings, WebhookSettings
 from sharder.rings.leader import Leader
 from sharder.takeover.alarm import Detection
@@ -209,9 +213,12 @@ class Replica:
             sync_period_seconds=settings.sync_period_seconds or float("inf"),
             settle_after_seconds=settings.staleness_seconds if settle_after is None else settle_after,
         )
+        assign: dict[AssignBy, Assign] = {
+            AssignBy.LABELS: functools.partial(LabelAssignment, pace=pace),
+            AssignBy.RANGES: functools.partial(RangeAssignment, cache=self.cache, cut=cut),
+        }
         of_rings = RingSettings(
-            settings.takeover, functools.partial(LabelAssignment, pace=pace), self._webhook,
-            settings.drain_alarm_seconds,
+            settings.takeover, assign, self._webhook, settings.drain_alarm_seconds,
             takeovers=asyncio.Semaphore(TAKEOVERS_AT_ONCE), reports=asyncio.Semaphore(REPORTS_AT_ONCE),
         )  # fmt: skip
         leadership = Leadership(self._api, leader, confirmed, _Counters(self._metrics), self._clock, self._rng)

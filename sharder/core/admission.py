@@ -24,7 +24,7 @@ from sharder.core.acknowledgement import is_acknowledgement
 from sharder.core.decisions import Decision, Desired, Facts, Reason, decide, desire_controlled, desire_main, is_owner
 from sharder.core.keys import controlled_key, resource_key
 from sharder.core.membership import Membership
-from sharder.core.ringspec import ResolvedRing, Role, Subject
+from sharder.core.ringspec import AssignBy, ResolvedRing, Role, Subject
 from shardsdk.protocol.labels import RingLabels
 from shardsdk.protocol.objects import GroupResource, ObjectMeta, PartialObject, Resource
 
@@ -166,6 +166,8 @@ def plan(
     """
     subject = ring.find(GroupResource(request.resource.group, request.resource.resource))
     if subject is None or request.sub_resource or request.operation not in ("CREATE", "UPDATE"):
+        return _unchanged(request, AnswerOutcome.NOT_OURS)
+    if ring.spec.assign_by is not AssignBy.LABELS:  # by a configuration that is left over of a ring of its name
         return _unchanged(request, AnswerOutcome.NOT_OURS)
     meta = request.object.metadata if request.object else None
     if meta is None:

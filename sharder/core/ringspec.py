@@ -172,6 +172,19 @@ def resolve(
     return ResolvedRing(spec, tuple(mains), default), tuple(missing)
 
 
+def unsuited(ring: ResolvedRing) -> str | None:
+    """Why a ring's objects cannot be shared as it asks for; `None`: they can."""
+    if ring.spec.assign_by is AssignBy.LABELS or ring.spec.hash_by is HashBy.UID:
+        return None
+    whole = sorted({str(each.resource.group_resource) for each in ring.subjects() if not each.resource.namespaced})
+    if not whole:
+        return None
+    return (
+        f"{', '.join(whole)} have no namespace, so by hashBy Namespace one shard gets all of them; list them in a ring"
+        " with hashBy UID"
+    )
+
+
 def parse_ring(raw: Mapping[str, Any]) -> RingSpec:
     """Read a ClusterRing as the API server sent it.
 

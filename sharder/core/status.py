@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from sharder.core.problems import Problem, render_problems
 from shardsdk.protocol.objects import GroupResource
+from shardsdk.protocol.ranges import RING_ASSIGNMENTS
 
 #: Longest message of a condition; the API allows 32,768, people read less.
 MAX_MESSAGE_LENGTH: Final = 1024
@@ -173,10 +174,12 @@ def _permissions_granted(health: Health) -> Condition:
     kind = ConditionType.PERMISSIONS_GRANTED
     if not health.denied:
         return Condition(kind, True, "Granted", "the sharder may do what the ring needs")
-    message = (
-        f"the sharder may not {_list(map(str, health.denied))};"
-        " `sharder rbac RING` prints the ClusterRole and the binding that grant it"
-    )
+    remedy = "`sharder rbac RING` prints the ClusterRole and the binding that grant it"
+    if all(rule.resource == RING_ASSIGNMENTS.group_resource for rule in health.denied):
+        remedy = (
+            "its own ClusterRole is older than it: apply rbac/sharder.yaml of this version, or upgrade the Helm chart"
+        )
+    message = f"the sharder may not {_list(map(str, health.denied))}; {remedy}"
     return Condition(kind, False, "Forbidden", message)
 
 

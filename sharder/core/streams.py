@@ -9,13 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from sharder.core.ringspec import ResolvedRing
+from sharder.core.ringspec import AssignBy, ResolvedRing
 
 #: Watches on leases, rings, namespaces and webhook configurations.
 OWN_STREAMS: Final = 4
 #: Unassigned, stranded and draining objects; controlled ones do not drain.
 MAIN_STREAMS: Final = 3
 CONTROLLED_STREAMS: Final = 2
+#: The RingAssignment of a ring by ranges, of whose objects nothing is watched.
+RANGES_STREAMS: Final = 1
 #: Part of the limit from which on people are told.
 NEAR: Final = 0.8
 
@@ -24,6 +26,9 @@ def count_streams(rings: Iterable[ResolvedRing]) -> int:
     """Watches that a leader holds for `rings`, and for itself."""
     total = OWN_STREAMS
     for ring in rings:
+        if ring.spec.assign_by is AssignBy.RANGES:
+            total += RANGES_STREAMS
+            continue
         controlled = CONTROLLED_STREAMS if ring.spec.watch_unassigned_controlled else CONTROLLED_STREAMS - 1
         total += sum(MAIN_STREAMS + controlled * len(main.controlled) for main in ring.mains)
     return total

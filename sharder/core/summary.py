@@ -42,7 +42,7 @@ class Summary:
 
     `leaving`: objects of resources that the ring lists no longer and that have its
     labels still; -1 while they have not been counted.  `at_rest`: none of this changes
-    by itself, or as time goes by.
+    by itself, or as time goes by.  `trouble`: what keeps all of it from going on, in words.
     """
 
     settled: bool = False
@@ -52,6 +52,7 @@ class Summary:
     removed_clean: frozenset[GroupResource] = frozenset()
     leaving: dict[GroupResource, int] = field(default_factory=dict)
     at_rest: bool = False
+    trouble: str | None = None
 
     def count(self, kind: Pending) -> int:
         """Objects of one kind over all resources."""
@@ -77,7 +78,7 @@ class Summary:
         stuck = self.stuck_drain(alarm_seconds)
         failures = tuple((resource, kind, type(error)) for resource, kind, error in self.failures)
         of_drain = (stuck.namespace, stuck.name) if stuck is not None else None
-        return self.settled, self.counts, of_drain, failures, self.removed_clean, self.leaving
+        return self.settled, self.counts, of_drain, failures, self.removed_clean, self.leaving, self.trouble
 
 
 @dataclass(frozen=True, slots=True)

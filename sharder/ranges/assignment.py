@@ -56,6 +56,9 @@ WRITE_SECONDS: Final = 0.05
 #: counts as held until it would have run out.
 LOOK_SECONDS: Final = 1.0
 
+#: Looks that fail one after the other before people are told; somebody else's writes make one fail now and then.
+FAILURES_TOLD: Final = 3
+
 #: Where ranges are to be cut: what is named now, the shards, and what lies where (point -> weight) -> what to aim at.
 Cut = Callable[[Named, frozenset[str], Mapping[int, float]], Named]
 
@@ -111,6 +114,8 @@ class RangeAssignment:
         #: What was found at the last look; `None`: there was none yet.
         self.state: State | None = None
         self._held: dict[LeaseKey, str | None] = {}
+        self._failed = 0
+        self._trouble: ShardingError | None = None
         self._wake = asyncio.Event()
 
     # -- what happens to the ring --------------------------------------------
@@ -181,7 +186,17 @@ class RangeAssignment:
             return Summary(at_rest=True)
         settled = self.state is not None and not self.state.waits_for
         removed = frozenset(each.subject.resource.group_resource for each in self.wanted.removed)
-        return Summary(settled, removed_clean=removed, at_rest=settled)
+        return Summary(settled, removed_clean=removed, at_rest=settled, trouble=self._render_trouble())
+
+    def _render_trouble(self) -> str | None:
+        if self._trouble is None:
+            return None
+        if isinstance(self._trouble, NotFound):
+            # Also a definition that is there is gone for a while when somebody deletes it.
+            return (
+                "the API server does not serve RingAssignments; install them: `sharder crds --apply`, or the Helm chart"
+            )
+        return f"ranges are not assigned: {self._trouble}"
 
     @property
     def removed_clean(self) -> frozenset[GroupResource]:
@@ -228,14 +243,24 @@ class RangeAssignment:
         try:
             await self._pass(wanted)
             self._backoff.reset()
+            self._set_trouble(None)
         except FenceClosed:
             raise
         except ShardingError as error:
             # Somebody else was faster, in writing it or in deleting it: look at what is there now.
             if error.retry is not RetryRule.REFRESH and not isinstance(error, NotFound):
                 log.warning("ranges not assigned, will retry", extra={"ring": self._name, "error": str(error)})
+            self._set_trouble(error)
             self._wake.set()
             await self._lead.clock.sleep(self._backoff.next())
+
+    def _set_trouble(self, error: ShardingError | None) -> None:
+        self._failed = 0 if error is None else self._failed + 1
+        told = error if self._failed >= FAILURES_TOLD else None
+        if str(told) != str(self._trouble):
+            self._trouble = told
+            for tell in self.when_changed:
+                tell()
 
     async def _pass(self, wanted: Wanted) -> None:
         spec = wanted.ring.spec

@@ -1,8 +1,8 @@
 """What a ring's controller knows of the way in which its objects are assigned to shards.
 
-`sharder.placement` has the one there is, by labels (`LabelAssignment`).  Another is a
-package beside it that satisfies `Assignment`, and one more line in `sharder.replica`,
-which chooses; nothing in `sharder.rings` knows which one runs.
+`sharder.placement` assigns by labels (`LabelAssignment`), `sharder.ranges` by ranges of
+hashes (`RangeAssignment`).  Another way is a package beside them that satisfies
+`Assignment`, a word in a ring's spec (`AssignBy`), and one more line in `sharder.replica`.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from sharder.cache.namespaces import Namespaces
+from sharder.core.ringspec import AssignBy
 from sharder.core.takeover import Limits
 from sharder.core.webhookconfig import WEBHOOK_TIMEOUT_SECONDS
 from sharder.rings.assignment import Assign
@@ -50,13 +51,13 @@ class WebhookSettings:
 class RingSettings:
     """How rings are led.
 
-    `assign` makes what gives a ring's objects to its shards.
+    `assign` makes what gives a ring's objects to its shards, for each way in which rings may ask for it.
     `takeovers` and `reports`: leases, and rings' reports, worked on at once, of all rings together.
     `webhook` None: no webhook configurations; those that are there are removed.
     """
 
     limits: Limits
-    assign: Assign
+    assign: Mapping[AssignBy, Assign]
     webhook: WebhookSettings | None
     drain_alarm_seconds: float
     takeovers: asyncio.Semaphore

@@ -6,6 +6,7 @@ Refuses: to grant any, and to infer a right from what has worked: what is needed
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from typing import Final
 
 from sharder.core.status import MissingRule
@@ -13,6 +14,7 @@ from sharder.rbac import RING_VERBS
 from shardsdk.kube.api import Api
 from shardsdk.kube.clock import Clock
 from shardsdk.protocol.objects import GroupResource
+from shardsdk.protocol.ranges import RING_ASSIGNMENTS
 
 log = logging.getLogger(__name__)
 
@@ -21,6 +23,17 @@ GRANTED_SECONDS: Final = 60.0
 DENIED_SECONDS: Final = 3.0
 #: An answer is asked for again no sooner than this, however old the last one is.
 MIN_PAUSE_SECONDS: Final = 0.05
+
+
+def rules_of_labels(resources: Iterable[GroupResource]) -> tuple[MissingRule, ...]:
+    """What it takes to label objects of `resources`."""
+    return tuple(MissingRule(verb, resource) for resource in resources for verb in RING_VERBS)
+
+
+#: What it takes to assign ranges; nothing of the ring's resources.
+RULES_OF_RANGES: Final = tuple(
+    MissingRule(verb, RING_ASSIGNMENTS.group_resource) for verb in ("get", "list", "watch", "create", "patch")
+)
 
 
 class PermissionsCheck:
@@ -32,20 +45,19 @@ class PermissionsCheck:
         self._clock = clock
         self.denied: tuple[MissingRule, ...] = ()
         self._asked_at = float("-inf")
-        self._asked_for: tuple[GroupResource, ...] | None = None
+        self._asked_for: tuple[MissingRule, ...] | None = None
 
-    async def check(self, resources: tuple[GroupResource, ...], *, forbidden: bool) -> float:
+    async def check(self, rules: tuple[MissingRule, ...], *, forbidden: bool) -> float:
         """Ask, unless that was done lately; `forbidden`: a watch has just been forbidden.
 
         Returns in how many seconds to check again.
         """
         now = self._clock.monotonic()
         believed = DENIED_SECONDS if self.denied or forbidden else GRANTED_SECONDS
-        if self._asked_for != resources or now - self._asked_at >= believed:
-            rules = [MissingRule(verb, resource) for resource in resources for verb in RING_VERBS]
+        if self._asked_for != rules or now - self._asked_at >= believed:
             denied = [rule for rule in rules if not await self._api.allowed(rule.verb, rule.resource)]
             if self.denied and not denied:
                 log.info("permissions granted", extra={"ring": self._ring})
-            self.denied, self._asked_at, self._asked_for = tuple(denied), now, resources
+            self.denied, self._asked_at, self._asked_for = tuple(denied), now, rules
             believed = DENIED_SECONDS if denied else GRANTED_SECONDS
         return max(MIN_PAUSE_SECONDS, self._asked_at + believed - now)

@@ -11,6 +11,7 @@ ring.  The order within one reconcile is all in `_reconcile` and `_provide`:
 - Another sharder's configuration goes after ours is in force: objects are not left without a webhook.
 - The status is written last, and says what has failed before; a failure is tried again.
 - A ring that is gone is forgotten when its webhook configuration is.
+- Of a ring by ranges nothing is written down, labelled or brought to the webhook: nobody touches its objects.
 """
 
 from __future__ import annotations
@@ -24,10 +25,16 @@ from sharder.backlog.objects import RingResource
 from sharder.backlog.scope import Wanted
 from sharder.cache.rings import RingCache, RingSnapshot
 from sharder.cache.subscribers import Change
-from sharder.core.ringspec import ResolvedRing
+from sharder.core.ringspec import AssignBy, ResolvedRing, unsuited
 from sharder.core.summary import Summary
 from sharder.rings.deps import RingDeps
-from sharder.rings.permissions import DENIED_SECONDS, GRANTED_SECONDS, PermissionsCheck
+from sharder.rings.permissions import (
+    DENIED_SECONDS,
+    GRANTED_SECONDS,
+    RULES_OF_RANGES,
+    PermissionsCheck,
+    rules_of_labels,
+)
 from sharder.rings.removed_resources import RemovedResources
 from sharder.rings.status import StatusWriter
 from sharder.rings.webhook_configuration import RingWebhook
@@ -57,7 +64,10 @@ class RingController:
             limits=settings.limits, at_once=settings.takeovers,
             on_takeover=functools.partial(lead.counters.took_over, name),
         )  # fmt: skip
-        self._assignment = settings.assign(name, lead, deps.namespaces, self.takeover)
+        ring = cache.get(name)
+        #: Taken for labels while nobody knows; a ring that turns out to assign otherwise gets another controller.
+        self._assign_by = ring.resolved.spec.assign_by if ring is not None and ring.resolved else AssignBy.LABELS
+        self._assignment = settings.assign[self._assign_by](name, lead, deps.namespaces, self.takeover)
         self._status = StatusWriter(name, lead, deps.recorder, drain_alarm_seconds=settings.drain_alarm_seconds)
         self._removed = RemovedResources(name, lead.api, self._status.write)
         self._webhook = RingWebhook(name, lead, settings.webhook, deps.configurations)
@@ -191,6 +201,9 @@ class RingController:
         if ring.invalid is not None:
             await self._webhook.remove()
         elif ring.resolved is not None:
+            if ring.resolved.spec.assign_by is not self._assign_by:
+                self._gone.set()
+                return
             try:
                 failure = await self._provide(ring, ring.resolved)
             except FenceClosed:
@@ -201,7 +214,20 @@ class RingController:
         await self._show(failure)
 
     async def _provide(self, ring: RingSnapshot, resolved: ResolvedRing) -> str | None:
-        """Have the ring's resources written down, placed, and brought to the webhook; returns what is wrong besides."""
+        """Have the ring's objects assigned as it asks for; returns what is wrong besides."""
+        if self._assign_by is AssignBy.RANGES:
+            return await self._provide_ranges(resolved)
+        return await self._provide_labels(ring, resolved)
+
+    async def _provide_ranges(self, resolved: ResolvedRing) -> str | None:
+        self._place(resolved, ())
+        await self._webhook.remove()  # of another ring of that name
+        again = await self._permissions.check(RULES_OF_RANGES, forbidden=self._assignment.summarize().forbidden)
+        self._queue.add_after(self.name, again, Priority.BULK)
+        return self._assignment.summarize().trouble or unsuited(resolved)
+
+    async def _provide_labels(self, ring: RingSnapshot, resolved: ResolvedRing) -> str | None:
+        """Have the ring's resources written down, placed, and brought to the webhook."""
         removed = await self._removed.record(ring.obj.status_dict, resolved, self._assignment.removed_clean)
         self._place(resolved, removed)
         if not ring.unanswered or not self._webhook.exists:
@@ -214,7 +240,8 @@ class RingController:
             self._queue.add_after(self.name, seconds)
         resources = (*resolved.subjects(), *(each.subject for each in removed))
         again = await self._permissions.check(
-            tuple(each.resource.group_resource for each in resources), forbidden=self._assignment.summarize().forbidden
+            rules_of_labels(each.resource.group_resource for each in resources),
+            forbidden=self._assignment.summarize().forbidden,
         )
         self._queue.add_after(
             self.name, again if self._removed.complete else min(again, GRANTED_SECONDS), Priority.BULK

@@ -101,7 +101,10 @@ async def check_first_install(cluster: Cluster, api: AdminClient, values: dict[s
 
     assert "clusterring/one" in notes
     assert [(ran.name, ran.code) for ran in cluster.jobs.ran] == [("sharder-crds", 0)], cluster.jobs.ran
-    assert (await api.get(RINGS, "one"))["spec"] == CONFIG_RING | {"watchUnassignedControlled": True, "assignment": "Labels"}
+    assert (await api.get(RINGS, "one"))["spec"] == CONFIG_RING | {
+        "watchUnassignedControlled": True,
+        "assignment": "Labels",
+    }
     assert (await api.get("apps/v1/deployments", "sharder", NAMESPACE))["spec"]["replicas"] == 2
     made = await owned(api)
     assert "clusterroles/sharding:clusterring:one" in made

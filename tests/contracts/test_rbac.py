@@ -39,6 +39,16 @@ USES: dict[tuple[str, str, str, str], dict[str, str]] = {
     (SHARDER, "clusterrings.sharding.timebertt.dev/status", "", ""): {
         "patch": "sharder/rings/status.py",
     },
+    (SHARDER, "ringassignments.sharding.timebertt.dev", "", ""): {
+        "get": "sharder/ranges/store.py",
+        "list": "sharder/ranges/assignment.py",
+        "watch": "sharder/ranges/assignment.py",
+        "create": "sharder/ranges/store.py",
+        "patch": "sharder/ranges/store.py",
+    },
+    (SHARDER, "ringassignments.sharding.timebertt.dev/status", "", ""): {
+        "patch": "sharder/ranges/assignment.py",
+    },
     (SHARDER, "mutatingwebhookconfigurations.admissionregistration.k8s.io", "", ""): {
         "list": "sharder/rings/webhook_configurations.py",
         "watch": "sharder/rings/webhook_configurations.py",

@@ -26,7 +26,7 @@ LEASES: Final = "coordination.k8s.io/v1/leases"
 RING_LABEL: Final = "alpha.sharding.timebertt.dev/clusterring"
 INSTANCE: Final = "alpha.sharding.timebertt.dev/instance"
 FENCED: Final = "alpha.sharding.timebertt.dev/fenced"
-_TROUBLE: Final = (AdminError, aiohttp.ClientError, OSError, TimeoutError)
+TROUBLE: Final = (AdminError, aiohttp.ClientError, OSError, TimeoutError)
 _instances = itertools.count(1)
 
 
@@ -202,7 +202,7 @@ class ScriptedShard:
                 async with asyncio.timeout(self.script.lease_seconds):
                     if not await self._write_ours({}):
                         break
-            except _TROUBLE:
+            except TROUBLE:
                 if self._hold() <= self.script.lease_seconds / 3:
                     break
                 await asyncio.sleep(self.script.retry_seconds)

@@ -27,6 +27,8 @@ SHARD: Final = "default/checksum"
 CERTIFICATES: Final = "sharder-webhook-certificates"
 
 _WEBHOOKS: Final = "mutatingwebhookconfigurations.admissionregistration.k8s.io"
+_ASSIGNMENTS: Final = "ringassignments.sharding.timebertt.dev"
+_RANGES: Final = "a ring assigns by ranges (test_ranges.py)"
 _OLDER: Final = "an API server does not stream lists"
 
 #: What this story has no need of, and when it is needed.
@@ -44,6 +46,8 @@ LATER: Final[dict[str, dict[Permission, str]]] = {
         Permission(_WEBHOOKS, "patch"): "a ring changes",
         Permission(_WEBHOOKS, "delete"): "a ring is refused",
         Permission("events", "patch"): "something is told again",
+        **{Permission(_ASSIGNMENTS, verb): _RANGES for verb in ("get", "list", "watch", "create", "patch")},
+        Permission(f"{_ASSIGNMENTS}/status", "patch"): _RANGES,
     },
     SHARD: {
         Permission("secrets", "list"): _OLDER,

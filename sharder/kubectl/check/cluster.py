@@ -15,6 +15,8 @@ SHARDER_RULES: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
     ("coordination.k8s.io", "leases"): ("get", "list", "watch", "create", "patch", "delete"),
     ("sharding.timebertt.dev", "clusterrings"): ("list", "watch"),
     ("sharding.timebertt.dev", "clusterrings/status"): ("patch",),
+    ("sharding.timebertt.dev", "ringassignments"): ("get", "list", "watch", "create", "patch"),
+    ("sharding.timebertt.dev", "ringassignments/status"): ("patch",),
     ("admissionregistration.k8s.io", "mutatingwebhookconfigurations"): ("list", "watch", "create", "patch", "delete"),
     ("", "namespaces"): ("list", "watch"),
     ("", "events"): ("create", "patch"),

@@ -96,6 +96,12 @@ def test_a_new_main_object_gets_the_rings_answer() -> None:
     assert answer.patch == [{"op": "add", "path": "/metadata/labels", "value": {SHARD: answer.shard}}]
 
 
+def test_of_a_ring_by_ranges_no_object_is_labelled_by_a_configuration_that_is_left_over() -> None:
+    spec = {"assignment": "Ranges", "hashBy": "Namespace"}
+    ranged = ResolvedRing(parse_ring({"metadata": {"name": "example"}, "spec": spec}), RING.mains)
+    assert plan(request(), ranged, SHARDS) == Answer(None, AnswerOutcome.NOT_OURS)
+
+
 def test_a_cluster_scoped_object_is_placed_without_namespace() -> None:
     # For a Namespace, the request says its own name as its namespace.
     answer = planned(request(NAMESPACES, namespace="x", metadata={"namespace": ""}))

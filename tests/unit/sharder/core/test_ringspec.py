@@ -16,6 +16,7 @@ from sharder.core.ringspec import (
     default_namespaces,
     parse_ring,
     resolve,
+    unsuited,
 )
 from sharder.core.selectors import LabelSelector
 from shardsdk.protocol.objects import GroupResource, Resource
@@ -207,3 +208,19 @@ def test_a_namespace_can_be_selected_by_name_whatever_its_labels_say() -> None:
     scope = resolved(namespaceSelector={"matchExpressions": [term]})
     assert scope.in_scope("a", {})
     assert not scope.in_scope("b", {"kubernetes.io/metadata.name": "a"})
+
+
+def test_hashed_by_namespace_what_has_none_is_one_shards_and_that_is_told() -> None:
+    nodes = Resource("", "v1", "nodes", "Node", namespaced=False)
+    served = {**SERVED, nodes.group_resource: nodes}
+    listed = [{"resource": "nodes"}, {"resource": "secrets"}]
+
+    def told(**spec: Any) -> str | None:
+        return unsuited(resolve(parse_ring(ring(listed, **spec)), served)[0])
+
+    said = told(assignment="Ranges", hashBy="Namespace")
+    assert said is not None
+    assert "nodes have no namespace" in said
+    assert "hashBy UID" in said
+    assert told(assignment="Ranges", hashBy="UID") is None
+    assert told() is None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sharder.core.ringspec import ResolvedMain, ResolvedRing, parse_ring
-from sharder.core.streams import count_streams, is_near, render_watch_count
+from sharder.core.streams import OWN_STREAMS, RANGES_STREAMS, count_streams, is_near, render_watch_count
 from shardsdk.protocol.objects import Resource
 
 SECRETS = Resource("", "v1", "secrets", "Secret")
@@ -29,3 +29,8 @@ def test_each_resource_of_each_ring_takes_watches() -> None:
 def test_people_are_told_before_it_is_too_late(streams: int, near: bool, over: bool) -> None:
     assert is_near(streams, 100) is near
     assert (render_watch_count(streams, 100) is not None) is over
+
+
+def test_of_a_ring_by_ranges_its_assignment_alone_is_watched() -> None:
+    mains = (ResolvedMain(SECRETS, (CONFIGMAPS,)), ResolvedMain(PODS))
+    assert count_streams([ring(*mains, assignment="Ranges", hashBy="Namespace")]) == OWN_STREAMS + RANGES_STREAMS

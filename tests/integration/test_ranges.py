@@ -1,0 +1,166 @@
+"""A ring by ranges on a real control plane, under the sharder's own rights: it cannot read what it shares out."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from localcluster import AdminClient, ControlPlane
+from tests.integration.harness import REPOSITORY, SYSTEM, Stage, set_stage
+from tests.integration.ranged_shard import ASSIGNMENTS, RangedShard, Workers, meet, named, point_of
+from tests.integration.scripted import Object
+from tests.integration.world import LONE_SECRETS, RINGS, WEBHOOKS, Ring
+
+REVIEWS = "authorization.k8s.io/v1/subjectaccessreviews"
+NAMESPACES = "v1/namespaces"
+TEAMS = [f"team-{number}" for number in range(24)]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def plane() -> AsyncIterator[ControlPlane]:
+    """A control plane of its own: on the shared one other tests let the sharder read Secrets."""
+    async with ControlPlane() as plane:
+        await plane.apply(REPOSITORY / "crds", REPOSITORY / "rbac" / "sharder.yaml")
+        async with plane.admin() as admin:
+            for name in TEAMS:
+                await admin.create(NAMESPACES, {"metadata": {"name": name}})
+                await admin.create("v1/secrets", {"metadata": {"name": "one"}}, name)
+        yield plane
+
+
+@dataclass
+class Ranged:
+    """A ring by ranges over all Secrets, with shards that know the contract alone."""
+
+    stage: Stage
+    ring: Ring
+    workers: Workers = field(default_factory=Workers)
+    shards: dict[str, RangedShard] = field(default_factory=dict)
+
+    async def start(self, *names: str) -> None:
+        """Start these shards."""
+        for name in names:
+            shard = RangedShard(self.stage.admin, self.ring.name, "default", name, self.workers)
+            self.stage.shards.append(shard)
+            self.shards[name] = shard
+            await shard.start()
+
+    async def assignment(self, holds: Callable[[Object], bool]) -> Object:
+        """Wait until the RingAssignment is so."""
+
+        def found(assignments: list[Object]) -> Object | None:
+            return next(
+                (each for each in assignments if each["metadata"]["name"] == self.ring.name and holds(each)), None
+            )
+
+        return await self.stage.admin.eventually(ASSIGNMENTS, found)
+
+    async def shard_of(self, namespace: str) -> list[str]:
+        """Who works on what is in `namespace`."""
+        here = point_of(namespace)
+        return [name for name, spans in self.workers.working.items() if meet(spans, [(here, here + 1)])]
+
+
+@asynccontextmanager
+async def ranged(plane: ControlPlane, admin: AdminClient, name: str, **spec: Any) -> AsyncIterator[Ranged]:
+    """A ring of this name on stage; in the end no two shards may ever have met."""
+    async with set_stage(plane, admin, name) as stage:
+        chosen = {"assignment": "Ranges", "hashBy": "Namespace", "namespaceSelector": None, **spec}
+        ring = await stage.ring(LONE_SECRETS, name=name, grant=False, shards_may=False, **chosen)
+        made = Ranged(stage, ring)
+        yield made
+        assert not made.workers.met
+
+
+@pytest_asyncio.fixture
+async def own(plane: ControlPlane) -> AsyncIterator[AdminClient]:
+    async with plane.admin() as admin:
+        yield admin
+
+
+async def may(admin: AdminClient, verb: str, resource: str) -> bool:
+    user = f"system:serviceaccount:{SYSTEM}:sharder"
+    attributes = {"verb": verb, "group": "", "resource": resource}
+    groups = ["system:serviceaccounts", f"system:serviceaccounts:{SYSTEM}", "system:authenticated"]
+    answer = await admin.create(REVIEWS, {"spec": {"user": user, "groups": groups, "resourceAttributes": attributes}})
+    return bool(answer["status"]["allowed"])
+
+
+@pytest.mark.timeout(300)
+async def test_secrets_are_shared_by_a_sharder_that_cannot_read_them(plane: ControlPlane, own: AdminClient) -> None:
+    for verb in ("get", "list", "watch", "patch", "update", "delete"):
+        assert not await may(own, verb, "secrets")
+    before = {(each["metadata"]["namespace"], each["metadata"]["resourceVersion"]) for each in await secrets(own)}
+    async with ranged(plane, own, "secret-ring") as on:
+        await on.start("one", "two", "three")
+        sharder = await on.stage.sharder()
+        await on.workers.until_spread("one", "two", "three")
+        await on.ring.condition("Ready", "True")
+        assert [len(await on.shard_of(team)) for team in TEAMS] == [1] * len(TEAMS)
+
+        written = (await on.assignment(lambda each: not named(each, None)))["metadata"]["generation"]
+        await on.start("four")
+        await on.workers.until_spread("one", "two", "three", "four")
+        now = await on.assignment(lambda each: not named(each, None))
+        assert now["metadata"]["generation"] - written <= 10, "writes of the assignment for one more shard"
+        assert {(await on.shard_of(team))[0] for team in TEAMS} == {"one", "two", "three", "four"}
+
+        await on.shards["two"].release()
+        await on.workers.until_spread("one", "three", "four")
+        await on.shards["three"].crash()
+        await on.workers.until_spread("one", "four")
+        await on.shards["three"].start()
+        await on.workers.until_spread("one", "three", "four")
+
+        assert await own.find(WEBHOOKS, f"clusterring-{on.ring.name}") is None
+        assert {
+            (each["metadata"]["namespace"], each["metadata"]["resourceVersion"]) for each in await secrets(own)
+        } == before, "nobody's object was touched"
+        assert sharder.metric("api_requests_total", verb="list", resource="secrets") == 0
+
+
+async def secrets(admin: AdminClient) -> list[Object]:
+    return [each for each in await admin.list("v1/secrets") if each["metadata"]["namespace"] in TEAMS]
+
+
+@pytest.mark.timeout(300)
+async def test_a_ring_made_again_by_ranges_loses_its_webhook_and_labels_nothing(
+    plane: ControlPlane, own: AdminClient
+) -> None:
+    async with set_stage(plane, own, "default") as stage:
+        ring = await stage.ring(LONE_SECRETS, name="made-again", shards_may=False)
+        await stage.sharder()
+        await own.eventually(WEBHOOKS, lambda found: f"clusterring-{ring.name}" in names(found))
+        await own.delete(RINGS, ring.name)
+        body = await with_ranges(own, ring.name)
+        assert body["spec"]["assignment"] == "Ranges"
+
+        await own.eventually(WEBHOOKS, lambda found: f"clusterring-{ring.name}" not in names(found))
+        workers = Workers()
+        shard = RangedShard(own, ring.name, "default", "alone", workers)
+        stage.shards.append(shard)
+        await shard.start()
+        await workers.until_spread("alone")
+        made = await own.create("v1/secrets", {"metadata": {"name": "later"}}, "team-1")
+        assert not made["metadata"].get("labels")
+
+
+def names(found: list[Object]) -> set[str]:
+    return {each["metadata"]["name"] for each in found}
+
+
+async def with_ranges(admin: AdminClient, name: str) -> Object:
+    """The ring of this name, made anew."""
+    spec = {"assignment": "Ranges", "hashBy": "Namespace", "resources": [{"resource": "secrets"}]}
+    body = {
+        "apiVersion": "sharding.timebertt.dev/v1alpha1",
+        "kind": "ClusterRing",
+        "metadata": {"name": name},
+        "spec": spec,
+    }
+    return await admin.create(RINGS, body)
