@@ -160,8 +160,8 @@ class _Service:
         if self._webhook is not None:
             self._webhook.bind()
             stack.callback(self._webhook.close)
-        endpoints = Endpoints(healthz=Checks(), readyz=self._readiness_checks())
-        metrics = Endpoints(metrics=self._telemetry.render)
+        endpoints = Endpoints(healthz=Checks(), readyz=self._readiness_checks(), setting="health.bindAddress")
+        metrics = Endpoints(metrics=self._telemetry.render, setting="metrics.bindAddress")
         await self._serve(stack, self._config.health.bind_address, endpoints)
         await self._serve(stack, self._config.metrics.bind_address, metrics)
 

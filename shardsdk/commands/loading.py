@@ -107,8 +107,8 @@ def _worded(place: str, error: Exception) -> ConfigurationError:
 
 
 def _is_ours(filename: str) -> bool:
-    """Whether a line is the importing machinery's, or this library's."""
-    return filename.startswith("<frozen") or Path(filename).is_relative_to(Path(__file__).parents[1])
+    """Whether a line is the importing machinery's, this library's, or in no file, as a dataclass's `__init__`."""
+    return filename.startswith("<") or Path(filename).is_relative_to(Path(__file__).parents[1])
 
 
 def _what(module: ModuleType, variable: str) -> str:

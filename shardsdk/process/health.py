@@ -12,6 +12,7 @@ call from another thread.
 from __future__ import annotations
 
 import asyncio
+import errno
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import Future
@@ -115,6 +116,14 @@ class Endpoints:
     metrics: RenderMetrics | None = None
     #: Anything else, by path; called in the server's event loop.
     more: Mapping[str, Answer] = field(default_factory=dict)
+    #: What people set to have it elsewhere.
+    setting: str = "its address"
+
+    @property
+    def purpose(self) -> str:
+        """What it is for, in a message."""
+        probed = "health" if self.healthz or self.readyz else ""
+        return " and ".join(filter(None, (probed, "metrics" if self.metrics else ""))) or "questions"
 
 
 @asynccontextmanager
@@ -145,13 +154,32 @@ async def serve(address: Address, endpoints: Endpoints) -> AsyncIterator[int]:
         try:
             await site.start()
         except OSError as error:
-            raise ConfigurationError(
-                f"cannot listen on {address} for health or metrics: {error}; free the port or configure another one"
-            ) from error
+            raise ConfigurationError(_explain(address, endpoints, error)) from error
         yield _bound_port(runner, address)
     finally:
         await runner.cleanup()
         _remove(address)
+
+
+def _explain(address: Address, endpoints: Endpoints, error: OSError) -> str:
+    what, setting = f"cannot listen on {address} for {endpoints.purpose}", endpoints.setting
+    if address.socket:
+        return f"{what}: {error}; remove that file, or set {setting} to another"
+    return f"{what}: {explain_listening(error, address.port, setting, f'the port of {setting}')}"
+
+
+def explain_listening(error: OSError, port: int, host_setting: str, port_setting: str) -> str:
+    """Why a port cannot be listened on, and what to do about it."""
+    match error.errno:
+        case errno.EADDRINUSE:
+            who = f"`lsof -nP -iTCP:{port} -sTCP:LISTEN` says which"
+            return f"another process does ({who}); stop it or set {port_setting} to a free port"
+        case errno.EACCES:
+            return f"not permitted; set {port_setting} to 1024 or higher"
+        case errno.EADDRNOTAVAIL:
+            return f"this machine has no such address; correct {host_setting}"
+        case _:
+            return f"{error}; check {' and '.join(dict.fromkeys((host_setting, port_setting)))}"
 
 
 @contextmanager

@@ -15,6 +15,10 @@ from shardsdk.process.health import Address, Checks, Endpoints, serve_in_thread
 from shardsdk.process.mainloop import MainLoop
 from shardsdk.queueing.metrics import Metrics
 
+#: Where people say where to listen: of `shardsdk run`, and of a program of their own.
+HEALTH_SETTING: Final = "--health or health_address"
+METRICS_SETTING: Final = "--metrics or metrics_address"
+
 
 class Probes:
     """By what a process is alive and ready, and what its objects wait for; `debug_to_all`: told to everybody."""
@@ -51,8 +55,11 @@ class Probes:
             "/debug/objects/{namespace}/{name}": self.debug.answer_object,
         }
         if health_address and health_address == metrics_address:
-            return [(health_address, Endpoints(self.healthz, self.readyz, metrics.render, debug))]
+            both = f"{HEALTH_SETTING}, {METRICS_SETTING}"
+            return [(health_address, Endpoints(self.healthz, self.readyz, metrics.render, debug, both))]
         if not health_address:
-            return [(metrics_address, Endpoints(metrics=metrics.render, more=debug))] if metrics_address else []
-        health = (health_address, Endpoints(self.healthz, self.readyz, more=debug))
-        return [health, (metrics_address, Endpoints(metrics=metrics.render))] if metrics_address else [health]
+            alone = Endpoints(metrics=metrics.render, more=debug, setting=METRICS_SETTING)
+            return [(metrics_address, alone)] if metrics_address else []
+        health = (health_address, Endpoints(self.healthz, self.readyz, more=debug, setting=HEALTH_SETTING))
+        further = Endpoints(metrics=metrics.render, setting=METRICS_SETTING)
+        return [health, (metrics_address, further)] if metrics_address else [health]

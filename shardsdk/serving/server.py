@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
 import socket
 import ssl
 from collections.abc import Iterator
@@ -20,7 +19,7 @@ import uvicorn
 
 from shardsdk.errors import ConfigurationError
 from shardsdk.kube.clock import Clock
-from shardsdk.process.health import Address
+from shardsdk.process.health import Address, explain_listening
 from shardsdk.serving.accepting import Acceptor
 from shardsdk.serving.connections import WAITING_MAX, Connection, Waiting
 from shardsdk.serving.tls import TlsSwitch
@@ -73,16 +72,7 @@ def _listen(address: Address) -> socket.socket:
 
 def _explain(address: Address, settings: SettingNames, error: OSError) -> str:
     what = f"the webhook cannot listen on port {address.port} of {address.host or 'all addresses'}"
-    match error.errno:
-        case errno.EADDRINUSE:
-            who = f"`lsof -nP -iTCP:{address.port} -sTCP:LISTEN` says which"
-            return f"{what}: another process does ({who}); stop it or set {settings.port} to a free port"
-        case errno.EACCES:
-            return f"{what}: not permitted; set {settings.port} to 1024 or higher"
-        case errno.EADDRNOTAVAIL:
-            return f"{what}: this machine has no such address; correct {settings.host}"
-        case _:
-            return f"{what}: {error}; check {settings.host} and {settings.port}"
+    return f"{what}: {explain_listening(error, address.port, settings.host, settings.port)}"
 
 
 class _Server(uvicorn.Server):

@@ -82,8 +82,8 @@ async def test_a_port_that_is_taken_is_said(admin_prompt: Prompt, namespace: str
     address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
     code, _, err = await admin_prompt.run("run", "sites.py", "--health", address)
     assert code == 2
-    assert f"cannot listen on {address} for health or metrics" in err
-    assert "free the port or configure another one" in err
+    assert f"cannot listen on {address} for health: another process does" in err
+    assert "stop it or set the port of --health or health_address to a free port" in err
     server.close()
 
 

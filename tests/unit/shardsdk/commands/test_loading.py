@@ -86,6 +86,12 @@ def test_two_names_of_one_are_one() -> None:
             "from shardsdk.protocol.labels import parse_ring_name\n\nparse_ring_name('')\n",
             r"sites.py, line 3: ring name '' has 0 characters; .*: `parse_ring_name\(''\)`",
         ),
+        (
+            "sites.py",
+            "from shardsdk import Manager, Resource, controller_for\nclass Thing: ...\n"
+            "controller_for(Resource('', 'v1', 'configmaps', 'ConfigMap'), Thing)\n",
+            r"sites.py, line 3: Thing, the model of configmaps, .*: `controller_for\(",
+        ),
     ],
 )  # fmt: skip
 def test_what_is_wrong_in_a_file_is_said_with_its_line(source: str, text: str, says: str) -> None:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import aiohttp
 import pytest
 
@@ -44,18 +46,6 @@ async def test_a_check_that_raises_is_a_failed_check() -> None:
 async def test_metrics_are_served_as_they_are_rendered() -> None:
     async with serve(LOCAL, Endpoints(metrics=lambda: ("text/plain; version=0.0.4", b"up 1\n"))) as port:
         assert await ask(port, "/metrics") == (200, "up 1\n")
-
-
-async def test_an_occupied_port_is_an_error_that_names_it() -> None:
-    async with serve(LOCAL, Endpoints(healthz=Checks())) as port:
-        with pytest.raises(ConfigurationError, match=f"127.0.0.1:{port}.*free the port"):
-            async with serve(Address("127.0.0.1", port), Endpoints()):
-                pass
-        with (
-            pytest.raises(ConfigurationError, match=f"127.0.0.1:{port}"),
-            serve_in_thread(Address("127.0.0.1", port), Endpoints()),
-        ):
-            pass
 
 
 async def test_a_server_in_a_thread_answers_while_the_main_loop_is_blocked() -> None:
@@ -103,3 +93,37 @@ def test_ports_are_a_pods(
 def test_an_address_that_is_none_is_refused(text: str) -> None:
     with pytest.raises(ConfigurationError, match='":8081"'):
         parse_address(text)
+
+
+@pytest.mark.parametrize(
+    ("endpoints", "purpose", "setting"),
+    [
+        (Endpoints(healthz=Checks(), setting="--health"), "health", "--health"),
+        (Endpoints(metrics=lambda: ("", b""), setting="--metrics"), "metrics", "--metrics"),
+        (Endpoints(Checks(), Checks(), lambda: ("", b"")), "health and metrics", "its address"),
+    ],
+)
+async def test_a_port_that_is_taken_is_named_with_what_sets_it(
+    endpoints: Endpoints, purpose: str, setting: str
+) -> None:
+    async with serve(Address("127.0.0.1"), Endpoints()) as port:
+        with pytest.raises(ConfigurationError) as caught:
+            async with serve(Address("127.0.0.1", port), endpoints):
+                raise AssertionError("it listens")
+    assert str(caught.value) == (
+        f"cannot listen on 127.0.0.1:{port} for {purpose}: another process does (`lsof -nP -iTCP:{port} -sTCP:LISTEN`"
+        f" says which); stop it or set the port of {setting} to a free port"
+    )
+
+
+async def test_an_address_that_this_machine_has_not_is_said() -> None:
+    with pytest.raises(ConfigurationError, match=r"192.0.2.1:0 for questions: this machine has no such address; corr"):
+        async with serve(Address("192.0.2.1"), Endpoints()):
+            raise AssertionError("it listens")
+
+
+async def test_a_path_where_something_else_is_is_no_socket(tmp_path: Path) -> None:
+    (tmp_path / "there").write_text("")
+    with pytest.raises(ConfigurationError, match=r"there for health: .*; remove that file, or set --health to another"):
+        async with serve(Address("", socket=str(tmp_path / "there")), Endpoints(healthz=Checks(), setting="--health")):
+            raise AssertionError("it listens")
