@@ -295,8 +295,13 @@ class RingCache:
         before = entry.leases.get(key)
         known = before or entry.vanished.pop(key, None)
         entry.leases[key] = observe(known, lease, self._clock.monotonic(), entry.leases.values())
-        # A renewal, and those come all the time, changes nobody's membership.
-        if before is None or before.lease.held_by_shard != lease.held_by_shard:
+        # A renewal, and those come all the time, changes nobody's membership but that of a shard that was silent: what
+        # it lets go of next, since somebody else was to have it, may be its own again by now.
+        heard = lease.held_by_shard and (before is None or entry.leases[key].observed_at != before.observed_at)
+        was_silent = heard and lease.metadata.name in entry.silent
+        if was_silent:
+            entry.silent -= {lease.metadata.name}
+        if was_silent or before is None or before.lease.held_by_shard != lease.held_by_shard:
             self._rebuild(entry)
         self._tell_lease(entry, key)
 

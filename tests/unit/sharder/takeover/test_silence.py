@@ -6,6 +6,8 @@ import asyncio
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from shardsdk.protocol.objects import CLUSTERRINGS
 from shardsdk.testing.memory import Change
 from shardsdk.testing.memoryapi import Fault
@@ -124,6 +126,34 @@ async def test_a_shard_that_was_late_gets_what_is_its_own_once_and_no_more(clock
             assert stood_in in ("two", "three")
             assert [each for each in rest if each != "nobody"] == ["one"]
         assert story.drains == len(new_names())
+
+
+@pytest.mark.parametrize("seconds", [7.1, 7.4, 7.7])
+def test_a_shard_that_renews_again_gets_back_at_once_what_it_was_to_give_away(seconds: float) -> None:
+    """The shard that it was drained for has left meanwhile; `seconds` is when, between two looks at who is silent."""
+
+    @in_virtual_time
+    async def scene(clock: VirtualClock) -> None:
+        stage, story = settled_ring(clock)
+        async with leading(stage):
+            await stage.until(lambda: stage.condition("Settled") == "True")
+            stage.crash("one")
+            stage.start("four")
+            had = names_on("one", *SHARDS_OF_RING, count=10)
+            await stage.until(lambda: any(stage.draining(OWNERS, name) for name in had), seconds=3)
+            stage.release("four")
+            await stage.pass_time(seconds)
+            mine = [name for name in had if stage.draining(OWNERS, name)]
+            assert mine, "nobody is there who could let go"
+            stage.start("one")
+            for name in mine:
+                stage.acknowledge(name)
+            await stage.until(lambda: all(stage.label(OWNERS, name) for name in mine))
+            await stage.pass_time(30)
+            for name in mine:
+                assert [each for each in story.of[name] if each != "nobody"] == ["one"], name
+
+    scene()
 
 
 @in_virtual_time
