@@ -298,13 +298,19 @@ class Installation:
         await self.plane.apply(stdin=json.dumps(manifest))
 
     async def start_shard(
-        self, name: str, *, module: str, arguments: Sequence[str] = (), kubeconfig: Path | None = None
+        self,
+        name: str,
+        *,
+        module: str,
+        arguments: Sequence[str] = (),
+        kubeconfig: Path | None = None,
+        environment: Mapping[str, str] | None = None,
     ) -> Process:
         """Start a shard: a Python module that takes --name and --kubeconfig."""
         argv = [sys.executable, "-m", module, "--name", name, *arguments]
         if kubeconfig is not None:
             argv += ["--kubeconfig", str(kubeconfig)]
-        process = Process(name, argv, self._supervisor)
+        process = Process(name, argv, self._supervisor, environment)
         self.shards[name] = process
         process.start()
         return process

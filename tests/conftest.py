@@ -34,6 +34,7 @@ _LONG = (
     "simulation/test_simulation.py",
     "e2e/test_bench.py",
     "chaos/test_chaos.py",
+    "chaos/test_upgrades.py",
     "docs/test_commands.py",
     "e2e/test_demo.py",
     "chart/test_release.py",

@@ -7,6 +7,7 @@ from typing import Final
 from tests.chaos import control_plane_faults as plane
 from tests.chaos import process_faults as processes
 from tests.chaos import ring_faults as rings
+from tests.chaos import upgrade_faults as upgrades
 from tests.chaos.fault import Fault
 
 VICTIM: Final = ("shard-1",)
@@ -76,6 +77,12 @@ FAULTS: Final = {
               processes.ten_changes, None, (), 1.0, 10.0),
         Fault("sharder-restarted", "each replica of the sharder in turn is stopped in order and started again",
               processes.sharder_restarted),
+        Fault("upgraded-sharders-first", "sharders, then shards are upgraded from the version before, one process after"
+              " the other, and rolled back in the same order",
+              upgrades.sharders_first, None, (), 0.5, setup={"previous": True}),
+        Fault("upgraded-shards-first", "shards, then sharders are upgraded from the version before, one process after"
+              " the other, and rolled back in the same order",
+              upgrades.shards_first, None, (), 0.5, setup={"previous": True}),
         Fault("labels-tampered", "labels of shards are taken off objects and children, and objects are told to drain",
               rings.labels_tampered),
         Fault("leases-deleted", "the lease of each shard is deleted, one after the other",

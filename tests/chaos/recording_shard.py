@@ -1,91 +1,23 @@
-"""The shard under test: it makes children of Secrets, and writes down all that it does.
+"""The shard under test.
 
-    python -m tests.chaos.recording_shard --ring … --name … --process … --records FOLDER
-
-A Secret's `data.value` is to stand in each of its ConfigMaps; one is written after the other, with a pause in
-between, so that whatever happens to the process happens in the midst of some reconcile.
+python -m tests.chaos.recording_shard --ring … --name … --process … --records FOLDER
 """
 
 from __future__ import annotations
 
 import argparse
-import asyncio
-import base64
-import logging
-from pathlib import Path
 
-from msgspec import Struct
-
-from shardsdk import Context, LeaseTimings, Manager, ObjectMeta, Resource, controller_for
+from shardsdk import LeaseTimings, Manager, controller_for
 from tests.chaos.clocks import add_options, set_clocks
-from tests.chaos.recorder import Recorder
-
-SECRETS = Resource("", "v1", "secrets", "Secret")
-CONFIGMAPS = Resource("", "v1", "configmaps", "ConfigMap")
-
-
-class Data(Struct, frozen=True):
-    """A Secret or a ConfigMap."""
-
-    metadata: ObjectMeta
-    data: dict[str, str] | None = None
-
-
-class Maker:
-    """The reconcile."""
-
-    def __init__(self, recorder: Recorder, children: int, busy_seconds: float) -> None:
-        self._recorder = recorder
-        self._children = children
-        self._busy_seconds = busy_seconds
-
-    async def reconcile(self, context: Context[Data]) -> None:
-        """Make every child of one Secret what it should be."""
-        key = self._recorder.begin(context.metadata.uid, context.metadata.resource_version)
-        try:
-            if not context.metadata.deletion_timestamp:
-                for number in range(self._children):
-                    await self._make(context, key, f"{context.request.name}-{number}")
-        finally:
-            self._recorder.end(key)
-
-    async def _make(self, context: Context[Data], key: str, name: str) -> None:
-        value = base64.b64decode((context.object.data or {}).get("value", "")).decode()
-        found = context.child(CONFIGMAPS, name)
-        if found is not None and (found.data or {}).get("value") == value:
-            return
-        await asyncio.sleep(self._busy_seconds)
-        write = self._recorder.sent(key)
-        data = {"value": value, "write": write}
-        try:
-            if found is None:
-                metadata = {"name": name, "ownerReferences": [context.controller_reference()]}
-                made = await context.api.create(
-                    CONFIGMAPS, {"metadata": metadata, "data": data}, context.request.namespace
-                )
-            else:
-                made = await context.api.patch(CONFIGMAPS, name, context.request.namespace, {"data": data})
-        except BaseException as error:
-            self._recorder.refused(write, error)
-            raise
-        self._recorder.written(write, made.metadata.resource_version)
+from tests.chaos.maker import CONCURRENCY, CONFIGMAPS, SECRETS, Data, maker_of, options_of
 
 
 def main() -> None:
     """Be a shard."""
     parser = argparse.ArgumentParser()
-    for option in ("ring", "name", "namespace", "process", "kubeconfig"):
-        parser.add_argument(f"--{option}", required=True)
-    parser.add_argument("--records", type=Path, required=True)
-    parser.add_argument("--lease-seconds", type=int, default=15)
-    parser.add_argument("--children", type=int, default=2)
-    parser.add_argument("--busy-seconds", type=float, default=0.2)
-    parser.add_argument("--restart-grace", type=int, default=0)
     add_options(parser)
-    options = parser.parse_args()
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    options = options_of(parser)
     set_clocks(options.ahead, options.rate)
-    recorder = Recorder(options.records / f"{options.process}.jsonl", options.process, options.name)
     manager = Manager(
         options.ring,
         shard=options.name,
@@ -96,8 +28,8 @@ def main() -> None:
         health_address="0",
         metrics_address="0",
     )
-    maker = Maker(recorder, options.children, options.busy_seconds)
-    manager.add(controller_for(SECRETS, Data).owns(CONFIGMAPS, Data).reconcile(maker.reconcile).options(concurrency=8))
+    controller = controller_for(SECRETS, Data).owns(CONFIGMAPS, Data)
+    manager.add(controller.reconcile(maker_of(options).reconcile).options(concurrency=CONCURRENCY))
     manager.run()
 
 

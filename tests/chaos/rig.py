@@ -28,6 +28,7 @@ from sharder.core.keys import main_key
 from shardsdk.protocol.labels import parse_ring_name
 from tests.chaos.clocks import AHEAD, RATE
 from tests.chaos.history import CHILDREN, OWNERS, Down, History
+from tests.chaos.previous import TODAY, Program, previous
 from tests.chaos.proxy import Net, Proxy, tls_contexts
 from tests.chaos.reading import read_history
 from tests.chaos.setup import Setup
@@ -65,6 +66,9 @@ class Rig:
     living: set[str] = field(default_factory=set)
     downs: list[Down] = field(default_factory=list)
     begin: float = 0.0
+    #: What is started from now on.
+    shards_run: Program = TODAY
+    sharders_run: Program = TODAY
     _starts: dict[str, itertools.count[int]] = field(default_factory=dict)
     _processes: dict[str, str] = field(default_factory=dict)
     _grace: dict[str, int] = field(default_factory=dict)
@@ -90,9 +94,10 @@ class Rig:
         }  # fmt: skip
         await self.installation.start_shard(
             name,
-            module="tests.chaos.recording_shard",
+            module=self.shards_run.shard_module,
             arguments=[f"--{key}={value}" for key, value in arguments.items()],
             kubeconfig=self._kubeconfig(name),
+            environment=self.shards_run.environment,
         )
         self.living.add(name)
         self._kept.add(name)
@@ -103,7 +108,7 @@ class Rig:
         ahead, rate = self.setup.clocks.get(name, (0.0, 1.0))
         environment = {"KUBERNETES_SERVICE_PORT": str(self.proxies[name].port), AHEAD: str(ahead), RATE: str(rate)}
         self._processes[name] = name
-        await self.installation.start_sharder(name, environment=environment)
+        await self.installation.start_sharder(name, environment={**environment, **self.sharders_run.environment})
         self._kept.add(name)
 
     def shard(self, name: str) -> Process:
@@ -275,18 +280,24 @@ class Rig:
             each.shard in shards for (resource, _), each in self.store.current.items() if resource == OWNERS
         )  # fmt: skip
 
+    def placed(self) -> bool:
+        """Whether every object is where it belongs."""
+        ring = HashRing(self.living)
+        return all(
+            each.shard == ring.owner(main_key("", "Secret", NAMESPACE, name)) and not each.drain
+            for (resource, name), each in self.store.current.items()
+            if resource == OWNERS
+        )
+
     def settled(self) -> bool:
         """Whether every object is where it belongs, with its children, and made to its user's last wish."""
-        ring = HashRing(self.living)
         children: dict[str, list[Any]] = {}
         for (resource, _), each in self.store.current.items():
             if resource == CHILDREN and each.owner is not None:
                 children.setdefault(each.owner, []).append((each.shard, each.value))
-        return all(
-            each.shard == ring.owner(main_key("", "Secret", NAMESPACE, name))
-            and not each.drain
-            and children.get(each.uid, []) == [(each.shard, each.value)] * self.setup.children
-            for (resource, name), each in self.store.current.items()
+        return self.placed() and all(
+            children.get(each.uid, []) == [(each.shard, each.value)] * self.setup.children
+            for (resource, _), each in self.store.current.items()
             if resource == OWNERS
         )
 
@@ -342,6 +353,8 @@ async def rig_of(setup: Setup, folder: Path, seed: int) -> AsyncIterator[Rig]:
         await plane.service_account_kubeconfig(NAMESPACE, _ACCOUNT, folder / "shards.kubeconfig")
         store = Store(plane.etcd.url, NAMESPACE, parse_ring_name(RING))
         rig = Rig(setup, plane, installation, admin, store, folder, Random(seed), exits)
+        if setup.previous:
+            rig.shards_run = rig.sharders_run = previous()
         async with _running(store.run(), store.tick(admin), rig.keep_running()):
             starts = [rig.start_sharder(f"sharder-{number + 1}") for number in range(setup.sharders)]
             starts += [rig.start_shard(f"shard-{number + 1}") for number in range(setup.shards)]

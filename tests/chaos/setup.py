@@ -13,6 +13,7 @@ class Setup:
 
     `reads_requests`: the proxies end TLS, so that they can answer requests themselves.  `clocks`: seconds ahead and
     rate, by the process's name.
+    `previous`: sharders and shards are of the version before this one.
     `restart_grace_seconds`: for how long a shard that stops keeps its lease.
     """
 
@@ -26,6 +27,7 @@ class Setup:
     reads_requests: bool = False
     apiservers: int = 1
     restart_grace_seconds: int = 0
+    previous: bool = False
     clocks: dict[str, tuple[float, float]] = field(default_factory=dict)
     patience_seconds: float = 240.0
 
