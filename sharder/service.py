@@ -11,8 +11,9 @@ import asyncio
 import logging
 import random
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from ssl import SSLContext
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -33,6 +34,7 @@ from shardsdk.process.health import Address, Checks, Endpoints, serve
 from shardsdk.process.memory import give_back_memory
 from shardsdk.serving.certificate_spec import ServingNames
 from shardsdk.serving.certificate_watcher import Directory, find_default_directory
+from shardsdk.serving.delegated import DelegatedAccess
 from shardsdk.serving.published import CertificateSource
 from shardsdk.serving.secretstore import SelfManaged
 from shardsdk.serving.server import SettingNames, WebhookServer
@@ -90,7 +92,8 @@ class _Service:
         self._clock = clock
         self._readiness = _Readiness()
         self._recorder = EventRecorder(api, "sharder", clock, rng)
-        self._certificates = self._find_certificates() if config.webhook.enabled else None
+        needed = config.webhook.enabled or config.metrics.secure
+        self._certificates = self._find_certificates() if needed else None
         self._account = OwnAccount(api, clock, lambda: self._replica.webhook_changed())
         self._replica = Replica(
             api, replica_settings(config), metrics=telemetry.metrics, recorder=self._recorder,
@@ -118,7 +121,7 @@ class _Service:
         )  # fmt: skip
 
     def _webhook_settings(self) -> WebhookSettings | None:
-        if self._certificates is None:
+        if self._certificates is None or not self._config.webhook.enabled:
             return None
         given = self._config.webhook.config
         published = self._certificates.published
@@ -133,7 +136,7 @@ class _Service:
         )  # fmt: skip
 
     def _build_webhook(self) -> WebhookServer | None:
-        if self._certificates is None:
+        if self._certificates is None or not self._config.webhook.enabled:
             return None
         metrics, server = self._telemetry.metrics, self._config.webhook.server
         published = self._certificates.published
@@ -161,13 +164,21 @@ class _Service:
             self._webhook.bind()
             stack.callback(self._webhook.close)
         endpoints = Endpoints(healthz=Checks(), readyz=self._readiness_checks(), setting="health.bindAddress")
-        metrics = Endpoints(metrics=self._telemetry.render, setting="metrics.bindAddress")
         await self._serve(stack, self._config.health.bind_address, endpoints)
-        await self._serve(stack, self._config.metrics.bind_address, metrics)
+        await self._serve_metrics(stack)
 
-    async def _serve(self, stack: AsyncExitStack, address: BindAddress, endpoints: Endpoints) -> None:
+    async def _serve_metrics(self, stack: AsyncExitStack) -> None:
+        endpoints, tls = Endpoints(metrics=self._telemetry.render, setting="metrics.bindAddress"), None
+        if self._config.metrics.secure and self._certificates is not None:
+            endpoints = replace(endpoints, guard=DelegatedAccess(self._api, self._clock).refusal)
+            tls = TlsSwitch(self._certificates.published).listening
+        await self._serve(stack, self._config.metrics.bind_address, endpoints, tls)
+
+    async def _serve(
+        self, stack: AsyncExitStack, address: BindAddress, endpoints: Endpoints, tls: SSLContext | None = None
+    ) -> None:
         if address.enabled:
-            await stack.enter_async_context(serve(Address(address.host, address.port), endpoints))
+            await stack.enter_async_context(serve(Address(address.host, address.port), endpoints, tls))
 
     def _readiness_checks(self) -> Checks:
         cache = self._replica.cache
@@ -191,6 +202,7 @@ class _Service:
         background = [asyncio.create_task(self._recorder.run(), name="events")]
         if self._certificates is not None:
             background.append(asyncio.create_task(self._certificates.run(), name="certificates"))
+        if self._webhook is not None:
             background.append(asyncio.create_task(self._account.run(), name="account"))
         background.append(
             asyncio.create_task(measure_loop_lag(self._telemetry.metrics.loop_lag.observe, self._clock), name="lag")

@@ -120,7 +120,7 @@ class HealthEndpoint:
 
 @dataclass(frozen=True, slots=True, config=_SECTION)
 class MetricsEndpoint:
-    """Plain HTTP server for metrics."""
+    """Server for metrics: plain HTTP, or HTTPS for those whom the API server lets read them."""
 
     bind_address: Annotated[
         fields.Address,
@@ -129,6 +129,14 @@ class MetricsEndpoint:
             description='Where /metrics is served: `:8080`, `127.0.0.1:8080`; `"0"`: not at all.',
         ),
     ] = BindAddress(port=8080)
+    secure: Annotated[
+        fields.Switch,
+        Field(
+            description="*Ours.* Whether /metrics is served over HTTPS, with the webhook's certificate, and only to"
+            " those whose token the API server knows (TokenReview) and lets `get` the nonResourceURL `/metrics`"
+            " (SubjectAccessReview).",
+        ),
+    ] = False
 
 
 @dataclass(frozen=True, slots=True, config=_SECTION)

@@ -2,7 +2,8 @@
 
 Answers /healthz and /readyz from named checks (`?verbose` lists them,
 `/readyz/<name>` asks one) and /metrics from a function.  A check that raises
-counts as failed.  No TLS, no authentication, no request bodies.
+counts as failed.  No request bodies; TLS and a guard of the metrics where they
+are handed in.
 
 A server can live in a thread of its own (`serve_in_thread`), so that it still
 answers, and says so, when the main loop is blocked; checks must then be safe to
@@ -27,6 +28,8 @@ from shardsdk.kube.access import in_pod
 from shardsdk.logs import logger_of
 
 if TYPE_CHECKING:
+    import ssl
+
     from aiohttp import web
 
 log: Final = logger_of(__name__)
@@ -35,6 +38,8 @@ log: Final = logger_of(__name__)
 Check = Callable[[], str | None]
 #: Renders the metrics: content type and body.
 RenderMetrics = Callable[[], tuple[str, bytes]]
+#: Says why whoever sent this Authorization header may not read the metrics; `None`: they may.
+Guard = Callable[[str], Awaitable["Refusal | None"]]
 #: Answers a request for any other path.
 Answer = Callable[["web.Request"], Awaitable["web.Response"]]
 
@@ -44,6 +49,7 @@ MAX_REQUEST_BYTES: Final = 1024
 _STOP_SECONDS: Final = 1.0
 #: How long a server in a thread may take to bind its port.
 _START_SECONDS: Final = 10.0
+_REFUSED: Final[Mapping[int, Mapping[str, str]]] = {401: {"WWW-Authenticate": "Bearer"}, 503: {"Retry-After": "1"}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +114,14 @@ class Checks:
 
 
 @dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a request is not answered: an HTTP status, and what its sender can do."""
+
+    status: int
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
 class Endpoints:
     """What a server answers; `None`: that path is not found."""
 
@@ -118,6 +132,8 @@ class Endpoints:
     more: Mapping[str, Answer] = field(default_factory=dict)
     #: What people set to have it elsewhere.
     setting: str = "its address"
+    #: Asked before the metrics are shown; `None`: everybody may read them.
+    guard: Guard | None = None
 
     @property
     def purpose(self) -> str:
@@ -127,8 +143,8 @@ class Endpoints:
 
 
 @asynccontextmanager
-async def serve(address: Address, endpoints: Endpoints) -> AsyncIterator[int]:
-    """Listen while the context lasts; gives the port.
+async def serve(address: Address, endpoints: Endpoints, tls: ssl.SSLContext | None = None) -> AsyncIterator[int]:
+    """Listen while the context lasts, over TLS if it is given; gives the port.
 
     Raises: ConfigurationError when the address cannot be listened on.
     """
@@ -140,7 +156,7 @@ async def serve(address: Address, endpoints: Endpoints) -> AsyncIterator[int]:
             app.router.add_get(f"/{name}", partial(_answer_checks, name, checks))
             app.router.add_get(f"/{name}/{{check}}", partial(_answer_checks, name, checks))
     if endpoints.metrics is not None:
-        app.router.add_get("/metrics", partial(_answer_metrics, endpoints.metrics))
+        app.router.add_get("/metrics", partial(_answer_metrics, endpoints.metrics, endpoints.guard))
     for path, answer in endpoints.more.items():
         app.router.add_get(path, answer)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=_STOP_SECONDS, handle_signals=False)
@@ -149,7 +165,7 @@ async def serve(address: Address, endpoints: Endpoints) -> AsyncIterator[int]:
         site = (
             web.UnixSite(runner, address.socket)
             if address.socket
-            else web.TCPSite(runner, address.host or None, address.port)
+            else web.TCPSite(runner, address.host or None, address.port, ssl_context=tls)
         )
         try:
             await site.start()
@@ -254,8 +270,12 @@ async def _answer_checks(endpoint: str, checks: Checks, request: web.Request) ->
     return web.Response(status=500 if failed else 200, text="\n".join(lines) + "\n")
 
 
-async def _answer_metrics(render: RenderMetrics, request: web.Request) -> web.Response:
+async def _answer_metrics(render: RenderMetrics, guard: Guard | None, request: web.Request) -> web.Response:
     from aiohttp import web
 
+    refusal = await guard(request.headers.get("Authorization", "")) if guard is not None else None
+    if refusal is not None:
+        headers = _REFUSED.get(refusal.status, {})
+        return web.Response(status=refusal.status, text=f"{refusal.message}\n", headers=headers)
     content_type, body = render()
     return web.Response(body=body, headers={"Content-Type": content_type})

@@ -51,6 +51,10 @@ OPTIONS: Final[dict[str, dict[str, Any]]] = {
             "dashboard": {"enabled": True, "annotations": {"folder": "Controllers"}},
         }
     },
+    "secure metrics": {
+        "config": {"metrics": {"secure": True}},
+        "metrics": {"serviceMonitor": {"enabled": True}},
+    },
     "network policy": {
         "networkPolicy": {
             "enabled": True,

@@ -14,7 +14,7 @@ import yaml
 from sharder.core.shards import State
 from sharder.telemetry import Telemetry
 from shardsdk.protocol.objects import GroupResource
-from tests.chart.helm import SHARDER, Helm, find, select
+from tests.chart.helm import NAMESPACE, SHARDER, Helm, find, merge, select
 from tests.chart.options import OPTIONS
 
 ALERTS = yaml.safe_load((SHARDER / "files" / "alerts.yaml").read_text())
@@ -134,6 +134,25 @@ def test_the_chart_hands_out_these_files_as_they_are(helm: Helm) -> None:
     assert {each["metadata"]["labels"].get("release") for each in (rule, find(documents, "ServiceMonitor"))} == {
         "prometheus"
     }
+
+
+@pytest.mark.parametrize(
+    ("source", "secret"),
+    [(None, "sharder-webhook-certificates"), ("certManager", "sharder-webhook-tls"), ("secret", "my-tls")],
+)
+def test_prometheus_sends_its_token_to_secure_metrics_and_trusts_their_certificate(
+    helm: Helm, source: str | None, secret: str
+) -> None:
+    values = merge(OPTIONS["secure metrics"], OPTIONS[source] if source else {})
+    [endpoint] = find(helm.render(values), "ServiceMonitor")["spec"]["endpoints"]
+    assert endpoint["scheme"] == "https"
+    assert endpoint["bearerTokenFile"] == "/var/run/secrets/kubernetes.io/serviceaccount/token"
+    assert endpoint["tlsConfig"] == {
+        "serverName": f"sharder.{NAMESPACE}.svc",
+        "ca": {"secret": {"name": secret, "key": "ca.crt"}},
+    }
+    [plain] = find(helm.render(OPTIONS["monitoring"]), "ServiceMonitor")["spec"]["endpoints"]
+    assert not plain.keys() & {"scheme", "bearerTokenFile", "tlsConfig"}
 
 
 def test_prometheus_finds_the_replicas_by_their_service(helm: Helm) -> None:

@@ -51,6 +51,26 @@ def test_rbac_is_that_of_the_sources(helm: Helm) -> None:
     assert by_name(rbac(helm.render())) == by_name([bare(each) for each in RBAC])
 
 
+def test_secure_metrics_bring_their_roles_and_nothing_else_does(helm: Helm) -> None:
+    ours = [bare(each) for each in yaml.safe_load_all(Path("rbac/metrics.yaml").read_text())]
+    assert by_name(rbac(helm.render(OPTIONS["secure metrics"]))) == by_name([bare(each) for each in RBAC] + ours)
+    off = {"config": {"metrics": {"secure": True, "bindAddress": "0"}}}
+    assert by_name(rbac(helm.render(off))) == by_name([bare(each) for each in RBAC])
+    assert config_of(helm.render(OPTIONS["secure metrics"])).metrics.secure
+    assert not config_of(helm.render()).metrics.secure
+
+
+def test_without_a_webhook_secure_metrics_still_have_a_certificate(helm: Helm) -> None:
+    off = merge(OPTIONS["secure metrics"], set_in("config.webhook.enabled", False))
+    own = helm.render(off)
+    assert find(own, "Role", "sharder")
+    kept = helm.render(merge(off, OPTIONS["secret"]))
+    volumes = find(kept, "Deployment")["spec"]["template"]["spec"]["volumes"]
+    [mounted] = [each for each in volumes if each["name"] == "tls"]
+    assert mounted["secret"]["secretName"] == "my-tls"
+    assert find(helm.render(merge(off, OPTIONS["certManager"])), "Certificate", "sharder-webhook")
+
+
 def test_the_crds_are_those_of_the_sources() -> None:
     ours = {path.name: path.read_bytes() for path in (SHARDER / "crds").iterdir()}
     sources = {path.name: path.read_bytes() for path in Path("crds").iterdir()}

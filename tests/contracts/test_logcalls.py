@@ -67,6 +67,7 @@ ABOUT_THE_PROCESS = (
     "shardsdk/process/rights.py",
     "shardsdk/serving/accepting.py",
     "shardsdk/serving/certificate_watcher.py",
+    "shardsdk/serving/delegated.py",
     "shardsdk/serving/secretstore.py",
 )
 

@@ -46,6 +46,22 @@ The SharderConfig: what depends on the release, then what the values say.
 {{- if ne $address "0" }}{{ $address }}{{ end -}}
 {{- end }}
 
+{{/* Empty: metrics are for everybody who reaches them, over plain HTTP. */}}
+{{- define "sharder.metricsSecure" -}}
+{{- if and (include "sharder.metricsAddress" .) (dig "metrics" "secure" false .Values.config) }}true{{ end -}}
+{{- end }}
+
+{{/* Empty: nothing is served over TLS, so no certificate is needed. */}}
+{{- define "sharder.servesTls" -}}
+{{- if or (include "sharder.webhookPort" .) (include "sharder.metricsSecure" .) }}true{{ end -}}
+{{- end }}
+
+{{/* The name in the certificate. */}}
+{{- define "sharder.serverName" -}}
+{{- $url := dig "webhook" "config" "clientConfig" "url" "" .Values.config -}}
+{{- if $url }}{{ (urlParse $url).hostname }}{{ else }}{{ include "sharder.name" . }}.{{ .Release.Namespace }}.svc{{ end -}}
+{{- end }}
+
 {{/* Empty: the webhook is off. */}}
 {{- define "sharder.webhookPort" -}}
 {{- $enabled := dig "webhook" "enabled" nil .Values.config -}}
