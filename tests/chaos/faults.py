@@ -52,8 +52,10 @@ FAULTS: Final = {
         Fault("etcd-restored", "etcd is set back to a backup two leases old; API server, sharder and shards are"
               " started again, as the manual has it",
               plane.etcd_restored, None, (), 1.0, 15.0, setup={"restart_grace_seconds": 60}),
-        Fault("apiserver-slow", "each message to and from the API server takes half a second, for three leases",
-              plane.apiserver_slow, 0, (), 1.0),
+        # A reconcile takes 5 s then; with more changes than that allows, what is measured is how long a queue gets.
+        Fault("apiserver-slow", "each message to and from the API server takes half a second, for three leases, with no"
+              " more changes than shards can make at that speed",
+              plane.apiserver_slow, 0, (), 1.0, setup={"changes_per_second": 2.0}),
         Fault("errors", "three of ten requests are answered with 500, for three lease durations",
               plane.errors, 0, (), 1.0, setup={"reads_requests": True}),
         Fault("throttling", "three of ten requests are answered with 429, for three lease durations",
