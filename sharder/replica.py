@@ -242,6 +242,8 @@ class Replica:
             gauges.draining.set(summary.counts.get((Pending.DRAINING, resource), 0))
         of_ring = self._metrics.ring(ring)
         of_ring.oldest_drain_age.set(summary.oldest_drain.seconds if summary.oldest_drain is not None else 0.0)
+        of_ring.ranges_in_transit.set(summary.ranges.in_transit if summary.ranges is not None else 0)
+        of_ring.fullest_shard.set(summary.ranges.fullest if summary.ranges is not None else 0)
         of_ring.set_shards(states.values())
 
     def _count(self, ring: str, what: int) -> None:

@@ -64,7 +64,8 @@ class Health:
 
     `problems`: why it cannot be used; then nothing else is looked at.
     `failure`: what keeps failing, in words (None: nothing). `unsettled` None: no
-    resync has ended yet. `stuck_drains` names the objects whose drain is overdue most;
+    resync has ended yet. `moving`: which ranges of hashes change hands.
+    `stuck_drains` names the objects whose drain is overdue most;
     `stuck_unlisted`: the ring lists their resource no longer. `leaving`: resources
     like that, with how many objects have labels still (-1: not counted yet).
     """
@@ -81,14 +82,25 @@ class Health:
     unanswered: tuple[tuple[GroupResource, str], ...] = ()
     denied: tuple[MissingRule, ...] = ()
     unsettled: Unsettled | None = None
+    moving: str | None = None
     stuck_drains: tuple[str, ...] = ()
     stuck_unlisted: bool = False
     leaving: tuple[tuple[GroupResource, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
+class Stamped:
+    """A condition of any object without its bookkeeping. `status` None is Unknown."""
+
+    type: str
+    status: bool | None
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
 class Condition:
-    """A condition without its bookkeeping. `status` None is Unknown."""
+    """The same of a ring."""
 
     type: ConditionType
     status: bool | None
@@ -98,15 +110,22 @@ class Condition:
 
 def render_status(health: Health, previous: Mapping[str, Any] | None, now: datetime) -> dict[str, Any]:
     """The whole status; equal to `previous` when nothing changed. Conditions of others stay."""
-    before = {known.get("type"): known for known in _conditions(previous)}
-    ours = [_stamp(each, before.get(each.type.value), health.generation, now) for each in conditions_of(health)]
-    types = {each["type"] for each in ours}
     return {
         "observedGeneration": health.generation,
         "shards": health.shards,
         "availableShards": health.available,
-        "conditions": ours + [known for name, known in before.items() if name not in types],
+        "conditions": stamp(conditions_of(health), previous, health.generation, now),
     }
+
+
+def stamp(
+    conditions: Iterable[Condition | Stamped], previous: Mapping[str, Any] | None, generation: int, now: datetime
+) -> list[dict[str, Any]]:
+    """Conditions as a status has them: each with since when it holds, those of others after ours."""
+    before = {str(known.get("type")): known for known in _conditions(previous)}
+    ours = [_stamp(each, before.get(str(each.type)), generation, now) for each in conditions]
+    types = {each["type"] for each in ours}
+    return ours + [dict(known) for name, known in before.items() if name not in types]
 
 
 def conditions_of(health: Health) -> tuple[Condition, ...]:
@@ -231,6 +250,8 @@ def _drains_acknowledged(health: Health) -> Condition:
 
 def _settled(health: Health) -> Condition:
     kind, counts = ConditionType.SETTLED, health.unsettled
+    if health.moving is not None:
+        return Condition(kind, False, "Moving", health.moving)
     if counts is None:
         return Condition(kind, None, "NotYetKnown", "no resync has ended yet")
     leaving = _list(f"{number} {name}" if number >= 0 else str(name) for name, number in health.leaving)
@@ -246,11 +267,13 @@ def _settled(health: Health) -> Condition:
     return Condition(kind, False, "Moving", f"{message}; {left}" if health.leaving else message)
 
 
-def _stamp(condition: Condition, before: Mapping[str, Any] | None, generation: int, now: datetime) -> dict[str, Any]:
+def _stamp(
+    condition: Condition | Stamped, before: Mapping[str, Any] | None, generation: int, now: datetime
+) -> dict[str, Any]:
     status = "Unknown" if condition.status is None else str(condition.status)
     stays = before is not None and before.get("status") == status and before.get("lastTransitionTime")
     return {
-        "type": condition.type.value,
+        "type": str(condition.type),
         "status": status,
         "observedGeneration": generation,
         "lastTransitionTime": stays or now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from shardsdk.errors import Forbidden, NotFound, ShardingError
 from shardsdk.protocol.objects import GroupResource
+from shardsdk.protocol.ranges import RING_ASSIGNMENTS
 
 #: What of the API server's answer is repeated; the rest of the message has to fit an Event, too.
 MAX_ANSWER_LENGTH: Final = 400
@@ -23,7 +24,7 @@ class Pending(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class OldestDrain:
-    """The drain that has waited longest for its acknowledgement."""
+    """The drain that has waited longest for its acknowledgement; a range of hashes is its RingAssignment's, by name."""
 
     resource: GroupResource
     namespace: str
@@ -33,7 +34,18 @@ class OldestDrain:
     removed: bool = False
 
     def __str__(self) -> str:
+        if self.resource == RING_ASSIGNMENTS.group_resource:
+            return f"the range {self.name} on shard {self.shard}"
         return f"{self.resource} {self.namespace}/{self.name} on shard {self.shard}"
+
+
+@dataclass(frozen=True, slots=True)
+class RangesSummary:
+    """Ranges on their way (`moving` says in words which), and how many times its part the fullest shard has."""
+
+    in_transit: int = 0
+    moving: str | None = None
+    fullest: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +55,7 @@ class Summary:
     `leaving`: objects of resources that the ring lists no longer and that have its
     labels still; -1 while they have not been counted.  `at_rest`: none of this changes
     by itself, or as time goes by.  `trouble`: what keeps all of it from going on, in words.
+    `ranges`: of a ring by ranges, once that is known.
     """
 
     settled: bool = False
@@ -53,6 +66,7 @@ class Summary:
     leaving: dict[GroupResource, int] = field(default_factory=dict)
     at_rest: bool = False
     trouble: str | None = None
+    ranges: RangesSummary | None = None
 
     def count(self, kind: Pending) -> int:
         """Objects of one kind over all resources."""
@@ -78,7 +92,16 @@ class Summary:
         stuck = self.stuck_drain(alarm_seconds)
         failures = tuple((resource, kind, type(error)) for resource, kind, error in self.failures)
         of_drain = (stuck.namespace, stuck.name) if stuck is not None else None
-        return self.settled, self.counts, of_drain, failures, self.removed_clean, self.leaving, self.trouble
+        return (
+            self.settled,
+            self.counts,
+            of_drain,
+            failures,
+            self.removed_clean,
+            self.leaving,
+            self.trouble,
+            self.ranges,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,9 @@ from sharder.cache.namespaces import Namespaces
 from sharder.cache.rings import LeaseKey, RingCache
 from sharder.core.membership import Membership
 from sharder.core.ranges import granted, holdings, next_named, rebuilt, revoked
+from sharder.core.rangestatus import Loads, loads_by_namespace, loads_by_width
 from sharder.core.summary import Refused, Summary
+from sharder.ranges.report import RangeReport
 from sharder.ranges.store import AssignmentStore, Read
 from sharder.takeover.controller import TakeoverController
 from sharder.takeover.leadership import Leadership
@@ -114,6 +116,7 @@ class RangeAssignment:
         #: What was found at the last look; `None`: there was none yet.
         self.state: State | None = None
         self._held: dict[LeaseKey, str | None] = {}
+        self._report = RangeReport(self._store, leadership.clock)
         self._failed = 0
         self._trouble: ShardingError | None = None
         self._wake = asyncio.Event()
@@ -186,7 +189,10 @@ class RangeAssignment:
             return Summary(at_rest=True)
         settled = self.state is not None and not self.state.waits_for
         removed = frozenset(each.subject.resource.group_resource for each in self.wanted.removed)
-        return Summary(settled, removed_clean=removed, at_rest=settled, trouble=self._render_trouble())
+        return Summary(
+            settled, oldest_drain=self._report.longest(), removed_clean=removed, at_rest=settled,
+            trouble=self._render_trouble(), ranges=self._report.summarize(),
+        )  # fmt: skip
 
     def _render_trouble(self) -> str | None:
         if self._trouble is None:
@@ -280,6 +286,7 @@ class RangeAssignment:
             self._takeover.enqueue(shard)
         if following == named:
             self._set_state(State(named, aim, held))
+            await self._report.show(read, named, self._loads(named, wanted))
             return
         await self._store.write(read, following, spec.uid)
         log.info(
@@ -336,15 +343,32 @@ class RangeAssignment:
         """What lies where; of objects that are hashed by their uid nothing has to be known."""
         if wanted.ring.spec.hash_by is HashBy.UID:
             return {}
+        points: dict[int, float] = {}
+        for namespace, weight in self._weights(wanted).items():
+            points[point_of(namespace)] = points.get(point_of(namespace), 0.0) + weight
+        return points
+
+    def _loads(self, named: Named, wanted: Wanted) -> Loads:
+        shards = self._takeover.membership.available
+        if wanted.ring.spec.hash_by is HashBy.UID:
+            return loads_by_width(named, shards)
+        return loads_by_namespace(named, shards, self._weights(wanted))
+
+    def _weights(self, wanted: Wanted) -> dict[str, float]:
+        """What is in each of the ring's namespaces."""
         covered = (
             each.metadata.name
             for each in self._namespaces.reflector.store
             if self._namespaces.covered(wanted.ring, each.metadata)
         )
-        return dict.fromkeys((point_of(name) for name in covered), 1.0)
+        return dict.fromkeys(covered, 1.0)
 
     def _set_state(self, state: State | None) -> None:
         if state != self.state:
             self.state = state
+            if state is None:
+                self._report.follow(NOWHERE, None, {})
+            else:
+                self._report.follow(state.waits_for, state.aim, state.held)
             for tell in self.when_changed:
                 tell()

@@ -5,7 +5,8 @@ Refuses: to change one that it has not read, and to take one that makes no sense
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import msgspec
@@ -21,12 +22,15 @@ from shardsdk.protocol.ranges import RING_ASSIGNMENTS, HashBy, Named, RingAssign
 class Read:
     """A RingAssignment as it was read; `version` empty: there is none.
 
-    `named` `None`: it does not exist, or makes no sense, and `problem` says which.
+    `named` `None`: it does not exist, or makes no sense, and `problem` says which.  `status`: what it said of
+    itself, from which nothing is inferred.
     """
 
     version: str
     named: Named | None
     problem: str = ""
+    generation: int = 0
+    status: Mapping[str, Any] = field(default_factory=dict)
 
 
 NO_SUCH: Final = "it does not exist"
@@ -69,11 +73,22 @@ class AssignmentStore:
             RING_ASSIGNMENTS, self._ring, None, body, model=RingAssignment, metadata_only=False, fences=(self._fence,)
         )
 
+    async def write_status(self, status: Mapping[str, Any]) -> None:
+        """Merge `status` into what it says of itself; whoever has changed the rest meanwhile is asked again anyway."""
+        await self._api.patch(
+            RING_ASSIGNMENTS, self._ring, None, {"status": status}, subresource="status", fences=(self._fence,)
+        )
+
 
 def judge(found: dict[str, Any], by: HashBy) -> Read:
     """What a RingAssignment says that may have been written by anybody."""
-    version = str((found.get("metadata") or {}).get("resourceVersion") or "")
+    metadata, status = found.get("metadata") or {}, found.get("status")
+    version, generation = str(metadata.get("resourceVersion") or ""), metadata.get("generation")
     try:
-        return Read(version, named_by(found, by))
+        return Read(
+            version, named_by(found, by),
+            generation=generation if isinstance(generation, int) else 0,
+            status=status if isinstance(status, dict) else {},
+        )  # fmt: skip
     except ConfigurationError as error:
         return Read(version, None, str(error))

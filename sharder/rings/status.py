@@ -123,6 +123,7 @@ def health_of(
         unanswered=ring.unanswered,
         denied=denied,
         unsettled=counts if counts or summary.settled else None,
+        moving=summary.ranges.moving if summary.ranges is not None else None,
         stuck_drains=(str(stuck),) if stuck is not None else (),
         stuck_unlisted=stuck is not None and stuck.removed,
         leaving=tuple(sorted(summary.leaving.items())),

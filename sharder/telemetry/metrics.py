@@ -70,6 +70,8 @@ class RingMetrics:
     resync_objects: Gauge
     oldest_drain_age: Gauge
     takeovers: Counter
+    ranges_in_transit: Gauge
+    fullest_shard: Gauge
     shards: Mapping[State, Gauge]
 
     def set_shards(self, states: Iterable[State]) -> None:
@@ -107,6 +109,8 @@ class Metrics:
     stranded: Gauge
     draining: Gauge
     oldest_drain_age: Gauge
+    ranges_in_transit: Gauge
+    fullest_shard: Gauge
     resync_duration: Histogram
     resync_objects: Gauge
     shards: Gauge
@@ -161,6 +165,12 @@ class Metrics:
             stranded=gauge("stranded_objects", "Objects whose shard is not available.", *_RESOURCE),
             draining=gauge("draining_objects", "Objects asked back, not yet acknowledged.", *_RESOURCE),
             oldest_drain_age=gauge("oldest_drain_age_seconds", "Age of the oldest unacknowledged drain.", *_RING),
+            ranges_in_transit=gauge(
+                "ranges_in_transit", "Ranges of hashes on their way from one shard to another.", *_RING
+            ),
+            fullest_shard=gauge(
+                "fullest_shard_ratio", "How many times its part the fullest shard of a ring by ranges has.", *_RING
+            ),
             resync_duration=seconds("resync_duration", "Duration of a full resync of a ring.", _RESYNC_BUCKETS, *_RING),
             resync_objects=gauge("resync_objects", "Objects that the last full resync looked at.", *_RING),
             shards=gauge("shards", "Shards of a ring by state.", "ringName", "state"),
@@ -202,6 +212,8 @@ class Metrics:
                 resync_objects=self.resync_objects.labels(name),
                 oldest_drain_age=self.oldest_drain_age.labels(name),
                 takeovers=self.lease_takeovers.labels(name),
+                ranges_in_transit=self.ranges_in_transit.labels(name),
+                fullest_shard=self.fullest_shard.labels(name),
                 shards={state: self.shards.labels(name, state.value) for state in State},
             )
         return known
@@ -285,6 +297,8 @@ class Metrics:
         self.detection_suspended.clear()
         for ring in self._rings.values():
             ring.oldest_drain_age.set(0)
+            ring.ranges_in_transit.set(0)
+            ring.fullest_shard.set(0)
             ring.set_shards(())
         for resource in self._resources.values():
             resource.unassigned.set(0)
@@ -300,7 +314,8 @@ class Metrics:
                 del cache[key]  # type: ignore[arg-type]
         by_ring: tuple[MetricWrapperBase, ...] = (
             self.assignments, self.movements, self.drains, self.placement_latency, self.unassigned, self.stranded,
-            self.draining, self.oldest_drain_age, self.resync_duration, self.resync_objects, self.shards,
+            self.draining, self.oldest_drain_age, self.ranges_in_transit, self.fullest_shard, self.resync_duration,
+            self.resync_objects, self.shards,
             self.ring_condition, self.lease_takeovers, self.detection_suspended, self.webhook_requests,
         )  # fmt: skip
         for family in by_ring:

@@ -47,7 +47,7 @@ USES: dict[tuple[str, str, str, str], dict[str, str]] = {
         "patch": "sharder/ranges/store.py",
     },
     (SHARDER, "ringassignments.sharding.timebertt.dev/status", "", ""): {
-        "patch": "sharder/ranges/assignment.py",
+        "patch": "sharder/ranges/store.py",
     },
     (SHARDER, "mutatingwebhookconfigurations.admissionregistration.k8s.io", "", ""): {
         "list": "sharder/rings/webhook_configurations.py",

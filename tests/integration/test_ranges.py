@@ -110,6 +110,11 @@ async def test_secrets_are_shared_by_a_sharder_that_cannot_read_them(plane: Cont
         assert now["metadata"]["generation"] - written <= 10, "writes of the assignment for one more shard"
         assert {(await on.shard_of(team))[0] for team in TEAMS} == {"one", "two", "three", "four"}
 
+        told = await on.assignment(lambda each: settled(each) and each["status"]["shards"] == 4)
+        assert told["status"]["observedGeneration"] == told["metadata"]["generation"]
+        assert {each["shard"] for each in told["status"]["shares"]} == {"one", "two", "three", "four"}
+        await on.ring.condition("Settled", "True")
+
         await on.shards["two"].release()
         await on.workers.until_spread("one", "three", "four")
         await on.shards["three"].crash()
@@ -122,6 +127,12 @@ async def test_secrets_are_shared_by_a_sharder_that_cannot_read_them(plane: Cont
             (each["metadata"]["namespace"], each["metadata"]["resourceVersion"]) for each in await secrets(own)
         } == before, "nobody's object was touched"
         assert sharder.metric("api_requests_total", verb="list", resource="secrets") == 0
+
+
+def settled(assignment: Object) -> bool:
+    """By its own word."""
+    conditions = (assignment.get("status") or {}).get("conditions") or ()
+    return any(each["type"] == "Settled" and each["status"] == "True" for each in conditions)
 
 
 async def secrets(admin: AdminClient) -> list[Object]:

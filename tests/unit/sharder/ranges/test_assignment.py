@@ -92,6 +92,11 @@ class Ring:
         assert found is not None
         return parse_assignment(msgspec.convert(found["spec"], RingAssignmentSpec))
 
+    def status(self) -> dict[str, Any]:
+        """What the RingAssignment says of itself."""
+        found = self.stage.server.find(RING_ASSIGNMENTS, RING)
+        return (found or {}).get("status") or {}
+
     async def until_spread(self, *shards: str, seconds: float = 120.0) -> float:
         """Wait until these shards, and no other, work on everything; returns how long that took."""
         return await self.stage.until(
@@ -180,6 +185,8 @@ async def test_shards_share_the_space_and_a_new_one_gets_its_part_in_few_writes(
         # Only what the third gets has moved.
         assert all(not ring.named().of(shard) - named.of(shard) for shard in ("a", "b"))
         await ring.stage.until(lambda: assignment.summarize().settled)
+        await ring.stage.until(lambda: len(ring.status()["shares"]) == 3 and ring.status()["rangesInTransit"] == 0)
+        assert 99 < sum(float(each["share"].rstrip("%")) for each in ring.status()["shares"]) < 101
 
 
 @in_virtual_time
@@ -226,8 +233,20 @@ async def test_who_does_not_let_go_keeps_its_range_and_only_that_waits(clock: Vi
         ring.start("c")
         await ring.stage.until(lambda: bool(ring.workers.working.get("c")))
         await ring.stage.pass_time(10)
-        assert not assignment.summarize().settled
+        summary = assignment.summarize()
+        assert not summary.settled
         assert ring.named().nobodys, "what the slow one still works on is nobody's"
+        assert summary.ranges is not None
+        assert summary.ranges.moving is not None
+        assert "from slow to c" in summary.ranges.moving
+        stuck = summary.stuck_drain(5)
+        assert stuck is not None
+        assert (stuck.shard, str(stuck).endswith("on shard slow")) == ("slow", True)
+        status = ring.status()
+        assert status["rangesInTransit"] == len(status["inTransit"]) > 0
+        assert {(each["from"], each["to"]) for each in status["inTransit"]} == {("slow", "c")}
+        settled = next(each for each in status["conditions"] if each["type"] == "Settled")
+        assert "look into the log of slow, or stop it" in settled["message"]
         await ring.until_spread("a", "slow", "c")
 
 

@@ -1,0 +1,169 @@
+"""What people are told of a ring by ranges: which ranges are on their way and since when, and who has how much.
+
+Does: render the status of a RingAssignment, each condition with its remedy; true is always good.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import pairwise
+from typing import Any, Final
+
+from sharder.core.cutting import UNEVEN
+from sharder.core.status import Stamped, stamp
+from shardsdk.protocol.ranges import NOWHERE, SPACE, HashRanges, Named, point_of, render_bound
+
+#: Ranges that a status lists before it only counts them.  The CRD has the same bound.
+MAX_LISTED: Final = 64
+#: A shard that alone has so much of its part by one namespace is why nothing can be evened out.
+_WHOLE: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Moving:
+    """A range that is not held by the shard that shall have it, `target`; `holder` holds it still, if anybody does."""
+
+    start: int
+    end: int
+    holder: str | None
+    target: str | None
+    since: datetime
+
+    def __str__(self) -> str:
+        went = f" from {self.holder}" if self.holder is not None else ""
+        goes = f" to {self.target}" if self.target is not None else ""
+        return f"{render_bound(self.start)}-{render_bound(self.end)}{went}{goes}"
+
+
+def in_transit(
+    waits: HashRanges, aim: Named, held: Mapping[str, HashRanges], before: Iterable[Moving], now: datetime
+) -> tuple[Moving, ...]:
+    """What of `waits` is whose and shall be whose, longest first; `before` says since when that is so."""
+    parts = [waits, *aim.shards.values(), *held.values()]
+    bounds = sorted({0, SPACE, *(bound for part in parts for span in part for bound in span)})
+    found: list[tuple[int, int, str | None, str | None]] = []
+    for start, end in pairwise(bounds):
+        if start not in waits:
+            continue
+        target = aim.shard_at(start)
+        holder = next((shard for shard, ranges in sorted(held.items()) if shard != target and start in ranges), None)
+        if found and found[-1][1:] == (start, holder, target):
+            found[-1] = found[-1][0], end, holder, target
+        else:
+            found.append((start, end, holder, target))
+    known = tuple(before)
+    since = ((span, min((each.since for each in known if _meet(each, span)), default=now)) for span in found)
+    return tuple(sorted((Moving(*span, at) for span, at in since), key=lambda each: (each.since, each.start)))
+
+
+def _meet(moving: Moving, span: tuple[int, int, str | None, str | None]) -> bool:
+    return moving.start < span[1] and span[0] < moving.end
+
+
+@dataclass(frozen=True, slots=True)
+class Loads:
+    """How much each shard is named for, and (`largest`) which single namespace has most; of nothing known: empty."""
+
+    shards: Mapping[str, float]
+    largest: tuple[str, float] | None = None
+    namespaces: int = 0
+
+    @property
+    def total(self) -> float:
+        """All of it."""
+        return sum(self.shards.values())
+
+    @property
+    def fullest(self) -> tuple[str, float]:
+        """The shard that has most, and how many times its part that is; nobody has more than 0 of nothing."""
+        if not self.total:
+            return "", 0.0
+        name = max(sorted(self.shards), key=lambda each: self.shards[each])
+        return name, self.shards[name] * len(self.shards) / self.total
+
+
+def loads_by_width(named: Named, shards: Collection[str]) -> Loads:
+    """Where objects lie evenly: by their uid."""
+    return Loads({shard: named.of(shard).width / SPACE for shard in shards})
+
+
+def loads_by_namespace(named: Named, shards: Collection[str], weights: Mapping[str, float]) -> Loads:
+    """Where each namespace lies at one point with all that is in it."""
+    loads = dict.fromkeys(shards, 0.0)
+    for namespace, weight in weights.items():
+        shard = named.shard_at(point_of(namespace))
+        if shard in loads:
+            loads[shard] += weight
+    largest = max(weights.items(), key=lambda each: (each[1], each[0]), default=None)
+    return Loads(loads, largest, len(weights))
+
+
+def describe_moving(moving: tuple[Moving, ...]) -> str | None:
+    """In a sentence, for the ring's status; `None`: nothing is on its way."""
+    if not moving:
+        return None
+    count = "1 range changes hands" if len(moving) == 1 else f"{len(moving)} ranges change hands"
+    return f"{count}, the longest: {moving[0]}"
+
+
+def render_range_status(
+    generation: int,
+    named: Named,
+    moving: tuple[Moving, ...],
+    loads: Loads,
+    previous: Mapping[str, Any],
+    now: datetime,
+) -> dict[str, Any]:
+    """The whole status of a RingAssignment; equal to `previous` when nothing changed."""
+    total = loads.total or 1.0
+    return {
+        "observedGeneration": generation,
+        "shards": len(named.shards),
+        "ranges": sum(len(ranges) for ranges in named.shards.values()),
+        "rangesInTransit": len(moving),
+        "shares": [
+            {
+                "shard": shard,
+                "ranges": len(named.shards.get(shard, NOWHERE)),
+                "share": f"{loads.shards.get(shard, 0.0) / total:.1%}",
+            }
+            for shard in sorted({*named.shards, *loads.shards})
+        ],
+        "inTransit": [_render_moving(each) for each in moving[:MAX_LISTED]],
+        "conditions": stamp((_settled(moving), _even(loads)), previous, generation, now),
+    }
+
+
+def _render_moving(each: Moving) -> dict[str, str]:
+    made = {"start": render_bound(each.start), "end": render_bound(each.end)}
+    made |= {"from": each.holder} if each.holder is not None else {}
+    made |= {"to": each.target} if each.target is not None else {}
+    return {**made, "since": each.since.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")}
+
+
+def _settled(moving: tuple[Moving, ...]) -> Stamped:
+    words = describe_moving(moving)
+    if words is None:
+        return Stamped("Settled", True, "InPlace", "every range is held by the shard that shall have it")
+    holder = moving[0].holder
+    remedy = f"; if it lasts, look into the log of {holder}, or stop it: what it has then moves without it"
+    return Stamped("Settled", False, "Moving", words + (remedy if holder is not None else ""))
+
+
+def _even(loads: Loads) -> Stamped:
+    name, ratio = loads.fullest
+    if len(loads.shards) < 2 or not ratio:
+        return Stamped("Even", True, "NothingToShare", "there is one shard at most, or nothing to share")
+    fullest = f"the fullest shard, {name}, has {ratio:.2f} times its part"
+    if ratio <= UNEVEN:
+        return Stamped("Even", True, "Even", fullest)
+    if loads.namespaces and loads.namespaces < 2 * len(loads.shards):
+        few = f"{fullest}: {loads.namespaces} namespaces are shared by {len(loads.shards)} shards, and none is split"
+        return Stamped("Even", False, "FewNamespaces", f"{few}; run fewer shards, or use a ring with hashBy UID")
+    if loads.largest is not None and loads.largest[1] * len(loads.shards) / loads.total > _WHOLE:
+        part = loads.largest[1] * len(loads.shards) / loads.total
+        large = f"{fullest}: namespace {loads.largest[0]} alone has {part:.2f} times a shard's part, and none is split"
+        return Stamped("Even", False, "LargeNamespace", f"{large}; divide it, or use a ring with hashBy UID")
+    return Stamped("Even", False, "Uneven", f"{fullest}; the sharder evens it out with the next ranges that move")

@@ -1,0 +1,57 @@
+"""Tells people how a ring by ranges is: the status of its RingAssignment, and what the ring's own is made from.
+
+Refuses: to judge, and to write often; numbers that keep changing are written now and then only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from sharder.core.rangestatus import Loads, Moving, describe_moving, in_transit, render_range_status
+from sharder.core.summary import OldestDrain, RangesSummary
+from sharder.ranges.store import AssignmentStore, Read
+from shardsdk.kube.clock import Clock
+from shardsdk.protocol.ranges import RING_ASSIGNMENTS, HashRanges, Named, render_bound
+
+#: Between two writes while ranges are on their way.
+REPORT_SECONDS: Final = 3.0
+
+
+class RangeReport:
+    """Of one ring, while one replica leads; since when ranges are on their way begins anew with the next leader."""
+
+    def __init__(self, store: AssignmentStore, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+        self._moving: tuple[Moving, ...] = ()
+        self._loads = Loads({})
+        self._written_at = float("-inf")
+
+    def follow(self, waits: HashRanges, aim: Named | None, held: Mapping[str, HashRanges]) -> None:
+        """From now on `waits` is on its way to whom `aim` names; `None`: nothing is assigned."""
+        now = self._clock.now()
+        self._moving = () if aim is None else in_transit(waits, aim, held, self._moving, now)
+
+    async def show(self, read: Read, named: Named, loads: Loads) -> None:
+        """Have the RingAssignment that was `read` say how it is, if it says otherwise."""
+        self._loads = loads
+        status = render_range_status(read.generation, named, self._moving, loads, read.status, self._clock.now())
+        early = bool(self._moving) and self._clock.monotonic() - self._written_at < REPORT_SECONDS
+        if early or all(read.status.get(name) == value for name, value in status.items()):
+            return
+        self._written_at = self._clock.monotonic()
+        await self._store.write_status(status)
+
+    def summarize(self) -> RangesSummary:
+        """For the ring's status and metrics."""
+        return RangesSummary(len(self._moving), describe_moving(self._moving), self._loads.fullest[1])
+
+    def longest(self) -> OldestDrain | None:
+        """The range that a shard has kept for longest although another shall have it."""
+        longest = next((each for each in self._moving if each.holder is not None), None)
+        if longest is None or longest.holder is None:
+            return None
+        seconds = max(0.0, (self._clock.now() - longest.since).total_seconds())
+        name = f"{render_bound(longest.start)}-{render_bound(longest.end)}"
+        return OldestDrain(RING_ASSIGNMENTS.group_resource, "", name, longest.holder, seconds)
