@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from sharder.core.membership import Membership
 from sharder.core.ringspec import (
+    AssignBy,
     InvalidRing,
     ResolvedMain,
     ResolvedRing,
@@ -29,11 +30,12 @@ from sharder.core.selectors import LabelSelector, parse_selector
 from sharder.core.webhookconfig import WEBHOOK_CONFIGURATIONS, go_webhook_name, webhook_name
 from sharder.kubectl.counting import Census, Covers, Tally
 from sharder.kubectl.outcomes import Gaps
+from sharder.kubectl.ranges import RangeCensus, SeenRanges
 from sharder.kubectl.selecting import by_name_alone, describe_selector
 from sharder.kubectl.shards import ShardStatus, read_membership, read_shard_status
 from sharder.kubectl.status.overview import Overview, ResourceCount, count_resource, read_conditions, uncounted_resource
 from sharder.manifests import status_of
-from shardsdk.errors import Forbidden, NotFound, ShardingError, StreamInterrupted
+from shardsdk.errors import ConfigurationError, Forbidden, NotFound, ShardingError, StreamInterrupted
 from shardsdk.kube.api import Api
 from shardsdk.kube.clock import Clock
 from shardsdk.kube.selectors import Selector, equals, exists
@@ -48,6 +50,7 @@ from shardsdk.protocol.objects import (
     Resource,
     SlimObject,
 )
+from shardsdk.protocol.ranges import RING_ASSIGNMENTS, named_by
 
 #: Resources counted at the same time; the API server should hardly notice.
 STREAMS: Final = 3
@@ -126,6 +129,21 @@ class Reader:
         pages = self.api.pages(LEASES, namespace, selector=selector, model=Lease)
         return [lease async for page in pages for lease in page]
 
+    async def ranges(self, ring: RingSpec, leases: SeenLeases) -> SeenRanges:
+        """The RingAssignment of a ring by ranges, and what its shards' leases hold."""
+        held = leases.leases if leases.whole else None
+        try:
+            found: dict[str, Any] = await self.api.get(RING_ASSIGNMENTS, ring.name, model=dict)
+            conditions = read_conditions(status_of(found), ages_of(status_of(found), self.clock.now()))
+            return SeenRanges.of(ring.hash_by, named_by(found, ring.hash_by), held, conditions=conditions)
+        except NotFound:
+            return SeenRanges.of(ring.hash_by, None, held, f"RingAssignment {ring.name} is not there")
+        except ConfigurationError as error:
+            return SeenRanges.of(ring.hash_by, None, held, f"RingAssignment {ring.name} makes no sense: {error}")
+        except Forbidden as error:
+            self.gaps.note(f"ringassignment {ring.name}", error)
+            return SeenRanges.of(ring.hash_by, None, held)
+
     async def webhook(self, ring: str) -> Mapping[str, Any] | None:
         """The ring's webhook configuration; None: there is none.  Raises: Forbidden."""
         try:
@@ -191,10 +209,11 @@ class Reader:
     # -- objects -------------------------------------------------------------
 
     async def count(
-        self, ring: Ring, resolved: ResolvedRing, membership: Membership | None
+        self, ring: Ring, resolved: ResolvedRing, membership: Membership | None, ranges: SeenRanges | None = None
     ) -> tuple[ResourceCount, ...]:
-        """Count every object of a ring, main resources before those that they control."""
-        census = Census(resolved.spec.labels, membership, await self.covers(resolved))
+        """Count every object of a ring, main resources before those that they control; of one by ranges by `ranges`."""
+        labels, covers = resolved.spec.labels, await self.covers(resolved)
+        census = RangeCensus(labels, membership, covers, ranges) if ranges else Census(labels, membership, covers)
         gate, counted = asyncio.Semaphore(STREAMS), dict[GroupResource, ResourceCount]()
 
         async def count(subject: Subject, *, removed: bool = False) -> bool:
@@ -220,7 +239,7 @@ class Reader:
         order = [subject.resource.group_resource for subject in resolved.subjects()]
         return tuple(counted[name] for name in [*order, *sorted(counted.keys() - set(order))])
 
-    async def _count(self, census: Census, subject: Subject, *, removed: bool) -> ResourceCount:
+    async def _count(self, census: Census | RangeCensus, subject: Subject, *, removed: bool) -> ResourceCount:
         resource = subject.resource
         namespace = self.namespace if resource.namespaced else None
         selector = Selector(labels=exists(census.labels.shard)) if removed else Selector()
@@ -264,6 +283,7 @@ class Reader:
         shard_statuses = [read_shard_status(lease, now) for lease in leases.leases or ()]
         membership = read_membership(leases.leases or (), shard_statuses) if leases.whole else None
         counts: tuple[ResourceCount, ...] = ()
+        ranges: SeenRanges | None = None
         problems: tuple[str, ...] = ()
         scope = ""
         if ring.invalid is not None:
@@ -272,7 +292,11 @@ class Reader:
             resolved, missing = await self.resolved(ring.spec)
             problems = tuple(f"the API server does not serve {name}" for name in missing)
             scope = describe_selector(resolved.namespace_selector)
-            counts = await self.count(ring, resolved, membership)
+            if ring.spec.assign_by is AssignBy.RANGES:
+                ranges = await self.ranges(ring.spec, leases)
+                problems += (ranges.problem,) if ranges.problem else ()
+            if ranges is None or (ranges.named is not None and ranges.held is not None):
+                counts = await self.count(ring, resolved, membership, ranges)
         return Overview(
             name=ring.name,
             read=ring.read,
@@ -285,6 +309,7 @@ class Reader:
             resources=counts,
             unread=tuple(self.gaps.found),
             namespace=self.namespace,
+            ranges=ranges.view() if ranges is not None else None,
         )
 
 

@@ -16,7 +16,7 @@ from sharder.kubectl.counting import Trouble
 from sharder.kubectl.explain.explanation import Explanation
 from sharder.kubectl.outcomes import Unread
 from sharder.kubectl.shards import ShardStatus
-from sharder.kubectl.status.overview import Balance, Overview, ResourceCount, balance_of
+from sharder.kubectl.status.overview import Balance, Overview, RangesView, ResourceCount, balance_of
 from shardsdk.logs import escape_json
 from shardsdk.protocol.labels import parse_ring_name
 from shardsdk.protocol.objects import ObjectMeta, Resource
@@ -53,7 +53,9 @@ def overview_document(overview: Overview) -> dict[str, Any]:
         "upToDate": overview.up_to_date,
         "problems": list(overview.problems),
         "namespaces": overview.scope,
-        "shardLabel": parse_ring_name(overview.name).shard,
+        "assignment": "Labels" if overview.ranges is None else "Ranges",
+        "shardLabel": parse_ring_name(overview.name).shard if overview.ranges is None else None,
+        "ranges": _ranges(overview.ranges),
         "countedNamespace": overview.namespace,
         "shards": None
         if shard_statuses is None
@@ -196,6 +198,12 @@ def _resource(each: ResourceCount) -> dict[str, Any]:
         "leaving": each.leaving,
         "examples": {trouble.value: list(names) for trouble, names in each.examples.items()},
     }
+
+
+def _ranges(ranges: RangesView | None) -> dict[str, Any] | None:
+    if ranges is None:
+        return None
+    return {"hashBy": ranges.hash_by, "byShard": dict(ranges.by_shard), "moving": ranges.moving}
 
 
 def _balance(balance: Balance | None) -> dict[str, Any] | None:

@@ -248,6 +248,7 @@ VIEWER_USES = {
     Permission("clusterrings.sharding.timebertt.dev", "get"): "cluster.py",
     Permission("clusterrings.sharding.timebertt.dev", "list"): "cluster.py",
     Permission("clusterrings.sharding.timebertt.dev", "watch"): "status/watch.py",
+    Permission("ringassignments.sharding.timebertt.dev", "get"): "cluster.py",
     Permission("leases.coordination.k8s.io", "get"): "explain/command.py",
     Permission("leases.coordination.k8s.io", "watch"): "status/watch.py",
     Permission("leases.coordination.k8s.io", "list"): "cluster.py",
@@ -263,9 +264,10 @@ VIEWER_USES = {
 def test_viewers_may_do_what_the_plugin_asks_for_them_and_no_more() -> None:
     [role] = read_files(Path("rbac/viewer.yaml"))
 
-    # People read a ring's Events with kubectl itself.
+    # People read a ring's Events with kubectl itself, and look at RingAssignments.
     events = {
         Permission(kind, verb) for kind in ("events", "events.events.k8s.io") for verb in ("get", "list", "watch")
     }
-    assert expand_rules(role["rules"]) == set(VIEWER_USES) | events
+    looks = {Permission("ringassignments.sharding.timebertt.dev", verb) for verb in ("list", "watch")}
+    assert expand_rules(role["rules"]) == set(VIEWER_USES) | events | looks
     assert all((Path("sharder/kubectl") / user).exists() for user in VIEWER_USES.values())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ import pytest_asyncio
 
 from localcluster import AdminClient, ControlPlane
 from tests.integration.harness import REPOSITORY, SYSTEM, Stage, set_stage
+from tests.integration.plugin import Plugin
 from tests.integration.ranged_shard import ASSIGNMENTS, RangedShard, Workers, meet, named, point_of
 from tests.integration.scripted import Object
 from tests.integration.world import LONE_SECRETS, RINGS, WEBHOOKS, Ring
@@ -92,7 +94,9 @@ async def may(admin: AdminClient, verb: str, resource: str) -> bool:
 
 
 @pytest.mark.timeout(300)
-async def test_secrets_are_shared_by_a_sharder_that_cannot_read_them(plane: ControlPlane, own: AdminClient) -> None:
+async def test_secrets_are_shared_by_a_sharder_that_cannot_read_them(
+    plane: ControlPlane, own: AdminClient, tmp_path: Path
+) -> None:
     for verb in ("get", "list", "watch", "patch", "update", "delete"):
         assert not await may(own, verb, "secrets")
     before = {(each["metadata"]["namespace"], each["metadata"]["resourceVersion"]) for each in await secrets(own)}
@@ -115,6 +119,8 @@ async def test_secrets_are_shared_by_a_sharder_that_cannot_read_them(plane: Cont
         assert {each["shard"] for each in told["status"]["shares"]} == {"one", "two", "three", "four"}
         await on.ring.condition("Settled", "True")
 
+        await check_plugin(Plugin.install(tmp_path, plane), on)
+
         await on.shards["two"].release()
         await on.workers.until_spread("one", "three", "four")
         await on.shards["three"].crash()
@@ -127,6 +133,23 @@ async def test_secrets_are_shared_by_a_sharder_that_cannot_read_them(plane: Cont
             (each["metadata"]["namespace"], each["metadata"]["resourceVersion"]) for each in await secrets(own)
         } == before, "nobody's object was touched"
         assert sharder.metric("api_requests_total", verb="list", resource="secrets") == 0
+
+
+async def check_plugin(plugin: Plugin, on: Ranged) -> None:
+    """What people are told of a settled ring: everything counted, explained and in order, by this API server's word."""
+    name = on.ring.name
+    [found] = (await plugin.sharding("status", name, "-o", "json")).data["rings"]
+    assert (found["settled"], found["ready"], found["problems"]) == (True, True, [])
+    counted = sum(shard["objects"]["secrets"] for shard in found["shards"])
+    assert counted >= len(TEAMS)
+    [mine] = (await plugin.sharding("explain", "secret", "one", "-n", TEAMS[0], "-o", "json")).data["rings"]
+    assert [mine["shard"]] == await on.shard_of(TEAMS[0])
+    assert mine["inPlace"]
+    check = await plugin.sharding("check", name, "-o", "json")
+    levels = {each["topic"]: each["level"] for each in check.data["findings"] if each["ring"] == name}
+    assert levels["filtering"] == "warning", "the gate is off here"
+    assert (levels["ranges"], levels["objects"], levels["permissions"]) == ("ok", "ok", "ok")
+    assert "webhook" not in levels
 
 
 def settled(assignment: Object) -> bool:

@@ -11,6 +11,9 @@ import pytest
 import pytest_asyncio
 
 from localcluster import AdminClient, AdminError, Component, ComponentFailed, ControlPlane
+from sharder.kubectl.check.ranges import read_filtering
+from shardsdk.kube.access import load_access
+from shardsdk.kube.client import Client
 
 #: Two halves of the hash space, and an object's place in it.
 _HALVES = (
@@ -117,3 +120,8 @@ async def test_a_feature_that_the_server_does_not_know_keeps_it_from_starting_an
     with pytest.raises(ComponentFailed, match="unrecognized feature gate: NoSuchFeature"):
         await plane.start()
     shutil.rmtree(plane.folder)
+
+
+async def test_the_plugin_can_tell_that_this_api_server_filters(filtering: ControlPlane) -> None:
+    async with Client(await load_access(str(filtering.admin_kubeconfig))) as api:
+        assert await read_filtering(api) is True

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from sharder.core.ringspec import AssignBy
 from sharder.kubectl.check.cluster import check_sharder, check_strangers
 from sharder.kubectl.check.evidence import Evidence
 from sharder.kubectl.check.findings import Finding, Level, unknown
@@ -71,7 +72,7 @@ async def _sections(session: Session, ring: str | None, sharder: Sharder, *, pro
         own = Evidence(make_reader(session), sharder, leading, probe)
         about = await own.of_ring(each)
         findings = list(check_ring(about))
-        if about.resolved is not None:
+        if about.resolved is not None and about.resolved.spec.assign_by is AssignBy.LABELS:
             findings += check_webhook(await own.of_webhook(about.resolved), session.clock.now())
         yield Section(each.name, tuple(findings))
 

@@ -12,13 +12,15 @@ from typing import Any, Final
 
 import msgspec
 
-from sharder.core.ringspec import ResolvedRing
+from sharder.core.ringspec import AssignBy, ResolvedRing
 from sharder.core.webhookconfig import CERTIFICATES_SECRET, WEBHOOK_CONFIGURATIONS
 from sharder.kubectl.check.cluster import SHARDER_RULES
+from sharder.kubectl.check.ranges import read_filtering
 from sharder.kubectl.check.rings import RingEvidence
 from sharder.kubectl.check.webhooks import Probe, Probed, ServiceEvidence, WebhookEvidence
 from sharder.kubectl.cluster import Reader, Ring
 from sharder.kubectl.leader import Leading, Sharder
+from sharder.kubectl.ranges import SeenRanges
 from sharder.kubectl.shards import read_shard_status
 from sharder.rbac import RING_VERBS
 from shardsdk.errors import ApiError, Forbidden, Invalid, NotFound, ShardingError
@@ -62,14 +64,21 @@ class Evidence:
     async def of_ring(self, ring: Ring) -> RingEvidence:
         """Everything about a ring but its webhook."""
         overview = await self.reader.overview(ring)
+        ranges: SeenRanges | None = None
+        filters: bool | None = None
         resolved, missing, namespaces, permissions = None, tuple[GroupResource, ...](), None, None
         if ring.spec is not None:
             resolved, missing = await self.reader.resolved(ring.spec)
             namespaces = await self.reader.covered(resolved)
-            names = [subject.resource.group_resource for subject in resolved.subjects()]
-            permissions = await self.permissions((verb, name) for name in names for verb in RING_VERBS)
+            if ring.spec.assign_by is AssignBy.RANGES:
+                ranges = await self.reader.ranges(ring.spec, await self.reader.leases(ring.name))
+                filters = await read_filtering(self.reader.api)
+            else:
+                names = [subject.resource.group_resource for subject in resolved.subjects()]
+                permissions = await self.permissions((verb, name) for name in names for verb in RING_VERBS)
         return RingEvidence(
-            ring, overview, resolved, missing, namespaces, permissions, self.leading, self.sharder.account
+            ring, overview, resolved, missing, namespaces, permissions, self.leading, self.sharder.account, ranges,
+            filters,
         )  # fmt: skip
 
     async def permissions(

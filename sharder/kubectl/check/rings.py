@@ -10,12 +10,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from sharder.core.ringspec import ResolvedRing
+from sharder.core.ringspec import AssignBy, ResolvedRing
 from sharder.core.shards import State
 from sharder.kubectl.check.findings import Finding, good, problem, skipped, unknown, warning
+from sharder.kubectl.check.ranges import check_ranges
 from sharder.kubectl.cluster import Ring
 from sharder.kubectl.counting import Trouble
 from sharder.kubectl.leader import Leading
+from sharder.kubectl.ranges import SeenRanges
 from sharder.kubectl.selecting import describe_selector
 from sharder.kubectl.status.overview import Condition, Overview, unleased_shards
 from sharder.kubectl.text import plural, some, span
@@ -35,7 +37,8 @@ class RingEvidence:
     """What was read of one ring.
 
     `resolved` None: the spec cannot be used.  `namespaces`: those that the ring
-    covers (None: not read).  `permissions` None: the API server does not tell us.
+    covers (None: not read).  `permissions` None: the API server does not tell us.  `ranges`, `filters`: of a ring
+    by ranges, its RingAssignment and whether the API server filters.
     """
 
     ring: Ring
@@ -46,6 +49,8 @@ class RingEvidence:
     permissions: Permissions | None
     leading: Leading | None
     account: tuple[str, str]
+    ranges: SeenRanges | None = None
+    filters: bool | None = None
 
 
 def check_ring(evidence: RingEvidence) -> Iterator[Finding]:
@@ -54,7 +59,11 @@ def check_ring(evidence: RingEvidence) -> Iterator[Finding]:
     if evidence.resolved is None:
         return
     yield from check_namespaces(evidence, evidence.resolved)
-    yield from check_permissions(evidence, evidence.resolved)
+    if evidence.resolved.spec.assign_by is AssignBy.RANGES:
+        yield good("permissions", "the sharder needs none on the ring's resources")
+        yield from check_ranges(evidence.ring.name, evidence.ranges, evidence.filters)
+    else:
+        yield from check_permissions(evidence, evidence.resolved)
     yield from check_shards(evidence.overview)
     yield from check_objects(evidence.overview, evidence.leading)
     yield from check_drains(evidence.overview)

@@ -6,11 +6,12 @@ from collections.abc import Iterator
 from typing import Final
 
 from sharder.core.decisions import is_owner
-from sharder.core.ringspec import ResolvedRing, Role, Subject
+from sharder.core.ringspec import AssignBy, ResolvedRing, Role, Subject
 from sharder.kubectl.catalog import Catalog, read_catalog
 from sharder.kubectl.cluster import Reader, Ring, ages_of
 from sharder.kubectl.documents import explanations_document, render_document
 from sharder.kubectl.explain.explanation import Explanation, Known, Owner, explain
+from sharder.kubectl.explain.ranges import explain_range
 from sharder.kubectl.explain.text import render_explanation, render_stray
 from sharder.kubectl.leader import Leading, read_leading
 from sharder.kubectl.outcomes import ExitCode, exit_code
@@ -152,20 +153,21 @@ async def _explain(
     now = reader.clock.now()
     seen = await reader.leases(ring.name)
     shard_statuses = tuple(read_shard_status(lease, now) for lease in seen.leases or ())
-    return explain(
-        Known(
-            ring=resolved,
-            subject=subject,
-            meta=meta,
-            owner=await _owner(session.api, reader, resolved, subject, meta),
-            membership=read_membership(seen.leases or (), shard_statuses) if seen.whole else None,
-            shard_statuses=shard_statuses,
-            covered=(await reader.covers(resolved))(meta.namespace),
-            conditions=read_conditions(ring.status, ages_of(ring.status, now)),
-            up_to_date=ring.up_to_date,
-            leading=leading,
-        )
+    by_ranges = ring.spec.assign_by is AssignBy.RANGES
+    known = Known(
+        ring=resolved,
+        subject=subject,
+        meta=meta,
+        # By ranges a child is where its namespace is, whatever its owner's place.
+        owner=None if by_ranges else await _owner(session.api, reader, resolved, subject, meta),
+        membership=read_membership(seen.leases or (), shard_statuses) if seen.whole else None,
+        shard_statuses=shard_statuses,
+        covered=(await reader.covers(resolved))(meta.namespace),
+        conditions=read_conditions(ring.status, ages_of(ring.status, now)),
+        up_to_date=ring.up_to_date,
+        leading=leading,
     )
+    return explain_range(known, await reader.ranges(ring.spec, seen)) if by_ranges else explain(known)
 
 
 async def _owner(api: Api, reader: Reader, ring: ResolvedRing, subject: Subject, meta: ObjectMeta) -> Owner | None:

@@ -100,7 +100,7 @@ def explain(known: Known) -> Explanation:
         key=key,
         current=current,
         draining=draining,
-        shard_status=_describe_shard(known, current),
+        shard_status=describe_shard(known, current),
         desired=where,
         outcome=outcome,
         because=tuple(_because(known, key, desired)),
@@ -224,10 +224,10 @@ def _missing(known: Known, outcome: Outcome | None, current: str | None) -> Iter
             yield f"the answer of {current}: look into its log, or stop it, and its objects move without it"
         case _:
             pass
-    yield from _unable(known)
+    yield from unable(known)
 
 
-def _unable(known: Known) -> Iterator[str]:
+def unable(known: Known) -> Iterator[str]:
     """What keeps the sharder from doing its part."""
     if known.leading is not None and not known.leading.alive:
         yield f"a sharder: {known.leading.words}; start it, or look into its log"
@@ -238,7 +238,8 @@ def _unable(known: Known) -> Iterator[str]:
             yield f"ring condition {each.type} is false: {each.message}"
 
 
-def _describe_shard(known: Known, current: str | None) -> str:
+def describe_shard(known: Known, current: str | None) -> str:
+    """What the lease of the shard called `current` says, in a few words; nothing of no shard."""
     if current is None:
         return ""
     found = [each for each in known.shard_statuses if each.name == current]

@@ -49,6 +49,19 @@ class Condition:
 
 
 @dataclass(frozen=True, slots=True)
+class RangesView:
+    """How a ring by ranges shares its space.
+
+    `hash_by`: what of an object is hashed; `by_shard`: ranges of each shard that is named for any; `moving`: ranges not
+    held by who is named for them (None: not known).
+    """
+
+    hash_by: str
+    by_shard: Mapping[str, int]
+    moving: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class Balance:
     """How evenly main objects are spread over the available shards; 1.0 is the mean."""
 
@@ -64,7 +77,7 @@ class Overview:
 
     `read` False: the ring's object could not be read, only what carries its name.
     `shard_statuses` None: the leases could not be read.  `namespace`: only objects of
-    this one were counted.
+    this one were counted.  `ranges` None: the ring assigns by labels.
     """
 
     name: str
@@ -78,6 +91,7 @@ class Overview:
     resources: tuple[ResourceCount, ...]
     unread: tuple[Unread, ...]
     namespace: str | None = None
+    ranges: RangesView | None = None
 
     def condition(self, kind: str) -> Condition | None:
         """A condition by its type."""

@@ -49,7 +49,7 @@ def render_overview(overview: Overview, painter: Painter, *, wide: bool = False)
     lines = [_headline(overview, painter)]
     if overview.scope:
         lines.append(painter.paint(f"  namespaces: {overview.scope}", Tone.FAINT))
-    lines.append(painter.paint(f"  label: {parse_ring_name(overview.name).shard}", Tone.FAINT))
+    lines.append(painter.paint(f"  {_how(overview)}", Tone.FAINT))
     if overview.namespace is not None:
         lines.append(painter.paint(f"  only objects of namespace {overview.namespace} are counted", Tone.WARN))
     lines += [painter.paint(f"  ✗ {problem}", Tone.BAD) for problem in overview.problems]
@@ -61,6 +61,18 @@ def render_overview(overview: Overview, painter: Painter, *, wide: bool = False)
         lines += ["", *painter.table([head[at] for at in shown], picked, indent=_INDENT)]
     footer = [*_troubles(overview, painter), *_conditions(overview, painter, wide=wide), *_gaps(overview, painter)]
     return [*lines, *([""] if footer else []), *footer]
+
+
+def _how(overview: Overview) -> str:
+    """How objects are given to shards."""
+    ranges = overview.ranges
+    if ranges is None:
+        return f"label: {parse_ring_name(overview.name).shard}"
+    count, moving = sum(ranges.by_shard.values()), ranges.moving
+    on_the_way = "" if not moving else f", {moving} on their way"
+    return (
+        f"by hash of {ranges.hash_by}: {plural(count, 'range')} of {plural(len(ranges.by_shard), 'shard')}{on_the_way}"
+    )
 
 
 def _headline(overview: Overview, painter: Painter) -> str:

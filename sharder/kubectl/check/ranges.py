@@ -1,0 +1,81 @@
+"""Judges what a ring by ranges needs besides: a RingAssignment, an API server that filters, namespaces to share out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import msgspec
+
+from sharder.kubectl.check.findings import Finding, good, problem, unknown, warning
+from sharder.kubectl.ranges import SeenRanges
+from sharder.kubectl.text import plural
+from shardsdk.errors import ShardingError
+from shardsdk.kube.api import Api
+from shardsdk.protocol.objects import LEASES
+from shardsdk.protocol.ranges import EVERYWHERE, HashBy
+
+GATE: Final = "ShardedListAndWatch"
+
+
+class _ListMeta(msgspec.Struct, frozen=True, rename="camel"):
+    shard_info: dict[str, Any] | None = None
+
+
+class _List(msgspec.Struct, frozen=True):
+    metadata: _ListMeta = _ListMeta()
+
+
+async def read_filtering(api: Api) -> bool | None:
+    """Whether the API server that answers filters by hash range; None: it would not say.
+
+    Only the list of a built-in resource tells: it repeats the selector that it went by.
+    """
+    query = [("limit", "1"), ("shardSelector", EVERYWHERE.selector(HashBy.UID))]
+    try:
+        raw = await api.raw("GET", LEASES.path(None), query=query)
+        return msgspec.json.decode(raw, type=_List).metadata.shard_info is not None
+    except (ShardingError, msgspec.DecodeError):
+        return None
+
+
+def check_ranges(ring: str, seen: SeenRanges | None, filters: bool | None) -> Iterator[Finding]:
+    """Everything that only a ring by ranges needs."""
+    yield from _check_assignment(ring, seen)
+    yield _check_filtering(filters)
+    even = next((each for each in (seen.conditions if seen is not None else ()) if each.type == "Even"), None)
+    if even is not None and even.status is False:
+        message, _, remedy = even.message.partition("; ")
+        yield warning("balance", message, remedy)
+    elif even is not None and even.status:
+        yield good("balance", even.message)
+
+
+def _check_assignment(ring: str, seen: SeenRanges | None) -> Iterator[Finding]:
+    if seen is None or (seen.named is None and not seen.problem):
+        yield unknown(
+            "ranges", f"RingAssignment {ring} could not be read",
+            "grant yourself get on ringassignments (sharding.timebertt.dev)",
+        )  # fmt: skip
+    elif seen.named is None:
+        yield problem("ranges", seen.problem, "look into the log of the leading sharder, which makes it")
+    elif seen.moving:
+        waiting = plural(seen.moving, "range")
+        yield warning(
+            "ranges", f"{waiting} not held by the shard that shall have them: on their way, or about to be",
+            f"if it lasts: kubectl get ringassignment {ring} -o yaml says since when, and who has not let go",
+        )  # fmt: skip
+    else:
+        yield good("ranges", f"{plural(len(seen.named.shards), 'shard')} named for the whole space")
+
+
+def _check_filtering(filters: bool | None) -> Finding:
+    if filters is None:
+        return unknown("filtering", "whether the API server filters by hash range could not be asked",
+                       "grant yourself list on leases in all namespaces")  # fmt: skip
+    if filters:
+        return good("filtering", "the API server that answered filters what each shard lists and watches")
+    return warning(
+        "filtering", "the API server that answered does not filter: every shard receives every event, and drops what is"
+        " not its own", f"Kubernetes 1.36 or newer, with --feature-gates={GATE}=true on every API server",
+    )  # fmt: skip
