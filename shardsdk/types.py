@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+from shardsdk.cache.identity import Identity
 from shardsdk.events.recorder import EventLimits, Regarding
 from shardsdk.kube.api import (
     Body,
@@ -71,6 +72,7 @@ __all__ = [
     "GroupResource",
     "HashBy",
     "HashRanges",
+    "Identity",
     "InFlight",
     "Index",
     "ItemState",

@@ -19,9 +19,10 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from random import Random
-from typing import Final, Generic
+from typing import TYPE_CHECKING, Final, Generic
 
 from shardsdk.cache.objects import Request, drop_managed_fields, is_at_least, metadata_of, private_copy, request_of
 from shardsdk.errors import ConfigurationError, ShardingError
@@ -33,6 +34,10 @@ from shardsdk.kube.reflector import Delta, EventKind, Reflector
 from shardsdk.kube.selectors import Selector
 from shardsdk.kube.store import Index
 from shardsdk.protocol.objects import ObjectMeta, PartialObject, Resource
+from shardsdk.protocol.ranges import NOWHERE, HashBy, HashRanges
+
+if TYPE_CHECKING:
+    from shardsdk.kube.slices import Slice
 
 EVERYTHING: Final = Selector()
 _BY_CONTROLLER: Final = "controller"
@@ -48,7 +53,8 @@ class Cache(Generic[T]):
     server sends metadata alone (`None`: just when `model` holds nothing else);
     `transform` may drop what nobody needs, before it is stored.  `indexes` give
     the values under which `by_index` finds an object.  There is one watch for
-    each namespace.
+    each namespace.  With `hash_by` it holds the objects in ranges of hashes
+    alone, at first in none: those that `show` was told last.
     """
 
     def __init__(
@@ -66,6 +72,7 @@ class Cache(Generic[T]):
         transform: Callable[[T], T] = drop_managed_fields,
         indexes: Mapping[str, Index[T]] | None = None,
         silence_seconds: float = SILENCE_SECONDS,
+        hash_by: HashBy | None = None,
     ) -> None:
         check_model(model, resource)
         if _BY_CONTROLLER in (indexes or {}):
@@ -76,6 +83,9 @@ class Cache(Generic[T]):
         self._api = api
         self._listeners: list[Callable[[Delta[T]], None]] = []
         self._unfit_listeners: list[OnUnfit] = []
+        self._hash_by = hash_by
+        self._shown = NOWHERE
+        self._dropping = False
         self._deletions: OrderedDict[Request, str] = OrderedDict()
         #: What cannot be shown, by the uid of its controller.
         self._unfit_children: dict[str, dict[Request, Unfit]] = {}
@@ -95,6 +105,7 @@ class Cache(Generic[T]):
                 rng=rng,
                 silence_seconds=silence_seconds,
                 transform=transform,
+                part=None if hash_by is None else _slice(hash_by),
                 indexes={**(indexes or {}), _BY_CONTROLLER: _controller_uid},
             )
 
@@ -123,6 +134,25 @@ class Cache(Generic[T]):
         """
         self._unfit_listeners.append(listener)
         return lambda: self._unfit_listeners.remove(listener)
+
+    def show(self, ranges: HashRanges) -> None:
+        """Hold the objects in these ranges alone, of a cache by ranges.
+
+        Others leave it at once, as if they were deleted; what is new comes with a consistent list, begun from now on.
+        """
+        self._shown = ranges
+        self._dropping = True
+        try:
+            for reflector in self._reflectors.values():
+                reflector.show(ranges)
+        finally:
+            self._dropping = False
+
+    @property
+    def filtered(self) -> bool | None:
+        """Whether the API server sends no more than these ranges, as far as it has shown; `None`: not known."""
+        known = [each.filtered for each in self._reflectors.values() if each.filtered is not None]
+        return all(known) if known else None
 
     async def run(self) -> None:
         """Fill the cache and keep it current until cancelled."""
@@ -211,8 +241,13 @@ class Cache(Generic[T]):
 
         Raises: StreamInterrupted and whatever else a list may raise.
         """
+        selected = selector or self.selector
+        if self._hash_by is not None:
+            if not self._shown:
+                return
+            selected = replace(selected, shards=self._shown.selector(self._hash_by))
         for namespace in self._reflectors:
-            async for batch in self._api.stream(self.resource, namespace, selector=selector or self.selector):
+            async for batch in self._api.stream(self.resource, namespace, selector=selected):
                 yield batch
 
     # -- inside -----------------------------------------------------------
@@ -247,9 +282,17 @@ class Cache(Generic[T]):
             self._unfit_children.pop(uid, None)
 
     def _note_end(self, request: Request, metadata: ObjectMeta) -> None:
+        if self._dropping:
+            return  # it has not ended: should it come back, it may be at this very version
         self._deletions[request] = metadata.resource_version
         if len(self._deletions) > MAX_REMEMBERED_DELETIONS:
             self._deletions.popitem(last=False)
+
+
+def _slice(by: HashBy) -> Slice:
+    from shardsdk.kube.slices import Slice  # most caches hold all that is selected
+
+    return Slice(by)
 
 
 def _controller_uid(thing: object) -> tuple[str, ...]:

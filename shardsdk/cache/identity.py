@@ -1,19 +1,57 @@
-"""Which objects a shard works on: those that name it."""
+"""Which objects a shard works on: those that name it, or those whose hash lies in its ranges (`shardsdk.ranges`)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 from shardsdk.cache.objects import metadata_of
 from shardsdk.kube.selectors import Selector, absent, equals, join
 from shardsdk.protocol.labels import RingLabels
+from shardsdk.protocol.ranges import HashBy
 from shardsdk.protocol.verdict import Verdict, judge
+
+
+class Identity(Protocol):
+    """A shard of a ring, and how it knows its objects."""
+
+    @property
+    def ring(self) -> RingLabels:
+        """Its ring."""
+        ...
+
+    @property
+    def shard(self) -> str:
+        """Its name."""
+        ...
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        """What makes a child this shard's; empty where labels mean nothing."""
+        ...
+
+    @property
+    def hash_by(self) -> HashBy | None:
+        """What of an object is hashed; `None`: objects are known by their labels."""
+        ...
+
+    def judge(self, thing: object) -> Verdict:
+        """What this shard does with an object."""
+        ...
+
+    def selector(self, own: Selector | None = None) -> Selector:
+        """This shard's objects, of those that `own` selects, as far as labels tell."""
+        ...
+
+    def unassigned(self, own: Selector | None = None) -> Selector | None:
+        """What no shard has yet, of what `own` selects; `None`: labels do not tell."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
 class ShardIdentity:
-    """The shard called `shard` of a ring."""
+    """The shard called `shard` of a ring that assigns objects by labels."""
 
     ring: RingLabels
     shard: str
@@ -22,6 +60,11 @@ class ShardIdentity:
     def labels(self) -> Mapping[str, str]:
         """What makes a child this shard's."""
         return {self.ring.shard: self.shard}
+
+    @property
+    def hash_by(self) -> HashBy | None:
+        """Nothing is hashed."""
+        return None
 
     def judge(self, thing: object) -> Verdict:
         """What this shard does with an object."""

@@ -20,7 +20,7 @@ from shardsdk.kube.api import Unfit, WatchEvent, WatchKind
 from shardsdk.kube.decoding import Identity, identify, metadata_of, unfit_of
 from shardsdk.kube.store import Key, Store
 from shardsdk.logs import logger_of
-from shardsdk.protocol.objects import ObjectMeta
+from shardsdk.protocol.objects import ObjectMeta, PartialObject
 
 log: Final = logger_of(__name__)
 
@@ -129,6 +129,14 @@ class Mirror(Generic[T]):
             self._remove(key, known, initial=True)
         if key in self._unfit:
             self._end(key, self._unfit[key].metadata)
+
+    def forget_those(self, gone: Callable[[object], bool]) -> None:
+        """These objects are no business of the store's any more."""
+        known: list[tuple[Key, object]] = [(key, self.store.get(*key)) for key in self.store.view]
+        known += [(key, PartialObject(unfit.metadata)) for key, unfit in self._unfit.items()]
+        for key, thing in known:
+            if gone(thing):
+                self.forget(key)
 
     def _put(self, key: Key, who: Identity, thing: T, listing: Listing | None) -> None:
         initial = listing is not None

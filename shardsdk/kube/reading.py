@@ -18,7 +18,7 @@ from shardsdk.errors import Forbidden, Gone, Invalid, StreamInterrupted
 from shardsdk.kube.answers import Target
 from shardsdk.kube.api import ListOptions, Selection, Unfit, WatchEvent, WatchKind, WatchOptions
 from shardsdk.kube.decoding import SLICE_BYTES, Codec, codec_of, decode_raw_page
-from shardsdk.kube.initial_events import InitialEvents
+from shardsdk.kube.listing import InitialEvents
 from shardsdk.kube.requests import list_call, watch_call
 from shardsdk.kube.sessions import Sessions
 from shardsdk.kube.watching import read_events

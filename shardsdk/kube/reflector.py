@@ -15,31 +15,25 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
-from typing import Final, Generic, TypeVar
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
-from shardsdk.errors import (
-    ApiError,
-    ConnectionFailed,
-    Forbidden,
-    Invalid,
-    ServerError,
-    ShardingError,
-    StreamInterrupted,
-    TooManyRequests,
-    Unauthorized,
-)
-from shardsdk.kube.api import PARTIAL, SILENCE_SECONDS, Api, Unfit, WatchEvent, WatchKind
+from shardsdk.errors import ApiError, Forbidden, Invalid, ShardingError, StreamInterrupted
+from shardsdk.kube.api import PARTIAL, SILENCE_SECONDS, Api, Selection, Unfit, WatchEvent, WatchKind
 from shardsdk.kube.backoff import Backoff
 from shardsdk.kube.clock import Clock
 from shardsdk.kube.decoding import identify
-from shardsdk.kube.initial_events import InitialEvents
+from shardsdk.kube.listing import TURN_EVENTS, InitialEvents, closing, leaves_position, list_into
 from shardsdk.kube.mirror import Delta, EventKind, Listing, Mirror, OnUnfit, contain
 from shardsdk.kube.selectors import Selector
 from shardsdk.kube.store import Index, Key, Store
 from shardsdk.logs import logger_of
-from shardsdk.protocol.objects import Resource
+from shardsdk.protocol.objects import PartialObject, Resource
+from shardsdk.protocol.ranges import HashRanges
+
+if TYPE_CHECKING:
+    from shardsdk.kube.slices import Slice
 
 __all__ = ["HEALTHY_SECONDS", "PAUSE_MAX_SECONDS", "Delta", "EventKind", "Reflector"]
 
@@ -55,8 +49,6 @@ PAUSE_MAX_SECONDS: Final = 30.0
 #: How long a watch is asked to last at least; up to twice that, so that watches do not end together.
 #: Source: client-go, tools/cache/reflector.go, minWatchTimeout = 5 minutes.
 WATCH_SECONDS: Final = 300
-#: Events handled before other tasks get a turn.
-TURN_EVENTS: Final = 128
 
 _EVERYTHING: Final = Selector()
 
@@ -73,6 +65,7 @@ class Reflector(Generic[T]):
     An object that does not fit the model, or at which `transform` or an index
     raises, is not in the store; `on_unfit` is told of it (see `OnUnfit`), and
     `unfit` has what is known of it.
+    With a `part` it shows the objects in ranges of hashes alone: those that `show` was told last.
     Without the right to watch it fails, unless `relist_seconds` says how often a
     list is enough; `failure` names the right all the same.
 
@@ -104,6 +97,7 @@ class Reflector(Generic[T]):
         silence_seconds: float = SILENCE_SECONDS,
         max_pause_seconds: float = PAUSE_MAX_SECONDS,
         relist_seconds: float | None = None,
+        part: Slice | None = None,
     ) -> None:
         self.resource = resource
         self.namespace = namespace
@@ -135,6 +129,8 @@ class Reflector(Generic[T]):
         self._relisted_at = float("-inf")
         self._paused_seconds = 0.0
         self._selected = _EVERYTHING
+        self._slice = part
+        self._reopening = False
         self._version: str | None = None
         self._epoch = 0
         self._listed_epoch = -1
@@ -148,6 +144,11 @@ class Reflector(Generic[T]):
         if self.failure is not None:
             return f"{self.name}: failing: {self.failure}"
         return f"{self.name}: {len(self.store)} objects" if self.synced.is_set() else f"{self.name}: first list pending"
+
+    @property
+    def filtered(self) -> bool | None:
+        """Of a slice: whether the API server sends no more than was asked for, so far; `None`: not known."""
+        return None if self._slice is None else self._slice.filtered
 
     @property
     def position(self) -> str | None:
@@ -167,6 +168,18 @@ class Reflector(Generic[T]):
             self._attempting.cancel()
         return self._epoch
 
+    def show(self, ranges: HashRanges) -> None:
+        """Show the objects in these ranges alone: others are forgotten at once, what is new is listed."""
+        assert self._slice is not None, self.name
+        if ranges == self._slice.wanted:
+            return
+        self._forget(self._slice.want(ranges))
+        if not ranges:
+            self._version = None
+        self._reopening = True
+        if self._attempting is not None:
+            self._attempting.cancel()
+
     async def listed(self, number: int) -> None:
         """Wait until a list begun at or after `restart()` number `number` is complete."""
         if self._listed_epoch >= number:
@@ -184,15 +197,17 @@ class Reflector(Generic[T]):
         self._version = None
         try:
             while True:
-                epoch = self._epoch
+                epoch, self._reopening = self._epoch, False
                 self._attempting = asyncio.ensure_future(self._attempt_and_pause())
                 try:
                     await self._attempting
                 except asyncio.CancelledError:
                     me = asyncio.current_task()
-                    if epoch == self._epoch or (me is not None and me.cancelling()):
+                    restarted = epoch != self._epoch
+                    if not (restarted or self._reopening) or (me is not None and me.cancelling()):
                         raise
-                    self._version = None  # the event whose handler asked for it may have set a position
+                    if restarted or not (self._slice is None or self._slice.wanted):
+                        self._version = None  # the event whose handler asked for it may have set a position
         finally:
             self._attempting = None
 
@@ -205,6 +220,8 @@ class Reflector(Generic[T]):
         self._opened_at = None
         refused = self.failure if self._relist_due() else None
         try:
+            if self._slice is not None:
+                await self._show_slice(self._slice)
             if self._version is None and (refused is not None or not self._initial_events.worth_a_try):
                 await self._list_in_pages()
                 self._relisted_at = self._clock.monotonic()
@@ -255,46 +272,58 @@ class Reflector(Generic[T]):
         """
         if self._clock.monotonic() - self.fresh_at >= self._silence_seconds:
             return False
-        match error:
-            case ConnectionFailed() | StreamInterrupted() | TooManyRequests() | Unauthorized():
-                return True
-            case ServerError():
-                return self._opened_at is None
-            case _:
-                return False
+        return leaves_position(error, opened=self._opened_at is not None)
 
     async def _list_in_pages(self) -> None:
         """The list for API servers without initial events; the watch goes on from its version."""
+        listing = self._begin_list()
+        shown = None if self._slice is None else self._slice.shown
+        await self._complete(listing, await self._read_pages(self._selected, listing, shown))
+
+    async def _read_pages(self, selector: Selector, listing: Listing, ranges: HashRanges | None) -> str:
+        """Apply one consistent list, of objects in `ranges` (`None`: all); its version."""
+        metadata_only = self._model is PARTIAL if self._metadata_only is None else self._metadata_only
+        selection = Selection(self.resource, self.namespace, selector, self._model, metadata_only)
+        takes = partial(self._is_in, ranges=ranges)
+        return await list_into(self._mirror, listing, self._api, selection, name=self.name, takes=takes)
+
+    async def _show_slice(self, part: Slice) -> None:
+        """Have what was gained listed beside a watch that goes on; where nothing is wanted, wait until it is."""
+        if not part.wanted:
+            part.begin()
+            await self._complete(Listing(self._epoch), "")
+            self._version = None
+            await asyncio.Event().wait()
+        gained = part.missing
+        if self._version is None or not gained:
+            return
+        selector, complete = self._selector if isinstance(self._selector, Selector) else self._selector(), False
+        try:
+            version = await self._read_pages(part.ask(selector, gained), Listing(self._epoch), gained)
+            part.listed(gained, version)
+            complete = True
+        finally:
+            if not complete:
+                self._forget(gained)
+
+    def _is_in(self, thing: object, *, ranges: HashRanges | None) -> bool:
+        return ranges is None or self._slice is None or self._slice.has(thing, ranges)
+
+    def _forget(self, ranges: HashRanges) -> None:
+        if ranges:
+            self._mirror.forget_those(lambda thing: self._is_in(thing, ranges=ranges))
+
+    def _begin_list(self) -> Listing:
+        """A list of everything begins."""
+        if self._slice is not None:
+            self._slice.begin()
         self._selected = self._ask_selector()
-        listing = Listing(self._epoch)
-        versions: list[str] = []
-
-        def leave_out(unfit: Unfit) -> None:
-            self._mirror.apply(WatchEvent(WatchKind.BOOKMARK, None, "", unfit=unfit), listing)
-
-        pages = self._api.pages(
-            self.resource,
-            self.namespace,
-            selector=self._selected,
-            model=self._model,
-            metadata_only=self._metadata_only,
-            on_version=versions.append,
-            on_unfit=leave_out,
-        )
-        async with _closing(pages):
-            async for page in pages:
-                for count, thing in enumerate(page, start=1):
-                    self._mirror.apply(WatchEvent(WatchKind.ADDED, thing, identify(thing).resource_version), listing)
-                    if count % TURN_EVENTS == 0:
-                        await asyncio.sleep(0)
-        if not versions or not versions[0]:
-            raise StreamInterrupted(f"{self.name}: the list came without a resourceVersion")
-        await self._complete(listing, versions[0])
+        return Listing(self._epoch)
 
     async def _follow(self) -> None:
         """Watch until the API server ends it, beginning with everything that exists if there is no position."""
-        listing = Listing(self._epoch) if self._version is None else None
-        if listing is not None:
+        listing = self._begin_list() if self._version is None else None
+        if self._slice is not None:
             self._selected = self._ask_selector()
         events = self._api.watch(
             self.resource,
@@ -309,7 +338,7 @@ class Reflector(Generic[T]):
         )
         count = 0
         try:
-            async with _closing(events):
+            async with closing(events):
                 async for event in events:
                     self._take(event, listing)
                     if listing is not None and event.initial_end:
@@ -335,11 +364,18 @@ class Reflector(Generic[T]):
         if self._opened_at is None:
             self._opened_at = now
         self.fresh_at = now
-        if event.kind is not WatchKind.BOOKMARK or event.unfit is not None:
+        if self._takes(event):
             self._mirror.apply(event, listing)
         if listing is None:
             self.failure = None
             self._version = event.resource_version or self._version
+
+    def _takes(self, event: WatchEvent[T]) -> bool:
+        """Whether an event is about an object, and one that is shown here."""
+        thing = event.object if event.unfit is None else PartialObject(event.unfit.metadata)
+        if thing is None or (event.kind is WatchKind.BOOKMARK and event.unfit is None):
+            return False
+        return self._slice is None or self._slice.takes(identify(thing), event.resource_version)
 
     async def _complete(self, listing: Listing, version: str) -> None:
         """Everything that exists has been seen: what was not has vanished."""
@@ -360,14 +396,5 @@ class Reflector(Generic[T]):
             contain(self._on_synced, self.name)
 
     def _ask_selector(self) -> Selector:
-        return self._selector if isinstance(self._selector, Selector) else self._selector()
-
-
-@asynccontextmanager
-async def _closing(stream: AsyncIterator[object]) -> AsyncIterator[None]:
-    """Close the connection under `stream` when the block is left, not when it is collected."""
-    try:
-        yield
-    finally:
-        if isinstance(stream, AsyncGenerator):
-            await stream.aclose()
+        selector = self._selector if isinstance(self._selector, Selector) else self._selector()
+        return selector if self._slice is None else self._slice.ask(selector, self._slice.shown)

@@ -114,6 +114,8 @@ def _selected(selector: Selector) -> Query:
         query.append(("labelSelector", selector.labels))
     if selector.fields:
         query.append(("fieldSelector", selector.fields))
+    if selector.shards:
+        query.append(("shardSelector", selector.shards))
     return query
 
 

@@ -1,4 +1,4 @@
-"""Label and field selectors as the API server reads them.
+"""Label, field and shard selectors as the API server reads them.
 
 Keys are not checked; the API server answers 400 to a malformed one.
 
@@ -27,15 +27,19 @@ __all__ = [
 class Selector:
     """What a list or watch selects; an empty string selects everything.
 
+    `shards` is a `shardSelector` (KEP-5866), as `HashRanges.selector` writes it: API servers
+    that do not know it, or have it switched off, ignore it without a word.
+
     >>> print(Selector(labels=equals("team", "a"), fields=equals("metadata.name", "b")))
     team=a and metadata.name=b
     """
 
     labels: str = ""
     fields: str = ""
+    shards: str = ""
 
     def __str__(self) -> str:
-        return " and ".join(part for part in (self.labels, self.fields) if part) or "everything"
+        return " and ".join(part for part in (self.labels, self.fields, self.shards) if part) or "everything"
 
 
 def join(*terms: str) -> str:

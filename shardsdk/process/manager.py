@@ -31,7 +31,7 @@ import contextlib
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Final, NoReturn, Self
 
-from shardsdk.cache.identity import ShardIdentity
+from shardsdk.cache.identity import Identity
 from shardsdk.cache.objects import Request, drop_managed_fields
 from shardsdk.errors import LeaseLost, ShardingError
 from shardsdk.kube.api import Api, Fence
@@ -293,10 +293,13 @@ class Manager:
 
     async def _hold(self, world: World, lease: ShardLease, work: Work) -> ExitCode:
         """Wait for the shard's lease, and work under it."""
+        from shardsdk.process.assigning import identify, read_hash_by  # loaded when it is used
+
         await self._may_read(world, work)
+        identity = identify(lease, await read_hash_by(world, lease.ring.ring), work)
         async with lease, world.connect(lease) as api:
             lease.settle_first(api.writes_settled)
-            self._workload = workload = self._make_sharded(world, lease, api, work)
+            self._workload = workload = self._make_sharded(world, lease, api, work, identity)
             log.info("Shard is working", extra={"ring": self.ring, "shard": lease.name})
             return await self._run_workload(world, workload)
 
@@ -307,8 +310,7 @@ class Manager:
         await rights.wait(world.open)
         return ExitCode.OK
 
-    def _make_sharded(self, world: World, lease: ShardLease, api: Api, work: Work) -> Workload:
-        identity = ShardIdentity(lease.ring, lease.name)
+    def _make_sharded(self, world: World, lease: ShardLease, api: Api, work: Work, identity: Identity) -> Workload:
         return Workload(
             work,
             identity,
@@ -316,6 +318,7 @@ class Manager:
             lease.fence,
             caches=self._make_caches(world, api, identity),
             shared=self._shared,
+            lease=lease,
             component=lease.ring.ring,
             looked_at=(lambda: lease.looked_at) if world.serve else None,  # in memory nobody looks at leases
             clock=world.clock,
@@ -364,7 +367,7 @@ class Manager:
             world.die(ExitCode.STUCK, "reconciles still run although the time for stopping is over")
         return ended.exit_code
 
-    def _make_caches(self, world: World, api: Api, shard: ShardIdentity | None) -> Caches:
+    def _make_caches(self, world: World, api: Api, shard: Identity | None) -> Caches:
         where = self.watch_namespaces
         return Caches(api, shard, namespaces=where, settings=self.cached, clock=world.clock, rng=world.rng)
 

@@ -11,8 +11,8 @@ The ring is read at the start and now and then; what is missing is told, and doe
 not end the process.  A ring that does not exist yet, that is being edited, or that may not be read is no
 reason to work on nothing; what is wrong comes up only when an object moves.
 
-One that assigns its objects otherwise than by labels does end it, before its first reconcile: what
-labels say is nothing there, and working by them beside shards that do not would be worse.
+One that assigns its objects otherwise than this process works does end it, before its first reconcile: what
+labels say is nothing where ranges do, and working by them beside shards that do not would be worse.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from shardsdk.kube.api import Api
 from shardsdk.kube.clock import Clock
 from shardsdk.logs import logger_of
 from shardsdk.protocol.objects import CLUSTERRINGS, GroupResource
+from shardsdk.protocol.ranges import BY_LABELS, HashBy, hash_by_of
 from shardsdk.queueing.metrics import Metrics
 
 log: Final = logger_of(__name__)
@@ -38,8 +39,6 @@ WRONG_SECONDS: Final = 60.0
 RIGHT_SECONDS: Final = 600.0
 #: How long a lease may be held before a sharder has written its state, and how often it is looked at then.
 UNSEEN_SECONDS: Final = 30.0
-#: How a ring assigns its objects that does not say; the only way that shards follow.
-_BY_LABELS: Final = "Labels"
 
 
 class _Controlled(msgspec.Struct, frozen=True):
@@ -53,9 +52,10 @@ class _Main(msgspec.Struct, frozen=True, rename="camel"):
     controlled_resources: list[_Controlled] | None = None
 
 
-class _Spec(msgspec.Struct, frozen=True):
+class _Spec(msgspec.Struct, frozen=True, rename="camel"):
     resources: list[_Main] | None = None
-    assignment: str = _BY_LABELS
+    assignment: str = BY_LABELS
+    hash_by: str = ""
 
 
 class _Ring(msgspec.Struct, frozen=True):
@@ -67,7 +67,8 @@ class RingCheck:
 
     `mains` are the main resources; `owned` has each resource that their objects
     control, with the main resources that may list it.  `looked_at` says whether a
-    sharder has looked at the shard's lease; `None`: nobody knows.
+    sharder has looked at the shard's lease; `None`: nobody knows.  `hash_by` is by
+    what the shard works (`None`: labels).
     """
 
     def __init__(
@@ -78,6 +79,7 @@ class RingCheck:
         owned: Mapping[GroupResource, frozenset[GroupResource]],
         *,
         shard: str,
+        hash_by: HashBy | None = None,
         clock: Clock,
         metrics: Metrics | None = None,
         looked_at: Callable[[], bool] | None = None,
@@ -88,6 +90,7 @@ class RingCheck:
         self._mains = mains
         self._owned = owned
         self._shard = shard
+        self._hash_by = hash_by
         self._clock = clock
         #: Set once the ring was looked at, with whatever result.
         self.looked: Final = asyncio.Event()
@@ -102,7 +105,7 @@ class RingCheck:
     async def run(self) -> None:
         """Look at the ring, and whether anybody looks at the shard, until cancelled.
 
-        Raises: ConfigurationError when the ring assigns its objects in a way that shards do not follow.
+        Raises: ConfigurationError when the ring assigns its objects otherwise than this shard works.
         """
         try:
             async with asyncio.TaskGroup() as looking:
@@ -153,10 +156,13 @@ class RingCheck:
             self._exists = not isinstance(error, NotFound)
             return
         self._failure, self._exists = "", True
-        if ring.spec.assignment != _BY_LABELS:
+        found = hash_by_of(ring.spec.assignment, ring.spec.hash_by)
+        if found is not self._hash_by:
+            ways = {None: "labels", HashBy.NAMESPACE: "hashes of namespaces", HashBy.UID: "hashes of uids"}
             raise ConfigurationError(
-                f"ring {self._ring!r} has spec.assignment {ring.spec.assignment!r}, and this version of shardsdk works"
-                f" on what labels assign: use a ring with {_BY_LABELS!r}, or a version that knows the other way"
+                f"ring {self._ring!r} assigns its objects by {ways[found]}, and this process works by"
+                f" {ways[self._hash_by]}: start it anew if the ring was made after it; an adapter that knows labels"
+                " alone needs a ring with assignment Labels"
             )
         self._listed = {
             GroupResource(main.group, main.resource): frozenset(

@@ -16,10 +16,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from enum import Enum
 from functools import partial
 from random import Random
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from shardsdk.cache.cache import Cache
-from shardsdk.cache.identity import ShardIdentity
+from shardsdk.cache.identity import Identity
 from shardsdk.cache.objects import Request, metadata_of
 from shardsdk.errors import ConfigurationError, ShardingError
 from shardsdk.events.recorder import EventRecorder
@@ -42,6 +42,9 @@ from shardsdk.reconcile.explain import Explanation, Wait
 from shardsdk.reconcile.mainresource import MainResource
 from shardsdk.reconcile.spec import ControllerSpec, Reconcile, TaskSpec, WatchSpec, Work
 from shardsdk.reconcile.threads import Threads, is_async
+
+if TYPE_CHECKING:
+    from shardsdk.ranges.holder import HoldsRanges, RangeHolder
 
 log: Final = logger_of(__name__)
 
@@ -71,19 +74,20 @@ class Workload:
     `caches` hold the objects of `shard` (`None`: all), `shared` whole resources, which
     somebody else runs; they are the same for unsharded work.  `api` is what is written through,
     `fence` what guards it, `component` who Events come from.
-    `looked_at` is `RingCheck`'s.
+    `looked_at` is `RingCheck`'s; of a ring by ranges `lease` says what is held.
     """
 
     def __init__(
         self,
         work: Work,
-        shard: ShardIdentity | None,
+        shard: Identity | None,
         api: Api,
         fence: Fence,
         *,
         caches: Caches,
         shared: Caches | None,
         component: str,
+        lease: HoldsRanges | None = None,
         catches_up: bool = False,
         looked_at: Callable[[], bool] | None = None,
         clock: Clock,
@@ -110,6 +114,7 @@ class Workload:
         self._plain_concurrency = sum(spec.concurrency for spec in work.specs if not is_async(spec.function))
         self._ring_check = self._make_ring_check(work.specs)
         self._controllers = [self._make_controller(spec) for spec in work.specs]
+        self._holder = None if lease is None else self._make_holder(lease)
 
     async def run(self, stop: asyncio.Event, grace_seconds: float) -> Ended:
         """Work until `stop` is set; then running reconciles have `grace_seconds` to end.
@@ -122,6 +127,8 @@ class Workload:
         ]
         if self._ring_check is not None:
             background.append(asyncio.create_task(self._ring_check.run(), name="ring check"))
+        if self._holder is not None:
+            background.append(asyncio.create_task(self._holder.run(), name="ranges"))
         if self._catches_up:
             background.append(asyncio.create_task(self._catch_up(), name="catching up"))
         if self._caches is not self._shared:
@@ -256,12 +263,37 @@ class Workload:
 
         return look_up
 
+    def _make_holder(self, lease: HoldsRanges) -> RangeHolder | None:
+        """Of a ring by ranges: who takes and gives them.  The first list of every cache begins with the first range."""
+        identity = self._shard
+        if identity is None or identity.hash_by is None:
+            return None
+        # Most rings assign by labels.
+        from shardsdk.ranges.holder import RangeHolder
+        from shardsdk.ranges.identity import RangeIdentity
+        from shardsdk.reconcile.ending import work_ended
+
+        if not isinstance(identity, RangeIdentity):
+            return None
+        by, resources = identity.hash_by, self._resources
+        identity.held = holder = RangeHolder(
+            self._api,
+            lease,
+            by,
+            ended=lambda ranges: work_ended(ranges, by, resources.values(), self._api, self._clock),
+            on_change=lambda _: self._caches.show(holder.working | holder.ending),
+            clock=self._clock,
+            rng=self._rng,
+        )
+        return holder
+
     def _make_ring_check(self, specs: Sequence[ControllerSpec[Any]]) -> RingCheck | None:
         if self._shard is None:
             return None
         owned: dict[GroupResource, frozenset[GroupResource]] = {}
         for spec in specs:
-            for child in spec.children:
+            # Where ranges are assigned nobody moves children: they lie where their owners do.
+            for child in spec.children if self._shard.hash_by is None else ():
                 name = child.resource.group_resource
                 owned[name] = owned.get(name, frozenset()) | {spec.main.resource.group_resource}
         return RingCheck(
@@ -270,6 +302,7 @@ class Workload:
             frozenset(spec.main.resource.group_resource for spec in specs),
             owned,
             shard=self._shard.shard,
+            hash_by=self._shard.hash_by,
             clock=self._clock,
             metrics=self._metrics,
             looked_at=self._looked_at,

@@ -35,6 +35,10 @@ HELD_RANGES_ANNOTATION: Final = "alpha.sharding.timebertt.dev/held-ranges"
 #: The one object that says who may have which range; called as its ring.
 RING_ASSIGNMENTS: Final = Resource(API_GROUP, API_VERSION, "ringassignments", "RingAssignment", namespaced=False)
 
+#: How a ring assigns its objects, as `spec.assignment` spells it; the first is what one does that does not say.
+BY_LABELS: Final = "Labels"
+BY_RANGES: Final = "Ranges"
+
 _OFFSET_BASIS: Final = 0xCBF29CE484222325
 _PRIME: Final = 0x100000001B3
 _BOUND: Final = re.compile(r"0x([0-9a-f]{16}|10{16})")
@@ -54,6 +58,24 @@ class HashBy(StrEnum):
     def point(self, metadata: SlimMeta) -> int:
         """Where an object lies, 0 to 2**64 - 1."""
         return point_of(metadata.namespace) if self is HashBy.NAMESPACE else _fnv(metadata.uid)
+
+
+def hash_by_of(assignment: str, hash_by: str) -> HashBy | None:
+    """What a ring hashes that has these in its spec; `None`: it assigns by labels.
+
+    Raises: ConfigurationError for a way of assigning that this version does not know.
+    """
+    if assignment == BY_LABELS:
+        return None
+    try:
+        if assignment == BY_RANGES:
+            return HashBy(hash_by)
+    except ValueError:
+        pass
+    raise ConfigurationError(
+        f"the ring has spec.assignment {assignment!r} and spec.hashBy {hash_by!r}, which this version of"
+        f" shardsdk does not know: use {BY_LABELS}, or {BY_RANGES} by {' or '.join(HashBy)}, or a newer version"
+    )
 
 
 def _fnv(text: str) -> int:

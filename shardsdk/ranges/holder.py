@@ -169,12 +169,12 @@ class RangeHolder:
         if self._written != self._parts.number:
             self._written = self._parts.number
             self._lease.hold_ranges(self._parts.held, self._written)
-        for ranges, what in ((changes.gained, "Gained ranges"), (changes.revoked, "Ranges are to be given away")):
-            if ranges:
-                log.info(what, extra={**self._where(), "ranges": str(ranges)})
+        if changes.gained:
+            log.info("Ranges of hashes gained", extra={**self._where(), "ranges": str(changes.gained)})
         if changes != Changes():
             self._on_change(changes)
         if changes.revoked:
+            log.info("Ranges of hashes are to be given away", extra={**self._where(), "ranges": str(changes.revoked)})
             self._tasks.create_task(self._end(changes.revoked), name="ranges/end")
         if self._parts.look_due:
             self._tasks.create_task(self._look(self._parts.look()), name="ranges/look")

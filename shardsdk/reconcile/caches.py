@@ -14,13 +14,14 @@ from random import Random
 from typing import Any
 
 from shardsdk.cache.cache import Cache
-from shardsdk.cache.identity import ShardIdentity
+from shardsdk.cache.identity import Identity
 from shardsdk.cache.objects import drop_managed_fields
 from shardsdk.kube.api import Api
 from shardsdk.kube.clock import Clock
 from shardsdk.kube.selectors import Selector
 from shardsdk.kube.store import Index
 from shardsdk.protocol.objects import GroupResource, Resource
+from shardsdk.protocol.ranges import HashRanges
 from shardsdk.reconcile.spec import Scope, Source, Work
 
 
@@ -40,7 +41,7 @@ class Caches:
     def __init__(
         self,
         api: Api,
-        shard: ShardIdentity | None,
+        shard: Identity | None,
         *,
         namespaces: Sequence[str] = (),
         settings: Mapping[GroupResource, CacheSettings] | None = None,
@@ -71,6 +72,7 @@ class Caches:
                 metadata_only=source.metadata_only,
                 transform=settings.transform,
                 indexes=settings.indexes,
+                hash_by=None if self._shard is None else self._shard.hash_by,
             )
         return self._caches[name]
 
@@ -83,6 +85,11 @@ class Caches:
 
     def __iter__(self) -> Iterator[Cache[Any]]:
         return iter(self._caches.values())
+
+    def show(self, ranges: HashRanges) -> None:
+        """Hold the objects in these ranges of hashes alone; see `Cache.show`."""
+        for cache in self._caches.values():
+            cache.show(ranges)
 
     async def run(self) -> None:
         """Fill all that were made and keep them current, until cancelled."""

@@ -12,7 +12,7 @@ from concurrent.futures import Future
 from typing import Any, Final, Generic, TypeVar, overload
 
 from shardsdk.cache.cache import Cache
-from shardsdk.cache.identity import ShardIdentity
+from shardsdk.cache.identity import Identity
 from shardsdk.cache.objects import Request, controller_reference, request_of
 from shardsdk.errors import ConfigurationError, LeaseLost, NotFound
 from shardsdk.events.recorder import EventRecorder, EventType, Regarding
@@ -80,7 +80,7 @@ class Context(Generic[T]):
         recorder: EventRecorder | None = None,
         *,
         controller: str = "",
-        identity: ShardIdentity | None = None,
+        identity: Identity | None = None,
         clock: Clock | None = None,
         readable: Mapping[GroupResource, Cache[Any]] | None = None,
         fence: Fence | None = None,
@@ -93,7 +93,7 @@ class Context(Generic[T]):
         self.main: Resource = main
         self.api: Api = api
         self.controller: str = controller or str(main.group_resource)
-        self.identity: ShardIdentity | None = identity
+        self.identity: Identity | None = identity
         self.clock: Clock = clock or SystemClock()
         #: How this controller signs the fields that it applies, whichever shard it runs on.
         self.field_owner: str = field_owner or field_owner_of(self.controller)

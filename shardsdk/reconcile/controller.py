@@ -250,7 +250,7 @@ class Controller(Generic[T]):
             field_owner=self._field_owner,
         )
         try:
-            with self._resource.inflight.hold(request):
+            with self._resource.inflight.hold(request, metadata.uid):
                 try:
                     outcome = await self._reconcile(context)
                 finally:

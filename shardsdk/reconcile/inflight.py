@@ -16,18 +16,20 @@ class InFlight:
     """Counts the reconciles that run, by object."""
 
     def __init__(self) -> None:
-        self._running: dict[Request, int] = {}
+        #: The uid of the object of each reconcile, by its name.
+        self._running: dict[Request, list[str]] = {}
         self._waiting: dict[Request, list[Callable[[], None]]] = {}
 
     @contextmanager
-    def hold(self, request: Request) -> Iterator[None]:
-        """The object is busy within this context."""
-        self._running[request] = self._running.get(request, 0) + 1
+    def hold(self, request: Request, uid: str = "") -> Iterator[None]:
+        """The object is busy within this context; `uid` tells it from others that had its name."""
+        uids = self._running.setdefault(request, [])
+        uids.append(uid)
         try:
             yield
         finally:
-            self._running[request] -= 1
-            if not self._running[request]:
+            uids.remove(uid)
+            if not uids:
                 del self._running[request]
                 for callback in self._waiting.pop(request, ()):
                     callback()
@@ -38,7 +40,11 @@ class InFlight:
 
     def count(self, request: Request) -> int:
         """How many reconciles of the object run."""
-        return self._running.get(request, 0)
+        return len(self._running.get(request, ()))
+
+    def running(self) -> list[tuple[Request, str]]:
+        """The object of each reconcile that runs, and its uid."""
+        return [(request, uid) for request, uids in self._running.items() for uid in uids]
 
     def when_idle(self, request: Request, callback: Callable[[], None]) -> None:
         """Call `callback` once, when no reconcile of the object runs (now, if none does)."""
@@ -46,6 +52,3 @@ class InFlight:
             self._waiting.setdefault(request, []).append(callback)
         else:
             callback()
-
-    def __len__(self) -> int:
-        return len(self._running)

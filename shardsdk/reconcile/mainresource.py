@@ -11,7 +11,7 @@ import asyncio
 from typing import Final, Generic, Protocol, TypeVar
 
 from shardsdk.cache.cache import Cache
-from shardsdk.cache.identity import ShardIdentity
+from shardsdk.cache.identity import Identity, ShardIdentity
 from shardsdk.cache.objects import Request
 from shardsdk.kube.api import Api
 from shardsdk.kube.clock import Clock
@@ -44,6 +44,8 @@ class Works(Protocol):
 class MainResource(Generic[T]):
     """A main resource: its cache, the client for it, what is being reconciled, and of `shard` its drains.
 
+    Where ranges of hashes are assigned, there are none: `shardsdk.reconcile.ending` waits for a whole range.
+
     `shard` None: nobody shards the resource, and every object is reconciled.  All
     controllers of the resource share this: a drain waits for every one of them,
     and cancels their reconciles after `drain_timeout_seconds` (`None`: never).
@@ -53,7 +55,7 @@ class MainResource(Generic[T]):
         self,
         cache: Cache[T],
         api: Api,
-        shard: ShardIdentity | None = None,
+        shard: Identity | None = None,
         *,
         clock: Clock,
         drain_timeout_seconds: float | None = None,
@@ -62,6 +64,7 @@ class MainResource(Generic[T]):
         self.cache = cache
         self.api = api
         self.shard = shard
+        self.drain_timeout_seconds: float | None = drain_timeout_seconds
         self.metrics: Final[ShardMetrics | None] = (
             metrics.shard(str(cache.resource.group_resource)) if metrics else None
         )
@@ -78,7 +81,7 @@ class MainResource(Generic[T]):
                 cancel_after_seconds=drain_timeout_seconds,
                 metrics=self.metrics,
             )
-            if shard is not None
+            if isinstance(shard, ShardIdentity)
             else None
         )
         if self.metrics:

@@ -22,7 +22,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
-from shardsdk.cache.identity import ShardIdentity
+from shardsdk.cache.identity import Identity
 from shardsdk.cache.objects import Request
 from shardsdk.errors import ApiError, FenceClosed, NotFound, ServerError, TooManyWrites
 from shardsdk.kube.api import Api, Operation, T
@@ -49,7 +49,7 @@ class OwnApi(Api):
     def __init__(
         self,
         api: Api,
-        shard: ShardIdentity | None,
+        shard: Identity | None,
         main: Resource,
         owner: ObjectMeta,
         controlled: frozenset[GroupResource],

@@ -73,6 +73,10 @@ class MemoryServer:
     log: list[Change] = field(default_factory=list)
     #: Watches that begin before this version are answered with 410.
     compacted: int = 0
+    #: The uid of what is created at a version.
+    make_uid: Callable[[int], str] = "uid-{}".format
+    #: Whether lists and watches are filtered by `shardSelector`, as since Kubernetes 1.36; others ignore it.
+    filters_shards: bool = True
     #: Called after every change.
     listeners: list[Callable[[Change], None]] = field(default_factory=list)
 
@@ -145,7 +149,7 @@ class MemoryServer:
         key = Key(metadata.get("namespace") or "", metadata["name"])
         if key in self._of(resource):
             raise AlreadyExists(f"{resource.plural} {key} already exists", status=409, reason="AlreadyExists")
-        metadata.update(uid=f"uid-{self.version + 1}", creationTimestamp=_CREATED, generation=1)
+        metadata.update(uid=self.make_uid(self.version + 1), creationTimestamp=_CREATED, generation=1)
         return self._commit(resource, key, None, made)
 
     def patch(

@@ -17,6 +17,7 @@ import asyncio
 import copy
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from enum import Enum
 from functools import partial
 from types import NoneType
@@ -41,6 +42,7 @@ from shardsdk.kube.api import (
 )
 from shardsdk.kube.clock import Clock
 from shardsdk.kube.decoding import build_model, unfit_of
+from shardsdk.kube.selectors import Selector
 from shardsdk.protocol.objects import GroupResource, Resource
 from shardsdk.rbac import Right
 from shardsdk.testing.memory import Change, MemoryServer, Object
@@ -161,7 +163,7 @@ class MemoryApi(Api):
             while ends_at is None or self.clock.monotonic() < ends_at:
                 for change in self.server.changes(resource, position):
                     position = change.version
-                    told = change.seen_by(selection.namespace, selection.selector)
+                    told = change.seen_by(selection.namespace, self._filter(selection.selector))
                     if told is not None:
                         await asyncio.sleep(self.lag())
                         yield _tell(told[0], copy.deepcopy(told[1]), model, str(change.version))
@@ -199,12 +201,16 @@ class MemoryApi(Api):
 
     async def _select(self, selection: Selection[Any]) -> tuple[list[Object], int]:
         """What is selected, and the version of the server then."""
-        resource, namespace, selector = selection.resource, selection.namespace, selection.selector
+        resource, namespace, selector = selection.resource, selection.namespace, self._filter(selection.selector)
         self.lists.append(resource.plural)
         found: tuple[list[Object], int] = await self._call(
             lambda: (self.server.select(resource, namespace, selector), self.server.version)
         )
         return found
+
+    def _filter(self, selector: Selector) -> Selector:
+        """What the server makes of a selector."""
+        return selector if self.server.filters_shards else replace(selector, shards="")
 
     async def _call(self, execute: Callable[[], Any], *, seconds: float = REQUEST_SECONDS, write: bool = False) -> Any:
         if self.fault is Fault.REFUSED:

@@ -26,6 +26,7 @@ from sharder.takeover.fences import CommitProof, ShardHold, join
 from shardsdk.kube.fencing import Guard
 from shardsdk.lease.shardlease import ShardLease
 from shardsdk.process import manager
+from shardsdk.process.assigning import identify
 from shardsdk.process.manager import Manager
 from shardsdk.process.process import ExitCode
 from shardsdk.protocol.labels import SHARDER_HOLDER
@@ -55,7 +56,7 @@ class Bug(Enum):
 async def _hold_warm(shard: Manager, world: manager.World, lease: ShardLease, work: Work) -> ExitCode:
     async with world.connect(lease) as api:
         lease.settle_first(api.writes_settled)
-        workload = shard._make_sharded(world, lease, api, work)
+        workload = shard._make_sharded(world, lease, api, work, identify(lease, None, work))
         running = [asyncio.ensure_future(cache.run()) for cache in workload._caches]
         for cache in workload._caches:
             cache.run = asyncio.Event().wait  # type: ignore[method-assign, assignment]

@@ -15,7 +15,7 @@ from shardsdk.errors import (
     StreamInterrupted,
 )
 from shardsdk.kube.api import Unfit, WatchEvent, WatchKind
-from shardsdk.kube.initial_events import STREAM_FAILURES_MAX
+from shardsdk.kube.listing import STREAM_FAILURES_MAX
 from shardsdk.kube.reflector import Delta
 from shardsdk.protocol.objects import ObjectMeta, PartialObject
 from tests.kube_fakes import (

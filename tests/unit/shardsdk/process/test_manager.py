@@ -301,7 +301,7 @@ async def test_a_cancelled_manager_leaves_nothing_running_and_releases(clock: Vi
 
 
 @in_virtual_time
-async def test_a_ring_by_ranges_ends_the_process_before_its_first_reconcile(
+async def test_a_way_of_assigning_that_nobody_knows_ends_the_process_before_its_first_reconcile(
     clock: VirtualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     stage = Stage(clock)

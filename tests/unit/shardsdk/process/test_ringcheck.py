@@ -78,14 +78,16 @@ async def test_what_is_owned_and_not_listed_is_told_until_the_ring_lists_it(
 
 
 @in_virtual_time
-async def test_a_ring_that_does_not_assign_by_labels_is_refused_whenever_it_is_seen(clock: VirtualClock) -> None:
+async def test_a_ring_that_assigns_otherwise_than_the_process_works_is_refused(
+    clock: VirtualClock,
+) -> None:
     server = MemoryServer()
     server.create(CLUSTERRINGS, LISTED)
     check = RingCheck(MemoryApi(server, clock), RING, frozenset({MAIN}), {}, shard="shard-1", clock=clock)
     running = asyncio.create_task(check.run())
     await check.looked.wait()
-    server.patch(CLUSTERRINGS, RING, None, {"spec": {"assignment": "Ranges"}})
-    with pytest.raises(ConfigurationError, match=r"spec\.assignment 'Ranges'.*use a ring with 'Labels'"):
+    server.patch(CLUSTERRINGS, RING, None, {"spec": {"assignment": "Ranges", "hashBy": "UID"}})
+    with pytest.raises(ConfigurationError, match=r"by hashes of uids, and this process works by labels: start it anew"):
         await running
 
 

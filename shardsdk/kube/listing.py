@@ -1,0 +1,119 @@
+"""Lists: whether one is read as the initial events of a watch or in pages, and those in pages, into a mirror."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Final, TypeVar
+
+from shardsdk.errors import (
+    ConnectionFailed,
+    ServerError,
+    ShardingError,
+    StreamInterrupted,
+    TooManyRequests,
+    Unauthorized,
+)
+from shardsdk.kube.api import Api, Selection, Unfit, WatchEvent, WatchKind
+from shardsdk.kube.decoding import identify
+from shardsdk.kube.mirror import Listing, Mirror
+from shardsdk.protocol.objects import PartialObject
+
+T = TypeVar("T")
+
+#: Events handled before other tasks get a turn.
+TURN_EVENTS: Final = 128
+
+
+#: After so many streams in a row that ended early, the next list is in pages: an
+#: API server that does not know initial events ignores the wish and never ends them.
+STREAM_FAILURES_MAX: Final = 2
+
+
+class InitialEvents:
+    """What is known of them for one resource."""
+
+    __slots__ = ("_failures", "_refused")
+
+    def __init__(self) -> None:
+        self._failures = 0
+        self._refused = False
+
+    @property
+    def worth_a_try(self) -> bool:
+        """Whether to ask for them."""
+        return not self._refused and self._failures < STREAM_FAILURES_MAX
+
+    def refused(self) -> None:
+        """The API server does not serve them: never again."""
+        self._refused = True
+
+    def failed(self) -> None:
+        """A stream ended before it was complete."""
+        self._failures += 1
+
+    def listed(self) -> None:
+        """A list is complete, however it was read."""
+        self._failures = 0
+
+
+async def list_into(
+    mirror: Mirror[T],
+    listing: Listing,
+    api: Api,
+    selection: Selection[T],
+    *,
+    name: str,
+    takes: Callable[[object], bool],
+) -> str:
+    """Apply all that is selected and that `takes` takes; the list's version.
+
+    Raises: StreamInterrupted and whatever else a list may raise; then a part of it was applied.
+    """
+    versions: list[str] = []
+
+    def leave_out(unfit: Unfit) -> None:
+        if takes(PartialObject(unfit.metadata)):
+            mirror.apply(WatchEvent(WatchKind.BOOKMARK, None, "", unfit=unfit), listing)
+
+    pages = api.pages(
+        selection.resource,
+        selection.namespace,
+        selector=selection.selector,
+        model=selection.model,
+        metadata_only=selection.metadata_only,
+        on_version=versions.append,
+        on_unfit=leave_out,
+    )
+    async with closing(pages):
+        async for page in pages:
+            for count, thing in enumerate(page, start=1):
+                if takes(thing):
+                    mirror.apply(WatchEvent(WatchKind.ADDED, thing, identify(thing).resource_version), listing)
+                if count % TURN_EVENTS == 0:
+                    await asyncio.sleep(0)
+    if not versions or not versions[0]:
+        raise StreamInterrupted(f"{name}: the list came without a resourceVersion")
+    return versions[0]
+
+
+def leaves_position(error: ShardingError, *, opened: bool) -> bool:
+    """Whether an error says nothing about the version that a watch began at; `opened`: the watch was accepted."""
+    match error:
+        case ConnectionFailed() | StreamInterrupted() | TooManyRequests() | Unauthorized():
+            return True
+        case ServerError():
+            return not opened
+        case _:
+            return False
+
+
+@asynccontextmanager
+async def closing(stream: AsyncIterator[object]) -> AsyncIterator[None]:
+    """Close the connection under `stream` when the block is left, not when it is collected."""
+    try:
+        yield
+    finally:
+        if isinstance(stream, AsyncGenerator):
+            await stream.aclose()

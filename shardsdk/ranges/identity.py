@@ -1,0 +1,59 @@
+"""Which objects are a shard's where its ring assigns ranges of hashes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from shardsdk.cache.objects import metadata_of
+from shardsdk.kube.selectors import Selector
+from shardsdk.protocol.labels import RingLabels
+from shardsdk.protocol.ranges import HashBy, HashRanges
+from shardsdk.protocol.verdict import Verdict
+
+
+class Held(Protocol):
+    """What the shard has of the hash space this moment (`RangeHolder`)."""
+
+    @property
+    def working(self) -> HashRanges:
+        """Where a reconcile may begin."""
+        ...
+
+    @property
+    def ending(self) -> HashRanges:
+        """Where none may begin any more, and some may still run."""
+        ...
+
+
+class RangeIdentity:
+    """The shard called `shard` of a ring that assigns ranges of hashes of namespaces or uids."""
+
+    def __init__(self, ring: RingLabels, shard: str, by: HashBy) -> None:
+        self.ring: RingLabels = ring
+        self.shard: str = shard
+        self.hash_by: HashBy = by
+        #: Asked each time; `None`: nothing is held yet.
+        self.held: Held | None = None
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        """None: where an object lies says whose it is."""
+        return {}
+
+    def judge(self, thing: object) -> Verdict:
+        """What this shard does with an object."""
+        if self.held is None:
+            return Verdict.IGNORE
+        point = self.hash_by.point(metadata_of(thing))
+        if point in self.held.working:
+            return Verdict.RECONCILE
+        return Verdict.ACKNOWLEDGE if point in self.held.ending else Verdict.IGNORE
+
+    def selector(self, own: Selector | None = None) -> Selector:
+        """What `own` selects: caches ask for the ranges by themselves."""
+        return own or Selector()
+
+    def unassigned(self, own: Selector | None = None) -> Selector | None:
+        """Labels do not tell."""
+        return None
