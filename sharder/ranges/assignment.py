@@ -29,6 +29,7 @@ from sharder.core.rangestatus import Loads, loads_by_namespace, loads_by_width
 from sharder.core.summary import Refused, Summary
 from sharder.ranges.report import RangeReport
 from sharder.ranges.store import AssignmentStore, Read
+from sharder.ranges.weights import Budget, ReportedWeights, weights_by_point
 from sharder.takeover.controller import TakeoverController
 from sharder.takeover.leadership import Leadership
 from sharder.tasks import end
@@ -42,12 +43,12 @@ from shardsdk.protocol.objects import LEASES, GroupResource, PartialObject, Slim
 from shardsdk.protocol.ranges import (
     EVERYWHERE,
     HELD_RANGES_ANNOTATION,
+    NAMESPACE_COUNTS_ANNOTATION,
     NOWHERE,
     RING_ASSIGNMENTS,
     HashBy,
     HashRanges,
     Named,
-    point_of,
 )
 
 log = logging.getLogger(__name__)
@@ -115,8 +116,12 @@ class RangeAssignment:
         self.wanted: Wanted | None = None
         #: What was found at the last look; `None`: there was none yet.
         self.state: State | None = None
-        self._held: dict[LeaseKey, str | None] = {}
+        self._held: dict[LeaseKey, tuple[str, ...] | None] = {}
         self._report = RangeReport(self._store, leadership.clock)
+        self._reported = ReportedWeights()
+        self._budget = Budget(leadership.clock)
+        #: In how many seconds it is to be looked again, without anybody telling of anything.
+        self._again: float | None = None
         self._failed = 0
         self._trouble: ShardingError | None = None
         self._wake = asyncio.Event()
@@ -157,7 +162,8 @@ class RangeAssignment:
         says = None
         if seen is not None:
             annotations = seen.lease.metadata.annotations or {}
-            says = f"{seen.lease.holder} {annotations.get(HELD_RANGES_ANNOTATION, '')}"
+            told = (annotations.get(each, "") for each in (HELD_RANGES_ANNOTATION, NAMESPACE_COUNTS_ANNOTATION))
+            says = (seen.lease.holder, *told)
         if self._held.get(key) != says:
             self._held[key] = says
             self._wake.set()
@@ -234,7 +240,7 @@ class RangeAssignment:
     async def _wait(self) -> None:
         waits = self.state is not None and bool(self.state.waits_for)
         try:
-            async with asyncio.timeout(LOOK_SECONDS if waits else None):
+            async with asyncio.timeout(LOOK_SECONDS if waits else self._again):
                 await self._wake.wait()
         except TimeoutError:
             return
@@ -316,6 +322,7 @@ class RangeAssignment:
         async for page in self._lead.api.pages(LEASES, selector=ours, model=Lease):
             leases += page
         held = holdings(leases)
+        self._reported.read(leases)
         named = read.named.shards if read.named is not None else {}
         snapshot = self._cache.get(self._name)
         vanished = {gone.name for gone in snapshot.vanished.values()} if snapshot is not None else set()
@@ -332,6 +339,14 @@ class RangeAssignment:
         # What is on its way is nobody's; planned anew from there, it might be sent elsewhere halfway.
         planned = self.state.aim if self.state is not None else named
         aim = self._cut(planned, membership.available, self._points(wanted))
+        self._again = None
+        if not planned.nobodys and planned.shards.keys() == membership.available and aim != planned:
+            # Nothing has to move, but for evenness.
+            self._again = self._budget.left_in() or None
+            if self._again is None:
+                self._budget.spend()
+            else:
+                aim = planned
         kept = HashRanges.union(stays.values())
         return Named(named.by, {shard: ranges - kept for shard, ranges in aim.shards.items() if ranges - kept} | stays)
 
@@ -343,10 +358,7 @@ class RangeAssignment:
         """What lies where; of objects that are hashed by their uid nothing has to be known."""
         if wanted.ring.spec.hash_by is HashBy.UID:
             return {}
-        points: dict[int, float] = {}
-        for namespace, weight in self._weights(wanted).items():
-            points[point_of(namespace)] = points.get(point_of(namespace), 0.0) + weight
-        return points
+        return weights_by_point(self._weights(wanted))
 
     def _loads(self, named: Named, wanted: Wanted) -> Loads:
         shards = self._takeover.membership.available
@@ -361,7 +373,7 @@ class RangeAssignment:
             for each in self._namespaces.reflector.store
             if self._namespaces.covered(wanted.ring, each.metadata)
         )
-        return dict.fromkeys(covered, 1.0)
+        return self._reported.of(covered)
 
     def _set_state(self, state: State | None) -> None:
         if state != self.state:

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 from itertools import pairwise
+from math import log2
 from typing import Any, Final
 
 import msgspec
@@ -32,6 +33,13 @@ from shardsdk.protocol.objects import ObjectMeta, Resource, SlimMeta
 SPACE: Final = 1 << 64
 #: Lease annotation: the ranges in which the lease's shard may be working, as `HashRanges` writes them.
 HELD_RANGES_ANNOTATION: Final = "alpha.sharding.timebertt.dev/held-ranges"
+#: Lease annotation: how many objects the shard has in each namespace, as `render_counts` writes it.
+NAMESPACE_COUNTS_ANNOTATION: Final = "alpha.sharding.timebertt.dev/namespace-counts"
+#: Namespaces that a shard tells the counts of, those with most objects.
+MAX_COUNTS: Final = 256
+#: Steps of a count for each doubling: two counts of one step differ by less than a fifth.
+_STEPS: Final = 4
+_MAX_STEP: Final = 64 * _STEPS
 #: The one object that says who may have which range; called as its ring.
 RING_ASSIGNMENTS: Final = Resource(API_GROUP, API_VERSION, "ringassignments", "RingAssignment", namespaced=False)
 
@@ -41,6 +49,7 @@ BY_RANGES: Final = "Ranges"
 
 _OFFSET_BASIS: Final = 0xCBF29CE484222325
 _PRIME: Final = 0x100000001B3
+_COUNT: Final = re.compile(r"([0-9a-f]{16})=([0-9]{1,3})")
 _BOUND: Final = re.compile(r"0x([0-9a-f]{16}|10{16})")
 
 
@@ -218,6 +227,30 @@ def held_ranges(annotations: dict[str, str] | None) -> HashRanges:
         return HashRanges.parse(text)
     except ConfigurationError:
         return EVERYWHERE
+
+
+def render_counts(counts: Mapping[str, int]) -> str:
+    """Objects by namespace, as a shard's Lease says it: each namespace's hash, and its count in quarters of a doubling.
+
+    Names stay where they are, and a count that hardly changes changes nothing.
+
+    >>> render_counts({"foobar": 1000, "empty": 0})
+    '85944171f73967e8=40'
+    """
+    largest = sorted((each for each in counts.items() if each[1] > 0), key=lambda each: (-each[1], each[0]))
+    steps = {point_of(name): round(_STEPS * log2(count)) for name, count in largest[:MAX_COUNTS]}
+    return ",".join(f"{point:016x}={step}" for point, step in sorted(steps.items()))
+
+
+def read_counts(annotations: Mapping[str, str] | None) -> dict[int, float]:
+    """What a lease says of how many objects are in namespaces, by the namespaces' hash; what makes no sense, nothing.
+
+    >>> read_counts({NAMESPACE_COUNTS_ANNOTATION: "85944171f73967e8=40,nonsense"})
+    {9625390261332436968: 1024.0}
+    """
+    text = (annotations or {}).get(NAMESPACE_COUNTS_ANNOTATION, "")
+    found = (_COUNT.fullmatch(part) for part in text.split(",", MAX_COUNTS)[:MAX_COUNTS])
+    return {int(each[1], 16): 2.0 ** (min(int(each[2]), _MAX_STEP) / _STEPS) for each in found if each is not None}
 
 
 class AssignedRange(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):

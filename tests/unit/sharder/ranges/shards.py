@@ -15,12 +15,14 @@ from shardsdk.protocol.leases import Lease, render_micro_time
 from shardsdk.protocol.objects import LEASES
 from shardsdk.protocol.ranges import (
     HELD_RANGES_ANNOTATION,
+    NAMESPACE_COUNTS_ANNOTATION,
     NOWHERE,
     RING_ASSIGNMENTS,
     HashRanges,
     RingAssignmentSpec,
     held_ranges,
     parse_assignment,
+    render_counts,
 )
 from shardsdk.testing.memory import MemoryServer
 from shardsdk.testing.virtual import VirtualClock
@@ -89,6 +91,11 @@ class RangedShard:
             "spec": {"holderIdentity": "", "leaseDurationSeconds": 1},
         }
         self._server.patch(LEASES, self.name, SHARDS, body)
+
+    def report(self, counts: dict[str, int]) -> None:
+        """Say how many objects there are in these namespaces."""
+        said = {NAMESPACE_COUNTS_ANNOTATION: render_counts(counts)}
+        self._server.patch(LEASES, self.name, SHARDS, {"metadata": {"annotations": said}})
 
     async def _run(self) -> None:
         renewed = self._clock.monotonic()

@@ -16,15 +16,17 @@ from sharder.backlog.scope import Wanted
 from sharder.cache.namespaces import Namespaces
 from sharder.cache.rings import RingCache
 from sharder.cache.subscribers import Change
+from sharder.core.cutting import cut
 from sharder.core.ringspec import parse_ring, resolve
-from sharder.ranges.assignment import RangeAssignment
+from sharder.ranges.assignment import Cut, RangeAssignment
 from sharder.ranges.store import AssignmentStore
+from sharder.ranges.weights import EVENINGS, EVENINGS_SECONDS
 from sharder.takeover.controller import TakeoverController
 from sharder.takeover.fences import CommitProof
 from sharder.takeover.leadership import Leadership
 from sharder.tasks import end
 from shardsdk.errors import AlreadyExists, Conflict
-from shardsdk.protocol.objects import CLUSTERRINGS, LEASES, SlimMeta
+from shardsdk.protocol.objects import CLUSTERRINGS, LEASES, NAMESPACES, SlimMeta
 from shardsdk.protocol.ranges import (
     EVERYWHERE,
     HELD_RANGES_ANNOTATION,
@@ -35,6 +37,7 @@ from shardsdk.protocol.ranges import (
     Named,
     RingAssignmentSpec,
     parse_assignment,
+    point_of,
 )
 from shardsdk.testing.memoryapi import MemoryApi
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
@@ -113,7 +116,7 @@ class Ring:
 
 
 @asynccontextmanager
-async def sharder(stage: Stage) -> AsyncIterator[RangeAssignment]:
+async def sharder(stage: Stage, cut: Cut = by_cells) -> AsyncIterator[RangeAssignment]:
     """One sharder's part of the ring; leadership is not asked for, so that two may act at once."""
     clock, api, rng = stage.clock, stage.api, Random(3)
     cache, proof = RingCache(api, clock=clock, rng=rng), CommitProof(clock, 2.0)
@@ -127,7 +130,7 @@ async def sharder(stage: Stage) -> AsyncIterator[RangeAssignment]:
 
     namespaces = Namespaces(api, clock=clock, rng=rng, on_change=on_namespace)
     lead = Leadership(api, Open(), Open(), counters, clock, rng)
-    assignment = RangeAssignment(RING, lead, namespaces, takeover, cache=cache, cut=by_cells)
+    assignment = RangeAssignment(RING, lead, namespaces, takeover, cache=cache, cut=cut)
     made.append(assignment)
 
     async def prove() -> None:
@@ -335,3 +338,33 @@ async def test_an_assignment_is_changed_as_it_was_read_or_not_at_all(clock: Virt
     again = await store.read(HashBy.NAMESPACE)
     assert again.named is None
     assert "hashBy is UID" in again.problem
+
+
+@in_virtual_time
+async def test_what_shards_report_of_namespaces_moves_ranges_and_not_too_often(clock: VirtualClock) -> None:
+    async with ranged(clock, "a", "b") as ring:
+        names = [f"n{number}" for number in range(40)]
+        for name in names:
+            ring.stage.create(NAMESPACES, {"metadata": {"name": name}}, None)
+        async with sharder(ring.stage, cut=cut) as assignment:
+            await ring.until_spread("a", "b")
+            await ring.stage.until(lambda: assignment.summarize().settled)
+            named, heavy = ring.named(), list[str]()
+            ring.shards["a"].report(dict.fromkeys(names, 1))
+            await ring.stage.pass_time(5)
+            assert ring.named() == named, "as it was counted"
+
+            for turn in range(2 * EVENINGS):
+                named, shard = ring.named(), "ab"[turn % 2]
+                heavy = [name for name in names if named.shard_at(point_of(name)) == shard]
+                for each in "ab":
+                    ring.shards[each].report({name: 64 if name in heavy else 1 for name in names})
+                await ring.stage.pass_time(5)
+                assert (ring.named() != named) == (turn < EVENINGS)
+                await ring.stage.until(lambda: assignment.summarize().settled)
+            await ring.stage.pass_time(EVENINGS_SECONDS)
+            assert ring.named() != named, "once time has passed it may move again"
+            loads = dict.fromkeys("ab", 0)
+            for name in names:
+                loads[ring.named().shard_at(point_of(name)) or "nobody"] += 64 if name in heavy else 1
+            assert max(loads.values()) < 1.25 * sum(loads.values()) / 2

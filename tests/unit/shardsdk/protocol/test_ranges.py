@@ -9,6 +9,8 @@ from shardsdk.errors import ConfigurationError
 from shardsdk.protocol.ranges import (
     EVERYWHERE,
     HELD_RANGES_ANNOTATION,
+    MAX_COUNTS,
+    NAMESPACE_COUNTS_ANNOTATION,
     NOWHERE,
     SPACE,
     AssignedRange,
@@ -18,8 +20,11 @@ from shardsdk.protocol.ranges import (
     RingAssignmentSpec,
     held_ranges,
     parse_assignment,
+    point_of,
+    read_counts,
     render_assignment,
     render_bound,
+    render_counts,
 )
 
 FIRST, MIDDLE = render_bound(0), render_bound(1 << 63)
@@ -93,3 +98,34 @@ def test_two_shards_for_one_range_are_never_written() -> None:
     named = Named(HashBy.UID, {"a": HashRanges.of((0, 16)), "b": HashRanges.of((15, 32))})
     with pytest.raises(ValueError, match="two shards"):
         render_assignment(named)
+
+
+def test_counts_are_told_by_hash_in_quarters_of_a_doubling_and_read_back_nearly_so() -> None:
+    counts = {f"namespace-{number}": 3**number for number in range(20)}
+    told = read_counts({NAMESPACE_COUNTS_ANNOTATION: render_counts(counts)})
+    assert told.keys() == {point_of(name) for name in counts}
+    for name, count in counts.items():
+        assert 0.9 < told[point_of(name)] / count < 1.1
+    assert render_counts({**counts, "namespace-19": 3**19 + 1000}) == render_counts(counts), "hardly another count"
+
+
+def test_of_many_namespaces_the_largest_are_told() -> None:
+    told = render_counts({f"namespace-{number}": number for number in range(1, 2 * MAX_COUNTS)})
+    assert len(told.split(",")) == MAX_COUNTS
+    found = read_counts({NAMESPACE_COUNTS_ANNOTATION: told})
+    assert point_of(f"namespace-{2 * MAX_COUNTS - 1}") in found
+    assert point_of("namespace-1") not in found
+
+
+@pytest.mark.parametrize(
+    "text", ["", ",", "x", "85944171f73967e8", "85944171f73967e8=-1", "85944171F73967E8=1", "85944171f73967e8=1.5"]
+)
+def test_counts_that_make_no_sense_say_nothing(text: str) -> None:
+    assert read_counts({NAMESPACE_COUNTS_ANNOTATION: text}) == {}
+
+
+def test_a_count_that_is_too_large_is_no_error_and_what_is_too_much_is_not_read() -> None:
+    assert read_counts({NAMESPACE_COUNTS_ANNOTATION: "85944171f73967e8=999"}) == {point_of("foobar"): 2.0**64}
+    endless = ",".join(f"{number:016x}=1" for number in range(10 * MAX_COUNTS))
+    assert len(read_counts({NAMESPACE_COUNTS_ANNOTATION: endless})) <= MAX_COUNTS
+    assert read_counts(None) == {}

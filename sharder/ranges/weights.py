@@ -1,0 +1,70 @@
+"""How much lies in each namespace, as shards report it, and how often ranges may move for that alone.
+
+Guarantees: a count is believed only of a shard that holds the namespace's hash, so a
+namespace that changes hands is not counted twice; and what was told last stays until
+somebody else tells.  Nobody's safety depends on any of it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from shardsdk.kube.clock import Clock
+from shardsdk.protocol.leases import Lease
+from shardsdk.protocol.ranges import held_ranges, point_of, read_counts
+
+#: Of a namespace of which nobody has told anything.
+UNTOLD: Final = 1.0
+#: Without a change of membership ranges move so often for the sake of evenness, and no oftener.
+EVENINGS: Final = 3
+EVENINGS_SECONDS: Final = 300.0
+
+
+class ReportedWeights:
+    """Of one ring's namespaces."""
+
+    def __init__(self) -> None:
+        self._told: dict[int, float] = {}
+
+    def read(self, leases: Iterable[Lease]) -> None:
+        """Believe what these say of what they hold."""
+        for lease in leases:
+            counts = read_counts(lease.metadata.annotations) if lease.held_by_shard else {}
+            if counts:
+                held = held_ranges(lease.metadata.annotations)
+                self._told.update((point, weight) for point, weight in counts.items() if point in held)
+
+    def of(self, namespaces: Iterable[str]) -> dict[str, float]:
+        """What is in each of these; the others are forgotten."""
+        names = list(namespaces)
+        points = {point_of(name) for name in names}
+        self._told = {point: weight for point, weight in self._told.items() if point in points}
+        return {name: self._told.get(point_of(name), UNTOLD) for name in names}
+
+
+def weights_by_point(weights: Mapping[str, float]) -> dict[int, float]:
+    """The same by where namespaces lie."""
+    points: dict[int, float] = {}
+    for namespace, weight in weights.items():
+        points[point_of(namespace)] = points.get(point_of(namespace), 0.0) + weight
+    return points
+
+
+class Budget:
+    """How often ranges may move although the same shards are there; `spend` it when they do."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._spent: deque[float] = deque(maxlen=EVENINGS)
+
+    def left_in(self) -> float:
+        """In how many seconds they may; 0: now."""
+        if len(self._spent) < EVENINGS:
+            return 0.0
+        return max(0.0, self._spent[0] + EVENINGS_SECONDS - self._clock.monotonic())
+
+    def spend(self) -> None:
+        """They move now."""
+        self._spent.append(self._clock.monotonic())
