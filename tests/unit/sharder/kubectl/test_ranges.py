@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
+from sharder.core.ringspec import ResolvedMain, ResolvedRing, parse_ring
 from sharder.kubectl.check.findings import Finding, Level
 from sharder.kubectl.check.ranges import check_ranges, read_filtering
 from sharder.kubectl.explain.explanation import Explanation, Known
@@ -180,6 +182,21 @@ def test_an_object_on_its_way_is_explained_with_whom_it_waits_for() -> None:
     assert "names nobody at present" in nobody.because[0]
     assert nobody.then == "the sharder names a shard for it, as a rule within a second"
     assert "an available shard" in explained(RIGHT, SHARED).missing[0]
+
+
+def test_the_documented_example_is_what_is_said() -> None:
+    held = HashRanges.of((0xC << 60, 0xE << 60))
+    spec = {"metadata": {"name": "tokens"}, "spec": SPEC}
+    ring = ResolvedRing(parse_ring(spec), (ResolvedMain(SECRETS),))
+    leases = (holding("tokens-1", held, ring="tokens"), lease("tokens-2", ring="tokens"))
+    statuses = tuple(read_shard_status(each, NOW) for each in leases)
+    meta = ObjectMeta(name="one", namespace="team-a")
+    known = Known(
+        ring, next(ring.subjects()), meta, None, read_membership(leases, statuses), statuses, True, (), True, None
+    )
+    seen = SeenRanges.of(HashBy.NAMESPACE, Named(HashBy.NAMESPACE, {"tokens-2": held.complement}), leases)
+    text = "\n".join(render_explanation(explain_range(known, seen), Painter(False)))
+    assert text in Path("docs/kubectl.md").read_text(encoding="utf-8")
 
 
 def test_nothing_is_said_of_what_could_not_be_read_and_of_what_is_none_of_the_rings() -> None:
