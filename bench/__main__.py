@@ -6,6 +6,7 @@ server does without a ring, by the same clients.
 
 PART `shards`: three shards of the example next to one replica of it.
 PART `reconciles`: events a second through a cache, a queue and an empty reconcile, typed by hand and by kind.
+PART `imports`: how long a program waits for the names that it imports.
 PART `cache`: memory of an object in a shard's cache.
 PART `families`: owners with children when a shard joins: how long nobody has them.
 PART `conditions`: what the comparison of labels in the API server costs.
@@ -29,6 +30,7 @@ from pathlib import Path
 from bench.caching import sizes
 from bench.conditions import comparing
 from bench.families import joining
+from bench.imports import TIMES, importing
 from bench.joining import joining_many
 from bench.load import CONFIGMAPS, Figures, Usage, creates, generated, measure, patches
 from bench.reconciles import rates
@@ -49,6 +51,7 @@ NAMESPACE = "bench"
 BASELINE = "bench-raw"
 MOST_WARMING = 300
 MOST_GENERATED = 500
+PARTS = ("sharder", "shards", "rest", "reconciles", "imports", "cache", "families", "join", "scale", "conditions")
 
 
 @dataclass(slots=True)
@@ -241,7 +244,18 @@ def run() -> int:
     parser.add_argument(
         "part",
         nargs="?",
-        choices=["sharder", "shards", "rest", "reconciles", "cache", "families", "join", "scale", "conditions"],
+        choices=[
+            "sharder",
+            "shards",
+            "rest",
+            "reconciles",
+            "imports",
+            "cache",
+            "families",
+            "join",
+            "scale",
+            "conditions",
+        ],
         default="sharder",
     )
     parser.add_argument(
@@ -275,7 +289,9 @@ def run() -> int:
             size = Size(objects, namespaces, options.rest_seconds or 60.0, options.shards, options.rings)
             asyncio.run(scaling(size, partial(say, report)))
         case "reconciles":
-            asyncio.run(rates(partial(say, report)))
+            asyncio.run(rates(options.objects or 2000, partial(say, report)))
+        case "imports":
+            importing(options.objects or TIMES, partial(say, report))
         case "cache":
             asyncio.run(sizes(options.objects or 10_000, partial(say, report)))
         case _:

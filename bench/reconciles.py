@@ -1,6 +1,6 @@
 """What a typed reconcile costs: events a second through cache, queue and an empty reconcile, without an API server.
 
-    python -m bench.reconciles [MODEL]     # one process for each model; `make bench ARGS=reconciles` runs all
+    python -m bench.reconciles MODEL OBJECTS     # one process for each model; `make bench ARGS=reconciles` runs all
 
 The events are bytes, as a watch has them, of ConfigMaps with a payload of 1 KiB.
 """
@@ -22,13 +22,14 @@ import msgspec
 
 from shardsdk import Context, Manager, ObjectMeta, Resource, controller_for
 from shardsdk.kube.answers import Target
-from shardsdk.kube.api import Api
+from shardsdk.kube.api import Api, RawRequest
 from shardsdk.kube.clock import SystemClock
 from shardsdk.kube.decoding import codec_of
 from shardsdk.process.world import World
 
-OBJECTS: Final = 2_000
 ROUNDS: Final = 7
+#: How often each model has its turn, one after the other: what else a machine does changes within seconds.
+TURNS: Final = 3
 DATA_BYTES: Final = 1024
 MODELS: Final = ("struct", "kind")
 CONFIGMAPS: Final = Resource("", "v1", "configmaps", "ConfigMap")
@@ -53,15 +54,15 @@ class Feed:
 
     inflight_writes = 0
 
-    def __init__(self) -> None:
-        self.version = OBJECTS
+    def __init__(self, objects: int) -> None:
+        self.version = self._objects = objects
         self._changed = asyncio.Event()
         self._lines: list[bytes] = []
 
     def changes(self) -> list[bytes]:
         """One event for each object."""
-        self.version += OBJECTS
-        return [line("MODIFIED", number, self.version - OBJECTS + number + 1) for number in range(OBJECTS)]
+        before, self.version = self.version, self.version + self._objects
+        return [line("MODIFIED", number, before + number + 1) for number in range(self._objects)]
 
     def push(self, lines: list[bytes]) -> None:
         """Tell them."""
@@ -72,7 +73,7 @@ class Feed:
         codec, target = codec_of(selection.model), Target("watch")
         here = selection.resource.group_resource == CONFIGMAPS.group_resource
         if here:
-            for number in range(OBJECTS):
+            for number in range(self._objects):
                 yield codec.decode_line(target, line("ADDED", number, number + 1))
         yield codec.decode_line(target, END % self.version)
         while True:
@@ -81,6 +82,15 @@ class Feed:
             for each in lines:
                 yield codec.decode_line(target, each)
             self._changed.clear()
+
+    async def send(self, operation: Any) -> Any:
+        """Whatever it may do, it may; there is nothing else that it asks."""
+        return msgspec.json.decode(b'{"status": {"allowed": true}}', type=operation.model)
+
+    async def exchange(self, request: RawRequest) -> bytes:
+        """What is served: this, and nothing else."""
+        listed = {"name": CONFIGMAPS.plural, "kind": CONFIGMAPS.kind, "namespaced": True}
+        return json.dumps({"resources": [listed] if request.path == "/api/v1" else []}).encode()
 
     async def writes_settled(self) -> None:
         """There are none."""
@@ -137,9 +147,9 @@ def controller_of(model: str, count: Count) -> Any:
     return operator.controllers()[0]
 
 
-async def rate(model: str) -> float:
+async def rate(model: str, objects: int) -> float:
     """Events a second: the median of some rounds in which every object changes."""
-    count, feed, clock = Count(), Feed(), SystemClock()
+    count, feed, clock = Count(), Feed(objects), SystemClock()
     manager = Manager(health_address="0", metrics_address="0")
     manager.add(controller_of(model, count))
 
@@ -151,30 +161,47 @@ async def rate(model: str) -> float:
         connect, connect, clock, Random(1), threaded=False, serve=False, signals=False, die=print, open=connect
     )
     running = asyncio.create_task(manager.run_async(world))
-    await count.until(OBJECTS)
+    await _reach(count, objects, running)
     rates = []
     for turn in range(2, ROUNDS + 2):
         lines = feed.changes()
         begun = time.process_time()
         feed.push(lines)
-        await count.until(turn * OBJECTS)
-        rates.append(OBJECTS / (time.process_time() - begun))
+        await _reach(count, turn * objects, running)
+        rates.append(objects / (time.process_time() - begun))
     manager.stopping.set()
     await running
     return median(rates)
 
 
-async def rates(say: Say) -> None:
-    """One process for each model."""
-    print(f"{OBJECTS} ConfigMaps of {DATA_BYTES} bytes, each changed {ROUNDS} times", flush=True)
-    for model in MODELS:
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "bench.reconciles", model, stdout=asyncio.subprocess.PIPE
-        )
-        output, _ = await process.communicate()
-        say(f"events by {model}", float(output), "/s of CPU")
+async def _reach(count: Count, wanted: int, running: asyncio.Task[Any]) -> None:
+    """Wait until there were so many.  Raises: whatever ended the manager meanwhile."""
+    reached = asyncio.create_task(count.until(wanted))
+    await asyncio.wait([reached, running], return_when=asyncio.FIRST_COMPLETED)
+    if running.done():
+        reached.cancel()
+        running.result()
+        raise RuntimeError("the manager has ended")
+
+
+async def rates(objects: int, say: Say) -> None:
+    """A process for each model and turn; the median of the turns."""
+    print(f"{objects} ConfigMaps of {DATA_BYTES} bytes, each changed {ROUNDS} times", flush=True)
+    found: dict[str, list[float]] = {model: [] for model in MODELS}
+    for _ in range(TURNS):
+        for model in MODELS:
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "bench.reconciles", model, str(objects)), stdout=asyncio.subprocess.PIPE
+            )
+            output, _ = await process.communicate()
+            if process.returncode:
+                raise RuntimeError(f"python -m bench.reconciles {model} {objects} failed")
+            found[model].append(float(output))
+    for model, turns in found.items():
+        say(f"events by {model}", median(turns), "/s of CPU", f"[{min(turns):.0f} to {max(turns):.0f}]")
+    say("events by kind / by struct", median(found["kind"]) / median(found["struct"]), "")
 
 
 if __name__ == "__main__":
     logging.disable(logging.ERROR)
-    print(asyncio.run(rate(sys.argv[1])))
+    print(asyncio.run(rate(sys.argv[1], int(sys.argv[2]))))

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from bench.imports import STATEMENTS
+
 ROOT = Path(__file__).parents[2]
 SECONDS = 420
 FIGURES = {
@@ -113,3 +115,12 @@ async def test_many_rings_shards_and_namespaces_are_measured_with_few_objects(tm
     assert report.keys() == SCALE_FIGURES, printed
     assert report["… objects that it looked at"] >= 60
     assert report["a shard joins: objects moved"] == report["a shard leaves: objects moved"] > 0
+
+
+@pytest.mark.timeout(SECONDS + 30)
+async def test_typed_reconciles_and_imports_are_measured(tmp_path: Path) -> None:
+    report, printed = await bench(tmp_path, "reconciles", "--objects", "40")
+    assert report.keys() == {"events by struct", "events by kind", "events by kind / by struct"}, printed
+    assert min(report.values()) > 0
+    report, printed = await bench(tmp_path, "imports", "--objects", "1")
+    assert report.keys() == set(STATEMENTS), printed
