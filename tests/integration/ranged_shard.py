@@ -57,6 +57,12 @@ def without(some: Spans, others: Spans) -> Spans:
     return join(cell for cell in itertools.pairwise(edges) if meet([cell], some) and not meet([cell], others))
 
 
+def in_order(assignment: Object) -> bool:
+    """Whether its ranges cover the space one after the other."""
+    starts = [int(each["start"], 16) for each in assignment["spec"]["ranges"]]
+    return starts[0] == 0 and all(here < after for here, after in itertools.pairwise(starts))
+
+
 def named(assignment: Object, shard: str | None) -> Spans:
     """The spans of `shard` (`None`: of nobody) in a RingAssignment."""
     ranges = assignment["spec"]["ranges"]
@@ -146,7 +152,7 @@ class RangedShard(ScriptedShard):
     async def _step(self) -> None:
         mine = await self._named()
         if mine is None:
-            return  # gone: keep what is held, take nothing
+            return  # gone, or nonsense: keep what is held, take nothing
         lost, gained = without(self._working, mine), without(mine, self._held)
         if lost:
             self._working = without(self._working, lost)
@@ -170,7 +176,7 @@ class RangedShard(ScriptedShard):
 
     async def _named(self) -> Spans | None:
         found = await self.client.find(ASSIGNMENTS, self.ring)
-        return None if found is None else named(found, self.name)
+        return None if found is None or not in_order(found) else named(found, self.name)
 
     async def _others(self) -> Spans:
         leases = await self.client.list(LEASES, labels=f"{RING_LABEL}={self.ring}")
