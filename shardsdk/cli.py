@@ -19,6 +19,7 @@ from shardsdk.errors import ConfigurationError, ShardingError
 from shardsdk.protocol.labels import SHARDER_SERVICE_ACCOUNT, SYSTEM_NAMESPACE, parse_ring_name
 from shardsdk.protocol.names import LABEL_CHARACTERS, SUBDOMAIN_CHARACTERS, is_dns_label, is_dns_subdomain
 from shardsdk.protocol.objects import GroupResource
+from shardsdk.protocol.ranges import BY_LABELS, BY_RANGES
 from shardsdk.rbac import ShardRole, shard_role
 from shardsdk.version import VERSION
 
@@ -90,6 +91,12 @@ def version() -> None:
     metavar="VERBS",
     help="what it does with controlled objects besides list and watch (default: create,patch)",
 )
+@click.option(
+    "--assignment",
+    type=click.Choice([BY_LABELS, BY_RANGES]),
+    default=BY_LABELS,
+    help="how the ring assigns its objects (spec.assignment; default: Labels)",
+)
 def rbac(
     ring: str,
     main: Sequence[str],
@@ -99,6 +106,7 @@ def rbac(
     watch_namespace: str | None,
     main_verbs: str,
     controlled_verbs: str,
+    assignment: str,
 ) -> None:
     """`shardsdk rbac`.  Raises: ConfigurationError, with what to write instead."""
     ring = parse_ring_name(ring).ring
@@ -121,6 +129,7 @@ def rbac(
         further_main_verbs=_read_verbs("--main-verbs", main_verbs),
         further_controlled_verbs=_read_verbs("--controlled-verbs", controlled_verbs),
         watch_namespace=watch_namespace,
+        by_ranges=assignment == BY_RANGES,
     )
     import yaml
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from shardsdk.protocol.objects import CLUSTERRINGS, LEASES, GroupResource
+from shardsdk.protocol.ranges import RING_ASSIGNMENTS
 
 #: Every shard: `list` and `watch` its objects, and `patch` main ones, to let go of them.
 MAIN_VERBS: Final = ("list", "watch", "patch")
@@ -22,6 +23,9 @@ EVENTS: Final = GroupResource("", "events")
 EVENT_VERBS: Final = ("create", "patch")
 #: And its ring, to compare what that lists with what it works on.
 RING_VERBS: Final = ("get",)
+#: Where the ring assigns ranges: what says who has which, and the leases that say who still holds which.
+ASSIGNMENT_VERBS: Final = ("get", "list", "watch")
+LEASE_VERBS_BY_RANGES: Final = ("list",)
 
 Manifest = dict[str, Any]
 #: As a role has it: `apiGroups`, `resources`, `verbs`.
@@ -37,7 +41,8 @@ class ShardRole:
     `ring` is the only one that it may read.  `name` is the ServiceAccount's and
     the roles'; `namespace` is where it and the shards' leases are;
     `watch_namespace` is where the objects are (`None`: in all).  The further
-    verbs are what the controller does for a living.
+    verbs are what the controller does for a living.  `by_ranges`: the ring assigns
+    ranges of hashes, so that nobody writes on an object to let go of it.
     """
 
     ring: str
@@ -48,12 +53,14 @@ class ShardRole:
     further_main_verbs: Sequence[str] = ()
     further_controlled_verbs: Sequence[str] = ()
     watch_namespace: str | None = None
+    by_ranges: bool = False
 
 
 def shard_role(role: ShardRole) -> list[Manifest]:
     """ServiceAccount, roles and bindings."""
+    main_verbs = CONTROLLED_VERBS if role.by_ranges else MAIN_VERBS
     objects = [
-        *rules_for(role.main, (*MAIN_VERBS, *role.further_main_verbs)),
+        *rules_for(role.main, (*main_verbs, *role.further_main_verbs)),
         *rules_for(map(_status_of, filter(_has_status, role.main)), STATUS_VERBS),
         *rules_for(role.controlled, (*CONTROLLED_VERBS, *role.further_controlled_verbs)),
         *rules_for([EVENTS], EVENT_VERBS),
@@ -62,21 +69,25 @@ def shard_role(role: ShardRole) -> list[Manifest]:
     return account_with(
         role.namespace,
         role.name,
-        own=lease_rules(),
+        own=lease_rules(by_ranges=role.by_ranges),
         objects=objects,
-        cluster=ring_rules(role.ring),
+        cluster=ring_rules(role.ring, by_ranges=role.by_ranges),
         namespaces=namespaces,
     )
 
 
-def lease_rules() -> list[dict[str, Any]]:
+def lease_rules(*, by_ranges: bool = False) -> list[dict[str, Any]]:
     """For the namespace that a process has its leases in: these, and Events about them."""
-    return [*rules_for([LEASES.group_resource], LEASE_VERBS), *rules_for([EVENTS], EVENT_VERBS)]
+    verbs = (*LEASE_VERBS, *LEASE_VERBS_BY_RANGES) if by_ranges else LEASE_VERBS
+    return [*rules_for([LEASES.group_resource], verbs), *rules_for([EVENTS], EVENT_VERBS)]
 
 
-def ring_rules(ring: str) -> list[dict[str, Any]]:
+def ring_rules(ring: str, *, by_ranges: bool = False) -> list[dict[str, Any]]:
     """For a shard of the ring called `ring`: that one, and no other; rings are in no namespace."""
-    return [{**rule, "resourceNames": [ring]} for rule in rules_for([CLUSTERRINGS.group_resource], RING_VERBS)]
+    rules = rules_for([CLUSTERRINGS.group_resource], RING_VERBS)
+    if by_ranges:
+        rules += rules_for([RING_ASSIGNMENTS.group_resource], ASSIGNMENT_VERBS)
+    return [{**rule, "resourceNames": [ring]} for rule in rules]
 
 
 def account_with(

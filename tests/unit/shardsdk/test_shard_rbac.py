@@ -12,6 +12,8 @@ import pytest
 import yaml
 
 from shardsdk.cli import main
+from shardsdk.protocol.objects import GroupResource
+from shardsdk.rbac import ShardRole, shard_role
 from tests.permissions import Permission, read_files, read_permissions
 
 ROOT = Path(__file__).parents[3]
@@ -104,3 +106,13 @@ def test_wrong_input_is_one_line_that_says_what_to_write(
 def test_it_runs_as_a_module() -> None:
     done = subprocess.run([sys.executable, "-m", "shardsdk", "version"], capture_output=True, text=True, check=True)
     assert re.fullmatch(r"shardsdk \S+ \(Python \S+\)\n", done.stdout)
+
+
+def test_where_ranges_are_assigned_a_shard_reads_who_has_which_and_patches_no_object_to_let_go_of_it() -> None:
+    role = ShardRole("example", "example", "default", [GroupResource("", "secrets")], by_ranges=True)
+    rules = [rule for made in shard_role(role) for rule in made.get("rules", ())]
+    granted = {(resource, verb) for rule in rules for resource in rule["resources"] for verb in rule["verbs"]}
+    assert {("leases", "list"), ("ringassignments", "get"), ("ringassignments", "watch")} <= granted
+    assert {verb for resource, verb in granted if resource == "secrets"} == {"list", "watch"}
+    [assignments] = [rule for rule in rules if rule["resources"] == ["ringassignments"]]
+    assert assignments["resourceNames"] == ["example"]

@@ -1,0 +1,145 @@
+"""The SDK's shards in a ring by ranges on a real control plane, under `shardsdk rbac`, and who works on what."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Any, Final
+
+from shardsdk.kube.access import load_access
+from shardsdk.kube.api import Api, Fence
+from shardsdk.kube.client import Client
+from shardsdk.kube.clock import SystemClock
+from shardsdk.lease.shardlease import ShardLease
+from shardsdk.process.manager import Manager
+from shardsdk.process.process import ExitCode
+from shardsdk.process.world import World
+from shardsdk.protocol.objects import Resource
+from shardsdk.protocol.ranges import NOWHERE, HashRanges
+from shardsdk.reconcile.context import Context
+from shardsdk.reconcile.spec import controller_for
+from tests.integration.harness import Plug
+
+SECRETS: Final = Resource("", "v1", "secrets", "Secret")
+CONFIGMAPS: Final = Resource("", "v1", "configmaps", "ConfigMap")
+#: How long a reconcile takes at least.
+BUSY_SECONDS: Final = 0.05
+#: How often everybody's ranges are compared.
+LOOK_SECONDS: Final = 0.01
+
+
+@dataclass
+class Chronicle:
+    """Who reconciles what this moment, and as what each object was reconciled last."""
+
+    running: dict[tuple[str, str], str] = field(default_factory=dict)
+    seen: dict[tuple[str, str], str] = field(default_factory=dict)
+    by: dict[tuple[str, str], str] = field(default_factory=dict)
+    #: Each time that two had one object, or one range.
+    met: list[str] = field(default_factory=list)
+    shards: list[SdkShard] = field(default_factory=list)
+
+    async def watch(self) -> None:
+        """Compare what shards may work on, until cancelled."""
+        while True:
+            before: list[SdkShard] = []
+            for shard in self.shards:
+                self.met += [
+                    f"{each.name} and {shard.name} on {each.works_on() & shard.works_on()}"
+                    for each in before
+                    if each.works_on() & shard.works_on()
+                ]
+                before.append(shard)
+            await asyncio.sleep(LOOK_SECONDS)
+
+
+class SdkShard:
+    """A manager in this process that has one config map for each secret; it can crash."""
+
+    def __init__(self, ring: str, name: str, kubeconfig: Path, chronicle: Chronicle) -> None:
+        self.name = name
+        self.plug = Plug()
+        self.manager = Manager(
+            ring, shard=name, namespace="default", fenced=True, health_address="0", metrics_address="0"
+        )
+        self.manager.add(controller_for(SECRETS).owns(CONFIGMAPS).options(concurrency=4).reconcile(self._reconcile))
+        self._kubeconfig = kubeconfig
+        self._chronicle = chronicle
+        self._lease: ShardLease | None = None
+        self._process: asyncio.Task[ExitCode] | None = None
+        chronicle.shards.append(self)
+
+    async def start(self) -> None:
+        access = await load_access(str(self._kubeconfig))
+
+        @asynccontextmanager
+        async def connect(lease: ShardLease) -> AsyncIterator[Api]:
+            self._lease = lease
+            async with Client(access, fence=lease.fence) as api:
+                yield api
+
+        def open_client(fence: Fence | None) -> Client:
+            return Client(access, fence=fence or self.plug)
+
+        world = World(
+            lambda: Client(access, fence=self.plug), connect, SystemClock(), Random(), serve=False, signals=False,
+            die=self._die, open=open_client,
+        )  # fmt: skip
+        self._process = asyncio.create_task(self.manager.run_async(world))
+
+    def _die(self, code: int, why: str) -> None:
+        if not self.plug.pulled:  # whoever has crashed is gone already
+            self._chronicle.met.append(f"{self.name} would have died: {why}")
+
+    async def stop(self) -> ExitCode:
+        """Leave in order."""
+        assert self._process is not None
+        self.manager.stopping.set()
+        return await self._process
+
+    async def crash(self) -> None:
+        """Be gone from one moment to the next: the lease is left to run out."""
+        assert self._process is not None
+        self.plug.pulled = True
+        self._chronicle.shards.remove(self)
+        if self._lease is not None:
+            self._lease.fence.close()
+        self._process.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._process
+
+    def works_on(self) -> HashRanges:
+        """Where it may write this moment."""
+        workload = self.manager._workload
+        holder = None if workload is None else workload._holder
+        if holder is None or self._lease is None or self._lease.fence.remaining() <= 0:
+            return NOWHERE
+        return holder.working | holder.ending
+
+    def filtered(self) -> set[bool | None]:
+        """Whether the API server filters for its caches."""
+        workload = self.manager._workload
+        return set() if workload is None else {cache.filtered for cache in workload._caches}
+
+    async def _reconcile(self, context: Context[Any]) -> None:
+        key, note = (context.namespace, context.name), self._chronicle
+        if (other := note.running.get(key)) is not None:
+            note.met.append(f"{self.name} and {other} reconcile {key}")
+        note.running[key] = self.name
+        try:
+            children = context.children(CONFIGMAPS)
+            await asyncio.sleep(BUSY_SECONDS)
+            if not children:
+                reference = context.controller_reference()
+                metadata = {"generateName": f"{context.name}-", "ownerReferences": [reference]}
+                await context.api.create(CONFIGMAPS, {"metadata": metadata}, context.namespace)
+            note.seen[key] = context.metadata.resource_version
+            note.by[key] = self.name
+        finally:
+            if note.running.get(key) == self.name:
+                del note.running[key]

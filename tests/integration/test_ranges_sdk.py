@@ -1,0 +1,168 @@
+"""The SDK's shards and the sharder in a ring by ranges: out, in, a crash; with and without filtering."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+import yaml
+
+from localcluster import AdminClient, ControlPlane
+from shardsdk.process.process import ExitCode
+from shardsdk.protocol.objects import GroupResource
+from shardsdk.rbac import ShardRole, shard_role
+from tests.integration.harness import REPOSITORY, Stage, set_stage
+from tests.integration.ranged_shard import ASSIGNMENTS, RangedShard, Workers
+from tests.integration.sdk_ranges import CONFIGMAPS, SECRETS, Chronicle, SdkShard
+from tests.integration.world import SECRETS as FAMILY
+
+TEAMS = [f"crew-{number}" for number in range(16)]
+NAMES = ("one", "two")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module", params=[True, False], ids=["filtering", "ignoring"])
+async def plane(request: pytest.FixtureRequest) -> AsyncIterator[ControlPlane]:
+    gates = {"ShardedListAndWatch": True} if request.param else {}
+    async with ControlPlane(feature_gates=gates) as plane:
+        await plane.apply(REPOSITORY / "crds", REPOSITORY / "rbac" / "sharder.yaml")
+        async with plane.admin() as admin:
+            for team in TEAMS:
+                await admin.create("v1/namespaces", {"metadata": {"name": team}})
+                for name in NAMES:
+                    await admin.create("v1/secrets", {"metadata": {"name": name}}, team)
+        yield plane
+
+
+@dataclass
+class Ranged:
+    """A ring whose shards are the SDK's."""
+
+    plane: ControlPlane
+    admin: AdminClient
+    stage: Stage
+    ring: str
+    kubeconfig: Path
+    chronicle: Chronicle = field(default_factory=Chronicle)
+    shards: dict[str, SdkShard] = field(default_factory=dict)
+
+    async def start(self, *names: str) -> None:
+        for name in names:
+            shard = SdkShard(self.ring, name, self.kubeconfig, self.chronicle)
+            self.shards[name] = shard
+            await shard.start()
+
+    async def until_all_by(self, *names: str, seconds: float = 90.0) -> None:
+        """Wait until every secret was reconciled as it is, by one of these shards, and each of them has some."""
+        async with asyncio.timeout(seconds):
+            while not await self._all_by(set(names)):
+                await asyncio.sleep(0.1)
+
+    async def _all_by(self, names: set[str]) -> bool:
+        there = {
+            (each["metadata"]["namespace"], each["metadata"]["name"]): each["metadata"]["resourceVersion"]
+            for each in await self.admin.list("v1/secrets")
+            if each["metadata"]["namespace"] in TEAMS
+        }
+        note = self.chronicle
+        return (
+            all(note.seen.get(key) == version for key, version in there.items())
+            and {note.by[key] for key in there} == names
+        )
+
+    async def touch(self) -> None:
+        """Change every secret."""
+        for team in TEAMS:
+            for name in NAMES:
+                patch = {"metadata": {"annotations": {"touched": str(asyncio.get_running_loop().time())}}}
+                await self.admin.patch("v1/secrets", name, patch, team)
+
+    async def children(self) -> Counter[tuple[str, str]]:
+        """How many config maps each secret has."""
+        found = await self.admin.list("v1/configmaps")
+        owned = [each["metadata"] for each in found if each["metadata"]["namespace"] in TEAMS]
+        return Counter(
+            (each["namespace"], owner["name"]) for each in owned for owner in each.get("ownerReferences") or ()
+        )
+
+
+@asynccontextmanager
+async def ranged(plane: ControlPlane, name: str) -> AsyncIterator[Ranged]:
+    """A ring, its shards' account, and the sharder; in the end nobody may ever have had two owners."""
+    async with plane.admin() as admin, set_stage(plane, admin, name) as stage:
+        spec = {"assignment": "Ranges", "hashBy": "Namespace", "namespaceSelector": None}
+        await stage.ring(FAMILY, name=name, grant=False, shards_may=False, **spec)
+        role = ShardRole(
+            name, name, "default", [_named(SECRETS)], [_named(CONFIGMAPS)],
+            further_controlled_verbs=("create",), by_ranges=True,
+        )  # fmt: skip
+        await plane.kubectl("apply", "-f-", stdin=yaml.safe_dump_all(shard_role(role)))
+        kubeconfig = await plane.service_account_kubeconfig("default", name)
+        on = Ranged(plane, admin, stage, name, kubeconfig)
+        await stage.sharder()
+        watching = asyncio.create_task(on.chronicle.watch())
+        try:
+            yield on
+        finally:
+            watching.cancel()
+            for shard in list(on.chronicle.shards):
+                with contextlib.suppress(Exception):
+                    await shard.stop()
+        assert not on.chronicle.met
+
+
+def _named(resource: object) -> GroupResource:
+    return resource.group_resource  # type: ignore[attr-defined,no-any-return]
+
+
+@pytest.mark.timeout(300)
+async def test_shards_come_and_go_and_crash_and_every_object_has_one_owner(plane: ControlPlane) -> None:
+    filters = plane.feature_gates.get("ShardedListAndWatch", False)
+    async with ranged(plane, "sdk-ranges") as on:
+        await on.start("a", "b", "c")
+        await on.until_all_by("a", "b", "c")
+        assert await on.children() == {(team, name): 1 for team in TEAMS for name in NAMES}
+        made = [*await on.admin.list("v1/configmaps"), *await on.admin.list("v1/secrets")]
+        assert not [each for each in made if each["metadata"].get("labels") and each["metadata"]["namespace"] in TEAMS]
+
+        await on.start("d")
+        await on.touch()
+        await on.until_all_by("a", "b", "c", "d", seconds=60)
+        assert on.shards["d"].filtered() == {filters}
+
+        assert await on.shards["b"].stop() is ExitCode.OK
+        await on.touch()
+        await on.until_all_by("a", "c", "d", seconds=30)
+
+        await on.shards["c"].crash()
+        await on.touch()
+        await on.until_all_by("a", "d", seconds=90)
+        assert await on.children() == {(team, name): 1 for team in TEAMS for name in NAMES}
+
+
+@pytest.mark.timeout(300)
+async def test_shards_of_another_make_share_a_ring_with_them(plane: ControlPlane) -> None:
+    async with ranged(plane, "mixed-makes") as on:
+        await on.start("a", "b")
+        await on.until_all_by("a", "b")
+        workers = Workers()
+        foreign = RangedShard(on.admin, on.ring, "default", "foreign", workers)
+        on.stage.shards.append(foreign)
+        await foreign.start()
+        async with asyncio.timeout(60):
+            while not workers.working.get("foreign"):
+                await asyncio.sleep(0.05)
+        theirs = workers.working["foreign"]
+        mine = [span for shard in on.shards.values() for span in shard.works_on()]
+        assert not [(one, other) for one in theirs for other in mine if max(one[0], other[0]) < min(one[1], other[1])]
+        assignment = await on.admin.get(ASSIGNMENTS, on.ring)
+        assert {each.get("shard") for each in assignment["spec"]["ranges"]} >= {"a", "b", "foreign"}
+        await foreign.release()
+        await on.touch()
+        await on.until_all_by("a", "b", seconds=60)
