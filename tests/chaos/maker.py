@@ -59,17 +59,21 @@ class Maker:
         write = self._recorder.sent(key)
         data = {"value": value, "write": write}
         try:
-            if found is None:
-                metadata = {"name": name, "ownerReferences": [context.controller_reference()]}
-                made = await context.api.create(
-                    CONFIGMAPS, {"metadata": metadata, "data": data}, context.request.namespace
-                )
-            else:
-                made = await context.api.patch(CONFIGMAPS, name, context.request.namespace, {"data": data})
+            version = await self._write(context, name, data, new=found is None)
         except BaseException as error:
             self._recorder.refused(write, error)
             raise
-        self._recorder.written(write, made.metadata.resource_version)
+        self._recorder.written(write, version)
+
+    async def _write(self, context: Context[Data], name: str, data: dict[str, str], *, new: bool) -> str:
+        """Make a child what it should be; returns its resourceVersion."""
+        namespace = context.request.namespace
+        if new:
+            metadata = {"name": name, "ownerReferences": [context.controller_reference()]}
+            made = await context.api.create(CONFIGMAPS, {"metadata": metadata, "data": data}, namespace)
+        else:
+            made = await context.api.patch(CONFIGMAPS, name, namespace, {"data": data})
+        return made.metadata.resource_version
 
 
 def options_of(parser: argparse.ArgumentParser) -> argparse.Namespace:
@@ -86,7 +90,7 @@ def options_of(parser: argparse.ArgumentParser) -> argparse.Namespace:
     return options
 
 
-def maker_of(options: argparse.Namespace) -> Maker:
+def maker_of(options: argparse.Namespace, kind: type[Maker] = Maker) -> Maker:
     """The reconcile, which notes what it does where the options say."""
     recorder = Recorder(options.records / f"{options.process}.jsonl", options.process, options.name)
-    return Maker(recorder, options.children, options.busy_seconds)
+    return kind(recorder, options.children, options.busy_seconds)

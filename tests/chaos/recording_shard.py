@@ -9,10 +9,10 @@ import argparse
 
 from shardsdk import LeaseTimings, Manager, controller_for
 from tests.chaos.clocks import add_options, set_clocks
-from tests.chaos.maker import CONCURRENCY, CONFIGMAPS, SECRETS, Data, maker_of, options_of
+from tests.chaos.maker import CONCURRENCY, CONFIGMAPS, SECRETS, Data, Maker, maker_of, options_of
 
 
-def main() -> None:
+def main(kind: type[Maker] = Maker) -> None:
     """Be a shard."""
     parser = argparse.ArgumentParser()
     add_options(parser)
@@ -29,7 +29,7 @@ def main() -> None:
         metrics_address="0",
     )
     controller = controller_for(SECRETS, Data).owns(CONFIGMAPS, Data)
-    manager.add(controller.reconcile(maker_of(options).reconcile).options(concurrency=CONCURRENCY))
+    manager.add(controller.reconcile(maker_of(options, kind).reconcile).options(concurrency=CONCURRENCY))
     manager.run()
 
 
