@@ -20,6 +20,8 @@ CHECK = $(RUN) ruff check --quiet . && $(RUN) ruff format --check --quiet . && $
 COMPILE = $(RUN) pytest -p no:randomly --collect-only --quiet >/dev/null 2>&1
 VERSION = $(shell sed -n 's/^VERSION.*"\(.*\)"$$/\1/p' shardsdk/version.py)
 BUILDER ?= docker
+# Fetched by `make audit`, and by nothing else.
+PIP_AUDIT ?= 2.10.1
 # The image: sharder or examples, as the Dockerfile calls them.
 TARGET ?= sharder
 
@@ -28,7 +30,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup controlplane helm image node-deps demo test e2e-node unit check fmt lock sbom docs kinds monitoring bench simulate fuzz mutants model chaos cluster-up cluster-down cluster-status clean distclean
+.PHONY: help setup controlplane helm image node-deps demo test e2e-node unit check fmt lock sbom audit docs kinds monitoring bench simulate fuzz mutants model chaos soak cluster-up cluster-down cluster-status clean distclean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -83,6 +85,9 @@ lock: $(READY) ## lock the newest dependencies that pyproject.toml allows
 sbom: ## print what image and wheel are made of, as CycloneDX, from the lock file
 	@$(PYTHON) .ci/sbom.py requirements.txt $(VERSION)
 
+audit: $(READY) ## ask pypi.org, over the network, for known vulnerabilities of what the image installs (ARGS= for pip-audit)
+	@$(RUN) uv tool run pip-audit@$(PIP_AUDIT) --requirement requirements.txt --require-hashes --disable-pip $(ARGS)
+
 docs: $(READY) ## print tables from the code into docs/ and build the site with every link checked (site/index.html)
 	@$(RUN) docsite && NO_MKDOCS_2_WARNING=1 $(RUN) mkdocs build
 
@@ -104,6 +109,10 @@ mutants: $(READY) ## plant faults and print which test or schedule finds each in
 
 chaos: controlplane ## break processes, networks, API servers, clocks and rings on the real thing, into docs/reliability.md (ARGS='--only FAULT', --jobs, --seed)
 	@$(RUN) tests.chaos $(ARGS); played=$$?; $(RUN) docsite; exit $$played
+
+soak: controlplane ## a fault a minute for HOURS= (1) among OBJECTS= (30000) while all processes are measured (ARGS=--seed 7)
+	@$(RUN) tests.chaos.soak --hours $(or $(HOURS),1) --objects $(or $(OBJECTS),30000) $(ARGS); held=$$?; \
+	  $(RUN) docsite; exit $$held
 
 cluster-up: $(READY) ## start a control plane and print its KUBECONFIG
 	@$(RUN) localcluster up
