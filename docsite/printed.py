@@ -20,6 +20,7 @@ from docsite import balance, commandline, crd, meters, objects, ports, states, t
 from docsite.pages import DOCS
 from sharder.core.decisions import LEAVING, render_table
 from tests.chaos import results as reliability
+from tests.chaos.soak import report as soak
 
 _MARKED: Final = re.compile(r"^<!-- printed: (?P<name>[\w-]+) -->\n.*?^<!-- end -->$", re.MULTILINE | re.DOTALL)
 
@@ -50,6 +51,7 @@ PRINTERS: Final[Mapping[str, Callable[[], str]]] = {
     "cli-kubectl": commandline.render_kubectl,
     "cli-shardsdk": commandline.render_shardsdk,
     "reliability": reliability.render,
+    "soak": soak.render,
     "metrics-sharder": meters.render_sharder,
     "metrics-shardsdk": meters.render_shardsdk,
     "alerts": meters.render_alerts,

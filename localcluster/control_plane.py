@@ -10,6 +10,7 @@ import asyncio
 import base64
 import secrets
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -33,7 +34,7 @@ from localcluster.components import (
 from localcluster.errors import ComponentFailed, LocalClusterError
 from localcluster.kubeconfig import Cluster, certificate_credentials, token_credentials, write_kubeconfig
 from localcluster.node import Node
-from localcluster.pki import Authority
+from localcluster.pki import Authority, Pair
 from localcluster.ports import ReservedPort, reserve_port
 from localcluster.process import Supervisor
 from localcluster.running import DEFAULT_NAME, Running, remember
@@ -211,6 +212,10 @@ class ControlPlane:
             credentials = certificate_credentials(self._pki.client_pair(user, groups))
         path = path or self.folder / f"{user}.kubeconfig"
         return write_kubeconfig(path, self._cluster(server), user, credentials)
+
+    def client_pair(self, user: str, groups: Sequence[str], valid: timedelta) -> Pair:
+        """Certificate and key that the API server takes for `user` in `groups`, for so long."""
+        return self._pki.client_pair(user, groups, valid)
 
     async def service_account_kubeconfig(
         self,

@@ -80,17 +80,21 @@ class Authority:
         key.write_bytes(pair.key)
         return certificate, key
 
-    def client_pair(self, user: str, groups: Sequence[str]) -> Pair:
-        """A client certificate that the API server takes for `user` in `groups`."""
-        return self._issue(_name(user, groups), ExtendedKeyUsageOID.CLIENT_AUTH, None)
+    def client_pair(self, user: str, groups: Sequence[str], valid: datetime.timedelta = _VALID) -> Pair:
+        """A client certificate that the API server takes for `user` in `groups`, for so long."""
+        return self._issue(_name(user, groups), ExtendedKeyUsageOID.CLIENT_AUTH, None, valid)
 
     def _issue(
-        self, name: x509.Name, purpose: x509.ObjectIdentifier, alternatives: x509.SubjectAlternativeName | None
+        self,
+        name: x509.Name,
+        purpose: x509.ObjectIdentifier,
+        alternatives: x509.SubjectAlternativeName | None,
+        valid: datetime.timedelta = _VALID,
     ) -> Pair:
         key = ec.generate_private_key(ec.SECP256R1())
         authority_key = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
         builder = (
-            _builder(name, self._name, key.public_key())
+            _builder(name, self._name, key.public_key(), valid)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .add_extension(x509.ExtendedKeyUsage([purpose]), critical=False)
             .add_extension(authority_key, critical=False)
@@ -101,7 +105,9 @@ class Authority:
         return Pair(certificate.public_bytes(serialization.Encoding.PEM), _pem(key))
 
 
-def _builder(subject: x509.Name, issuer: x509.Name, public_key: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
+def _builder(
+    subject: x509.Name, issuer: x509.Name, public_key: ec.EllipticCurvePublicKey, valid: datetime.timedelta = _VALID
+) -> x509.CertificateBuilder:
     now = datetime.datetime.now(datetime.UTC)
     return (
         x509.CertificateBuilder()
@@ -110,7 +116,7 @@ def _builder(subject: x509.Name, issuer: x509.Name, public_key: ec.EllipticCurve
         .public_key(public_key)
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - datetime.timedelta(minutes=5))
-        .not_valid_after(now + _VALID)
+        .not_valid_after(now + valid)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(public_key), critical=False)
     )
 

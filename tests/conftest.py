@@ -35,6 +35,7 @@ _LONG = (
     "e2e/test_bench.py",
     "chaos/test_chaos.py",
     "chaos/test_upgrades.py",
+    "chaos/soak",
     "docs/test_commands.py",
     "e2e/test_demo.py",
     "chart/test_release.py",

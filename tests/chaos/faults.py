@@ -93,6 +93,9 @@ FAULTS: Final = {
               rings.lease_emptied, 2, VICTIM, 2.0),
         Fault("certificates-expired", "the webhook's certificates are replaced by expired ones, the sharders restarted",
               rings.certificates_expired),
+        # Two moves of each object as its shard starts with the certificate, and two more as that is over.
+        Fault("client-certificate-expired", "the client certificate of a shard expires, and is replaced once its"
+              " objects moved", processes.client_certificate_expired, 4, VICTIM, 1.0, 5.0),
         Fault("webhook-in-a-black-hole", "the webhook takes requests and never answers, for two lease durations",
               rings.webhook_in_a_black_hole, 0, (), 0.0, 15.0),
         Fault("ring-edited", "the ring gives its namespace up and takes it back",

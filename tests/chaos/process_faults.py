@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from datetime import timedelta
 from random import Random
 from typing import Final
 
+from tests.chaos.credentials import write_certificate
 from tests.chaos.proxy import Net
-from tests.chaos.rig import Rig
+from tests.chaos.rig import ACCOUNT, NAMESPACE, Rig
 
 VICTIM: Final = "shard-1"
 #: Far more than a takeover needs; only what never happens waits that long.
 PATIENCE_SECONDS: Final = 180.0
+#: For so many lease durations a certificate is valid that is to expire: a shard starts and gets its objects meanwhile.
+_VALID_LEASES: Final = 3.0
 
 
 async def shard_killed(rig: Rig, rng: Random) -> None:
@@ -61,6 +66,24 @@ async def shard_in_a_black_hole(rig: Rig, rng: Random) -> None:
 async def shard_half_open(rig: Rig, rng: Random) -> None:
     """No answers."""
     await _network(rig, Net.HALF_OPEN)
+
+
+async def client_certificate_expired(rig: Rig, rng: Random) -> None:
+    """It runs with one that is soon over; another one is put into its files once others have its objects."""
+    valid = timedelta(seconds=_VALID_LEASES * rig.setup.lease_seconds)
+    await rig.stop_shard(VICTIM)
+    over = time.monotonic() + valid.total_seconds()
+    rig.users[VICTIM] = write_certificate(rig.plane, rig.folder, f"{NAMESPACE}/{ACCOUNT}", valid)
+    await rig.start_shard(VICTIM)
+    await rig.working(VICTIM)
+    await rig.store.until(rig.placed, PATIENCE_SECONDS)
+    await asyncio.sleep(over - time.monotonic())
+    rig.down(VICTIM, "cut")
+    rig.living.discard(VICTIM)
+    await emptied(rig)
+    write_certificate(rig.plane, rig.folder, f"{NAMESPACE}/{ACCOUNT}", timedelta(days=1))
+    rig.up(VICTIM)
+    rig.living.add(VICTIM)
 
 
 async def _network(rig: Rig, net: Net) -> None:

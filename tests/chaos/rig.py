@@ -10,7 +10,6 @@ import asyncio
 import base64
 import contextlib
 import itertools
-import json
 import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -27,6 +26,7 @@ from sharder.core.hashring import HashRing
 from sharder.core.keys import main_key
 from shardsdk.protocol.labels import parse_ring_name
 from tests.chaos.clocks import AHEAD, RATE
+from tests.chaos.credentials import SHARED, kubeconfig_of
 from tests.chaos.history import CHILDREN, OWNERS, Down, History
 from tests.chaos.previous import TODAY, Program, previous
 from tests.chaos.proxy import Net, Proxy, tls_contexts
@@ -38,7 +38,7 @@ RING: Final = "checksum"
 NAMESPACE: Final = "default"
 SECRETS: Final = "v1/secrets"
 #: The ServiceAccount of rbac/shard.yaml, whose role has the ring's name.
-_ACCOUNT: Final = "checksum"
+ACCOUNT: Final = "checksum"
 _POLL_SECONDS: Final = 0.1
 #: How long a kubelet takes to start a container again, at first.
 _RESTART_SECONDS: Final = 1.0
@@ -66,6 +66,8 @@ class Rig:
     living: set[str] = field(default_factory=set)
     downs: list[Down] = field(default_factory=list)
     begin: float = 0.0
+    #: Whom a shard's kubeconfig names, if not the ServiceAccount.
+    users: dict[str, dict[str, str]] = field(default_factory=dict)
     #: What is started from now on.
     shards_run: Program = TODAY
     sharders_run: Program = TODAY
@@ -96,7 +98,7 @@ class Rig:
             name,
             module=self.shards_run.shard_module,
             arguments=[f"--{key}={value}" for key, value in arguments.items()],
-            kubeconfig=self._kubeconfig(name),
+            kubeconfig=kubeconfig_of(self.folder, name, self.proxies[name].port, self.users.get(name)),
             environment=self.shards_run.environment,
         )
         self.living.add(name)
@@ -260,10 +262,12 @@ class Rig:
             self._loading = None
 
     async def _change(self) -> None:
-        most = self.setup.objects * 6 // 5
+        most, known, names = self.setup.objects * 6 // 5, 0, list[str]()
         while True:
             await asyncio.sleep(self.rng.uniform(0, 2 / self.setup.changes_per_second))
-            names = sorted(name for resource, name in self.store.current if resource == OWNERS)
+            if len(self.store.current) != known:
+                known = len(self.store.current)
+                names = sorted(name for resource, name in self.store.current if resource == OWNERS)
             with contextlib.suppress(AdminError, aiohttp.ClientError, OSError, TimeoutError):
                 if self.rng.random() < _NEW_OBJECT_SHARE and len(names) < most:
                     await self.create(1)
@@ -326,14 +330,6 @@ class Rig:
             tls = tls_contexts(self.plane.folder / "pki")
         return await self.exits.enter_async_context(Proxy(ports, self.rng, tls))
 
-    def _kubeconfig(self, name: str) -> Path:
-        """The shards' kubeconfig, by the network of this one."""
-        path = self.folder / f"{name}.kubeconfig"
-        config = json.loads((self.folder / "shards.kubeconfig").read_text())
-        config["clusters"][0]["cluster"]["server"] = f"https://127.0.0.1:{self.proxies[name].port}"
-        path.write_text(json.dumps(config))
-        return path
-
 
 @asynccontextmanager
 async def rig_of(setup: Setup, folder: Path, seed: int) -> AsyncIterator[Rig]:
@@ -350,7 +346,7 @@ async def rig_of(setup: Setup, folder: Path, seed: int) -> AsyncIterator[Rig]:
         await plane.apply(ROOT / "rbac" / "shard.yaml")
         admin = await exits.enter_async_context(plane.admin())
         await installation.ring(RING, RING_SPEC)
-        await plane.service_account_kubeconfig(NAMESPACE, _ACCOUNT, folder / "shards.kubeconfig")
+        await plane.service_account_kubeconfig(NAMESPACE, ACCOUNT, folder / SHARED)
         store = Store(plane.etcd.url, NAMESPACE, parse_ring_name(RING))
         rig = Rig(setup, plane, installation, admin, store, folder, Random(seed), exits)
         if setup.previous:

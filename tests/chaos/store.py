@@ -25,6 +25,8 @@ RESOURCES: Final = ("configmaps", "leases", "secrets")
 #: From the first key of the first of them to the end of the last one's.
 _RANGE: Final = ("/registry/configmaps/", "/registry/secrets0")
 _RETRY_SECONDS: Final = 0.1
+#: How much longer than a look the pause after it is.
+_LOOK_PAUSES: Final = 4
 _MAX_LINE_BYTES: Final = 64 << 20
 #: How often the store is written to, so that the time of every other write is known as well as that.
 TICK_SECONDS: Final = 0.1
@@ -76,10 +78,15 @@ class Store:
             await asyncio.sleep(TICK_SECONDS)
 
     async def until(self, condition: Callable[[], bool], timeout_seconds: float) -> None:
-        """Wait until `condition` holds; it is asked after every change.  Raises: TimeoutError."""
+        """Wait until `condition` holds; it is asked after every change, but not all the time.  Raises: TimeoutError."""
         async with asyncio.timeout(timeout_seconds):
-            while not condition():
+            while True:
                 self._news.clear()
+                began = time.monotonic()
+                if condition():
+                    return
+                # With many objects a look takes its time, and those who bring the news are in this process.
+                await asyncio.sleep((time.monotonic() - began) * _LOOK_PAUSES)
                 await self._news.wait()
 
     async def caught_up(self) -> None:
