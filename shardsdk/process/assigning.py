@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -12,6 +12,7 @@ from shardsdk.kube.backoff import Backoff
 from shardsdk.lease.shardlease import ShardLease
 from shardsdk.logs import logger_of
 from shardsdk.process.world import World
+from shardsdk.protocol.namespaces import CoveredNamespaces
 from shardsdk.protocol.objects import CLUSTERRINGS
 from shardsdk.protocol.ranges import BY_LABELS, HashBy, hash_by_of
 from shardsdk.ranges.identity import RangeIdentity
@@ -23,14 +24,22 @@ log: Final = logger_of(__name__)
 class _Spec(msgspec.Struct, frozen=True, rename="camel"):
     assignment: str = BY_LABELS
     hash_by: str = ""
+    namespace_selector: dict[str, Any] | None = None
 
 
 class _Ring(msgspec.Struct, frozen=True):
     spec: _Spec = _Spec()
 
 
-async def read_hash_by(world: World, ring: str) -> HashBy | None:
-    """What the ring hashes; `None`: it assigns by labels, or nobody says.
+class ByRanges(NamedTuple):
+    """What a ring by ranges says: what it hashes, and of which namespaces' objects."""
+
+    hash_by: HashBy
+    namespaces: CoveredNamespaces
+
+
+async def read_ranges(world: World, ring: str) -> ByRanges | None:
+    """How the ring assigns by ranges; `None`: it assigns by labels, or nobody says.
 
     A ring that is not there, or may not be read, is taken for one by labels, by which nothing is this shard's
     unless a sharder says so on each object; `RingCheck` looks at it again.
@@ -44,7 +53,8 @@ async def read_hash_by(world: World, ring: str) -> HashBy | None:
         while True:
             try:
                 spec = (await api.get(CLUSTERRINGS, ring, model=_Ring)).spec
-                return hash_by_of(spec.assignment, spec.hash_by)
+                by = hash_by_of(spec.assignment, spec.hash_by)
+                return None if by is None else ByRanges(by, CoveredNamespaces.parse(spec.namespace_selector))
             except ConfigurationError:
                 raise
             except ShardingError as error:
@@ -55,10 +65,11 @@ async def read_hash_by(world: World, ring: str) -> HashBy | None:
                 await world.clock.sleep(backoff.next())
 
 
-def identify(lease: ShardLease, by: HashBy | None, work: Work) -> Identity:
+def identify(lease: ShardLease, ranges: ByRanges | None, work: Work) -> Identity:
     """Who this shard is to its objects.  Raises: ConfigurationError for work that such a ring cannot share."""
-    if by is None:
+    if ranges is None:
         return ShardIdentity(lease.ring, lease.name)
+    by = ranges.hash_by
     for spec in work.specs:
         main = spec.main.resource
         if by is HashBy.NAMESPACE and not main.namespaced:
@@ -71,4 +82,4 @@ def identify(lease: ShardLease, by: HashBy | None, work: Work) -> Identity:
                 f"controller {spec.title!r} owns {spec.children[0].resource.plural}, and the ring {lease.ring.ring!r}"
                 " hashes uids, by which a child lies elsewhere than its owner: make a ring with hashBy Namespace"
             )
-    return RangeIdentity(lease.ring, lease.name, by)
+    return RangeIdentity(lease.ring, lease.name, by, ranges.namespaces)

@@ -293,10 +293,10 @@ class Manager:
 
     async def _hold(self, world: World, lease: ShardLease, work: Work) -> ExitCode:
         """Wait for the shard's lease, and work under it."""
-        from shardsdk.process.assigning import identify, read_hash_by  # loaded when it is used
+        from shardsdk.process.assigning import identify, read_ranges  # loaded when it is used
 
         await self._may_read(world, work)
-        identity = identify(lease, await read_hash_by(world, lease.ring.ring), work)
+        identity = identify(lease, await read_ranges(world, lease.ring.ring), work)
         async with lease, world.connect(lease) as api:
             lease.settle_first(api.writes_settled)
             self._workload = workload = self._make_sharded(world, lease, api, work, identity)

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -56,6 +56,7 @@ class _Spec(msgspec.Struct, frozen=True, rename="camel"):
     resources: list[_Main] | None = None
     assignment: str = BY_LABELS
     hash_by: str = ""
+    namespace_selector: dict[str, Any] | None = None
 
 
 class _Ring(msgspec.Struct, frozen=True):
@@ -96,6 +97,8 @@ class RingCheck:
         self.looked: Final = asyncio.Event()
         #: The main resources of the ring, each with what it controls; `None`: not known.
         self._listed: dict[GroupResource, frozenset[GroupResource]] | None = None
+        #: The namespaceSelector that the ring had first; `None`: it was not read yet.
+        self._selected: list[dict[str, Any] | None] | None = None
         self._missing: tuple[str, ...] = ()
         self._failure = ""
         self._exists = True
@@ -164,6 +167,11 @@ class RingCheck:
                 f" {ways[self._hash_by]}: start it anew if the ring was made after it; an adapter that knows labels"
                 " alone needs a ring with assignment Labels"
             )
+        if self._selected is not None and found is not None and self._selected != [ring.spec.namespace_selector]:
+            raise ConfigurationError(
+                f"ring {self._ring!r} covers other namespaces than when this process started: start it anew"
+            )
+        self._selected = [ring.spec.namespace_selector]
         self._listed = {
             GroupResource(main.group, main.resource): frozenset(
                 GroupResource(each.group, each.resource) for each in main.controlled_resources or ()

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Final, Protocol
 
 from shardsdk.cache.objects import metadata_of
 from shardsdk.kube.selectors import Selector
 from shardsdk.protocol.labels import RingLabels
+from shardsdk.protocol.namespaces import CoveredNamespaces
 from shardsdk.protocol.ranges import HashBy, HashRanges
 from shardsdk.protocol.verdict import Verdict
+
+EVERY_NAMESPACE: Final = CoveredNamespaces(without=frozenset())
 
 
 class Held(Protocol):
@@ -29,10 +32,13 @@ class Held(Protocol):
 class RangeIdentity:
     """The shard called `shard` of a ring that assigns ranges of hashes of namespaces or uids."""
 
-    def __init__(self, ring: RingLabels, shard: str, by: HashBy) -> None:
+    def __init__(
+        self, ring: RingLabels, shard: str, by: HashBy, namespaces: CoveredNamespaces = EVERY_NAMESPACE
+    ) -> None:
         self.ring: RingLabels = ring
         self.shard: str = shard
         self.hash_by: HashBy = by
+        self._namespaces = namespaces
         #: Asked each time; `None`: nothing is held yet.
         self.held: Held | None = None
 
@@ -45,7 +51,10 @@ class RangeIdentity:
         """What this shard does with an object."""
         if self.held is None:
             return Verdict.IGNORE
-        point = self.hash_by.point(metadata_of(thing))
+        metadata = metadata_of(thing)
+        if not self._namespaces.covers(metadata.namespace):
+            return Verdict.IGNORE
+        point = self.hash_by.point(metadata)
         if point in self.held.working:
             return Verdict.RECONCILE
         return Verdict.ACKNOWLEDGE if point in self.held.ending else Verdict.IGNORE

@@ -16,7 +16,7 @@ from tests.shard_rig import CONFIGMAPS, RING, SECRETS
 
 LOW, HIGH = HashRanges.of((0, SPACE // 2)), HashRanges.of((SPACE // 2, SPACE))
 #: Namespaces on both sides of the middle.
-NAMESPACES = ("red", "green", "blue", "a", "b", "c", "kube-system", "default")
+NAMESPACES = ("red", "green", "blue", "a", "b", "c", "other", "default")
 
 
 async def all_held(stage: Stage, *names: str) -> None:
@@ -93,6 +93,24 @@ async def test_a_shard_that_stops_in_order_gives_all_its_ranges_away_at_once(clo
     assert stage.reconciled[-1][0] == "b"
 
 
+@in_virtual_time
+async def test_namespaces_that_the_ring_does_not_cover_are_nobodys(clock: VirtualClock) -> None:
+    stage = Stage(clock)
+    stage.start("a")
+    stage.secret("kube-system", "one")
+    stage.secret("default", "one")
+    await stage.assign({"a": EVERYWHERE})
+    await asyncio.sleep(5)
+    assert {each[1:] for each in stage.reconciled} == {("default", "one")}
+    term = {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["default"]}
+    stage.server.patch(CLUSTERRINGS, RING.ring, None, {"spec": {"namespaceSelector": {"matchExpressions": [term]}}})
+    assert await stage.processes["a"] is ExitCode.CONFIGURATION, "it is started anew, and covers others then"
+    stage.reconciled.clear()
+    stage.start("a")
+    await stage.until(lambda: ("a", "kube-system", "one") in stage.reconciled)
+    assert {each[1] for each in stage.reconciled} == {"kube-system"}
+
+
 @pytest.mark.parametrize("by", HashBy)
 @pytest.mark.parametrize("seed", range(6))
 @in_virtual_time
@@ -160,6 +178,7 @@ async def test_a_shard_whose_fence_is_shut_writes_nothing_and_whoever_follows_wa
     [
         ({"assignment": "Ranges", "hashBy": "UID"}, "owns configmaps"),
         ({"assignment": "Ranges", "hashBy": "Name"}, "does not know"),
+        ({"namespaceSelector": {"matchLabels": {"team": "a"}}}, "knows namespaces by their names alone"),
     ],
 )
 @in_virtual_time

@@ -1,0 +1,65 @@
+"""Which namespaces a ring covers, told by their names alone.
+
+A shard of a ring by ranges asks that of each object, and does not watch Namespaces for it: selectors that look at
+other labels than the one that holds the name are refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from shardsdk.errors import ConfigurationError
+
+#: The label that every namespace carries, with its name.  Source: Kubernetes, well-known labels.
+NAME_LABEL: Final = "kubernetes.io/metadata.name"
+#: What a ring does not cover that does not say.  Source: ClusterRing, spec.namespaceSelector.
+LEFT_OUT: Final = frozenset({"kube-system", "sharding-system"})
+
+
+@dataclass(frozen=True, slots=True)
+class CoveredNamespaces:
+    """Those of `only` (`None`: all) that are not in `without`; objects of no namespace are covered.
+
+    >>> CoveredNamespaces().covers("default"), CoveredNamespaces().covers("kube-system")
+    (True, False)
+    """
+
+    only: frozenset[str] | None = None
+    without: frozenset[str] = LEFT_OUT
+
+    @classmethod
+    def parse(cls, selector: Mapping[str, Any] | None) -> CoveredNamespaces:
+        """Read `spec.namespaceSelector` of a ring by ranges.
+
+        Raises: ConfigurationError when names do not tell.
+        """
+        if selector is None:
+            return cls()
+        only: frozenset[str] | None = None
+        without: frozenset[str] = frozenset()
+        for key, operator, values in _terms(selector):
+            if key != NAME_LABEL or operator not in ("In", "NotIn"):
+                raise ConfigurationError(
+                    f"spec.namespaceSelector looks at {key!r} ({operator}): a shard of a ring by ranges knows"
+                    f" namespaces by their names alone, so use {NAME_LABEL} with In or NotIn there, or a ring by labels"
+                )
+            if operator == "In":
+                only = values if only is None else only & values
+            else:
+                without |= values
+        return cls(only, without)
+
+    def covers(self, namespace: str) -> bool:
+        """Whether objects of `namespace` belong to the ring; cluster-scoped ones (empty) do."""
+        return not namespace or (namespace not in self.without and (self.only is None or namespace in self.only))
+
+
+def _terms(selector: Mapping[str, Any]) -> list[tuple[str, str, frozenset[str]]]:
+    terms = [(key, "In", frozenset({str(value)})) for key, value in (selector.get("matchLabels") or {}).items()]
+    expressions = selector.get("matchExpressions") or ()
+    return terms + [
+        (str(each.get("key")), str(each.get("operator")), frozenset(map(str, each.get("values") or ())))
+        for each in expressions
+    ]
