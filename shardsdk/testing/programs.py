@@ -57,7 +57,7 @@ def lone_etcd_flags(data: Path, port: int, host: str) -> list[str]:
         "--initial-cluster=default=http://localhost:2380",
         "--unsafe-no-fsync",
         # Alone it wins every election: no need to wait a second for rivals. Shorter ones keep a core awake.
-        "--heartbeat-interval=50",
+        "--heartbeat-interval=100",
         "--election-timeout=500",
         "--log-level=warn",
     ]
