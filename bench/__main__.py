@@ -6,6 +6,7 @@ server does without a ring, by the same clients.
 
 PART `shards`: three shards of the example next to one replica of it.
 PART `reconciles`: events a second through a cache, a queue and an empty reconcile, typed by hand and by kind.
+PART `frameworks`: the same controller as a kopf operator, as one operator, and as three shards.
 PART `imports`: how long a program waits for the names that it imports.
 PART `cache`: memory of an object in a shard's cache.
 PART `families`: owners with children when a shard joins: how long nobody has them.
@@ -28,8 +29,10 @@ from functools import partial
 from pathlib import Path
 
 from bench.caching import sizes
+from bench.chart import draw
 from bench.conditions import comparing
 from bench.families import joining
+from bench.frameworks import comparing_frameworks
 from bench.imports import TIMES, importing
 from bench.joining import joining_many
 from bench.load import CONFIGMAPS, Figures, Usage, creates, generated, measure, patches
@@ -51,7 +54,10 @@ NAMESPACE = "bench"
 BASELINE = "bench-raw"
 MOST_WARMING = 300
 MOST_GENERATED = 500
-PARTS = ("sharder", "shards", "rest", "reconciles", "imports", "cache", "families", "join", "scale", "conditions")
+PARTS = (
+    *("sharder", "shards", "rest", "reconciles", "imports", "frameworks", "cache", "families", "join", "scale"),
+    "conditions",
+)
 
 
 @dataclass(slots=True)
@@ -244,18 +250,7 @@ def run() -> int:
     parser.add_argument(
         "part",
         nargs="?",
-        choices=[
-            "sharder",
-            "shards",
-            "rest",
-            "reconciles",
-            "imports",
-            "cache",
-            "families",
-            "join",
-            "scale",
-            "conditions",
-        ],
+        choices=PARTS,
         default="sharder",
     )
     parser.add_argument(
@@ -269,6 +264,7 @@ def run() -> int:
     parser.add_argument("--namespaces", type=int, help="namespaces of scale (default: one for 100 objects)")
     parser.add_argument("--shards", type=int, default=50, help="shards of scale (default: 50)")
     parser.add_argument("--rings", type=int, default=20, help="rings of scale, at least 2 (default: 20)")
+    parser.add_argument("--chart", type=Path, help="frameworks: draw the figures into this file (SVG)")
     options = parser.parse_args()
     report: dict[str, float] = {}
     match options.part:
@@ -290,6 +286,11 @@ def run() -> int:
             asyncio.run(scaling(size, partial(say, report)))
         case "reconciles":
             asyncio.run(rates(options.objects or 2000, partial(say, report)))
+        case "frameworks":
+            objects = options.objects or 5000
+            asyncio.run(comparing_frameworks(objects, partial(say, report)))
+            if options.chart is not None:
+                options.chart.write_text(draw(report, f"{objects} Secrets, each with a ConfigMap"))
         case "imports":
             importing(options.objects or TIMES, partial(say, report))
         case "cache":

@@ -58,7 +58,7 @@ async def one_and_three(objects: int, say: Say) -> None:
     print(f"{objects} Secrets, each made and changed once, by one replica and by three shards", flush=True)
     timings = SharderTimings(lease_duration=15, renew_deadline=10, retry_period=2, staleness=10)
     async with ControlPlane() as plane, Installation(plane, timings) as installation:
-        await installation.ring(IDLE, {"resources": [FAMILY], "namespaceSelector": _only("nowhere")})
+        await installation.ring(IDLE, {"resources": [FAMILY], "namespaceSelector": only("nowhere")})
         await installation.start_sharder("sharder-1")
         await installation.leader()
         async with Client(await load_access(str(plane.admin_kubeconfig))) as api:
@@ -79,15 +79,15 @@ async def _measure(installation: Installation, api: Client, names: list[str], ob
     ring = namespace = f"{RING}-{len(names)}"
     idle = f"{IDLE}-{len(names)}"
     await api.create(NAMESPACES, {"metadata": {"name": namespace}})
-    await installation.ring(ring, {"resources": [FAMILY], "namespaceSelector": _only(namespace)})
+    await installation.ring(ring, {"resources": [FAMILY], "namespaceSelector": only(namespace)})
     processes = [await _start(installation, ring, name) for name in names]
     processes.append(await _start(installation, IDLE, idle))
-    await _until_held(api, {*names, idle})
+    await until_held(api, {*names, idle})
     before = {each.name: Usage.of(each.pid) for each in processes}
-    await measure(_writes(api, namespace, objects, b"a"))
-    await _until_done(api, namespace, objects, b"a")
-    await measure(_writes(api, namespace, objects, b"b", patch=True))
-    await _until_done(api, namespace, objects, b"b")
+    await measure(writes(api, namespace, objects, b"a"))
+    await until_done(api, namespace, objects, b"a")
+    await measure(writes(api, namespace, objects, b"b", patch=True))
+    await until_done(api, namespace, objects, b"b")
     gc.collect()
     after = {each.name: Usage.of(each.pid) for each in processes}
     spent = {name: after[name].cpu_seconds - before[name].cpu_seconds for name in after}
@@ -98,7 +98,7 @@ async def _measure(installation: Installation, api: Client, names: list[str], ob
     return [Needs(spent[name] - spent[idle], after[name].resident_mib - after[idle].resident_mib) for name in names]
 
 
-def _only(namespace: str) -> dict[str, Any]:
+def only(namespace: str) -> dict[str, Any]:
     return {"matchLabels": {"kubernetes.io/metadata.name": namespace}}
 
 
@@ -109,7 +109,7 @@ async def _start(installation: Installation, ring: str, name: str) -> Process:
     )
 
 
-async def _until_held(api: Client, names: set[str]) -> None:
+async def until_held(api: Client, names: set[str]) -> None:
     of_rings = Selector(LEASE_RING_LABEL)
     while True:
         held = [lease async for page in api.pages(LEASES, "default", selector=of_rings, model=dict) for lease in page]
@@ -118,7 +118,7 @@ async def _until_held(api: Client, names: set[str]) -> None:
         await asyncio.sleep(LOOK_SECONDS)
 
 
-def _writes(
+def writes(
     api: Client, namespace: str, count: int, letter: bytes, *, patch: bool = False
 ) -> list[Callable[[], Awaitable[Any]]]:
     data = {"key": base64.b64encode(letter * VALUE_BYTES).decode()}
@@ -132,7 +132,7 @@ def _writes(
     return [write(number) for number in range(count)]
 
 
-async def _until_done(api: Client, namespace: str, count: int, letter: bytes) -> None:
+async def until_done(api: Client, namespace: str, count: int, letter: bytes) -> None:
     wanted = hashlib.sha256(b"key\0" + letter * VALUE_BYTES + b"\0").hexdigest()
     while True:
         done = 0

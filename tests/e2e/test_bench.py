@@ -10,9 +10,11 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
+from bench.frameworks import CONTENDERS, MEASURED, PHASES
 from bench.imports import STATEMENTS
 
 ROOT = Path(__file__).parents[2]
@@ -124,3 +126,17 @@ async def test_typed_reconciles_and_imports_are_measured(tmp_path: Path) -> None
     assert min(report.values()) > 0
     report, printed = await bench(tmp_path, "imports", "--objects", "1")
     assert report.keys() == set(STATEMENTS), printed
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(SECONDS + 30)
+async def test_the_same_controller_is_measured_as_kopf_has_it_and_as_shards(tmp_path: Path) -> None:
+    chart = tmp_path / "chart.svg"
+    report, printed = await bench(tmp_path, "frameworks", "--objects", "12", "--chart", str(chart))
+    wanted = {f"{each.label}, {phase}: {figure}" for each in CONTENDERS for phase in PHASES for figure in MEASURED}
+    assert report.keys() == wanted | {"the sharder beside them: CPU", "the sharder beside them: memory"}, printed
+    drawn = ElementTree.parse(chart).getroot()
+    assert len(drawn.findall("{*}rect")) == 1 + len(CONTENDERS) * (1 + len(PHASES) * len(MEASURED))
+    # Each object has one ConfigMap, which takes one write at least; what kopf notes on the objects comes on top.
+    assert min(value for name, value in report.items() if name.endswith("writes per object")) >= 1, printed
+    assert min(value for name, value in report.items() if name.endswith(("memory", "seconds"))) > 0, printed
