@@ -188,7 +188,9 @@ def _even(slices: Slices) -> None:
         if not over:
             return
         donor = max(over, key=lambda name: (slices.ratio(name), name))
-        if not _give_some(slices, donor):
+        if _give_some(slices, donor):
+            stuck.clear()
+        else:
             stuck.add(donor)
 
 

@@ -6,7 +6,7 @@ import random
 from collections.abc import Collection, Mapping
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from sharder.core.cutting import MOST_RANGES, UNEVEN, cut
@@ -64,6 +64,8 @@ def check(named: Named, shards: Collection[str], where: Points) -> None:
     assert cut(named, shards, where) == named, "what was cut stays as it was cut"
 
 
+# Whoever finds no taker at first may find one when others have given.
+@example(dict(enumerate([1, 2, 2, 1, 1, 1, 2, 7.5, 2, 2, 7.5])), [set("abcd")])
 @given(points, st.lists(names, min_size=1, max_size=6))
 @settings(max_examples=150)
 def test_whatever_shards_there_are_all_is_theirs_in_few_ranges(where: Points, memberships: list[set[str]]) -> None:
