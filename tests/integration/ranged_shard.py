@@ -115,6 +115,8 @@ class RangedShard(ScriptedShard):
     def __init__(self, client: AdminClient, ring: str, namespace: str, name: str, workers: Workers) -> None:
         super().__init__(client, ring, ("", ""), namespace, name, ())
         self.drain_seconds = 0.1
+        #: Writes of what it holds.
+        self.said = 0
         self._workers = workers
         self._held: Spans = frozenset()
         self._working: Spans = frozenset()
@@ -172,6 +174,7 @@ class RangedShard(ScriptedShard):
 
     async def _say(self, spans: Spans) -> None:
         self._held = spans
+        self.said += 1
         await self._write_ours({})
 
     async def _named(self) -> Spans | None:

@@ -10,7 +10,8 @@ from typing import Final
 
 from tests.mutants.fault import Fault
 from tests.mutants.operator_faults import OPERATOR_FAULTS
+from tests.mutants.ranges_faults import RANGES_FAULTS
 from tests.mutants.shard_faults import SHARD_FAULTS
 from tests.mutants.sharder_faults import SHARDER_FAULTS
 
-FAULTS: Final[dict[str, Fault]] = {**SHARD_FAULTS, **SHARDER_FAULTS, **OPERATOR_FAULTS}
+FAULTS: Final[dict[str, Fault]] = {**SHARD_FAULTS, **SHARDER_FAULTS, **OPERATOR_FAULTS, **RANGES_FAULTS}

@@ -1,0 +1,114 @@
+"""Faults planted into the sharder's half of the protocol of ranges, and into what it tells people of them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.mutants.fault import Fault
+
+#: Tests that look for a fault, by what they are about.
+STEPS: Final = ("tests/properties/test_ranges_steps.py", "tests/unit/sharder/ranges/test_assignment.py")
+CUTTING: Final = ("tests/properties/test_cutting.py",)
+TOLD: Final = ("tests/unit/sharder/core/test_rangestatus.py", "tests/unit/sharder/ranges/test_assignment.py")
+PLUGIN: Final = ("tests/unit/sharder/kubectl/test_ranges.py",)
+
+RANGES_FAULTS: Final[dict[str, Fault]] = {
+    "GRANT_WHAT_IS_HELD": Fault(
+        "a range is granted only when no other shard's lease holds it",
+        "sharder.core.ranges",
+        "((target & free) - _others(held, shard))",
+        "(target & free)",
+        STEPS,
+    ),
+    "GRANT_IN_ONE_WRITE": Fault(
+        "a range is nobody's in one version before it is another shard's",
+        "sharder.core.ranges",
+        "free = named.nobodys",
+        "free = named.nobodys | revoked(named, wanted)",
+        STEPS,
+    ),
+    "REBUILD_WHAT_TWO_CLAIM": Fault(
+        "what two shards claim to hold is nobody's in an assignment that is rebuilt",
+        "sharder.core.ranges",
+        "alone = ranges - _others(held, shard)",
+        "alone = ranges",
+        STEPS,
+    ),
+    "A_FREE_LEASE_HOLDS_NOTHING_YET": Fault(
+        "a shard whose lease vanished may be working until it would have run out",
+        "sharder.ranges.assignment",
+        "if shard not in held and self._takeover.may_hold(shard):",
+        "if False:",
+        STEPS,
+    ),
+    "TAKE_RANGES_FROM_THE_UNCERTAIN": Fault(
+        "a shard that is gone keeps its ranges until its lease is the sharder's",
+        "sharder.ranges.assignment",
+        "return shard not in membership.available and self._takeover.fence_for(shard) is None",
+        "return False",
+        STEPS,
+    ),
+    "WRITE_ANY_VERSION_OF_RANGES": Fault(
+        "an assignment is written against the version that was read",
+        "sharder.ranges.store",
+        'body = {"metadata": {"resourceVersion": read.version}, "spec": spec}',
+        'body = {"spec": spec}',
+        STEPS,
+    ),
+    "NONSENSE_NAMES_NOBODY": Fault(
+        "an assignment that makes no sense is rebuilt from what shards hold",
+        "sharder.ranges.store",
+        "return Read(version, None, str(error))",
+        "return Read(version, Named(by, {}), str(error))",
+        STEPS,
+    ),
+    "NAMESPACES_LIE_ANYWHERE": Fault(
+        "the space is cut between the hashes of the namespaces that there are",
+        "sharder.core.cutting",
+        "starts = slices_between(points, bounds) if points else even_slices(bounds)",
+        "starts = even_slices(bounds)",
+        CUTTING,
+    ),
+    "ANY_NUMBER_OF_RANGES": Fault(
+        "a shard has eight ranges at most",
+        "sharder.core.cutting",
+        "(beside or (apart and slices.count[name] < MOST_RANGES))",
+        "(beside or apart)",
+        CUTTING,
+    ),
+    "EVEN_OUT_AT_ONCE": Fault(
+        "with the same shards nothing moves until one has much more than its part",
+        "sharder.core.cutting",
+        "if begun or slices.fullest > UNEVEN:",
+        "if True:",
+        CUTTING,
+    ),
+    "EVEN_OUT_FOR_EVER": Fault(
+        "for evenness alone ranges move a few times, and then not for a while",
+        "sharder.ranges.weights",
+        "self._spent.append(self._clock.monotonic())",
+        "pass",
+        STEPS[1:],
+    ),
+    "BELIEVE_WHO_HOLDS_NOTHING": Fault(
+        "a count of objects is believed of the shard that holds their namespace",
+        "sharder.ranges.weights",
+        "for point, weight in counts.items() if point in held)",
+        "for point, weight in counts.items())",
+        ("tests/unit/sharder/ranges/test_weights.py",),
+    ),
+    "FORGET_SINCE_WHEN": Fault(
+        "a range is on its way since the first part of it was",
+        "sharder.core.rangestatus",
+        "min((each.since for each in known if _meet(each, span)), default=now)",
+        "now",
+        TOLD,
+    ),
+    "COUNT_BY_WHO_IS_NAMED": Fault(
+        "an object is counted for the shard whose lease holds its range",
+        "sharder.kubectl.ranges",
+        "if place.holder is not None:\n            tally",
+        "if place.named is not None:\n            tally",
+        PLUGIN,
+    ),
+}
