@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 from typing import Any, Final
+
+import yaml
 
 from shardsdk.kube.access import load_access
 from shardsdk.kube.api import Api, Fence
@@ -42,12 +46,12 @@ class Chronicle:
     by: dict[tuple[str, str], str] = field(default_factory=dict)
     #: Each time that two had one object, or one range.
     met: list[str] = field(default_factory=list)
-    shards: list[SdkShard] = field(default_factory=list)
+    shards: list[SdkShard | ContractShard] = field(default_factory=list)
 
     async def watch(self) -> None:
         """Compare what shards may work on, until cancelled."""
         while True:
-            before: list[SdkShard] = []
+            before: list[SdkShard | ContractShard] = []
             for shard in self.shards:
                 self.met += [
                     f"{each.name} and {shard.name} on {each.works_on() & shard.works_on()}"
@@ -143,3 +147,66 @@ class SdkShard:
         finally:
             if note.running.get(key) == self.name:
                 del note.running[key]
+
+
+class ContractShard:
+    """The shard that knows docs/wire-contract.md alone, as a process; it says itself where it works."""
+
+    _FILE: Final = Path(__file__).with_name("contract_shard.py")
+
+    def __init__(self, ring: str, name: str, kubeconfig: Path, chronicle: Chronicle, folder: Path) -> None:
+        self.name = name
+        self._ring = ring
+        self._kubeconfig = kubeconfig
+        self._chronicle = chronicle
+        self._folder = folder
+        self._process: asyncio.subprocess.Process | None = None
+        self._working = NOWHERE
+        self._works = asyncio.Event()
+        self._listening: asyncio.Task[None] | None = None
+
+    @classmethod
+    def source(cls) -> list[str]:
+        """Its lines."""
+        return cls._FILE.read_text().splitlines()
+
+    async def start(self) -> None:
+        config = yaml.safe_load(self._kubeconfig.read_text())
+        cluster, user = config["clusters"][0]["cluster"], config["users"][0]["user"]
+        authority = self._folder / "ca.crt"
+        authority.write_bytes(base64.b64decode(cluster["certificate-authority-data"]))
+        self._process = await asyncio.create_subprocess_exec(
+            sys.executable, str(self._FILE), cluster["server"], str(authority), user["token"], self._ring, self.name,
+            "default", stdout=asyncio.subprocess.PIPE, cwd=self._folder,
+        )  # fmt: skip
+        self._chronicle.shards.append(self)
+        self._listening = asyncio.create_task(self._listen(self._process))
+
+    async def _listen(self, process: asyncio.subprocess.Process) -> None:
+        assert process.stdout is not None
+        async for line in process.stdout:
+            self._working = HashRanges.parse(line.decode().strip())
+            if self._working:
+                self._works.set()
+        self._working = NOWHERE  # it has ended
+
+    async def until_it_works(self) -> None:
+        async with asyncio.timeout(60):
+            await self._works.wait()
+
+    def kill(self) -> None:
+        assert self._process is not None
+        self._process.kill()
+        self._working = NOWHERE
+
+    def works_on(self) -> HashRanges:
+        """Where it says that it works."""
+        return self._working
+
+    async def stop(self) -> None:
+        """End it, however far it is."""
+        if self._process is not None and self._process.returncode is None:
+            self._process.kill()
+            await self._process.wait()
+        if self._listening is not None:
+            await self._listening

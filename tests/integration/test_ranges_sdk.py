@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import sys
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -20,7 +21,7 @@ from shardsdk.protocol.objects import GroupResource
 from shardsdk.rbac import ShardRole, shard_role
 from tests.integration.harness import REPOSITORY, Stage, set_stage
 from tests.integration.ranged_shard import ASSIGNMENTS, RangedShard, Workers
-from tests.integration.sdk_ranges import CONFIGMAPS, SECRETS, Chronicle, SdkShard
+from tests.integration.sdk_ranges import CONFIGMAPS, SECRETS, Chronicle, ContractShard, SdkShard
 from tests.integration.world import SECRETS as FAMILY
 
 TEAMS = [f"crew-{number}" for number in range(16)]
@@ -166,3 +167,31 @@ async def test_shards_of_another_make_share_a_ring_with_them(plane: ControlPlane
         await foreign.release()
         await on.touch()
         await on.until_all_by("a", "b", seconds=60)
+
+
+@pytest.mark.timeout(300)
+async def test_a_shard_written_from_the_contract_alone_shares_a_ring_with_them_and_crashes(
+    plane: ControlPlane, tmp_path: Path
+) -> None:
+    imports = {line.split()[1].split(".")[0] for line in ContractShard.source() if line.startswith(("import", "from"))}
+    assert imports <= sys.stdlib_module_names
+    assert len(ContractShard.source()) < 200
+    async with ranged(plane, "by-contract") as on:
+        await on.start("a", "b")
+        await on.until_all_by("a", "b")
+        foreign = ContractShard(on.ring, "foreign", on.kubeconfig, on.chronicle, tmp_path)
+        await foreign.start()
+        await foreign.until_it_works()
+        before = await on.children()
+        for team in TEAMS:
+            await on.admin.create("v1/secrets", {"metadata": {"name": "late"}}, team)
+        everything = {*before, *((team, "late") for team in TEAMS)}
+        async with asyncio.timeout(60):
+            while await on.children() != dict.fromkeys(everything, 1):
+                await asyncio.sleep(0.2)
+        foreign.kill()
+        await on.touch()
+        await on.until_all_by("a", "b", seconds=60)
+        assert await on.children() == dict.fromkeys(everything, 1)
+        for team in TEAMS:
+            await on.admin.delete("v1/secrets", "late", team)
