@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from enum import Enum
 from functools import partial
 from random import Random
@@ -30,7 +31,8 @@ from shardsdk.kube.selectors import Selector
 from shardsdk.logs import logger_of
 from shardsdk.process.process import ExitCode, exit_code_for
 from shardsdk.process.ringcheck import RingCheck
-from shardsdk.protocol.objects import GroupResource
+from shardsdk.protocol.objects import GroupResource, ObjectMeta
+from shardsdk.protocol.ranges import HashBy
 from shardsdk.queueing.metrics import Metrics
 from shardsdk.queueing.sources import MapFunc, Watched
 from shardsdk.queueing.workers import Outcome
@@ -207,7 +209,17 @@ class Workload:
     def explain(self, request: Request) -> list[Explanation]:
         """What an object waits for, in each controller: first those that have it."""
         found = [each.explain(request) for each in self._controllers]
-        return [each for each in found if each.wait is not Wait.CACHE] or found
+        found = [each for each in found if each.wait is not Wait.CACHE] or found
+        where = "" if self._holder is None else self._describe_place(self._holder, request)
+        return [replace(each, text=f"{each.text} ({where})") if where else each for each in found]
+
+    def _describe_place(self, holder: RangeHolder, request: Request) -> str:
+        """Where an object lies, and whose that is; empty: of an object that is not known here its uid is not."""
+        known = (resource.cache.metadata(request) for resource in self._resources.values())
+        metadata = next(filter(None, known), None)
+        if metadata is None and holder.by is HashBy.UID:
+            return ""
+        return holder.describe(holder.by.point(metadata or ObjectMeta(namespace=request.namespace)))
 
     def not_at_rest(self, limit: int) -> tuple[list[Explanation], int]:
         """Objects that wait for more than their next event, and how many there are."""

@@ -25,7 +25,7 @@ from shardsdk.kube.reflector import Delta, EventKind, Reflector
 from shardsdk.kube.selectors import Selector, equals
 from shardsdk.logs import logger_of
 from shardsdk.protocol.labels import RingLabels
-from shardsdk.protocol.ranges import NOWHERE, RING_ASSIGNMENTS, HashBy, HashRanges, Named, named_by
+from shardsdk.protocol.ranges import NOWHERE, RING_ASSIGNMENTS, HashBy, HashRanges, Named, named_by, render_bound
 from shardsdk.ranges.look import look
 from shardsdk.ranges.parts import Changes, Part, Parts
 
@@ -107,6 +107,13 @@ class RangeHolder:
     def part_at(self, point: int) -> Part:
         """How far this shard is with a point."""
         return next(part for part in Part if point in self._parts.of(part))
+
+    def describe(self, point: int) -> str:
+        """Who is named for a point, and how far this shard is with it, for people."""
+        named = "nobody knows who is named there" if self.named is None else f"named for {self.named.shard_at(point)}"
+        if self.named is not None and self.named.shard_at(point) is None:
+            named = "nobody is named there: it is changing hands"
+        return f"its hash is {render_bound(point)}, {named}; {self._lease.name}: {self.part_at(point).value}"
 
     async def run(self) -> None:
         """Follow the assignment until cancelled; nothing is held in the end."""

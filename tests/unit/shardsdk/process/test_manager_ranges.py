@@ -7,6 +7,7 @@ from random import Random
 
 import pytest
 
+from shardsdk.cache.objects import Request
 from shardsdk.process.process import ExitCode
 from shardsdk.protocol.objects import CLUSTERRINGS, LEASES
 from shardsdk.protocol.ranges import EVERYWHERE, SPACE, HashBy, HashRanges
@@ -91,6 +92,26 @@ async def test_a_shard_that_stops_in_order_gives_all_its_ranges_away_at_once(clo
     await stage.until(stage.settled)
     assert clock.monotonic() - began < 1
     assert stage.reconciled[-1][0] == "b"
+
+
+@in_virtual_time
+async def test_what_an_object_waits_for_says_where_it_lies_and_whose_that_is(clock: VirtualClock) -> None:
+    stage = Stage(clock)
+    manager = stage.start("a")
+    stage.secret("default", "one")
+    await stage.assign({"a": EVERYWHERE})
+    await stage.until(stage.settled)
+    [mine] = manager.explain(Request("default", "one"))
+    place = f"its hash is 0x{stage.point('default'):016x}, named for a; a: its objects are this shard's"
+    assert place in mine.text
+    stage.write({"b": EVERYWHERE})
+    await asyncio.sleep(1)
+    [theirs] = manager.explain(Request("default", "one"))
+    assert "named for b; a: it is no business of this shard's" in theirs.text
+    stage.write({"b": HashRanges.of((0, 1))})
+    await asyncio.sleep(1)
+    [nobodys] = manager.explain(Request("default", "one"))
+    assert "nobody is named there: it is changing hands" in nobodys.text
 
 
 @in_virtual_time
