@@ -297,6 +297,12 @@ class Workload:
             clock=self._clock,
             rng=self._rng,
         )
+        self._metrics.gauge(
+            "shardsdk_watches_filtered_by_server",
+            "Of a ring by ranges: 1 while the API server sends this shard its own ranges alone, 0 if it ignores"
+            " shardSelector; not a number before anything was asked for",
+            self._caches.filtered,
+        )
         return holder
 
     def _make_ring_check(self, specs: Sequence[ControllerSpec[Any]]) -> RingCheck | None:

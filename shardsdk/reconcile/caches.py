@@ -91,6 +91,11 @@ class Caches:
         for cache in self._caches.values():
             cache.show(ranges)
 
+    def filtered(self) -> float:
+        """1: the API server sends what lies in these ranges alone, as far as it has shown; 0: more; NaN: not known."""
+        known = [each.filtered for each in list(self._caches.values()) if each.filtered is not None]
+        return float(all(known)) if known else float("nan")
+
     async def run(self) -> None:
         """Fill all that were made and keep them current, until cancelled."""
         async with asyncio.TaskGroup() as group:

@@ -47,6 +47,8 @@ async def test_each_object_is_reconciled_by_the_shard_that_is_named_at_its_point
     for (namespace, name), shard in by_shard.items():
         assert stage.point(namespace, name) in (LOW if shard == "a" else HIGH)
     assert not stage.wrong
+    read = stage.managers["a"].metrics.registry.get_sample_value
+    assert read("shardsdk_watches_filtered_by_server") == filters
     assert all("labels" not in each["metadata"] for each in stage.server.select(SECRETS))
     assert all("labels" not in each["metadata"] for each in stage.server.select(CONFIGMAPS))
     assert len(stage.server.select(CONFIGMAPS)) == (2 * len(NAMESPACES) if by is HashBy.NAMESPACE else 0)
