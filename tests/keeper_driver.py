@@ -31,9 +31,11 @@ class Driver:
         self.keeper = Keeper(claim, LeaseTimings())
         self.server = server or MemoryServer()
         self.now = 1000.0
+        #: Seconds for which the machine is known to have stood still.
+        self.missed = 0.0
 
     def at(self) -> Moment:
-        return Moment(self.now, EPOCH + timedelta(seconds=self.now))
+        return Moment(self.now, EPOCH + timedelta(seconds=self.now), missed=self.missed)
 
     def next(self) -> Any:
         return self.keeper.next(self.at())
@@ -48,7 +50,10 @@ class Driver:
 
     def step(self, seconds: float = 0.0) -> Any:
         """One step with a network that takes `seconds` each way."""
-        action = self.next()
+        return self.do(self.next(), seconds)
+
+    def do(self, action: Any, seconds: float = 0.0) -> Any:
+        """Do what the keeper has asked for."""
         if isinstance(action, Read | Write):
             self.now += seconds
             try:

@@ -57,29 +57,10 @@ class Keeper:
     """One process's side of one Lease."""
 
     __slots__ = (
-        "_asked_at",
-        "_claim",
-        "_clean",
-        "_fresh",
-        "_grace_seconds",
-        "_hurried_at",
-        "_known",
-        "_last_failure",
-        "_leave_until",
-        "_next_at",
-        "_others_until",
-        "_refusals",
-        "_seen",
-        "_timings",
-        "_unanswered",
-        "_version",
-        "_why",
-        "_written",
-        "deadlines",
-        "held",
-        "loss",
-        "phase",
-    )
+        "_asked_at", "_asked_missed", "_claim", "_clean", "_fresh", "_grace_seconds", "_hurried_at", "_known",
+        "_last_failure", "_leave_until", "_missed", "_next_at", "_others_until", "_refusals", "_seen", "_timings",
+        "_unanswered", "_version", "_why", "_written", "deadlines", "held", "loss", "phase",
+    )  # fmt: skip
 
     def __init__(self, claim: Claim, timings: LeaseTimings) -> None:
         self.phase: Phase = Phase.SEEKING
@@ -103,6 +84,8 @@ class Keeper:
         #: Whether a write was sent that may have been executed, or may still be, and nobody knows.
         self._unanswered = False
         self._asked_at = -math.inf
+        #: What the clock had missed when that was, and when the last confirmed write was sent.
+        self._asked_missed = self._missed = 0.0
         self._next_at = -math.inf
         self._hurried_at = -math.inf
         self._refusals = 0
@@ -212,6 +195,7 @@ class Keeper:
         if self._known is not None and lease.metadata.resource_version == self._known.metadata.resource_version:
             self.failed(at, "the renewal changed nothing: this machine's wall clock stands still")
             return
+        self._look_for_doubt(at)
         self._known, self._fresh, self._unanswered = lease, True, False
         self._look_for_restore(lease)
         self.held.answered(lease)
@@ -296,10 +280,16 @@ class Keeper:
     def _keep(self, at: Moment) -> Action:
         if at.monotonic < self._next_at:
             return Wait(min(self._next_at, self._deadlines.step_down_at) - at.monotonic)
-        return self._hold(at) if self._fresh else self._read(at)
+        if not self._fresh:
+            return self._read(at)
+        self._look_for_doubt(at)
+        return self._hold(at) if self.loss is None else Stop(self.loss)
 
     def _see_whether_taken(self, lease: Lease | None) -> None:
-        """A lease that is gone or empty is put back within our hold, which all who may take it respect."""
+        """A lease that is gone or empty is put back within our hold, which all who may take it respect.
+
+        See `_look_for_doubt`.
+        """
         if lease is None:
             return
         self._look_for_restore(lease)
@@ -324,12 +314,18 @@ class Keeper:
         if self.phase is Phase.HOLDING and is_older(lease, self._version):
             self._lose(LossKind.TAKEN, f"{self._claim} is older than our last renewal: etcd came back from a backup")
 
+    def _look_for_doubt(self, at: Moment) -> None:
+        """A hold that a stopped clock has stretched is none: somebody may have had the lease before it went."""
+        gone = self._known is None or self._claim.relation(self._known) is Relation.FREE
+        if self.phase is Phase.HOLDING and gone and at.missed > self._missed:
+            self._lose(LossKind.TAKEN, f"{self._claim} is gone, and this machine stood still since its last renewal")
+
     def _confirm(self, at: Moment) -> None:
         """Hold from the moment that the write was sent; an answer that took too long is none."""
         deadlines = self._timings.after(self._asked_at)
         if at.monotonic < deadlines.step_down_at:
             self.phase = Phase.HOLDING
-            self.deadlines = deadlines
+            self.deadlines, self._missed = deadlines, self._asked_missed
         renewed = self._known.spec.renew_time if self._known else None
         # What we sent before this write was conditional on a version that is gone.
         self._written = frozenset((renewed,)) if renewed else frozenset()
@@ -375,7 +371,7 @@ class Keeper:
         self._written |= {render_micro_time(at.wall)}
         self.held.sent()
         self._unanswered = True
-        self._asked_at = at.monotonic
+        self._asked_at, self._asked_missed = at.monotonic, at.missed
         return Write(body, create, self._timeout(at))
 
     def _read(self, at: Moment) -> Read:

@@ -38,12 +38,14 @@ class Moment(NamedTuple):
     """What the keeper is told about time and chance.
 
     `monotonic` is in seconds, `wall` goes into the Lease and nowhere else,
-    `chance` is drawn from [0, 1) for jitter.
+    `chance` is drawn from [0, 1) for jitter.  `missed`: seconds for which this machine,
+    and `monotonic` with it, is found to have stood still so far.
     """
 
     monotonic: float
     wall: datetime
     chance: float = 0.0
+    missed: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -348,7 +348,7 @@ class Tenure:
         return clean
 
     def _moment(self) -> Moment:
-        return Moment(self._clock.monotonic(), self._clock.now(), self._rng.random())
+        return Moment(self._clock.monotonic(), self._clock.now(), self._rng.random(), self._lapses.seconds)
 
     def _fields(self) -> dict[str, str]:
         fields = {"namespace": self._claim.namespace, "lease": self._claim.name}

@@ -63,6 +63,13 @@ SHARD_FAULTS: Final[dict[str, Fault]] = {
         "                if False:\n                    self._lose(",
         KEEPER,
     ),
+    "PUT_BACK_AFTER_A_STOP": Fault(
+        "a lease that is gone after this machine stood still may have been another's, and is not put back",
+        "shardsdk.lease.keeper",
+        "gone and at.missed > self._missed",
+        "gone and False",
+        KEEPER,
+    ),
     "RESTORES_GO_UNNOTICED": Fault(
         "a holder whose lease is older than its last renewal forgets what it knew",
         "shardsdk.lease.keeper",

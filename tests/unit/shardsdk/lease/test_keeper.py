@@ -121,6 +121,41 @@ class TestHolding:
         assert driver.keeper.loss.kind is LossKind.TAKEN
         assert "given back" in driver.keeper.loss.message
 
+    @pytest.mark.parametrize("noticed", ["before it is read", "by what reads it", "by what puts it back"])
+    @pytest.mark.parametrize("how", ["deleted", "emptied"])
+    def test_a_lease_that_is_gone_after_this_machine_stood_still_is_lost(self, how: str, noticed: str) -> None:
+        """Another had it, whose objects moved; then somebody's hand took away all that tells so."""
+        driver = Driver().acquire().due()
+        driver.meddle({"spec": {"holderIdentity": SHARDER_HOLDER, "leaseTransitions": 1}})
+        if how == "deleted":
+            driver.delete()
+        else:
+            driver.meddle({"spec": {"holderIdentity": "", "leaseDurationSeconds": 15}})
+        for step in ("before it is read", "by what reads it", "by what puts it back"):
+            action = driver.next()
+            if noticed == step:
+                driver.missed = 20.0
+                driver.keeper.hurry(driver.at())
+            if isinstance(action, Stop):
+                break
+            driver.do(action)
+        assert isinstance(driver.next(), Stop)
+        assert driver.keeper.loss is not None
+        assert driver.keeper.loss.kind is LossKind.TAKEN
+        assert "stood still" in driver.keeper.loss.message
+
+    def test_time_that_was_missed_before_a_renewal_counts_against_nothing(self) -> None:
+        driver = Driver().acquire().due()
+        driver.missed = 20.0
+        driver.keeper.hurry(driver.at())
+        driver.step()
+        driver.delete()
+        driver.due()
+        while not isinstance(driver.step(), Wait):
+            pass
+        assert driver.keeper.phase is Phase.HOLDING
+        assert driver.lease.holder == "shard-a"
+
     @pytest.mark.parametrize("had", ["nothing", "the last holder's release", "a lease emptied by hand"])
     def test_it_steps_down_when_etcd_was_set_back_to_before_it_had_the_lease(self, had: str) -> None:
         driver = Driver()
