@@ -13,8 +13,6 @@ from tests.chaos.proxy import Net
 from tests.chaos.rig import ACCOUNT, NAMESPACE, Rig
 
 VICTIM: Final = "shard-1"
-#: Far more than a takeover needs; only what never happens waits that long.
-PATIENCE_SECONDS: Final = 180.0
 #: For so many lease durations a certificate is valid that is to expire: a shard starts and gets its objects meanwhile.
 _VALID_LEASES: Final = 3.0
 
@@ -76,7 +74,7 @@ async def client_certificate_expired(rig: Rig, rng: Random) -> None:
     rig.users[VICTIM] = write_certificate(rig.plane, rig.folder, f"{NAMESPACE}/{ACCOUNT}", valid)
     await rig.start_shard(VICTIM)
     await rig.working(VICTIM)
-    await rig.store.until(rig.placed, PATIENCE_SECONDS)
+    await rig.store.until(rig.placed, rig.setup.patience_seconds)
     await asyncio.sleep(over - time.monotonic())
     rig.down(VICTIM, "cut")
     rig.living.discard(VICTIM)
@@ -174,7 +172,7 @@ async def sharder_restarted(rig: Rig, rng: Random) -> None:
 
 async def emptied(rig: Rig) -> None:
     """Wait until the victim has no objects."""
-    await rig.store.until(lambda: rig.owned(VICTIM) == 0, PATIENCE_SECONDS)
+    await rig.store.until(lambda: rig.owned(VICTIM) == 0, rig.setup.patience_seconds)
 
 
 async def leases(rig: Rig, count: float) -> None:
