@@ -18,6 +18,8 @@ _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 WARM_UP_SHARE: Final = 1 / 3
 #: A life is judged that covers so much of what is left.
 JUDGED_SHARE: Final = 0.5
+#: And so many seconds at least: a replica that comes to lead opens connections and fills caches, once.
+LEAST_SECONDS: Final = 900.0
 #: Growth over the time that is judged, as a share of the mean, which is noise; and so many MiB or open files anyway.
 NOISE_SHARE: Final = 0.1
 NOISE_MIB: Final = 4.0
@@ -71,7 +73,7 @@ class Life:
         """By what was seen after the warm-up of a run of so many seconds; `None`: it did not live for long enough."""
         begin = WARM_UP_SHARE * seconds
         warm = [each for each in self.samples if each.at >= begin]
-        if len(warm) < 3 or warm[-1].at - warm[0].at < JUDGED_SHARE * (seconds - begin):
+        if len(warm) < 3 or warm[-1].at - warm[0].at < max(JUDGED_SHARE * (seconds - begin), LEAST_SECONDS):
             return None
         return Judgement(
             trend([(each.at, each.mib) for each in warm]), trend([(each.at, float(each.files)) for each in warm])

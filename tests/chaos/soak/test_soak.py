@@ -57,6 +57,7 @@ def test_a_slope_is_told_by_the_hour() -> None:
 
 def test_who_did_not_live_for_long_is_not_judged() -> None:
     assert life(until=0.5 * HOUR).judge(HOUR) is None
+    assert life(until=0.2 * HOUR).judge(0.2 * HOUR) is None, "nor is anybody in a short run"
 
 
 def test_a_process_that_is_started_again_lives_anew() -> None:
