@@ -72,7 +72,11 @@ def unpacked(commit: str = COMMIT, home: Path | None = None) -> Path:
 
 
 def _archive(commit: str) -> bytes:
-    found = _git("cat-file", "-e", f"{commit}^{{commit}}")
+    found = _find(commit)
+    if found.returncode:
+        # A shallow clone lacks it, and may be given it alone.
+        _git("fetch", "--quiet", "--depth=1", "--no-tags", "--no-write-fetch-head", "origin", commit)
+        found = _find(commit)
     if found.returncode:
         raise LookupError(
             f"{ROOT} has no commit {commit[:12]}, the version before this one, which is built from the history: fetch"
@@ -82,9 +86,15 @@ def _archive(commit: str) -> bytes:
     return _git("archive", "--format=tar", commit).stdout
 
 
+def _find(commit: str) -> subprocess.CompletedProcess[bytes]:
+    return _git("cat-file", "-e", f"{commit}^{{commit}}")
+
+
 def _git(*arguments: str) -> subprocess.CompletedProcess[bytes]:
     try:
-        return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, check=False)
+        return subprocess.run(
+            ["git", "-c", f"safe.directory={ROOT}", *arguments], cwd=ROOT, capture_output=True, check=False
+        )
     except FileNotFoundError as error:
         return subprocess.CompletedProcess(["git"], 127, b"", str(error).encode())
 

@@ -55,8 +55,11 @@ def test_a_shard_of_the_version_before_does_not_run_with_todays_packages() -> No
 def test_its_files_are_those_of_the_commit(tmp_path: Path) -> None:
     made = unpacked(COMMIT, tmp_path)
     for name in ("shardsdk/protocol/labels.py", "sharder/core/decisions.py"):
-        stored = subprocess.run(["git", "show", f"{COMMIT}:{name}"], cwd=ROOT, capture_output=True, check=True).stdout
-        assert (made / name).read_bytes() == stored
+        shown = subprocess.run(
+            ["git", "-c", f"safe.directory={ROOT}", "show", f"{COMMIT}:{name}"],
+            cwd=ROOT, capture_output=True, check=True,
+        )  # fmt: skip
+        assert (made / name).read_bytes() == shown.stdout
     assert unpacked(COMMIT, tmp_path) == made, "it is built once"
     assert [path.name for path in tmp_path.iterdir()] == [made.name], "nothing is left of the build"
 

@@ -205,4 +205,5 @@ async def test_an_occupied_port_is_said_so(stage: Stage) -> None:
     stage.started.append(process)
     _, printed = await process.communicate()
     assert process.returncode == ExitCode.CONFIGURATION
-    assert "free the port" in printed.decode()
+    assert "another process does" in printed.decode()
+    assert "--health or health_address" in printed.decode()
