@@ -116,7 +116,8 @@ async def test_an_object_that_goes_to_another_shard_is_not_asked_about(
             await admin.patch(PAGES, "home", {"metadata": {"labels": labels}}, namespace)
         assert seen.asked == before
         await admin.patch(PAGES, "home", {"metadata": {"labels": {"app": "x"}}}, namespace)
-        assert seen.asked[len(before) :] == [("UPDATE", "home", False)]
+        # Once, or again: the API server begins a patch anew that it had prepared on an older version.
+        assert set(seen.asked[len(before) :]) == {("UPDATE", "home", False)}
         with pytest.raises(AdminError, match="is empty"):
             await admin.patch(
                 PAGES, "home", {"metadata": {"labels": {ring.shard: "two"}}, "spec": {"html": ""}}, namespace
