@@ -86,7 +86,7 @@ class Happenings:
                 replica = self._pick(world.replicas, rng)
                 if replica is not None:
                     replica.link.cut = True
-                    if len([each for each in world.replicas if each.running]) < 2:
+                    if not any(each.stays for each in world.replicas):
                         world.start_replica("sharder-9")
             case Broken.WEBHOOK:
                 world.webhook_hangs = True

@@ -91,6 +91,11 @@ class ReplicaProcess:
         return self.process.state is ProcessState.RUNNING and not self.main.done()
 
     @property
+    def stays(self) -> bool:
+        """Whether it is there to lead: it runs, was not told to stop, and reaches the API server."""
+        return self.running and not self.main.cancelling() and not self.link.cut
+
+    @property
     def ready(self) -> bool:
         """What its /readyz says."""
         return self.running and self.replica.cache.warm
