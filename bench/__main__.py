@@ -13,6 +13,7 @@ PART `families`: owners with children when a shard joins: how long nobody has th
 PART `conditions`: what the comparison of labels in the API server costs.
 PART `rest`: CPU of a leader and a standby while nothing moves.
 PART `join`: many objects when a shard joins: what writes, another ring and users wait for.
+PART `ranges`: a handover by ranges beside one by labels, with real shards.
 PART `scale`: very many objects, and many namespaces, shards and rings: rest, a pass, a shard that joins and leaves.
 """
 
@@ -33,6 +34,7 @@ from bench.chart import draw
 from bench.conditions import comparing
 from bench.families import joining
 from bench.frameworks import comparing_frameworks
+from bench.handover import handing_over
 from bench.imports import TIMES, importing
 from bench.joining import joining_many
 from bench.load import CONFIGMAPS, Figures, Usage, creates, generated, measure, patches
@@ -56,7 +58,7 @@ MOST_WARMING = 300
 MOST_GENERATED = 500
 PARTS = (
     *("sharder", "shards", "rest", "reconciles", "imports", "frameworks", "cache", "families", "join", "scale"),
-    "conditions",
+    *("ranges", "conditions"),
 )
 
 
@@ -256,7 +258,7 @@ def run() -> int:
     parser.add_argument(
         "--objects",
         type=int,
-        help="objects per figure (default: 2000; families 3000, a cache 10000, join 30000, scale 100000)",
+        help="objects per figure (default: 2000; families 3000, a cache 10000, join 30000, ranges 1000, scale 100000)",
     )
     parser.add_argument("--lease-seconds", type=int, default=15, help="lease of the sharder's shards (default: 15)")
     parser.add_argument("--rest-seconds", type=float, help="how long rest is measured (default: 20; rest, scale 60)")
@@ -284,6 +286,8 @@ def run() -> int:
             namespaces = options.namespaces or max(objects // 100, 1)
             size = Size(objects, namespaces, options.rest_seconds or 60.0, options.shards, options.rings)
             asyncio.run(scaling(size, partial(say, report)))
+        case "ranges":
+            asyncio.run(handing_over(options.objects or 1000, partial(say, report)))
         case "reconciles":
             asyncio.run(rates(options.objects or 2000, partial(say, report)))
         case "frameworks":

@@ -140,3 +140,15 @@ async def test_the_same_controller_is_measured_as_kopf_has_it_and_as_shards(tmp_
     # Each object has one ConfigMap, which takes one write at least; what kopf notes on the objects comes on top.
     assert min(value for name, value in report.items() if name.endswith("writes per object")) >= 1, printed
     assert min(value for name, value in report.items() if name.endswith(("memory", "seconds"))) > 0, printed
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(SECONDS + 30)
+async def test_a_handover_by_ranges_writes_no_object(tmp_path: Path) -> None:
+    report, printed = await bench(tmp_path, "ranges", "--objects", "64")
+    changes = ("a shard joins", "a shard leaves", "a shard is killed")
+    for change in changes:
+        assert report[f"labels: {change}: objects written"] >= report[f"labels: {change}: objects moved"] > 0, printed
+        assert report[f"ranges: {change}: objects moved"] > 0, printed
+        assert report[f"ranges: {change}: objects written"] == 0, printed
+        assert report[f"ranges: {change}: writes"] <= 20, printed
