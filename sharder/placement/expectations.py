@@ -2,13 +2,15 @@
 
 Does: remember where a family has begun to go, what version its own writes made,
 and which of them had no answer.  Each memory has a maximum; what is forgotten
-counts as never known.
+counts as never known, but for versions: while a watch may be behind one that was
+forgotten, every owner without one is doubtful.
 
 Refuses: to say where the children of an owner are; only a read does.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Final, TypeVar
 
 from shardsdk.cache.objects import is_at_least
@@ -29,6 +31,8 @@ class Expectations:
     def __init__(self) -> None:
         self._targets: dict[str, str] = {}
         self._written: dict[str, tuple[str, float]] = {}
+        #: When the latest version was written that had to be forgotten.
+        self._forgotten_at = -math.inf
         self._unread: dict[str, None] = {}
 
     def began(self, uid: str, target: str) -> None:
@@ -45,7 +49,9 @@ class Expectations:
 
     def wrote(self, meta: SlimMeta, now: float) -> None:
         """Our own write gave this version to an owner; `now` is monotonic."""
-        _remember(self._written, meta.uid, (meta.resource_version, now))
+        forgotten = _remember(self._written, meta.uid, (meta.resource_version, now))
+        if forgotten is not None:
+            self._forgotten_at = max(self._forgotten_at, forgotten[1])
 
     def is_stale(self, meta: SlimMeta, now: float) -> bool:
         """Whether we have written the owner since; a family begun by that would take children from their new shard.
@@ -53,7 +59,11 @@ class Expectations:
         What stays older for long came back with a backup of etcd, perhaps: it is doubtful, so it is read first.
         """
         version, written_at = self._written.get(meta.uid, ("", now))
-        if not version or is_at_least(meta.resource_version, version):
+        if not version:
+            if now - self._forgotten_at < MAX_LAG_SECONDS:
+                self.note_unread(meta.uid)
+            return False
+        if is_at_least(meta.resource_version, version):
             return False
         if now - written_at < MAX_LAG_SECONDS:
             return True
@@ -78,9 +88,9 @@ class Expectations:
         self._unread.pop(uid, None)
 
 
-def _remember(memory: dict[str, T], uid: str, value: T) -> None:
-    """Note it as the latest, instead of the oldest if there are too many."""
+def _remember(memory: dict[str, T], uid: str, value: T) -> T | None:
+    """Note it as the latest, instead of the oldest if there are too many, which is returned."""
     memory.pop(uid, None)
-    if len(memory) >= MAX_REMEMBERED:
-        del memory[next(iter(memory))]
+    forgotten = memory.pop(next(iter(memory))) if len(memory) >= MAX_REMEMBERED else None
     memory[uid] = value
+    return forgotten

@@ -189,7 +189,7 @@ def processes_of(uid: str, word: str) -> list[int]:
 
 
 async def test_it_leaves_nothing_behind(sharder: Cluster) -> None:
-    """Of all that the API server knows, only what chart and docs say remains: the ring's type, and a ring by hand."""
+    """Of all that the API server knows, only what chart and docs say remains: the types, and a ring by hand."""
     spec = {"resources": [{"group": "", "resource": "configmaps"}], "namespaceSelector": {"matchLabels": {"no": "one"}}}
     await sharder.upgrade_sharder({"rings": {"of-the-chart": spec}})
     ring = {
@@ -224,6 +224,7 @@ KEPT: Final = {
     f"ConfigMap/{NAMESPACE}/kube-root-ca.crt",
     f"ServiceAccount/{NAMESPACE}/default",
     "CustomResourceDefinition//clusterrings.sharding.timebertt.dev",
+    "CustomResourceDefinition//ringassignments.sharding.timebertt.dev",
     "APIService//v1alpha1.sharding.timebertt.dev",
     "ClusterRing//by-hand",
 }

@@ -1,4 +1,4 @@
-"""What a leader remembers of owners: forgetting is always safe, remembering wrongly never happens."""
+"""What a leader remembers of owners: what is forgotten is doubted, and nothing is remembered wrongly."""
 
 from __future__ import annotations
 
@@ -45,6 +45,21 @@ def test_what_is_older_than_our_own_write_begins_no_group() -> None:
     for version in ("100", "101"):
         assert not memory.is_stale(SlimMeta(name="a", uid="a", resource_version=version), now=10.1)
     assert not memory.is_unread("a")
+
+
+def test_while_a_watch_may_be_behind_a_forgotten_write_owners_are_read_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its children went along with it, and a family begun by what was before would take them back."""
+    monkeypatch.setattr(expectations, "MAX_REMEMBERED", 1)
+    memory = Expectations()
+    memory.wrote(SlimMeta(name="a", uid="a", resource_version="100"), now=10.0)
+    assert not memory.is_stale(SlimMeta(name="c", uid="c", resource_version="1"), now=10.1)
+    assert not memory.is_unread("c"), "nothing was forgotten yet"
+    memory.wrote(SlimMeta(name="b", uid="b", resource_version="101"), now=11.0)
+    assert not memory.is_stale(SlimMeta(name="a", uid="a", resource_version="99"), now=12.0)
+    assert memory.is_unread("a")
+    memory.note_read("a")
+    memory.is_stale(SlimMeta(name="a", uid="a", resource_version="99"), now=10.0 + expectations.MAX_LAG_SECONDS)
+    assert not memory.is_unread("a"), "no watch is as far behind any more"
 
 
 def test_what_stays_older_than_our_own_write_is_read_before_it_begins_a_group() -> None:
