@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import gc
+import json
 import logging
-import os
 import random
-import socket
-import ssl
-import struct
-import threading
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -28,115 +25,35 @@ from shardsdk.kube.cut import hush_cut_connections, is_cut
 from shardsdk.kube.server import Access, Server, make_access
 from tests.kube_configs import certificate
 from tests.kube_fakes import CONFIGMAPS, FakeFence
-
-BODY = b'{"metadata":{"name":"a","namespace":"default","uid":"u","resourceVersion":"1"}}'
-HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
-WHERE = (
-    "before the handshake",
-    "amid the handshake",
-    "idle",
-    "headers",
-    "continue",
-    "half an answer",
-    "answer",
-    "later",
-)
-HOW = ("reset", "closed", "goodbye", "goodbye, then more", "garbage")
+from tests.tls_cutter import CERTIFICATE, KEY, WHERE
 
 
 class Cutter:
-    """A TLS server whose connections end here and there."""
+    """`tests.tls_cutter`, and what its connections ended with once it has."""
 
-    def __init__(self, folder: Path, seed: int) -> None:
-        cert, key = certificate("localhost")
-        (folder / "cert").write_text(cert)
-        (folder / "key").write_text(key)
-        self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        self._tls.load_cert_chain(folder / "cert", folder / "key")
-        self._listening = socket.create_server(("127.0.0.1", 0), backlog=512)
-        self._rng = random.Random(seed)
-        self.ends: Counter[str] = Counter()
-        port = self._listening.getsockname()[1]
-        server = Server(f"https://127.0.0.1:{port}", verify=False)
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        assert process.stdout is not None
+        server = Server(f"https://127.0.0.1:{int(process.stdout.readline())}", verify=False)
         self.access: Access = make_access(
             server, namespace="default", origin="test", credentials=FixedCredentials("Bearer x")
         )
-
-    def serve(self) -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                connection, _ = self._listening.accept()
-                threading.Thread(target=self._handle, args=(connection,), daemon=True).start()
-
-    def stop(self) -> None:
-        self._listening.shutdown(socket.SHUT_RDWR)
-        self._listening.close()
-
-    def _handle(self, raw: socket.socket) -> None:
-        where, how = self._rng.choice(WHERE), self._rng.choice(HOW)
-        raw.settimeout(5)
-        self.ends[where] += 1
-        current = raw
-        try:
-            if where == "amid the handshake":
-                raw.recv(100)
-            if where not in WHERE[:2]:
-                current = self._tls.wrap_socket(raw, server_side=True)
-                self._talk(current, where)
-            _end(current, how)
-        except OSError:
-            current.close()
-
-    def _talk(self, connection: ssl.SSLSocket, where: str) -> None:
-        if where == "idle":
-            return
-        for _ in range(4):
-            heard = b""
-            while b"\r\n\r\n" not in heard:
-                if not (piece := connection.recv(65536)):
-                    return
-                heard += piece
-            if where == "headers":
-                return
-            if b"100-continue" in heard.lower():
-                connection.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
-                if where == "continue":
-                    return
-                connection.recv(65536)
-            if where == "half an answer":
-                connection.sendall(HEAD % 100_000 + b"x" * 5_000)
-                return
-            connection.sendall(HEAD % len(BODY) + BODY)
-            if where == "answer":
-                return
-
-
-def _end(connection: socket.socket, how: str) -> None:
-    if how == "reset":
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    elif isinstance(connection, ssl.SSLSocket) and how != "closed":
-        with socket.socket(fileno=os.dup(connection.fileno())) as below:
-            if how == "garbage":
-                below.sendall(b"\x17\x03\x03\x00\x20" + bytes(32))
-            else:
-                connection.settimeout(0.1)
-                with contextlib.suppress(OSError):
-                    connection.unwrap()
-                if how == "goodbye, then more":
-                    below.sendall(b"\x17\x03\x03\x00\x20" + bytes(32))
-    connection.close()
+        self.ends: dict[str, int] = {}
 
 
 @contextmanager
 def cutting(folder: Path, seed: int) -> Iterator[Cutter]:
-    cutter = Cutter(folder, seed)
-    thread = threading.Thread(target=cutter.serve, daemon=True)
-    thread.start()
-    try:
-        yield cutter
-    finally:
-        cutter.stop()
-        thread.join()
+    cert, key = certificate("localhost")
+    (folder / CERTIFICATE).write_text(cert)
+    (folder / KEY).write_text(key)
+    with subprocess.Popen(
+        [sys.executable, "-m", "tests.tls_cutter", folder, str(seed)],
+        cwd=Path(__file__).parents[4], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
+        try:
+            yield (cutter := Cutter(process))
+            cutter.ends = json.loads(process.communicate(timeout=60)[0])
+        finally:
+            process.kill()
 
 
 async def use(access: Access, rng: random.Random) -> Counter[str]:
