@@ -31,7 +31,6 @@ collect_ignore = ["node", "monitoring"]
 
 #: What takes longest comes first: handed out last, it would run on one worker while others idle.
 _LONG = (
-    "simulation/test_simulation.py",
     "e2e/test_bench.py",
     "chaos/test_chaos.py",
     "chaos/test_upgrades.py",
@@ -62,6 +61,9 @@ _LONG = (
     "node/test_shards.py",
     "node/test_controller.py",
 )
+
+#: What fills all cores by itself comes at the end: beside others it takes twice the CPU time, and so do they.
+_ALONE = "simulation/test_simulation.py"
 
 #: Two of three wait at any time. With its control planes a worker takes a gigabyte and a half.
 _WORKERS_PER_CORE = 3
@@ -128,7 +130,7 @@ def _close(plane: ControlPlane, config: pytest.Config, fixture: str) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Have what takes long run first, in any order otherwise."""
+    """Have what takes long run first, what needs no others beside it last, and the rest in any order."""
     here = Path(__file__).parent
     places = {path: _place(path.relative_to(here)) for path in {item.path for item in items}}
     items.sort(key=lambda item: places[item.path])
@@ -136,6 +138,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def _place(path: Path) -> int:
     """When a file's turn comes."""
+    if path == Path(_ALONE):
+        return len(_LONG) + 1
     return next((place for place, long in enumerate(_LONG) if path.is_relative_to(long)), len(_LONG))
 
 
