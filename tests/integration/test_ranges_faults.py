@@ -55,6 +55,12 @@ class Ranged:
             self.shards[name] = shard
             await shard.start()
 
+    async def share(self, *names: str) -> None:
+        """Start these shards and a sharder; returns once they share everything."""
+        await self.start(*names)
+        await self.stage.sharder()
+        await self.workers.until_spread(*names)
+
     async def assignment(self) -> Object:
         return await self.stage.admin.get(ASSIGNMENTS, self.ring.name)
 
@@ -88,9 +94,7 @@ async def test_an_assignment_that_somebody_deletes_or_disorders_is_rebuilt_and_n
     plane: ControlPlane, own: AdminClient
 ) -> None:
     async with ranged(plane, own, "edited") as on:
-        await on.start("one", "two", "three")
-        await on.stage.sharder()
-        await on.workers.until_spread("one", "two", "three")
+        await on.share("one", "two", "three")
         before = await on.until(whole)
         working = dict(on.workers.working)
 
@@ -150,9 +154,7 @@ async def test_a_shard_that_stands_still_beyond_its_lease_comes_back_to_nothing(
     plane: ControlPlane, own: AdminClient
 ) -> None:
     async with ranged(plane, own, "suspended") as on:
-        await on.start("one", "two", "three")
-        await on.stage.sharder()
-        await on.workers.until_spread("one", "two", "three")
+        await on.share("one", "two", "three")
         stopped = on.shards["two"]
         stopped.pause()
         on.workers.set("two", frozenset())  # what stands still does nothing
