@@ -65,8 +65,9 @@ _LONG = (
 #: What fills all cores by itself comes at the end: beside others it takes twice the CPU time, and so do they.
 _ALONE = "simulation/test_simulation.py"
 
-#: Two of three wait at any time. With its control planes a worker takes a gigabyte and a half.
-_WORKERS_PER_CORE = 3
+#: Some wait at any time; more of them take no less time, but a tenth more CPU time, since they find caches cold.  With
+#: its control planes a worker takes a gigabyte and a half.
+_WORKERS_PER_CORE = 2
 _MOST_WORKERS = 8
 
 _KEPT_LOGS = pytest.StashKey[list[Path]]()
@@ -145,7 +146,7 @@ def _place(path: Path) -> int:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """How many workers `-n auto` means: so many that there is always one that need not wait."""
+    """How many workers `-n auto` means: so many that there is mostly one that need not wait."""
     return min(_WORKERS_PER_CORE * (os.cpu_count() or 1), _MOST_WORKERS)
 
 
