@@ -67,8 +67,8 @@ SCALE_FIGURES = {
     ),
 }
 #: The smallest number that shows it clearly: part of what a busy process needs is the same for any number of objects.
-#: With 900 a shard's share is 0.56, with 10,000 it is 0.37 (docs/performance.md).
-SHARDS_OBJECTS = 900
+#: With 500 a shard's share is 0.54, with 10,000 it is 0.37 (docs/performance.md).
+SHARDS_OBJECTS = 500
 SHARDS_MEMORY_LIMIT = 0.75
 
 
