@@ -97,9 +97,9 @@ kinds: controlplane ## write the built-in kinds of shardsdk.kinds from the OpenA
 bench: $(READY) controlplane ## measure rates, latencies, CPU and memory next to the raw API server
 	@$(RUN) bench $(ARGS)
 
-simulate: $(READY) ## drive sharder and shards through random schedules in virtual time (SEED=, RUNS= or HOURS=, or PLAN=; BUG=, ARGS=)
+simulate: $(READY) ## drive sharder and shards through random schedules in virtual time (SEED=, RUNS= or HOURS=, or PLAN=; RANGES=1, BUG=, ARGS=)
 	@$(RUN) tests.simulation $(if $(SEED),--seed $(SEED)) $(if $(RUNS),--runs $(RUNS)) $(if $(HOURS),--hours $(HOURS)) \
-	  $(if $(PLAN),--plan $(PLAN)) $(if $(BUG),--bug $(BUG)) $(ARGS)
+	  $(if $(PLAN),--plan $(PLAN)) $(if $(RANGES),--ranges) $(if $(BUG),--bug $(BUG)) $(ARGS)
 
 fuzz: $(READY) ## give parsers and webhook hostile input, many times as much of it as `make test` (TIMES=50; ARGS= for pytest)
 	@FUZZ_TIMES=$(or $(TIMES),50) $(RUN) pytest tests/fuzz --timeout 0 --hypothesis-show-statistics $(ARGS)

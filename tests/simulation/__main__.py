@@ -19,7 +19,7 @@ from tests.simulation.bugs import Bug
 from tests.simulation.campaign import FOLDER, Campaign, code_now, forget, go_on
 from tests.simulation.plans import KEPT, describe_plan, load_plan, save_plan
 from tests.simulation.players import Players
-from tests.simulation.running import Outcome, plan_of
+from tests.simulation.running import Outcome, by_ranges, plan_of
 from tests.simulation.shrinking import MAX_RUNS, Shrinking
 
 
@@ -30,6 +30,7 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=None, help="how many seeds (default: 100, or 1 for a seed)")
     parser.add_argument("--hours", type=float, default=None, help="play for so long instead, whatever fails")
     parser.add_argument("--plan", type=Path, default=None, help="play the plan in this file instead")
+    parser.add_argument("--ranges", action="store_true", help="rings assign by ranges of hashes, not by labels")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="how many at once")
     parser.add_argument("--bug", choices=[bug.name for bug in Bug], help="plant this bug into the product")
     parser.add_argument("--shrink", type=int, default=MAX_RUNS, help="shrink what fails with so many runs (0: not)")
@@ -62,14 +63,14 @@ def _play_one(players: Players, path: Path, bug: Bug | None, *, verbose: bool) -
 def _play_many(players: Players, options: argparse.Namespace, bug: Bug | None) -> int:
     first = time.time_ns() % 1_000_000_000 if options.seed is None else options.seed
     runs = options.runs or (100 if options.seed is None else 1)
-    campaign = go_on(options.folder, options.bug, options.seed)
+    campaign = go_on(options.folder, options.bug, options.seed, ranges=options.ranges)
     if campaign is not None:
         _say(f"going on: {campaign.played} seeds from {campaign.first} are played")
     else:
-        campaign = Campaign(code_now(), options.bug, first)
+        campaign = Campaign(code_now(), options.bug, first, options.ranges)
     start = campaign.first + campaign.played
     seeds = count(start) if options.hours else range(start, campaign.first + runs)
-    plans = (plan_of(seed, bug) for seed in seeds)
+    plans = (plan_of(seed, bug, ranges=options.ranges) for seed in seeds)
     began = time.monotonic()
     for outcome in players.play(plans, bug, verbose=options.verbose):
         known = outcome.rule in campaign.broken
@@ -83,7 +84,7 @@ def _play_many(players: Players, options: argparse.Namespace, bug: Bug | None) -
         elif known:
             _say(f"seed {outcome.plan.seed} fails, too: {str(outcome.violations[0]).partition(chr(10))[0]}")
         else:
-            _say(outcome.render(again=_again(f"SEED={outcome.plan.seed} RUNS=1", bug)))
+            _say(outcome.render(again=_again(f"SEED={outcome.plan.seed} RUNS=1{by_ranges(outcome.plan)}", bug)))
             _shrink(players, outcome, bug, options)
         if (outcome.violations and not options.hours) or (options.hours and campaign.seconds > 3600 * options.hours):
             break

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from enum import Enum
-from typing import Any
+from typing import Any, cast
 from unittest.mock import patch
 
 from sharder.backlog.scope import RingScope
@@ -20,6 +20,7 @@ from sharder.core.membership import Membership
 from sharder.core.shards import LeaseFacts, Proof, ShardState, classify
 from sharder.placement.children import Family
 from sharder.placement.handover import Handovers
+from sharder.ranges.assignment import RangeAssignment
 from sharder.takeover import controller as leases
 from sharder.takeover.controller import TakeoverController
 from sharder.takeover.fences import CommitProof, ShardHold, join
@@ -30,6 +31,10 @@ from shardsdk.process.assigning import identify
 from shardsdk.process.manager import Manager
 from shardsdk.process.process import ExitCode
 from shardsdk.protocol.labels import SHARDER_HOLDER
+from shardsdk.protocol.ranges import NOWHERE, HashRanges, Named
+from shardsdk.ranges import look
+from shardsdk.ranges.holder import RangeHolder
+from shardsdk.ranges.parts import Part, Parts
 from shardsdk.reconcile.barrier import Barrier
 from shardsdk.reconcile.inflight import InFlight
 from shardsdk.reconcile.spec import Work
@@ -51,6 +56,11 @@ class Bug(Enum):
     NO_FENCE = "a shard writes although its lease has run out"
     NO_BARRIER = "a shard reconciles an owner before it knows its children"
     PAST_WHOM_IT_IS_DRAINED_FOR = "what is drained for a shard goes past it, for that is silent or has just crashed"
+    RANGES_WITHOUT_LOOK = "a shard takes the ranges that it is named for, whoever holds them"
+    RANGES_BEFORE_LOOK = "a shard works on ranges while it looks whether anybody else holds them"
+    RANGES_LEAVE_EARLY = "a range is taken off the lease before what runs there has ended"
+    RANGES_CUT_ANEW = "a leader that has just taken over cuts the space as if nobody had anything"
+    RANGES_NEVER_LEFT = "a range that is given up stays on the lease"
 
 
 async def _hold_warm(shard: Manager, world: manager.World, lease: ShardLease, work: Work) -> ExitCode:
@@ -139,6 +149,26 @@ def _now(target: Target, membership: Membership) -> str:
     return others[0] if target.name in doubtful and others else target.name
 
 
+def _free_for(shard: str, named: Any, leases: Any) -> HashRanges:
+    return NOWHERE if named is None else cast("HashRanges", named.of(shard))
+
+
+def _working(parts: Parts) -> HashRanges:
+    return parts.of(Part.WORKING) | parts.of(Part.FLAGGED) | parts.of(Part.LOOKING)
+
+
+async def _end_at_once(holder: RangeHolder, ranges: HashRanges) -> None:
+    holder._follow(holder._parts.ended(ranges))
+
+
+async def _never_end(holder: RangeHolder, ranges: HashRanges) -> None:
+    return None
+
+
+def _aim_anew(assignment: RangeAssignment, named: Named, wanted: Any, right: Any = RangeAssignment._aim) -> Any:
+    return right(assignment, named if assignment.state is not None else Named(named.by, {}), wanted)
+
+
 _WRONG: dict[Bug, tuple[tuple[Any, str, Any], ...]] = {
     Bug.ACKNOWLEDGE_EARLY: ((InFlight, "busy", _busy),),
     Bug.TAKE_OVER_UNPROVEN: ((CommitProof, "of", _of),),
@@ -152,8 +182,16 @@ _WRONG: dict[Bug, tuple[tuple[Any, str, Any], ...]] = {
     Bug.NO_FENCE: ((Guard, "remaining", _remaining),),
     Bug.NO_BARRIER: ((Barrier, "passes", _passes),),
     Bug.PAST_WHOM_IT_IS_DRAINED_FOR: ((Membership, "may_drain_to", _may_drain_to), (Target, "now", _now)),
+    Bug.RANGES_WITHOUT_LOOK: ((look, "free_for", _free_for),),
+    Bug.RANGES_BEFORE_LOOK: ((Parts, "working", property(_working)),),
+    Bug.RANGES_LEAVE_EARLY: ((RangeHolder, "_end", _end_at_once),),
+    Bug.RANGES_CUT_ANEW: ((RangeAssignment, "_aim", _aim_anew),),
+    Bug.RANGES_NEVER_LEFT: ((RangeHolder, "_end", _never_end),),
 }
 
+
+#: What is wrong in rings by ranges alone.
+OF_RANGES: frozenset[Bug] = frozenset(bug for bug in Bug if bug.name.startswith("RANGES_"))
 
 #: Where each shows best; weights of actions, next to those of any run.
 FOCUS: dict[Bug, dict[str, float]] = {
@@ -163,6 +201,10 @@ FOCUS: dict[Bug, dict[str, float]] = {
     Bug.TRUST_FOUND_HOLD: {"crash_leader_in_takeover": 20.0, "crash_shard": 20.0, "stop_shard": 20.0},
     Bug.PAST_WHOM_IT_IS_DRAINED_FOR: {"crash_shard": 20.0, "lose_node": 10.0, "webhook_down": 5.0, "remove_label": 5.0},
     Bug.NO_FENCE: {"pause_shard": 40.0, "touch_work": 40.0},
+    Bug.RANGES_WITHOUT_LOOK: {"name_anybody": 20.0},
+    Bug.RANGES_BEFORE_LOOK: {"name_anybody": 60.0, "touch_work": 40.0},
+    Bug.RANGES_LEAVE_EARLY: {"add_shard": 10.0, "touch_work": 20.0},
+    Bug.RANGES_CUT_ANEW: {"stop_leader": 10.0, "crash_leader": 10.0},
 }
 
 #: Scenarios that bring about what chance is too rarely in the place for.

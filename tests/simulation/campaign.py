@@ -27,6 +27,7 @@ class Campaign:
     code: str
     bug: str | None
     first: int
+    ranges: bool = False
     played: int = 0
     #: Wall clock.
     seconds: float = 0.0
@@ -71,13 +72,13 @@ def forget(folder: Path) -> None:
     (folder / _STATE).unlink(missing_ok=True)
 
 
-def go_on(folder: Path, bug: str | None, first: int | None) -> Campaign | None:
+def go_on(folder: Path, bug: str | None, first: int | None, *, ranges: bool = False) -> Campaign | None:
     """The run that was interrupted, if it was one of these seeds and the code is what it was."""
     try:
         found = msgspec.json.decode((folder / _STATE).read_bytes(), type=Campaign)
     except (OSError, msgspec.MsgspecError):
         return None
-    same = (found.code, found.bug) == (code_now(), bug) and first in (None, found.first)
+    same = (found.code, found.bug, found.ranges) == (code_now(), bug, ranges) and first in (None, found.first)
     return found if same else None
 
 

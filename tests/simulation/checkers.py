@@ -13,7 +13,7 @@ from shardsdk.protocol.labels import FENCED_ANNOTATION, LEASE_RING_LABEL, SHARDE
 from shardsdk.protocol.objects import LEASES
 from tests.simulation.collecting import owner_uid
 from tests.simulation.storage import Commit, Version
-from tests.simulation.vocabulary import PIECES, RATES, RING_OF, Doing, Violation, key_of, namespace_of_shard
+from tests.simulation.vocabulary import PIECES, RATES, RING_OF, Doing, Violation, key_of
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -314,7 +314,7 @@ class Checkers:
 
     def is_shards(self, commit: Commit) -> bool:
         """Whether a lease is a shard's, and not one of its name that the sharder made where the shard is not."""
-        own = Key(namespace_of_shard(commit.key.name), commit.key.name)
+        own = Key(self.world.namespace_of_shard(commit.key.name), commit.key.name)
         if commit.latest.label(LEASE_RING_LABEL) is None:
             return False
         return commit.key == own or not self.world.storage.get(LEASES, own)

@@ -24,7 +24,7 @@ from shardsdk.queueing.queue import WorkQueue
 from shardsdk.testing.processes import Process, ProcessState
 from shardsdk.testing.virtual import SkewedClock
 from tests.simulation.simapi import SimApi
-from tests.simulation.vocabulary import FINALIZER, MAIN_OF, PIECES, WORKS, Piece, Work, namespace_of_shard
+from tests.simulation.vocabulary import FINALIZER, MAIN_OF, PIECES, WORKS, Piece, Work
 from tests.simulation.workload import Reconciling
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class ForeignShard:
         self.name = name
         self.ring = ring
         self.identity = f"{name}_{incarnation}"
-        self._namespace = namespace_of_shard(name)
+        self._namespace = world.namespace_of_shard(name)
         self.process = Process(self.identity)
         self.link = world.link(self.identity)
         rng = Random(f"{world.seed}/{self.identity}")

@@ -11,6 +11,7 @@ from tests.simulation.foreign import ForeignShard
 from tests.simulation.machines import LEAST_SECONDS
 from tests.simulation.network import CALM, Link, Trouble
 from tests.simulation.poison import Refusal
+from tests.simulation.ranges.hands import Hands
 from tests.simulation.schedule import Action, Broken
 from tests.simulation.server import Service
 from tests.simulation.shards import ShardProcess
@@ -38,7 +39,7 @@ class Happenings:
     def __init__(self, world: World) -> None:
         self.world = world
         users = Users(world)
-        self._actors: tuple[object, ...] = (self, users, Tampering(users))
+        self._actors: tuple[object, ...] = (self, users, Tampering(users), Hands(users))
 
     def do(self, action: Action) -> None:
         """Carry one action out."""

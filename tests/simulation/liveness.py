@@ -6,7 +6,7 @@ an object that is where it belongs stays there.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -162,6 +162,10 @@ class Liveness:
             for lease in self.taken(name):
                 if self.world.working_shards(name):
                     bad[f"lease {lease}"] = f"lease {lease} stays in the sharder's name"
+        self.judge(bad)
+
+    def judge(self, bad: Mapping[str, str]) -> None:
+        """What is not as it should be now, by a name for it, must not be so for long while nothing hinders it."""
         self._bad_since = {what: self._bad_since.get(what, self.world.now) for what in bad}
         for what, since in self._bad_since.items():
             waited = self.world.now - max(since, self.world.calm_since)

@@ -23,6 +23,7 @@ from sharder.takeover import controller as leases
 from sharder.webhook.app import OUTCOMES
 from shardsdk.cache import identity
 from shardsdk.protocol.verdict import Verdict
+from tests.simulation.ranges.drawing import EDITS
 from tests.simulation.scenarios import Scenario
 from tests.simulation.schedule import RARE, WEIGHTS, Broken
 from tests.simulation.vocabulary import Marks
@@ -50,7 +51,7 @@ DECLARED: Final = (
     *(f"admission {each}" for each in dict.fromkeys(OUTCOMES)),
     *(f"guard {each.name}" for each in Verdict),
     *(f"group {each}" for each in _GROUPS),
-    *(f"action {each}" for each in (*WEIGHTS, *RARE)),
+    *(f"action {each}" for each in (*WEIGHTS, *RARE, *EDITS)),
     *(f"scenario {each.name}" for each in Scenario),
     "heal",
     "stop of a machine noticed",

@@ -40,5 +40,7 @@ def describe_plan(plan: Plan) -> str:
         f" {plan.replicas} replicas, {plan.works} works, {plan.plains} plains, leases of {plan.timings.lease:g} s,"
         f" webhook {'up' if plan.webhook else 'down'}, {'some' if plan.select_namespaces else 'all'} namespaces"
     )
+    if plan.ranges:
+        settings += f", rings by ranges, {'' if plan.filters_shards else 'not '}filtered by the API server"
     scenario = [f"scenario {plan.scenario.name}"] if plan.scenario is not None else []
     return "\n".join([settings, *scenario, *map(str, plan.actions)])

@@ -15,10 +15,11 @@ from sharder.core import membership
 from shardsdk.errors import ShardingError
 from shardsdk.logs import message_of
 from shardsdk.testing.virtual import VirtualClock, run_virtual
-from tests.simulation.bugs import FOCUS, SCENARIOS, Bug, planted
+from tests.simulation.bugs import FOCUS, OF_RANGES, SCENARIOS, Bug, planted
 from tests.simulation.limits import Timeout
 from tests.simulation.liveness import ring_of
 from tests.simulation.marks import watching
+from tests.simulation.ranges.drawing import draw_ranges_plan
 from tests.simulation.scaling import scaled
 from tests.simulation.scenarios import Scenario
 from tests.simulation.schedule import Plan, draw_plan
@@ -48,8 +49,13 @@ class Outcome:
         """The violations, the end of the story, and how to see it again."""
         told = "\n".join(self.story[-lines:])
         wrong = "\n".join(map(str, self.violations))
-        again = again or f"make simulate SEED={self.plan.seed} RUNS=1"
+        again = again or f"make simulate SEED={self.plan.seed} RUNS=1{by_ranges(self.plan)}"
         return f"seed {self.plan.seed} fails:\n{wrong}\n\nreproduce: {again}\nthe last that happened:\n{told}"
+
+
+def by_ranges(plan: Plan) -> str:
+    """What `make simulate` is told of a plan besides its seed."""
+    return " RANGES=1" if plan.ranges else ""
 
 
 def run_seed(seed: int, bug: Bug | None = None, scenario: Scenario | None = None, *, verbose: bool = False) -> Outcome:
@@ -57,8 +63,10 @@ def run_seed(seed: int, bug: Bug | None = None, scenario: Scenario | None = None
     return run_plan(plan_of(seed, bug, scenario), bug, verbose=verbose)
 
 
-def plan_of(seed: int, bug: Bug | None = None, scenario: Scenario | None = None) -> Plan:
-    """What a seed plays; what a planted bug needs happens more often."""
+def plan_of(seed: int, bug: Bug | None = None, scenario: Scenario | None = None, *, ranges: bool = False) -> Plan:
+    """What a seed plays, with `ranges` in rings that assign by them; what a planted bug needs happens more often."""
+    if ranges or bug in OF_RANGES:
+        return draw_ranges_plan(seed, FOCUS.get(bug) if bug is not None else None)
     if bug is None:
         return draw_plan(seed, None, scenario)
     plan = draw_plan(seed, FOCUS.get(bug), scenario or SCENARIOS.get(bug))

@@ -15,7 +15,7 @@ from typing import Final
 
 from tests.simulation.scaling import draw_scaled
 from tests.simulation.scenarios import Scenario
-from tests.simulation.vocabulary import FAMILY, NAMESPACE_NAMES, PLAIN, Timings
+from tests.simulation.vocabulary import FAMILY, PLAIN, Timings
 
 #: Timings of all leases; the sharder's other durations keep their proportion.
 #: The third is Kubernetes' default; the others are renewed five times in their duration, not seven and a half times,
@@ -147,6 +147,9 @@ class Plan:
     scaled: tuple[tuple[str, int], ...] = ()
     #: What stays broken when everything else is mended.
     broken: Broken | None = None
+    #: Whether both rings assign by ranges of hashes, and whether the API server filters by them.
+    ranges: bool = False
+    filters_shards: bool = False
 
 
 def draw_plan(seed: int, focus: Mapping[str, float] | None = None, scenario: Scenario | None = None) -> Plan:
@@ -215,8 +218,3 @@ def _draw_quiet(seed: int) -> frozenset[str]:
     """The rings that nothing troubles in this run, if any."""
     rings = ((), (), (FAMILY.ring,), (PLAIN.ring,), (FAMILY.ring, PLAIN.ring))
     return frozenset(Random(f"quiet/{seed}").choice(rings))
-
-
-def namespace_of(rng: Random) -> str:
-    """One of the namespaces that objects are made in."""
-    return rng.choice(NAMESPACE_NAMES)

@@ -9,17 +9,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import Context
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from random import Random
 from types import CoroutineType
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from shardsdk.errors import Conflict, ConnectionFailed, Gone, NotFound, ServerError, ShardingError, StreamInterrupted
 from shardsdk.kube.api import PatchKind, WatchKind
 from shardsdk.kube.selectors import Selector
 from shardsdk.kube.store import Key
 from shardsdk.protocol.objects import CLUSTERRINGS, Resource
+from shardsdk.protocol.ranges import RING_ASSIGNMENTS
 from shardsdk.testing.patching import apply_json_patch, merge
 from shardsdk.testing.processes import outside
 from tests.simulation.network import Fate, Link
@@ -31,6 +32,10 @@ from tests.simulation.watching import Line, Watch
 WRITE_ATTEMPTS = 5
 #: From a 5xx to the execution of what it was about, if etcd executes it all the same.
 AFTER_ERROR_SECONDS = 3.0
+
+
+#: Whose status only its subresource changes.
+_WITH_STATUS: Final = (CLUSTERRINGS, RING_ASSIGNMENTS)
 
 
 class Service(Enum):
@@ -70,6 +75,8 @@ class SimServer:
         self.service = Service.UP
         #: Whether clients have connections for all that they send.
         self.connected = False
+        #: Whether lists and watches are filtered by `shardSelector`, as since Kubernetes 1.36; others ignore it.
+        self.filters_shards = False
         self.rng = rng
         self.admission = admission
         self.served: dict[tuple[str, str], Resource] = {}
@@ -149,6 +156,7 @@ class SimServer:
         since: str | None, ends_in: float | None,
     ) -> Watch:  # fmt: skip
         """Open a watch from a version, or (`None`) with everything that exists.  Raises: Gone."""
+        selector = self._filter(selector)
         watch = Watch(resource, namespace, selector, link, ends_in, int(since or 0))
         if since is not None:
             if int(since) < self.storage.compacted:
@@ -180,9 +188,13 @@ class SimServer:
 
     def select(self, resource: Resource, namespace: str | None, selector: Selector) -> list[Version]:
         """A consistent list, in the order of the API server."""
-        selection = selection_of(namespace, selector)
+        selection = selection_of(namespace, self._filter(selector))
         found = [each for each in self.storage.objects(resource) if each.matches(selection)]
         return sorted(found, key=lambda version: version.key)
+
+    def _filter(self, selector: Selector) -> Selector:
+        """What this server makes of a selector."""
+        return selector if self.filters_shards or not selector.shards else replace(selector, shards="")
 
     def write(self, change: Change, deadline: float) -> Version | Awaitable[Version]:
         """Execute a change; an awaitable when admission has to be asked."""
@@ -218,7 +230,7 @@ class SimServer:
 
         def make(before: Version | None) -> Doc:
             if before is not None:
-                return _patched(before, kind, body, subresource, has_status=resource == CLUSTERRINGS)
+                return _patched(before, kind, body, subresource, has_status=resource in _WITH_STATUS)
             if kind is not PatchKind.APPLY:
                 raise NotFound(f"{resource.plural} {key} not found", status=404, reason="NotFound")
             return self.storage.name_for(resource, body)

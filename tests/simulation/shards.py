@@ -9,6 +9,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from shardsdk.errors import NotFound
+from shardsdk.kube.api import Fence
 from shardsdk.kube.selectors import Selector, equals
 from shardsdk.lease.shardlease import ShardLease
 from shardsdk.lease.timings import LeaseTimings
@@ -33,7 +34,6 @@ from tests.simulation.vocabulary import (
     RECONCILED,
     Piece,
     Work,
-    namespace_of_shard,
 )
 from tests.simulation.workload import Reconciling
 
@@ -63,7 +63,7 @@ class ShardProcess:
         self._reconciling = Reconciling(world, name, self.identity, self.clock, rng, fenced=True)
         timings = world.plan.shard_timings
         self._manager = Manager(
-            ring.ring, shard=name, namespace=namespace_of_shard(name),
+            ring.ring, shard=name, namespace=world.namespace_of_shard(name),
             timings=LeaseTimings(timings.lease, timings.renew, timings.retry), fenced=True,
             restart_grace_seconds=int(timings.lease) if rng.random() < 0.2 else 0,
             grace_seconds=rng.uniform(0.2, 2.0) * timings.lease,
@@ -105,6 +105,8 @@ class ShardProcess:
         world = manager.World(
             source=lambda: SimApi(self._world.server, self.link, self.clock),
             connect=self._connect,
+            # Whoever cannot read its ring takes it for one by labels.
+            open=self._open if self._world.plan.ranges else None,
             clock=self.clock,
             rng=self._rng,
             threaded=False,
@@ -125,6 +127,9 @@ class ShardProcess:
                 self._world.shard_exited(self)
             case ExitCode.FAILED | ExitCode.CONFIGURATION:
                 self._world.crashed(self.identity, RuntimeError(code.name))
+
+    def _open(self, fence: Fence | None) -> SimApi:
+        return SimApi(self._world.server, self.link, self.clock, fence=fence)
 
     def _connect(self, lease: ShardLease) -> SimApi:
         return SimApi(self._world.server, self.link, self.clock, fence=lease.fence)

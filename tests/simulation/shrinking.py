@@ -100,6 +100,8 @@ def _lesser(plan: Plan) -> Iterator[Plan]:
                 yield replace(plan, **changed)
     if plan.select_namespaces:
         yield replace(plan, select_namespaces=False)
+    if plan.filters_shards:
+        yield replace(plan, filters_shards=False)
     last = max((action.at for action in plan.actions), default=plan.actions_from)
     ends_at = last + _REST_LEASES * plan.timings.lease
     if ends_at < plan.ends_at:

@@ -14,7 +14,7 @@ from typing import Any, Final, assert_never, cast
 
 import msgspec
 
-from shardsdk.errors import ApiError, ConnectionFailed, ServerError, ShardingError
+from shardsdk.errors import ApiError, BadRequest, ConnectionFailed, ServerError, ShardingError
 from shardsdk.kube.api import (
     ACCESS_REVIEWS,
     Api,
@@ -159,7 +159,8 @@ class SimApi(Api):
             self._server.close_watch(watch)
 
     async def exchange(self, request: RawRequest) -> bytes:
-        raise NotImplementedError("bare requests are not simulated")
+        """Not simulated.  Raises: BadRequest, as where nobody may ask what is served."""
+        raise BadRequest(f"{request.method} {request.path}: bare requests are not simulated")
 
     async def discover(self, group: str, plural: str) -> Resource | None:
         found: Resource | None = await self._fetch("discover", lambda: self._server.served.get((group, plural)))

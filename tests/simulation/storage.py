@@ -27,12 +27,12 @@ _MISFIT: Final = object()
 _NO_LABELS: Final[Mapping[str, str]] = {}
 
 #: What a list or a watch asks for: a namespace (`None`: all), and what to select there.
-Selection = tuple[str | None, str, str]
+Selection = tuple[str | None, str, str, str]
 
 
 def selection_of(namespace: str | None, selector: Selector) -> Selection:
     """As a key that is quick to look up."""
-    return namespace or None, selector.labels, selector.fields
+    return namespace or None, selector.labels, selector.fields, selector.shards
 
 
 class Version:
@@ -63,8 +63,7 @@ class Version:
         """Whether a list or watch shows it."""
         found = self._selected.get(selection)
         if found is None:
-            namespace, labels, fields = selection
-            found = self._selected[selection] = matcher(namespace, labels, fields)(self.doc)
+            found = self._selected[selection] = matcher(*selection)(self.doc)
         return found
 
     def decode(self, model: Any) -> Any:
@@ -115,7 +114,7 @@ _NOTHING: Final[dict[Key, Version]] = {}
 class Storage:
     """All objects; `on_commit` listeners are told of each write in the step that makes it."""
 
-    def __init__(self, timestamp: Callable[[], str]) -> None:
+    def __init__(self, timestamp: Callable[[], str], make_uid: Callable[[int], str] = "uid-{:05d}".format) -> None:
         self.number = 1
         #: Watches that want to go on from before this version are told that it is gone.
         self.compacted = 0
@@ -123,6 +122,7 @@ class Storage:
         self.era = 0
         self.on_commit: list[Callable[[Commit], None]] = []
         self._timestamp = timestamp
+        self._make_uid = make_uid
         #: By the plural of their resource.
         self._objects: dict[str, dict[Key, Version]] = {}
         self._history: dict[str, list[Commit]] = {}
@@ -195,7 +195,7 @@ class Storage:
         key = Key(meta.get("namespace", ""), meta["name"])
         if self.get(resource, key) is not None:
             raise AlreadyExists(f"{resource.plural} {key} exists", status=409, reason="AlreadyExists")
-        meta["uid"] = f"uid-{self._made:05d}"
+        meta["uid"] = self._make_uid(self._made)
         meta["generation"] = 1
         meta["creationTimestamp"] = self._timestamp()
         return self._commit(resource, key, None, made, author)

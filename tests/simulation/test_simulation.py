@@ -22,6 +22,8 @@ pytestmark = pytest.mark.timeout(1800)
 #: Seeds that every run of the tests plays, and how many of them are one test; `make simulate` plays others.
 DEFAULT_SEEDS = range(400)
 CHUNK = 20
+#: And so many in which the rings assign by ranges of hashes.
+RANGES_SEEDS = range(5)
 #: And each scenario is played with these.
 SCENARIO_SEEDS = range(2)
 #: Within so many seeds each planted bug must show.
@@ -41,6 +43,14 @@ def players() -> Iterator[Players]:
 def test_default_seeds_hold(players: Players, first: int) -> None:
     for outcome in players.play(map(plan_of, range(first, first + CHUNK))):
         assert not outcome.violations, outcome.render()
+
+
+def test_default_seeds_of_rings_by_ranges_hold(players: Players) -> None:
+    ranges_moved = 0
+    for outcome in players.play(plan_of(seed, ranges=True) for seed in RANGES_SEEDS):
+        assert not outcome.violations, outcome.render()
+        ranges_moved += outcome.stats.drains
+    assert ranges_moved > len(RANGES_SEEDS), "ranges are taken from shards that are there"
 
 
 @pytest.mark.parametrize("path", kept_plans(), ids=lambda path: path.stem)

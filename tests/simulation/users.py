@@ -14,7 +14,6 @@ from shardsdk.protocol.labels import LEASE_RING_LABEL
 from shardsdk.protocol.objects import LEASES, NAMESPACES, Resource
 from shardsdk.testing.processes import outside
 from tests.simulation.collecting import owner_uid
-from tests.simulation.schedule import namespace_of
 from tests.simulation.simapi import SimApi
 from tests.simulation.storage import Version
 from tests.simulation.vocabulary import IN_RING, PIECES, PLAINS, RING_OF, WORKS
@@ -45,7 +44,7 @@ class Users:
         if sum(1 for _ in self.world.storage.objects(resource)) >= MAX_OBJECTS:
             return
         name = f"{resource.plural[0]}{rng.getrandbits(16):04x}"
-        metadata: dict[str, Any] = {"namespace": namespace_of(rng)}
+        metadata: dict[str, Any] = {"namespace": rng.choice(self.world.namespaces)}
         metadata |= {"generateName": f"{name}-"} if rng.random() < 0.2 else {"name": name}
         self.begin(self.api.create(resource, {"metadata": metadata, "spec": spec}, metadata["namespace"]))
 
@@ -116,7 +115,7 @@ class Users:
             self.patch(LEASES, lease, {"spec": {"holderIdentity": ""}})
 
     def toggle_namespace(self, rng: Random) -> None:
-        key = Key("", namespace_of(rng))
+        key = Key("", rng.choice(self.world.namespaces))
         found = self.world.storage.get(NAMESPACES, key)
         if found is not None and self.world.plan.select_namespaces:
             self.world.liveness.disturb()

@@ -9,6 +9,7 @@ import msgspec
 
 from shardsdk.protocol.labels import API_GROUP, API_VERSION, parse_ring_name
 from shardsdk.protocol.objects import ObjectMeta, Resource
+from shardsdk.protocol.ranges import BY_RANGES, HashBy
 from tests.simulation.storage import Version
 
 #: Main objects with children, their children, main objects without any.
@@ -26,6 +27,10 @@ RING_OF_KIND: Final = {resource.kind: ring for resource, ring in RING_OF.items()
 
 SHARDS_NAMESPACES: Final = ("shards", "more-shards")
 NAMESPACE_NAMES: Final = ("blue", "green")
+#: And so many where rings assign by ranges: a range is never narrower than a namespace.
+MANY_NAMESPACES: Final = tuple(f"team-{number}" for number in range(12))
+#: What a ring by ranges hashes: an owner and what it controls lie together by their namespace alone.
+HASHES: Final = {FAMILY.ring: HashBy.NAMESPACE, PLAIN.ring: HashBy.UID}
 #: Label of the namespaces that the ring of works selects.
 IN_RING: Final = "sim.example.dev/in-ring"
 #: Annotation in which a reconcile writes who it was, so that every handover is followed by a write.
@@ -143,12 +148,14 @@ def namespace_of_shard(name: str) -> str:
     return SHARDS_NAMESPACES[sum(name.encode()) % len(SHARDS_NAMESPACES)]
 
 
-def ring_object(name: str, *, select_namespaces: bool) -> dict[str, Any]:
-    """A ClusterRing."""
+def ring_object(name: str, *, select_namespaces: bool, ranges: bool = False) -> dict[str, Any]:
+    """A ClusterRing; by labels, or by ranges of hashes."""
     resources: list[dict[str, Any]] = [{"group": MAIN_OF[name].group, "resource": MAIN_OF[name].plural}]
     if name == FAMILY.ring:
         resources[0]["controlledResources"] = [{"group": PIECES.group, "resource": PIECES.plural}]
     spec: dict[str, Any] = {"resources": resources}
+    if ranges:
+        spec |= {"assignment": BY_RANGES, "hashBy": HASHES[name].value}
     if select_namespaces:
         spec["namespaceSelector"] = {"matchLabels": {IN_RING: "yes"}}
     return {

@@ -12,6 +12,7 @@ from random import Random
 from typing import Any, Final
 
 from shardsdk.kube.store import Key
+from shardsdk.lease.pod import make_uuid
 from shardsdk.protocol.labels import RingLabels
 from shardsdk.protocol.leases import render_micro_time
 from shardsdk.protocol.objects import CLUSTERRINGS, LEASES, NAMESPACES, Resource
@@ -30,6 +31,7 @@ from tests.simulation.marks import no_marks
 from tests.simulation.network import Link
 from tests.simulation.ownership import Ownership
 from tests.simulation.poison import Poison
+from tests.simulation.ranges.judges import judges_of_ranges
 from tests.simulation.replicas import ReplicaProcess
 from tests.simulation.restoring import Restores
 from tests.simulation.scenarios import play
@@ -42,14 +44,17 @@ from tests.simulation.vocabulary import (
     FAMILY,
     IN_RING,
     MAIN_OF,
+    MANY_NAMESPACES,
     NAMESPACE_NAMES,
     PIECES,
     PLAIN,
     PLAINS,
     RATES,
     RINGS,
+    SHARDS_NAMESPACES,
     WORKS,
     Stats,
+    namespace_of_shard,
     ring_object,
 )
 from tests.simulation.waiting import LEADERS_LEASE, Waits
@@ -73,7 +78,8 @@ class World:
         #: What happened when.
         self.story: deque[tuple[float, str]] = deque(maxlen=STORY_LINES)
         self.made_at: dict[str, float] = {}
-        self.storage = Storage(lambda: render_micro_time(clock.now()))
+        self.storage = Storage(lambda: render_micro_time(clock.now()), *([self._random_uid] if plan.ranges else []))
+        self.namespaces = MANY_NAMESPACES if plan.ranges else NAMESPACE_NAMES
         self.webhook_up = plan.webhook
         self.poison = Poison(self)
         self.server = SimServer(
@@ -81,10 +87,10 @@ class World:
         )
         for resource in (WORKS, PIECES, PLAINS):
             self.server.served[resource.group, resource.plural] = resource
-        self.checkers = Checkers(self)
-        self.liveness = Liveness(self)
-        self.ownership = Ownership(self)
-        self.waits = Waits(self)
+        self.server.filters_shards = plan.filters_shards
+        self.checkers, self.liveness, self.ownership, self.waits = (
+            judges_of_ranges(self) if plan.ranges else (Checkers(self), Liveness(self), Ownership(self), Waits(self))
+        )
         self.index = Index()
         self.edits = Edits(self)
         self.machines = Machines(self)
@@ -136,6 +142,10 @@ class World:
     def rate(self, name: str) -> float:
         """How fast the clock of a process goes."""
         return Random(f"{self.seed}/rate/{name}").uniform(*RATES)
+
+    def namespace_of_shard(self, name: str) -> str:
+        """Where the lease of a shard is; shards that look at each other's leases have them in one namespace."""
+        return SHARDS_NAMESPACES[0] if self.plan.ranges else namespace_of_shard(name)
 
     def main_of(self, ring: RingLabels) -> Resource:
         return MAIN_OF[ring.ring]
@@ -274,6 +284,10 @@ class World:
         asyncio.get_running_loop().call_later(seconds, action)
         self.calm_from(self.now + seconds)
 
+    def _random_uid(self, number: int) -> str:
+        """One that lies anywhere: of those that differ in their end alone the hashes lie near each other."""
+        return make_uuid(Random(f"{self.seed}/uid/{number}"))
+
     def _count(self, name: str) -> int:
         self._incarnations[name] = self._incarnations.get(name, 0) + 1
         return self._incarnations[name]
@@ -337,11 +351,12 @@ class World:
 
     def _set_up(self) -> None:
         plan, rng = self.plan, Random(f"{self.seed}/setup")
-        for name in NAMESPACE_NAMES:
+        for name in self.namespaces:
             body = {"metadata": {"name": name, "labels": {IN_RING: "yes"}}}
             self.storage.create(NAMESPACES, self.storage.name_for(NAMESPACES, body), SETUP)
         for name in RINGS:
-            body = ring_object(name, select_namespaces=plan.select_namespaces and name == FAMILY.ring)
+            selects = plan.select_namespaces and name == FAMILY.ring
+            body = ring_object(name, select_namespaces=selects, ranges=plan.ranges)
             self.storage.create(CLUSTERRINGS, body, SETUP)
         names = [(f"fam-{number}", FAMILY) for number in range(plan.shards)]
         names += [(f"pla-{number}", PLAIN) for number in range(plan.plain_shards)]

@@ -1,0 +1,53 @@
+"""What happens in a run whose rings assign by ranges: drawn from the seed, as any plan is.
+
+People either edit RingAssignments and what leases hold, or delete and empty leases,
+or neither: each half of the protocol is to hold without the other, and none is
+promised to who breaks both at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from random import Random
+from typing import Final
+
+from tests.simulation.schedule import WEIGHTS, Action, Plan, draw_plan
+
+#: What people do to assignments.
+EDITS: Final = {"delete_assignment": 3, "spoil_assignment": 2, "name_anybody": 3, "claim_ranges": 2}
+#: What they do to leases.
+TEARS: Final = {"delete_lease": 2, "empty_lease": 2}
+#: What concerns labels alone (of objects, of namespaces that a ring selects by), webhooks, or children of whom labels
+#: tell; and what is drawn by itself.
+_BY_LABELS: Final = frozenset({
+    "remove_label", "remove_both_labels", "remove_piece_label", "drain_by_hand", "relabel_by_hand", "webhook_down",
+    "adopt_piece", "stray_piece", "toggle_namespace", "delete_lease", "empty_lease",
+})  # fmt: skip
+
+
+def draw_ranges_plan(seed: int, focus: Mapping[str, float] | None = None) -> Plan:
+    """The run of a seed; `focus` has some actions happen that much more often."""
+    rng = Random(f"ranges/{seed}")
+    # Settings as in any run; a scenario, what is scaled and what stays broken are about labels.
+    plan = draw_plan(seed, {}, None)
+    wanted = [each for each in (EDITS, TEARS) if focus is not None and not each.keys().isdisjoint(focus)]
+    by_hand = rng.choice(wanted or (EDITS, TEARS, {}))
+    weights = {
+        what: weight * rng.choice((0.0, 0.5, 1.0, 1.0, 3.0))
+        for what, weight in (WEIGHTS | by_hand).items()
+        if what not in _BY_LABELS or what in by_hand
+    }
+    weights |= focus or {}
+    lease = plan.timings.lease
+    begins = moment = 2.5 * lease
+    pace = rng.choice((0.1, 0.2, 0.4)) * lease
+    ends_at, actions = begins + 15.5 * lease, list[Action]()
+    while moment < ends_at and len(actions) < 120:
+        what = rng.choices(list(weights), weights=list(weights.values()))[0]
+        actions.append(Action(moment, what, rng.getrandbits(32)))
+        moment += rng.expovariate(1 / pace) if rng.random() < 0.9 else rng.uniform(1, 4) * lease
+    return replace(
+        plan, shard_timings=plan.timings, scenario=None, foreign=0, actions=tuple(actions), actions_from=begins,
+        ends_at=ends_at, ranges=True, filters_shards=rng.random() < 0.5, select_namespaces=False,
+    )  # fmt: skip

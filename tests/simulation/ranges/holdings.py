@@ -1,0 +1,84 @@
+"""What leases and RingAssignments say of one run's ranges, and where its main objects lie; kept up by each write."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from shardsdk.errors import ConfigurationError
+from shardsdk.kube.store import Key
+from shardsdk.protocol.labels import LEASE_RING_LABEL
+from shardsdk.protocol.leases import Lease
+from shardsdk.protocol.objects import LEASES
+from shardsdk.protocol.ranges import NOWHERE, RING_ASSIGNMENTS, HashRanges, Named, held_ranges, named_by
+from tests.simulation.storage import Commit, Version
+from tests.simulation.vocabulary import HASHES, MAIN_OF
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+_RING_OF_MAIN = {main.plural: ring for ring, main in MAIN_OF.items()}
+
+
+class Holdings:
+    """Told of each write before anybody judges it."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._held: dict[str, HashRanges] = {}
+        self._rings: dict[str, str] = {}
+        self._named: dict[str, Named | None] = {}
+        self._points: dict[str, tuple[str, int]] = {}
+
+    def held(self, shard: str) -> HashRanges:
+        """What the lease of `shard` says that it holds; nothing when somebody else has the lease."""
+        return self._held.get(shard, NOWHERE)
+
+    def named(self, ring: str) -> Named | None:
+        """Who is named for what; `None`: there is no RingAssignment, or it makes no sense."""
+        return self._named.get(ring)
+
+    def place(self, uid: str) -> tuple[str, int] | None:
+        """Ring and point of a main object, also of one that is gone."""
+        return self._points.get(uid)
+
+    def owner(self, ring: str, point: int) -> str | None:
+        """The shard that is named for a point, and holds it while no other does."""
+        named = self.named(ring)
+        shard = named.shard_at(point) if named is not None else None
+        holders = [each for each, held in self._held.items() if self._rings.get(each) == ring and point in held]
+        return shard if holders == [shard] else None
+
+    def on_commit(self, commit: Commit) -> None:
+        """Keep up with one write."""
+        if commit.resource == LEASES:
+            self._follow_lease(commit)
+        elif commit.resource == RING_ASSIGNMENTS:
+            self._named[commit.key.name] = None if commit.after is None else read_named(commit.after)
+        elif (ring := _RING_OF_MAIN.get(commit.resource.plural)) is not None and commit.before is None:
+            metadata = commit.latest.decode(Lease).metadata
+            self._points[metadata.uid] = ring, HASHES[ring].point(metadata)
+
+    def _follow_lease(self, commit: Commit) -> None:
+        shard, ring = commit.key.name, commit.latest.label(LEASE_RING_LABEL)
+        if ring is None or commit.key != Key(self._world.namespace_of_shard(shard), shard):
+            return
+        self._rings[shard] = ring
+        before = self.held(shard)
+        lease: Lease | None = commit.after.decode(Lease) if commit.after is not None else None
+        holds = lease is not None and lease.held_by_shard
+        self._held[shard] = held_ranges(lease.metadata.annotations) if lease is not None and holds else NOWHERE
+        if self._held[shard] != before:
+            self._world.note(f"{commit.author.name}: {shard} holds {short(self._held[shard])}")
+
+
+def read_named(assignment: Version) -> Named | None:
+    """Who a RingAssignment names; `None`: it makes no sense."""
+    try:
+        return named_by(assignment.doc, HASHES[assignment.key.name])
+    except ConfigurationError:
+        return None
+
+
+def short(ranges: HashRanges) -> str:
+    """Ranges for people, by the first digits of their bounds."""
+    return ",".join(f"{start >> 48:04x}-{end >> 48:04x}" for start, end in ranges) or "nothing"

@@ -1,0 +1,32 @@
+"""Who judges a run whose rings assign by ranges."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tests.simulation.liveness import Liveness
+from tests.simulation.ranges.holdings import Holdings
+from tests.simulation.ranges.liveness import RangeLiveness
+from tests.simulation.ranges.ownership import RangeCheckers, RangeOwnership
+from tests.simulation.waiting import Waits
+
+if TYPE_CHECKING:
+    from tests.simulation.checkers import Checkers
+    from tests.simulation.ownership import Ownership
+    from tests.simulation.world import World
+
+Judges = tuple["Checkers", Liveness, "Ownership | RangeOwnership", Waits]
+
+
+class RangeWaits(Waits):
+    """How long single objects wait is not looked at: `RangeLiveness` looks at the points where they lie."""
+
+    def tick(self) -> None:
+        """Nothing has a label by which it could be told whom it waits for."""
+
+
+def judges_of_ranges(world: World) -> Judges:
+    """Those of a world whose storage holds nothing yet."""
+    holdings, checkers = Holdings(world), RangeCheckers(world)
+    world.storage.on_commit.append(holdings.on_commit)
+    return checkers, RangeLiveness(world, holdings), RangeOwnership(world, checkers, holdings), RangeWaits(world)

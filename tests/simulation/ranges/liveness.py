@@ -1,0 +1,148 @@
+"""What must happen in the end where rings assign by ranges, and what must not happen although it could.
+
+Each point of the space is some shard's, its shard has reconciled what lies there,
+and no range is taken from a shard that is there while nothing has changed: neither
+in an outage, nor by another leader, nor by a shard that is silent for a while.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+from sharder.ranges.weights import EVENINGS_SECONDS
+from shardsdk.protocol.objects import CLUSTERRINGS, LEASES
+from shardsdk.protocol.ranges import RING_ASSIGNMENTS, SPACE, point_of
+from tests.simulation.liveness import Liveness
+from tests.simulation.network import CALM
+from tests.simulation.ranges.holdings import Holdings, read_named, short
+from tests.simulation.server import Service
+from tests.simulation.storage import Commit, Version
+from tests.simulation.vocabulary import MAIN_OF, RECONCILED, RINGS
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+#: Points that are looked at once a second, beside those of the namespaces.
+_LOOKED_AT: Final = tuple(range(0, SPACE, SPACE // 16))
+
+
+class RangeLiveness(Liveness):
+    """The rules about time of one run; inherited for what leases say, and for how long anything may take."""
+
+    def __init__(self, world: World, holdings: Holdings) -> None:
+        super().__init__(world)
+        self._holdings = holdings
+        #: For how long each ring was as it should be while nothing hindered its leader, in seconds.
+        self._rested = dict.fromkeys(RINGS, 0.0)
+        #: Until when ranges may move for evenness, since somebody changed what lies where, or who is named there.
+        self._uneven_until = 0.0
+
+    # -- nothing moves ---------------------------------------------------------
+
+    def on_commit(self, commit: Commit) -> None:
+        """Find out whether a range was taken from a shard although nothing had changed."""
+        if commit.resource == LEASES:
+            super().on_commit(commit)
+            if commit.author.name == "user":
+                self.disturb()
+        elif commit.resource == RING_ASSIGNMENTS:
+            if commit.author.name == "user":
+                self.edited()
+            elif commit.before is not None and commit.after is not None:
+                self._check_taken(commit.author.name, commit.before, commit.after)
+
+    def _check_taken(self, author: str, before: Version, after: Version) -> None:
+        was, now, ring = read_named(before), read_named(after), before.key.name
+        if was is None or now is None or was == now:
+            return
+        names = sorted(was.shards.keys() | now.shards.keys())
+        told = "; ".join(f"{name} {short(now.of(name))}" for name in names)
+        self.world.note(f"{author} assigns ring {ring}: {told}")
+        self.world.stats.handovers += 1
+        taken = {name: was.of(name) - now.of(name) for name in self.available(ring)}
+        if any(taken.values()):
+            self.world.stats.drains += 1
+            if self._rested[ring] > self.grace and self.world.now > self._uneven_until:
+                told = "; ".join(f"{short(ranges)} from {name}" for name, ranges in taken.items() if ranges)
+                self.world.checkers.violate("nothing moves", f"{author} takes {told} of ring {ring}")
+        self._rested[ring] = 0.0
+
+    def disturb(self) -> None:
+        """Who is there has changed: ranges may move."""
+        super().disturb()
+        self._rested = dict.fromkeys(RINGS, 0.0)
+
+    def edited(self) -> None:
+        """Who is named has changed: once that is mended, ranges may move for evenness, now or when they next may."""
+        self.disturb()
+        self._uneven_until = self.world.now + EVENINGS_SECONDS + self.bound
+
+    # -- once a second -----------------------------------------------------------
+
+    def tick(self) -> None:
+        """Look at each point, and at the leases in the sharder's name."""
+        bad: dict[str, str] = {}
+        leader = self.world.leader
+        calm = leader is not None and leader.ready and leader.link.trouble is CALM and not leader.link.cut
+        for ring in RINGS:
+            wrong = list(self._wrong_with(ring))
+            if calm and not wrong and self.world.server.service is Service.UP:
+                self._rested[ring] += 1.0
+            if self.world.working_shards(ring):
+                bad |= {f"{ring} {what}": f"ring {ring}: {what}" for what in self._nobodys(ring)}
+                bad |= {f"lease {each}": f"lease {each} stays in the sharder's name" for each in self.taken(ring)}
+        self.judge(bad)
+
+    def _nobodys(self, ring: str) -> Iterator[str]:
+        """Points that no shard has which runs and holds its lease."""
+        working = {shard.name for shard in self.world.working_shards(ring)}
+        for point in (*_LOOKED_AT, *map(point_of, self.world.namespaces)):
+            if self._holdings.owner(ring, point) not in working:
+                yield f"{point:016x} is nobody's"
+
+    def _wrong_with(self, ring: str) -> Iterator[str]:
+        """What has yet to come about of what the sharder and the shards want."""
+        named, available = self._holdings.named(ring), self.available(ring)
+        if named is None:
+            yield f"ring {ring} has no assignment"
+            return
+        if named.nobodys:
+            yield f"{short(named.nobodys)} of ring {ring} is nobody's"
+        for shard in sorted(named.shards.keys() - available):
+            yield f"{shard} is named for {short(named.of(shard))}, and is not there"
+        for shard in sorted(available):
+            held = self._holdings.held(shard)
+            if shard not in named.shards:
+                yield f"{shard} is named for nothing"
+            elif held != named.of(shard):
+                yield f"{shard} holds {short(held)}, and is named for {short(named.of(shard))}"
+
+    # -- in the end ----------------------------------------------------------------
+
+    def settled(self) -> list[str]:
+        """What is not as it has to be once everything has calmed down."""
+        wrong = [what for ring in RINGS for what in self._wrong_with(ring)]
+        for ring, main in MAIN_OF.items():
+            for version in self.world.storage.objects(main):
+                if self.world.in_scope(RINGS[ring], version.key.namespace):
+                    wrong += self._wrong_with_object(ring, version)
+        wrong += self._missing_pieces()
+        for version in self.world.storage.objects(CLUSTERRINGS):
+            conditions = {each["type"]: each["status"] for each in version.doc.get("status", {}).get("conditions", [])}
+            if conditions.get("Settled") != "True":
+                wrong.append(f"ring {version.key.name} does not say that it is settled: {conditions}")
+        return wrong
+
+    def _wrong_with_object(self, ring: str, version: Version) -> Iterator[str]:
+        """Whether the process that has an object has reconciled it as it is."""
+        what, metadata = f"{MAIN_OF[ring].plural} {version.key}", version.doc["metadata"]
+        if metadata.get("deletionTimestamp"):
+            yield f"{what} is still being deleted"
+        place = self._holdings.place(version.uid)
+        shard = self._holdings.owner(ring, place[1]) if place is not None else None
+        by, _, generation = (metadata.get("annotations") or {}).get(RECONCILED, "").rpartition("/")
+        if shard is None or not self.world.checkers.is_holder(shard, by):
+            yield f"{what} is {shard}'s, and was reconciled by {by or 'nobody'}"
+        elif generation != str(metadata["generation"]):
+            yield f"{what} was reconciled as it was at generation {generation}, not {metadata['generation']}"

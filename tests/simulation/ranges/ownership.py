@@ -1,0 +1,136 @@
+"""Whose an object is where rings assign by ranges: what the shard's lease says that it holds, asked at each write.
+
+Safety only.  A reconcile begins where its shard's lease says that it holds, and
+has its writes accepted only while it says so; what runs there has ended before
+it is taken off; and no two shards are at work on one object.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from shardsdk.protocol.labels import LEASE_RING_LABEL, RingLabels
+from shardsdk.protocol.objects import LEASES
+from tests.simulation.checkers import Checkers
+from tests.simulation.ranges.holdings import Holdings, short
+from tests.simulation.storage import Commit
+from tests.simulation.vocabulary import RATES, Doing
+
+if TYPE_CHECKING:
+    from shardsdk.protocol.ranges import HashRanges
+    from tests.simulation.storage import Version
+    from tests.simulation.world import World
+
+
+class RangeCheckers(Checkers):
+    """What holds for leases and reconciles however a ring assigns; inherited because all of that is the same."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self.when_ended: list[Callable[[Doing], None]] = []
+
+    def ended(self, doing: Doing) -> None:
+        """A reconcile has ended."""
+        super().ended(doing)
+        for tell in self.when_ended:
+            tell(doing)
+
+    def _check_child(self, doing: Doing, child: Version, ring: RingLabels) -> None:
+        """A child lies where its owner does: there is no label that could say otherwise."""
+
+    def relies(self, doing: Doing) -> bool:
+        """Whether a process may count on its shard's lease: its own, or one that a user tore from it a while ago."""
+        lease = self._held.get(doing.shard)
+        if lease is None or lease.holder != doing.shard:
+            return False
+        torn = lease.torn_from == doing.process and self.world.now < lease.at + lease.duration / RATES[1]
+        return torn or lease.author == doing.process
+
+    def judge_write(self, doing: Doing, point: int, held: HashRanges) -> str:
+        """What is wrong with a write at `point` whose shard's lease says that it has `held`; empty: nothing.
+
+        One whose lease a user deleted or emptied counts on it until it would have run out, and so do all others.
+        """
+        lease = self._held.get(doing.shard)
+        if lease is None or lease.holder != doing.shard or doing.process not in (lease.author, lease.torn_from):
+            return f"its lease is another's: {lease}"
+        if self.world.now > lease.at + lease.duration:
+            return f"its lease has run out: {lease}"
+        if lease.author == doing.process and point not in held:
+            return f"its lease holds {short(held)}"
+        return ""
+
+
+class RangeOwnership:
+    """The reconciles of one run, and what their shards' leases said meanwhile."""
+
+    def __init__(self, world: World, checkers: RangeCheckers, holdings: Holdings) -> None:
+        self._world = world
+        self._checkers = checkers
+        self._holdings = holdings
+        #: What runs, by its number.
+        self._running: dict[int, Doing] = {}
+        #: What each shard's lease said before the write that is judged.
+        self._before: dict[str, HashRanges] = {}
+        checkers.when_ended.append(self._ended)
+
+    def changes(self, uid: str) -> int:
+        """Nothing is written to an object that changes hands."""
+        return 0
+
+    def set_back(self, uid: str) -> None:
+        """The store is never set back under rings by ranges."""
+
+    def something_changed(self) -> None:
+        """How often an object moves is not counted: it moves with its range, and `liveness` looks at those."""
+
+    # -- reconciles ------------------------------------------------------------
+
+    def began(self, doing: Doing) -> None:
+        """A reconcile begins."""
+        checkers, place = self._checkers, self._holdings.place(doing.uid)
+        if place is not None and checkers.holds(doing) and place[1] not in self._holdings.held(doing.shard):
+            held = short(self._holdings.held(doing.shard))
+            checkers.violate("begins where it holds", f"{doing} begins at {place[1]:016x}; its lease holds {held}")
+        for other in self._running.values():
+            if other.uid == doing.uid and other.shard != doing.shard and checkers.relies(other):
+                if not self._is_alive(other) or checkers.is_excused(other):
+                    continue
+                checkers.violate("one at work", f"{doing} begins while {other} runs, whose lease is not lost")
+        self._running[doing.number] = doing
+
+    def _ended(self, doing: Doing) -> None:
+        self._running.pop(doing.number, None)
+
+    def _is_alive(self, doing: Doing) -> bool:
+        return any(shard.identity == doing.process and not shard.main.done() for shard in self._world.shards)
+
+    # -- writes ------------------------------------------------------------------
+
+    def on_commit(self, commit: Commit) -> None:
+        """A write was accepted."""
+        if commit.resource == LEASES and commit.latest.label(LEASE_RING_LABEL) is not None:
+            self._check_given_away(commit)
+        if isinstance(commit.author.doing, Doing):
+            self._check_write(commit, commit.author.doing)
+
+    def _check_given_away(self, commit: Commit) -> None:
+        """A shard takes off its lease what no reconcile of it is in any more."""
+        shard, author, checkers = commit.key.name, commit.author.name, self._checkers
+        held = self._holdings.held(shard)
+        gone, self._before[shard] = self._before.get(shard, held) - held, held
+        if not gone or not checkers.is_holder(shard, author):
+            return
+        for doing in self._running.values():
+            place = self._holdings.place(doing.uid)
+            if doing.process == author and place is not None and place[1] in gone and not checkers.is_excused(doing):
+                checkers.violate("gives away when done", f"{author} gives {place[1]:016x} away while {doing} runs")
+
+    def _check_write(self, commit: Commit, doing: Doing) -> None:
+        checkers, place = self._checkers, self._holdings.place(doing.uid)
+        if place is None or checkers.is_tainted(doing.uid) or checkers.is_excused(doing):
+            return
+        if wrong := checkers.judge_write(doing, place[1], self._holdings.held(doing.shard)):
+            what = f"{doing} writes {commit.resource.plural} {commit.key} at {place[1]:016x}"
+            checkers.violate("writes where it holds", f"{what}; {wrong}")
