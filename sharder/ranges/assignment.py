@@ -257,7 +257,9 @@ class RangeAssignment:
             self._backoff.reset()
             self._set_trouble(None)
         except FenceClosed:
-            raise
+            # Nothing was sent. Either the lease is lost, which ends this, or its next renewal opens the fence again.
+            self._wake.set()
+            await self._lead.clock.sleep(self._backoff.next())
         except ShardingError as error:
             # Somebody else was faster, in writing it or in deleting it: look at what is there now.
             if error.retry is not RetryRule.REFRESH and not isinstance(error, NotFound):
