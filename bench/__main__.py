@@ -4,6 +4,9 @@ PART `sharder` (the default): rates, latencies, CPU and memory of the sharder.
 The figures in brackets are the limit, measured in the same run: what the API
 server does without a ring, by the same clients.
 
+With --sharder COMMAND another sharder is measured after ours, by the same driver, and the ratios stand side by side:
+`--sharder "/bin/their-sharder {kubeconfig} {certdir} {port}"`; docs/performance.md says what a command has to do.
+
 PART `shards`: three shards of the example next to one replica of it.
 PART `reconciles`: events a second through a cache, a queue and an empty reconcile, typed by hand and by kind.
 PART `frameworks`: the same controller as a kopf operator, as one operator, and as three shards.
@@ -38,12 +41,15 @@ from bench.handover import handing_over
 from bench.imports import TIMES, importing
 from bench.joining import joining_many
 from bench.load import CONFIGMAPS, Figures, Usage, creates, generated, measure, patches
+from bench.peer import PeerError, beside
+from bench.peer import Size as PeerSize
 from bench.reconciles import rates
 from bench.replicas import one_and_three
 from bench.rest import resting
 from bench.scale import Size, scaling
 from bench.shards import Owners, Shard
 from localcluster import ControlPlane
+from localcluster.errors import ComponentFailed
 from localcluster.installation import Installation, SharderTimings
 from sharder.core.hashring import HashRing
 from sharder.core.keys import main_key
@@ -267,7 +273,10 @@ def run() -> int:
     parser.add_argument("--shards", type=int, default=50, help="shards of scale (default: 50)")
     parser.add_argument("--rings", type=int, default=20, help="rings of scale, at least 2 (default: 20)")
     parser.add_argument("--chart", type=Path, help="frameworks: draw the figures into this file (SVG)")
+    parser.add_argument("--sharder", metavar="COMMAND", help="measure this sharder, too (see above)")
     options = parser.parse_args()
+    if options.sharder is not None and options.part != "sharder":
+        parser.error(f"--sharder goes with the part sharder, not with {options.part}: leave one of them out")
     report: dict[str, float] = {}
     match options.part:
         case "shards":
@@ -299,6 +308,12 @@ def run() -> int:
             importing(options.objects or TIMES, partial(say, report))
         case "cache":
             asyncio.run(sizes(options.objects or 10_000, partial(say, report)))
+        case _ if options.sharder is not None:
+            peer_size = PeerSize(options.objects or 2000, options.lease_seconds, options.rest_seconds or 20.0)
+            try:
+                asyncio.run(beside(options.sharder, peer_size, partial(say, report)))
+            except (PeerError, ComponentFailed) as error:
+                parser.error(str(error))
         case _:
             report = asyncio.run(main(options.objects or 2000, options.lease_seconds, options.rest_seconds or 20.0))
     if options.json is not None:

@@ -35,6 +35,17 @@ FIGURES = {
     "resident memory",
     "CPU at rest",
 }
+CHANGES = ("scale-out", "graceful exit")
+PEER_FIGURES = {
+    "start to first placement",
+    "creates through the ring / without",
+    "creates p99 / without",
+    "CPU per placement",
+    *(f"{change}: {what}" for change in CHANGES for what in ("rate", "CPU per move")),
+    "CPU at rest",
+    "memory (PSS)",
+    "stop",
+}
 SHARDS_FIGURES = {
     *(f"idle process beside {count}: {what}" for count in (1, 3) for what in ("memory", "CPU")),
     *(f"{what}: one replica, net" for what in ("memory", "CPU")),
@@ -98,6 +109,19 @@ async def test_every_figure_is_measured(tmp_path: Path) -> None:
     assert report.keys() >= FIGURES
     assert min(report.values()) >= 0
     assert " raw" in printed
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(SECONDS + 30)
+async def test_a_sharder_given_as_a_command_is_measured_beside_ours(tmp_path: Path) -> None:
+    command = f"{sys.executable} -m bench.ourselves {{kubeconfig}} {{certdir}} {{port}}"
+    arguments = ["--sharder", command, "--objects", "40", "--lease-seconds", "3", "--rest-seconds", "1"]
+    report, printed = await bench(tmp_path, *arguments)
+    each = {f"{who}: {figure}" for who in ("ours", "peer") for figure in PEER_FIGURES}
+    assert each <= report.keys() <= each | {f"peer / ours: {figure}" for figure in PEER_FIGURES}, printed
+    # The same program: what does not depend on how busy the machine is comes out the same.
+    assert report["peer / ours: memory (PSS)"] == pytest.approx(1, rel=0.3), printed
+    assert min(report[f"{who}: {change}: rate"] for who in ("ours", "peer") for change in CHANGES) > 0, printed
 
 
 @pytest.mark.slow
