@@ -113,10 +113,14 @@ def render_range_status(
     named: Named,
     moving: tuple[Moving, ...],
     loads: Loads,
+    homes: Collection[str],
     previous: Mapping[str, Any],
     now: datetime,
 ) -> dict[str, Any]:
-    """The whole status of a RingAssignment; equal to `previous` when nothing changed."""
+    """The whole status of a RingAssignment; equal to `previous` when nothing changed.
+
+    `homes` are the namespaces in which shards hold their Leases.
+    """
     total = loads.total or 1.0
     return {
         "observedGeneration": generation,
@@ -132,7 +136,7 @@ def render_range_status(
             for shard in sorted({*named.shards, *loads.shards})
         ],
         "inTransit": [_render_moving(each) for each in moving[:MAX_LISTED]],
-        "conditions": stamp((_settled(moving), _even(loads)), previous, generation, now),
+        "conditions": stamp((_settled(moving), _even(loads), _together(homes)), previous, generation, now),
     }
 
 
@@ -167,3 +171,14 @@ def _even(loads: Loads) -> Stamped:
         large = f"{fullest}: namespace {loads.largest[0]} alone has {part:.2f} times a shard's part, and none is split"
         return Stamped("Even", False, "LargeNamespace", f"{large}; divide it, or use a ring with hashBy UID")
     return Stamped("Even", False, "Uneven", f"{fullest}; the sharder evens it out with the next ranges that move")
+
+
+def _together(homes: Collection[str]) -> Stamped:
+    if len(homes) < 2:
+        return Stamped("Together", True, "OneNamespace", "all shards have their Leases in one namespace")
+    apart = (
+        f"shards have their Leases in several namespaces: {', '.join(sorted(homes))}, and those of the SDK look at the"
+        " Leases in their own alone, so two of them could work on one range if somebody edits this object;"
+        " run all in one"
+    )
+    return Stamped("Together", False, "ManyNamespaces", apart)

@@ -119,6 +119,7 @@ class RangeAssignment:
         self._held: dict[LeaseKey, tuple[str, ...] | None] = {}
         self._report = RangeReport(self._store, leadership.clock)
         self._reported = ReportedWeights()
+        self._homes: set[str] = set()
         self._budget = Budget(leadership.clock)
         #: In how many seconds it is to be looked again, without anybody telling of anything.
         self._again: float | None = None
@@ -294,7 +295,7 @@ class RangeAssignment:
             self._takeover.enqueue(shard)
         if following == named:
             self._set_state(State(named, aim, held))
-            await self._report.show(read, named, self._loads(named, wanted))
+            await self._report.show(read, named, self._loads(named, wanted), self._homes)
             return
         await self._store.write(read, following, spec.uid)
         log.info(
@@ -325,6 +326,7 @@ class RangeAssignment:
             leases += page
         held = holdings(leases)
         self._reported.read(leases)
+        self._homes = {lease.metadata.namespace for lease in leases if lease.held_by_shard}
         named = read.named.shards if read.named is not None else {}
         snapshot = self._cache.get(self._name)
         vanished = {gone.name for gone in snapshot.vanished.values()} if snapshot is not None else set()

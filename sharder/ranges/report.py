@@ -5,7 +5,7 @@ Refuses: to judge, and to write often; numbers that keep changing are written no
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Final
 
 from sharder.core.rangestatus import Loads, Moving, describe_moving, in_transit, render_range_status
@@ -33,10 +33,11 @@ class RangeReport:
         now = self._clock.now()
         self._moving = () if aim is None else in_transit(waits, aim, held, self._moving, now)
 
-    async def show(self, read: Read, named: Named, loads: Loads) -> None:
+    async def show(self, read: Read, named: Named, loads: Loads, homes: Collection[str]) -> None:
         """Have the RingAssignment that was `read` say how it is, if it says otherwise."""
         self._loads = loads
-        status = render_range_status(read.generation, named, self._moving, loads, read.status, self._clock.now())
+        now = self._clock.now()
+        status = render_range_status(read.generation, named, self._moving, loads, homes, read.status, now)
         early = bool(self._moving) and self._clock.monotonic() - self._written_at < REPORT_SECONDS
         if early or all(read.status.get(name) == value for name, value in status.items()):
             return

@@ -26,6 +26,10 @@ class _List(msgspec.Struct, frozen=True):
     metadata: _ListMeta = _ListMeta()
 
 
+#: What is said of the RingAssignment's own conditions, by their types.
+_TOPICS: Final = {"Even": "balance", "Together": "namespaces"}
+
+
 async def read_filtering(api: Api) -> bool | None:
     """Whether the API server that answers filters by hash range; None: it would not say.
 
@@ -43,12 +47,13 @@ def check_ranges(ring: str, seen: SeenRanges | None, filters: bool | None) -> It
     """Everything that only a ring by ranges needs."""
     yield from _check_assignment(ring, seen)
     yield _check_filtering(filters)
-    even = next((each for each in (seen.conditions if seen is not None else ()) if each.type == "Even"), None)
-    if even is not None and even.status is False:
-        message, _, remedy = even.message.partition("; ")
-        yield warning("balance", message, remedy)
-    elif even is not None and even.status:
-        yield good("balance", even.message)
+    for each in seen.conditions if seen is not None else ():
+        topic = _TOPICS.get(each.type)
+        if topic is not None and each.status is False:
+            message, _, remedy = each.message.partition("; ")
+            yield warning(topic, message, remedy)
+        elif topic is not None and each.status:
+            yield good(topic, each.message)
 
 
 def _check_assignment(ring: str, seen: SeenRanges | None) -> Iterator[Finding]:

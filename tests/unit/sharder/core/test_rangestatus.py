@@ -26,8 +26,8 @@ LOW, SECOND, HIGH = (
 AIM = Named(HashBy.UID, {"a": LOW, "b": SECOND, "c": HIGH})
 
 
-def conditions(named: Named, moving: tuple[Moving, ...], loads: Loads) -> dict[str, tuple[str, str, str]]:
-    status = render_range_status(3, named, moving, loads, {}, NOW)
+def conditions(named: Named, moving: tuple[Moving, ...], loads: Loads, *homes: str) -> dict[str, tuple[str, str, str]]:
+    status = render_range_status(3, named, moving, loads, homes, {}, NOW)
     return {each["type"]: (each["status"], each["reason"], each["message"]) for each in status["conditions"]}
 
 
@@ -56,7 +56,7 @@ def test_a_status_says_it_all_and_stays_when_nothing_changes() -> None:
     moving = in_transit(SECOND, AIM, {"a": LOW | SECOND, "c": HIGH}, (), NOW)
     named = Named(HashBy.UID, {"a": LOW, "c": HIGH})
     loads = loads_by_width(named, ("a", "b", "c"))
-    status = render_range_status(3, named, moving, loads, {}, NOW)
+    status = render_range_status(3, named, moving, loads, (), {}, NOW)
     assert (status["shards"], status["ranges"], status["rangesInTransit"]) == (2, 2, 1)
     assert status["inTransit"] == [
         {
@@ -72,7 +72,7 @@ def test_a_status_says_it_all_and_stays_when_nothing_changes() -> None:
         ("b", "0.0%"),
         ("c", "66.7%"),
     ]
-    assert render_range_status(3, named, moving, loads, status, LATER) == status
+    assert render_range_status(3, named, moving, loads, (), status, LATER) == status
 
 
 def test_what_lasts_says_where_to_look() -> None:
@@ -97,6 +97,15 @@ def test_why_a_ring_is_uneven_and_what_to_do_is_told() -> None:
     assert conditions(everything, (), loads_by_namespace(everything, ("a", "b"), many))["Even"][1] == "Uneven"
     assert conditions(everything, (), loads_by_namespace(everything, ("a",), many))["Even"][0] == "True"
     assert conditions(AIM, (), loads_by_width(AIM, ("a", "b")))["Even"][:2] == ("True", "Even")
+
+
+def test_shards_that_cannot_look_at_each_other_are_told() -> None:
+    status, reason, message = conditions(AIM, (), Loads({}), "there", "here")["Together"]
+    assert (status, reason) == ("False", "ManyNamespaces")
+    assert "namespaces: here, there, and" in message
+    assert "run all in one" in message
+    assert conditions(AIM, (), Loads({}), "here")["Together"][0] == "True"
+    assert conditions(AIM, (), Loads({}))["Together"][0] == "True"
 
 
 def test_a_namespace_counts_for_who_is_named_at_its_point() -> None:

@@ -246,18 +246,21 @@ def levels(seen: SeenRanges | None, filters: bool | None = True) -> dict[str, Fi
 
 def test_everything_in_order_is_told_as_such() -> None:
     even = Condition("Even", True, "Even", "the fullest shard, one, has 1.02 times its part")
-    seen = SeenRanges.of(HashBy.NAMESPACE, SHARED, [holding("one", LOW), holding("two", HIGH)], conditions=(even,))
+    near = Condition("Together", True, "OneNamespace", "all shards have their Leases in one namespace")
+    seen = SeenRanges.of(HashBy.NAMESPACE, SHARED, [holding("one", LOW), holding("two", HIGH)], conditions=(even, near))
     assert {topic: each.level for topic, each in levels(seen).items()} == dict.fromkeys(
-        ("ranges", "filtering", "balance"), Level.OK
+        ("ranges", "filtering", "balance", "namespaces"), Level.OK
     )
 
 
 def test_what_is_amiss_is_told_with_its_remedy() -> None:
     uneven = Condition("Even", False, "LargeNamespace", "namespace x alone has 2 parts; divide it")
-    seen = SeenRanges.of(HashBy.NAMESPACE, SHARED, [holding("one", EVERYWHERE)], conditions=(uneven,))
+    apart = Condition("Together", False, "ManyNamespaces", "shards are in a, b; run all in one")
+    seen = SeenRanges.of(HashBy.NAMESPACE, SHARED, [holding("one", EVERYWHERE)], conditions=(uneven, apart))
     found = levels(seen, filters=False)
     assert {topic: each.level for topic, each in found.items()} == dict.fromkeys(found, Level.WARNING)
     assert found["balance"].remedy == "divide it"
+    assert found["namespaces"].remedy == "run all in one"
     assert "--feature-gates=ShardedListAndWatch=true" in found["filtering"].remedy
     assert "kubectl get ringassignment checksum" in found["ranges"].remedy
 
