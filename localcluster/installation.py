@@ -125,6 +125,18 @@ class SharderTimings:
     sync_period: float = 300.0
     graceful_shutdown: float = 10.0
 
+    @classmethod
+    def for_lease(cls, lease_duration: float) -> Self:
+        """The defaults with a lease of that many seconds, and in proportion what has to fit into it."""
+        usual = cls()
+        factor = lease_duration / usual.lease_duration
+        return cls(
+            lease_duration=lease_duration,
+            renew_deadline=round(usual.renew_deadline * factor, 3),
+            retry_period=round(usual.retry_period * factor, 3),
+            staleness=round(usual.staleness * factor, 3),
+        )
+
 
 @dataclass(slots=True)
 class Installation:

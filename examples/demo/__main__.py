@@ -1,4 +1,4 @@
-"""`python -m examples.demo [--keep]`: the story, step by step."""
+"""`python -m examples.demo [--keep] [--lease-seconds N]`: the story, step by step."""
 
 from __future__ import annotations
 
@@ -26,6 +26,8 @@ SHARD_MODULE = "examples.checksum"
 SECRETS_MADE = 300
 #: Leases of the demo's shards: short, so that a crash is dealt with while one watches.
 LEASE_SECONDS = 3
+#: A step ends after STEP_SECONDS, and a crash is dealt with after twice its lease.
+LONGEST_LEASE_SECONDS = 30
 STEP_SECONDS = 120.0
 
 
@@ -40,11 +42,12 @@ class Demo:
     api: Client
     shard_kubeconfig: Path
     count: int = SECRETS_MADE
+    lease_seconds: int = LEASE_SECONDS
     failures: list[str] = field(default_factory=list)
 
     async def start_shard(self, name: str) -> None:
         """Start a shard of examples/checksum, under the controller's own ServiceAccount."""
-        arguments = ["--ring", RING, "--namespace", NAMESPACE, "--lease-seconds", str(LEASE_SECONDS)]
+        arguments = ["--ring", RING, "--namespace", NAMESPACE, "--lease-seconds", str(self.lease_seconds)]
         await self.installation.start_shard(
             name, module=SHARD_MODULE, arguments=arguments, kubeconfig=self.shard_kubeconfig
         )
@@ -131,7 +134,7 @@ async def tell(demo: Demo) -> None:
         watching.bury("shard-3")
 
     await demo.step("One shard is killed (SIGKILL)", crash, lambda: demo.owned("shard-3") == 0)
-    demo.screen.say(f"(its lease lasts {LEASE_SECONDS} s: nobody may touch its objects before)")
+    demo.screen.say(f"(its lease lasts {demo.lease_seconds} s: nobody may touch its objects before)")
 
     async def behead() -> None:
         leader = await installation.leader()
@@ -153,12 +156,12 @@ async def tell(demo: Demo) -> None:
         demo.screen.good("nothing moved because of the failover")
 
 
-async def main(keep: bool, count: int = SECRETS_MADE) -> int:
+async def main(keep: bool, count: int = SECRETS_MADE, lease_seconds: int = LEASE_SECONDS) -> int:
     """Set everything up, tell the story; returns the exit code."""
     screen = Screen()
     began = time.monotonic()
     screen.title("Setting up: etcd, API server, controller manager, two sharders")
-    timings = SharderTimings()
+    timings = SharderTimings.for_lease(lease_seconds)
     async with ControlPlane() as plane, Installation(plane, timings) as installation:
         await plane.apply(ROOT / "rbac" / "shard.yaml")
         await installation.ring(
@@ -183,7 +186,7 @@ async def main(keep: bool, count: int = SECRETS_MADE) -> int:
             await watching.secrets.synced.wait()
             await watching.configmaps.synced.wait()
             screen.say(f"ready after {time.monotonic() - began:.1f} s; logs: {installation.logs}")
-            demo = Demo(screen, plane, installation, watching, api, shard_kubeconfig, count)
+            demo = Demo(screen, plane, installation, watching, api, shard_kubeconfig, count, lease_seconds)
             await tell(demo)
             screen.title("Done" if not demo.failures else "Failed")
             screen.say(f"{time.monotonic() - began:.0f} s in all")
@@ -222,14 +225,38 @@ async def stay(demo: Demo) -> None:
     await ended.wait()
 
 
+def _lease_seconds(text: str) -> int:
+    """The option's value; argparse prints the error.
+
+    Raises: argparse.ArgumentTypeError.
+    """
+    try:
+        seconds = int(text)
+    except ValueError:
+        seconds = 0
+    if not LEASE_SECONDS <= seconds <= LONGEST_LEASE_SECONDS:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no lease for the demo: give whole seconds from {LEASE_SECONDS} to {LONGEST_LEASE_SECONDS}"
+        )
+    return seconds
+
+
 def run() -> int:
     """Parse the command line and run."""
     parser = argparse.ArgumentParser(prog="python -m examples.demo", description=__doc__)
     parser.add_argument("--keep", action="store_true", help="leave everything running at the end")
     parser.add_argument("--secrets", type=int, default=SECRETS_MADE, metavar="N", help="how many there are to share")
+    parser.add_argument(
+        "--lease-seconds",
+        type=_lease_seconds,
+        default=LEASE_SECONDS,
+        metavar="N",
+        help="how long leases of shards and sharders last; more where the API server answers slowly, and a crash"
+        " takes as much longer to be dealt with (default: %(default)s)",
+    )
     options = parser.parse_args()
     try:
-        return asyncio.run(main(options.keep, options.secrets))
+        return asyncio.run(main(options.keep, options.secrets, options.lease_seconds))
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
     except DemoFailed:

@@ -15,7 +15,9 @@ from pathlib import Path
 
 import pytest
 
+from examples.demo.__main__ import run as run_demo
 from examples.demo.watching import CONFIGMAPS, SECRETS, Watching, checksum
+from localcluster.installation import SharderTimings
 from shardsdk.kube.clock import SystemClock
 from shardsdk.testing.memory import MemoryServer
 from shardsdk.testing.memoryapi import MemoryApi
@@ -23,6 +25,8 @@ from shardsdk.testing.memoryapi import MemoryApi
 ROOT = Path(__file__).parents[2]
 #: `make demo` has to end within 120 s once everything is built; a busy machine gets more here.
 SECONDS = 420
+#: Leases that outlast an API server which other tests keep busy: a shard that loses its lease ends, as it should.
+LEASE_SECONDS = 8
 #: What is printed when the story is over and everything keeps running.
 LAST_HINT = b"k delete lease shard-1"
 STEPS = ("Three shards", "A fourth shard joins", "leaves gracefully", "is killed", "The leading sharder is killed")
@@ -34,12 +38,28 @@ async def test_make_demo_in_a_pipe() -> None:
     """`make demo` itself, but for the environment: the one that runs this test serves."""
     recipe = (ROOT / "Makefile").read_text().partition("\ndemo: ")[2].splitlines()[1]
     assert "examples.demo" in recipe, "make demo runs something else than what is tested here"
-    code, output = await run([sys.executable, "-m", "examples.demo"])
+    code, output = await run([sys.executable, "-m", "examples.demo", "--lease-seconds", str(LEASE_SECONDS)])
     assert code == 0, output
+    assert f"(its lease lasts {LEASE_SECONDS} s:" in output
     assert [step for step in STEPS if step not in output] == []
     assert output.count("ok: all 3") == len(STEPS), output
     assert "nothing moved because of the failover" in output
     assert "\x1b[" not in output
+
+
+@pytest.mark.parametrize("seconds", ["2", "31", "soon"])
+def test_a_lease_that_no_step_can_wait_for_is_refused_with_those_that_can_be(
+    seconds: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["examples.demo", "--lease-seconds", seconds])
+    with pytest.raises(SystemExit):
+        run_demo()
+    assert f"'{seconds}' is no lease for the demo: give whole seconds from 3 to 30" in capsys.readouterr().err
+
+
+def test_the_sharders_timings_grow_with_the_lease() -> None:
+    assert SharderTimings.for_lease(3) == SharderTimings()
+    assert SharderTimings.for_lease(6) == SharderTimings(6, renew_deadline=4, retry_period=1, staleness=6)
 
 
 @pytest.mark.slow
