@@ -210,6 +210,11 @@ def run(arguments: Sequence[str], /, source: str, dev: bool, **options: Any) -> 
     help=f"the sharder's ServiceAccount (default: {SYSTEM_NAMESPACE}/{SHARDER_SERVICE_ACCOUNT})",
 )
 @click.option(
+    "--hash-by",
+    type=click.Choice(["Namespace", "UID"]),
+    help="have the ring name shards for ranges of this hash (assignment: Ranges), rather than label each object",
+)
+@click.option(
     "--cert-manager",
     is_flag=True,
     help="have cert-manager make the certificate of its webhooks, by an authority of the operator's own",
@@ -220,17 +225,19 @@ def run(arguments: Sequence[str], /, source: str, dev: bool, **options: Any) -> 
     help="have cert-manager make it by this Issuer, or as in ClusterIssuer/company",
 )
 @click.option("--helm", metavar="DIR", type=click.Path(), help="write a chart there instead")
-def manifests(source: str, sharder: str, helm: str | None, **options: Any) -> None:
+def manifests(source: str, sharder: str, hash_by: str | None, helm: str | None, **options: Any) -> None:
     """`shardsdk manifests`.  Raises: ConfigurationError."""
     from shardsdk.commands.chart import chart_of
     from shardsdk.commands.loading import load
     from shardsdk.commands.manifests import Wanted, deployed
     from shardsdk.commands.rendering import render
+    from shardsdk.protocol.ranges import HashBy
 
     namespace, slash, name = sharder.partition("/")
     if not slash:
         raise ConfigurationError(f"--sharder {sharder!r} is not NAMESPACE/NAME, as in sharding-system/sharder")
-    whole = deployed(load(source), Wanted(**options, sharder=(namespace, name)))
+    by = HashBy(hash_by) if hash_by is not None else None
+    whole = deployed(load(source), Wanted(**options, sharder=(namespace, name), hash_by=by))
     if helm is None:
         _write(render(whole.manifests()))
         return

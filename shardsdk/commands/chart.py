@@ -182,7 +182,7 @@ def _values(whole: Deployed, image: re.Match[str]) -> str:
         limit=RESOURCES["limits"]["memory"],
         **{name: _scalar(image[name] or "") for name in ("repository", "tag", "digest")},
     )
-    if whole.ring is not None:
+    if whole.ring is not None and whole.hash_by is None:
         text += _SHARDER.format(*whole.sharder)
     if whole.issuer is not None:
         own = Issuer.of_its_own(whole.pods.name).name

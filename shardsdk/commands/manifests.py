@@ -2,7 +2,7 @@
 
 definitions of its custom resources
 ServiceAccount, roles and their bindings: what it may do, and no more
-its ring, and what the sharder may do with the ring's objects          (only when it is sharded)
+its ring, and what the sharder may do with the ring's objects          (only when it is sharded; nothing, by ranges)
 its pods, and how many of them may be away at once
 the Service and the configurations of its webhooks                     (only when it has some)
 what has cert-manager make their certificate                           (only when it shall)
@@ -30,6 +30,7 @@ from shardsdk.operator.operator import Operator
 from shardsdk.protocol.labels import API_GROUP, API_VERSION, RING_KIND
 from shardsdk.protocol.names import LABEL_CHARACTERS, is_dns_label
 from shardsdk.protocol.objects import GroupResource
+from shardsdk.protocol.ranges import BY_RANGES, HashBy
 from shardsdk.rbac import Manifest, Rule, account_with, grant, rules_for
 from shardsdk.reconcile.spec import ControllerSpec, Scope
 
@@ -52,6 +53,8 @@ class Wanted:
     stateful: bool = False
     args: Sequence[str] = ()
     sharder: tuple[str, str] = ("sharding-system", "sharder")
+    #: What of an object its ring hashes, to name shards for ranges of that; `None`: objects carry their shard's label.
+    hash_by: HashBy | None = None
     #: Have cert-manager make the webhooks' certificate; by `issuer`, if there is one already.
     cert_manager: bool = False
     issuer: str | None = None
@@ -72,6 +75,8 @@ class Deployed:
     #: The Service and the configurations of its webhooks, for a namespace.
     webhooks: Callable[[str], Sequence[Manifest]]
     pods: Pods
+    #: What the ring hashes, if it assigns ranges: then the sharder touches none of its objects.
+    hash_by: HashBy | None = None
     #: Who signs the webhooks' certificate, when cert-manager makes it.
     issuer: Issuer | None = None
 
@@ -111,12 +116,15 @@ class Deployed:
         """Its ring, and what the sharder may do with the objects of that."""
         if self.ring is None:
             return []
+        how = {} if self.hash_by is None else {"assignment": BY_RANGES, "hashBy": str(self.hash_by)}
         ring = {
             "apiVersion": f"{API_GROUP}/{API_VERSION}",
             "kind": RING_KIND,
             "metadata": {"name": self.ring},
-            "spec": {"resources": list(self.ring_resources)},
+            "spec": {**how, "resources": list(self.ring_resources)},
         }
+        if self.hash_by is not None:
+            return [_labelled(ring, self.pods.name)]
         rules = rules_for(_listed(self.ring_resources), SHARDER_VERBS)
         role = grant("ClusterRole", {"name": f"sharding:clusterring:{self.ring}"}, rules, self.sharder)
         return [_labelled(each, self.pods.name) for each in (ring, *role)]
@@ -138,12 +146,16 @@ def deployed(program: Program, wanted: Wanted) -> Deployed:
             )
     manager = operator.manager(watch_namespace=list(wanted.watch_namespaces) or operator.watch_namespace)
     issuer = _issuer(operator, wanted)
-    permissions = operator.permissions(webhooks=Serving(cert_dir=mounted_secret_name(name)) if issuer else Serving())
+    by_ranges = wanted.hash_by is not None
+    serving = Serving(cert_dir=mounted_secret_name(name)) if issuer else Serving()
+    permissions = operator.permissions(webhooks=serving, by_ranges=by_ranges)
     sharded = operator.ring is not None
     if wanted.stateful and not sharded:
         raise ConfigurationError(
             f"operator {name!r} is not sharded; a StatefulSet is for shards, which keep their names"
         )
+    if wanted.hash_by is not None:
+        _check_hashing(name, sharded, wanted.hash_by, manager.controllers)
     told = [f"--watch-namespace={each}" for each in wanted.watch_namespaces]
     # A pod that comes back under its name finds its objects; without, they would move away and back.
     told += [f"--restart-grace={RESTART_GRACE_SECONDS}"] if wanted.stateful else []
@@ -165,6 +177,7 @@ def deployed(program: Program, wanted: Wanted) -> Deployed:
         ring=operator.ring,
         ring_resources=ring_resources(manager.controllers),
         sharder=wanted.sharder,
+        hash_by=wanted.hash_by,
         webhooks=webhooks,
         pods=Pods(
             name,
@@ -191,6 +204,23 @@ def _issuer(operator: Operator, wanted: Wanted) -> Issuer | None:
             f" {'--cert-manager' if wanted.issuer is None else '--issuer'} away"
         )
     return Issuer.of_its_own(operator.name) if wanted.issuer is None else Issuer.parse(wanted.issuer)
+
+
+def _check_hashing(name: str, sharded: bool, by: HashBy, specs: Iterable[ControllerSpec[Any]]) -> None:
+    """Whether a ring of its can hash this.  Raises: ConfigurationError.  Source: crds/clusterrings.yaml."""
+    if not sharded:
+        raise ConfigurationError(f"operator {name!r} is not sharded; --hash-by is for the ring of one that is")
+    for spec in specs:
+        if spec.scope not in (None, Scope.SHARDED):
+            continue
+        main = spec.main.resource
+        if by is HashBy.UID and spec.children:
+            raise ConfigurationError(
+                f"with --hash-by UID {main.kind} and what it owns lie apart: write --hash-by Namespace, so that all"
+                " objects of a namespace are on one shard"
+            )
+        if by is HashBy.NAMESPACE and not main.namespaced:
+            raise ConfigurationError(f"{main.kind} is in no namespace: write --hash-by UID")
 
 
 def ring_resources(specs: Iterable[ControllerSpec[Any]]) -> list[dict[str, Any]]:

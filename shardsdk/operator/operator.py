@@ -306,8 +306,8 @@ class Operator:
         """The Service by which API servers call it; `None`: it has no webhooks."""
         return render_service(self.name, namespace) if self._webhooks.all else None
 
-    def permissions(self, *, webhooks: Serving | None = _BY_DEFAULT) -> Permissions:
-        """What it may need to do; `webhooks` says how these are served (`None`: they are not)."""
+    def permissions(self, *, webhooks: Serving | None = _BY_DEFAULT, by_ranges: bool = False) -> Permissions:
+        """What it may need to do; `webhooks`: how they are served (`None`: not); `by_ranges`: its ring assigns so."""
         own_rules, cluster_rules = serving_rules(self.name, self._webhooks.all, webhooks)
         main = {each.declared.kind for each in self._reconcilers}
         specs = self.controllers()
@@ -318,6 +318,7 @@ class Operator:
             with_status=(resource_of(kind).group_resource for kind in main if status_of(kind) is not None),
             further=self._needed,
             ring=self.ring,
+            by_ranges=by_ranges,
             own_rules=own_rules,
             cluster_rules=cluster_rules,
         )

@@ -45,11 +45,13 @@ def permissions_of(
     with_status: Iterable[GroupResource] = (),
     further: Mapping[GroupResource, Iterable[str]] | None = None,
     ring: str | None = None,
+    by_ranges: bool = False,
     own_rules: Iterable[Rule] = (),
     cluster_rules: Iterable[Rule] = (),
 ) -> Permissions:
     """What it takes to reconcile `main`, as a shard of `ring` or as an elected leader (`None`).
 
+    `by_ranges`: the ring assigns ranges of hashes, so a shard reads who is named for which, and who holds which.
     `own_rules` and `cluster_rules` are further ones for its own namespace, and for the cluster.
     """
     main, children = set(main), set(children)
@@ -68,8 +70,9 @@ def permissions_of(
         add([resource], verbs)
     add([EVENTS], EVENT_VERBS)
     rules = [rule for each in sorted(wanted) for rule in rules_for([each], wanted[each])]
-    reads_ring = ring_rules(ring) if ring else ()
-    return Permissions(tuple(_joined(rules)), (*lease_rules(), *own_rules), (*reads_ring, *cluster_rules))
+    reads_ring = ring_rules(ring, by_ranges=by_ranges) if ring else ()
+    own = (*lease_rules(by_ranges=by_ranges), *own_rules)
+    return Permissions(tuple(_joined(rules)), own, (*reads_ring, *cluster_rules))
 
 
 def _part(resource: GroupResource, subresource: str) -> GroupResource:

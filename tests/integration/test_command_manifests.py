@@ -19,6 +19,7 @@ from tests.integration.prompt import SECONDS, Prompt
 from tests.sites import write_sites
 
 SITES = "example.com/v1/sites"
+RINGS = "sharding.timebertt.dev/v1alpha1/clusterrings"
 VALIDATING = "admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
 IMAGE = ("--image", "registry.example.com/sites:1")
 
@@ -233,26 +234,43 @@ async def test_shards_run_with_exactly_these_rights_and_share_the_objects(
             for number in range(20):
                 await admin.create(SITES, site(f"site-{number}"), "default")
             await admin.eventually(SITES, lambda found: _shown(found, 20), "default", timeout_seconds=SECONDS)
-            owners = {
-                value
-                for each in await admin.list(SITES, "default")
-                for key, value in each["metadata"]["labels"].items()
-                if key.startswith("shard.alpha.sharding")
-            }
-            assert owners == {"one", "two"}
+            assert {_shard_of(each) for each in await admin.list(SITES, "default")} == {"one", "two"}
             code, out, _ = await account.run("explain", "sites.py", "st/site-7")
             explained, held = out.splitlines()
             assert (code, explained) == (0, "sites.example.com: default/site-7: waits for its next event")
-            owner = (await admin.get(SITES, "site-7", "default"))["metadata"]["labels"]
-            shard = next(value for key, value in owner.items() if key.startswith("shard.alpha.sharding"))
+            shard = _shard_of(await admin.get(SITES, "site-7", "default"))
             assert held.startswith(f"shard {shard}: its Lease default/{shard} is held by {shard} (instance ")
             assert held.endswith("which is the process that was asked")
         lease = await admin.get("coordination.k8s.io/v1/leases", "one", "default")
         assert (lease["spec"]["holderIdentity"], lease["spec"]["leaseDurationSeconds"]) == ("one", 60)
 
+        # By ranges it is another ring, for how a ring assigns cannot be changed; the sharder may not touch its objects.
+        await admin.delete(RINGS, "sites")
+        await plane.kubectl("delete", "clusterrole,clusterrolebinding", "sharding:clusterring:sites")
+        by_ranges = await manifests(admin_prompt, "--hash-by=Namespace")
+        await plane.kubectl("apply", "--server-side", "-f", "-", stdin=by_ranges)
+        async with account.running("run", "sites.py", "--shard", "three") as three:
+            await three("Shard is working")
+            for number in range(20, 40):
+                await admin.create(SITES, site(f"site-{number}"), "default")
+            made = await admin.eventually(
+                SITES, lambda found: _all_shown(found, 40), "default", timeout_seconds=SECONDS
+            )
+        assert not [each for each in made if int(each["metadata"]["name"].partition("-")[2]) >= 20 and _shard_of(each)]
+
 
 def site(name: str, html: str = "x") -> dict[str, Any]:
     return {"apiVersion": "example.com/v1", "kind": "Site", "metadata": {"name": name}, "spec": {"html": html}}
+
+
+def _shard_of(site: dict[str, Any]) -> str:
+    """Whose label it has; empty: none."""
+    labels = site["metadata"].get("labels", {})
+    return next((value for key, value in labels.items() if key.startswith("shard.alpha.sharding")), "")
+
+
+def _all_shown(sites: list[dict[str, Any]], count: int) -> list[dict[str, Any]] | None:
+    return sites if _shown(sites, count) else None
 
 
 def _shown(sites: list[dict[str, Any]], count: int = 1) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,44 +14,9 @@ import yaml
 from shardsdk.admission import Serving
 from shardsdk.cli import main
 from tests.permissions import Permission, read_permissions
-from tests.sites import write_sites
+from tests.printed_manifests import LEASES, complaint, folder, named, of_kind, printed, write
 
-LEASES = {Permission("leases.coordination.k8s.io", verb, "team", "") for verb in ("get", "create", "patch")}
-
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    monkeypatch.chdir(tmp_path)
-    path = [*sys.path]
-    yield tmp_path
-    sys.path[:] = path
-    sys.modules.pop("sites", None)
-
-
-def write(arguments: str = "") -> None:
-    write_sites(Path(), arguments)
-
-
-def printed(*arguments: str, capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
-    assert main(["manifests", "sites.py", "--image", "registry.example.com/sites:1", *arguments]) == 0
-    return list(yaml.safe_load_all(capsys.readouterr().out))
-
-
-def named(documents: list[dict[str, Any]]) -> list[str]:
-    return [f"{each['kind']} {each['metadata']['name']}" for each in documents]
-
-
-def of_kind(documents: list[dict[str, Any]], kind: str) -> dict[str, Any]:
-    (found,) = [each for each in documents if each["kind"] == kind]
-    return found
-
-
-def complaint(*arguments: str, capsys: pytest.CaptureFixture[str]) -> str:
-    assert main(arguments) == 2
-    said = capsys.readouterr()
-    assert said.out == ""
-    (line,) = said.err.splitlines()
-    return line
+__all__ = ["folder"]  # applies to all tests of this file
 
 
 def test_an_elected_operator_is_two_pods_and_what_they_may_do(capsys: pytest.CaptureFixture[str]) -> None:
