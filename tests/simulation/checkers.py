@@ -279,6 +279,8 @@ class Checkers:
             return
         if commit.resource == PIECES and self._may_follow(ring, before, shard):
             return
+        if self.world.is_held_elsewhere(shard) and self.world.index.is_drained(ring.drain, before):
+            return  # a shard that has just come beside that hold lets go of what is drained, and does no more
         self._check_hold(commit, shard, what)
 
     def strayed(self, piece: str, owner: str) -> None:

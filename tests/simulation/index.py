@@ -25,6 +25,10 @@ class Index:
         """The children of the object with this uid, by their own."""
         return self._children.get(owner, _NONE)
 
+    def is_drained(self, drain: str, moved: Version) -> bool:
+        """Whether it, or what controls it, carries the label `drain`: a shard lets go of that, and does no more."""
+        return self.mains.get(owner_uid(moved) or "", moved).label(drain) is not None
+
     def rebuild(self, commits: Iterable[Commit]) -> None:
         """Begin anew with the objects that these have made."""
         for each in (self.mains, self.pieces, self._owner_of, self._children):

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from shardsdk.kube.store import Key
 from shardsdk.lease.pod import make_uuid
-from shardsdk.protocol.labels import RingLabels
+from shardsdk.protocol.labels import SHARDER_HOLDER, RingLabels
 from shardsdk.protocol.leases import render_micro_time
 from shardsdk.protocol.objects import CLUSTERRINGS, LEASES, NAMESPACES, Resource
 from shardsdk.testing.processes import ProcessState, outside
@@ -146,6 +146,12 @@ class World:
     def namespace_of_shard(self, name: str) -> str:
         """Where the lease of a shard is; shards that look at each other's leases have them in one namespace."""
         return SHARDS_NAMESPACES[0] if self.plan.ranges else namespace_of_shard(name)
+
+    def is_held_elsewhere(self, shard: str) -> bool:
+        """Whether the sharder, which did not know where a shard has its lease, holds one in another namespace."""
+        others = (Key(each, shard) for each in SHARDS_NAMESPACES if each != self.namespace_of_shard(shard))
+        leases = [lease for key in others if (lease := self.storage.get(LEASES, key)) is not None]
+        return any((lease.doc.get("spec") or {}).get("holderIdentity") == SHARDER_HOLDER for lease in leases)
 
     def main_of(self, ring: RingLabels) -> Resource:
         return MAIN_OF[ring.ring]
