@@ -40,19 +40,17 @@ from bench.frameworks import comparing_frameworks
 from bench.handover import handing_over
 from bench.imports import TIMES, importing
 from bench.joining import joining_many
-from bench.load import CONFIGMAPS, Figures, Usage, creates, generated, measure, patches
+from bench.load import Figures, Usage, creates, generated, measure, patches
 from bench.peer import PeerError, beside
 from bench.peer import Size as PeerSize
 from bench.reconciles import rates
 from bench.replicas import one_and_three
 from bench.rest import resting
 from bench.scale import Size, scaling
-from bench.shards import Owners, Shard
+from bench.shards import Owners, Shard, due_to
 from localcluster import ControlPlane
 from localcluster.errors import ComponentFailed
 from localcluster.installation import Installation, SharderTimings
-from sharder.core.hashring import HashRing
-from sharder.core.keys import main_key
 from shardsdk.kube.access import load_access
 from shardsdk.kube.client import Client
 from shardsdk.protocol.objects import NAMESPACES
@@ -153,14 +151,8 @@ def owned(counts: Counter[str]) -> int:
 async def scaling_out(bench: Bench, raw: Figures) -> None:
     """A shard joins: its share is drained, acknowledged and handed over."""
     print("scale-out (drain, acknowledge, assign)", flush=True)
-    names = [*bench.shards, "shard-4"]
-    ring = HashRing(names)
     label_counts = bench.owners.counts.copy()
-    expected = 0
-    async for page in bench.api.pages(CONFIGMAPS, NAMESPACE):
-        expected += sum(
-            ring.owner(main_key("", "ConfigMap", NAMESPACE, each.metadata.name)) == "shard-4" for each in page
-        )
+    expected = await due_to("shard-4", bench.api, RING, bench.shards)
     before, began = bench.usage(), time.perf_counter()
     await bench.start_shard("shard-4")
     await bench.owners.until(lambda counts: counts["shard-4"] >= expected)

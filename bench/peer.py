@@ -22,14 +22,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from bench.load import CONFIGMAPS, Figures, Usage, creates, measure, patches
-from bench.shards import Owners, Shard
+from bench.shards import Owners, Shard, due_to
 from localcluster import ControlPlane
 from localcluster.installation import Installation, Process
 from localcluster.pki import Authority
 from localcluster.ports import reserve_port
 from localcluster.process import Supervisor
-from sharder.core.hashring import HashRing
-from sharder.core.keys import main_key
 from shardsdk.kube.access import load_access
 from shardsdk.kube.client import Client
 from shardsdk.protocol.labels import parse_ring_name
@@ -286,10 +284,7 @@ async def _create(scene: Scene, raw: Figures, there: int) -> None:
 
 
 async def _join(scene: Scene, raw: Figures) -> None:
-    ring, expected = HashRing([*SHARDS, JOINS]), 0
-    async for page in scene.api.pages(CONFIGMAPS, NAMESPACE):
-        keys = [main_key("", "ConfigMap", NAMESPACE, each.metadata.name) for each in page]
-        expected += sum(ring.owner(key) == JOINS for key in keys)
+    expected = await due_to(JOINS, scene.api, RING, SHARDS)
     shard = scene.shards[JOINS] = Shard(
         scene.shards[LEAVES].api, RING, JOINS, "default", lease_seconds=scene.size.lease_seconds
     )

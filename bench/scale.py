@@ -19,16 +19,13 @@ from typing import Any, Final
 from prometheus_client.parser import text_string_to_metric_families
 
 from bench.load import CONFIGMAPS, Usage, creates, measure
-from bench.shards import Owners, Shard
+from bench.shards import Owners, Shard, due_to
 from bench.users import USERS, Users, p99, settled
 from bench.watched import WATCHED, Look, read_looks
 from localcluster import ControlPlane
 from localcluster.installation import Installation, SharderTimings
-from sharder.core.hashring import HashRing
-from sharder.core.keys import main_key
 from shardsdk.kube.access import load_access
 from shardsdk.kube.client import Client
-from shardsdk.kube.selectors import Selector, exists
 from shardsdk.protocol.labels import parse_ring_name
 from shardsdk.protocol.objects import NAMESPACES
 
@@ -159,7 +156,7 @@ async def _measure(scene: Scene, watching: Client) -> None:
     await _pass(scene)
     quiet, _ = await scene.use("quiet", asyncio.sleep(min(scene.size.rest_seconds, QUIET_SECONDS)))
     joins = Shard(watching, RING, JOINS, "default")
-    expected = await _expected(scene.api)
+    expected = await due_to(JOINS, scene.api, RING, SHARDS)
     await _move(scene, "a shard joins", quiet, joins.start, lambda counts: counts[JOINS] >= expected)
     await _move(scene, "a shard leaves", quiet, joins.release, lambda counts: counts[JOINS] == 0)
 
@@ -211,18 +208,6 @@ async def _pass(scene: Scene) -> None:
     say("… objects that it looked at", count, "")
     say("… CPU since its start, of each object", scene.usage.cpu_seconds * 1000 / max(count, 1), "ms")
     await settled(scene.api, RING)
-
-
-async def _expected(api: Client) -> int:
-    """How many objects are to move when the fourth shard joins."""
-    ring, placed = HashRing([*SHARDS, JOINS]), Selector(exists(parse_ring_name(RING).shard))
-    return sum(
-        [
-            ring.owner(main_key("", "ConfigMap", each.metadata.namespace or "", each.metadata.name)) == JOINS
-            async for page in api.pages(CONFIGMAPS, selector=placed)
-            for each in page
-        ]
-    )
 
 
 async def _move(scene: Scene, name: str, quiet: Users, change: Callable[[], Any], ended: Callable[[Any], bool]) -> None:

@@ -10,10 +10,13 @@ import asyncio
 import random
 import time
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 from bench.load import CONFIGMAPS
+from sharder.core.hashring import HashRing
+from sharder.core.keys import main_key
 from shardsdk.errors import ShardingError
 from shardsdk.kube.client import Client
 from shardsdk.kube.clock import SystemClock
@@ -144,3 +147,15 @@ class Owners:
             while not done(self.counts):
                 self.changed.clear()
                 await self.changed.wait()
+
+
+async def due_to(joins: str, api: Client, ring: str, shards: Iterable[str]) -> int:
+    """How many ConfigMaps of a ring move once `joins` has come to its `shards`."""
+    places, placed = HashRing([*shards, joins]), Selector(labels=exists(parse_ring_name(ring).shard))
+    return sum(
+        [
+            places.owner(main_key("", "ConfigMap", each.metadata.namespace or "", each.metadata.name)) == joins
+            async for page in api.pages(CONFIGMAPS, selector=placed)
+            for each in page
+        ]
+    )

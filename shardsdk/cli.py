@@ -19,7 +19,7 @@ from shardsdk.errors import ConfigurationError, ShardingError
 from shardsdk.protocol.labels import SHARDER_SERVICE_ACCOUNT, SYSTEM_NAMESPACE, parse_ring_name
 from shardsdk.protocol.names import LABEL_CHARACTERS, SUBDOMAIN_CHARACTERS, is_dns_label, is_dns_subdomain
 from shardsdk.protocol.objects import GroupResource
-from shardsdk.protocol.ranges import BY_LABELS, BY_RANGES
+from shardsdk.protocol.ranges import BY_LABELS, BY_RANGES, HashBy
 from shardsdk.rbac import ShardRole, shard_role
 from shardsdk.version import VERSION
 
@@ -211,7 +211,7 @@ def run(arguments: Sequence[str], /, source: str, dev: bool, **options: Any) -> 
 )
 @click.option(
     "--hash-by",
-    type=click.Choice(["Namespace", "UID"]),
+    type=click.Choice([each.value for each in HashBy]),
     help="have the ring name shards for ranges of this hash (assignment: Ranges), rather than label each object",
 )
 @click.option(
@@ -231,7 +231,6 @@ def manifests(source: str, sharder: str, hash_by: str | None, helm: str | None, 
     from shardsdk.commands.loading import load
     from shardsdk.commands.manifests import Wanted, deployed
     from shardsdk.commands.rendering import render
-    from shardsdk.protocol.ranges import HashBy
 
     namespace, slash, name = sharder.partition("/")
     if not slash:

@@ -257,17 +257,17 @@ class RangeAssignment:
             await self._pass(wanted)
             self._backoff.reset()
             self._set_trouble(None)
+            return
         except FenceClosed:
             # Nothing was sent. Either the lease is lost, which ends this, or its next renewal opens the fence again.
-            self._wake.set()
-            await self._lead.clock.sleep(self._backoff.next())
+            pass
         except ShardingError as error:
             # Somebody else was faster, in writing it or in deleting it: look at what is there now.
             if error.retry is not RetryRule.REFRESH and not isinstance(error, NotFound):
                 log.warning("ranges not assigned, will retry", extra={"ring": self._name, "error": str(error)})
             self._set_trouble(error)
-            self._wake.set()
-            await self._lead.clock.sleep(self._backoff.next())
+        self._wake.set()
+        await self._lead.clock.sleep(self._backoff.next())
 
     def _set_trouble(self, error: ShardingError | None) -> None:
         self._failed = 0 if error is None else self._failed + 1

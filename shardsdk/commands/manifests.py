@@ -206,13 +206,16 @@ def _issuer(operator: Operator, wanted: Wanted) -> Issuer | None:
     return Issuer.of_its_own(operator.name) if wanted.issuer is None else Issuer.parse(wanted.issuer)
 
 
+def _sharded(specs: Iterable[ControllerSpec[Any]]) -> Iterable[ControllerSpec[Any]]:
+    """Those whose objects the ring spreads."""
+    return (spec for spec in specs if spec.scope in (None, Scope.SHARDED))
+
+
 def _check_hashing(name: str, sharded: bool, by: HashBy, specs: Iterable[ControllerSpec[Any]]) -> None:
     """Whether a ring of its can hash this.  Raises: ConfigurationError.  Source: crds/clusterrings.yaml."""
     if not sharded:
         raise ConfigurationError(f"operator {name!r} is not sharded; --hash-by is for the ring of one that is")
-    for spec in specs:
-        if spec.scope not in (None, Scope.SHARDED):
-            continue
+    for spec in _sharded(specs):
         main = spec.main.resource
         if by is HashBy.UID and spec.children:
             raise ConfigurationError(
@@ -226,10 +229,9 @@ def _check_hashing(name: str, sharded: bool, by: HashBy, specs: Iterable[Control
 def ring_resources(specs: Iterable[ControllerSpec[Any]]) -> list[dict[str, Any]]:
     """What a ring has to list for shards that run these: main resources, each with what its objects own."""
     owned: dict[GroupResource, dict[GroupResource, None]] = {}
-    for spec in specs:
-        if spec.scope in (None, Scope.SHARDED):
-            mine = owned.setdefault(spec.main.resource.group_resource, {})
-            mine.update(dict.fromkeys(child.resource.group_resource for child in spec.children))
+    for spec in _sharded(specs):
+        mine = owned.setdefault(spec.main.resource.group_resource, {})
+        mine.update(dict.fromkeys(child.resource.group_resource for child in spec.children))
     return [
         {**_entry(main), **({"controlledResources": [_entry(each) for each in sorted(children)]} if children else {})}
         for main, children in sorted(owned.items())

@@ -16,6 +16,7 @@ import pytest
 
 from bench.frameworks import CONTENDERS, MEASURED, PHASES
 from bench.imports import STATEMENTS
+from bench.peer import OURSELVES
 
 ROOT = Path(__file__).parents[2]
 SECONDS = 420
@@ -114,8 +115,7 @@ async def test_every_figure_is_measured(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(SECONDS + 30)
 async def test_a_sharder_given_as_a_command_is_measured_beside_ours(tmp_path: Path) -> None:
-    command = f"{sys.executable} -m bench.ourselves {{kubeconfig}} {{certdir}} {{port}}"
-    arguments = ["--sharder", command, "--objects", "40", "--lease-seconds", "3", "--rest-seconds", "1"]
+    arguments = ["--sharder", OURSELVES, "--objects", "40", "--lease-seconds", "3", "--rest-seconds", "1"]
     report, printed = await bench(tmp_path, *arguments)
     each = {f"{who}: {figure}" for who in ("ours", "peer") for figure in PEER_FIGURES}
     assert each <= report.keys() <= each | {f"peer / ours: {figure}" for figure in PEER_FIGURES}, printed

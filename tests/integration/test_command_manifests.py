@@ -253,9 +253,7 @@ async def test_shards_run_with_exactly_these_rights_and_share_the_objects(
             await three("Shard is working")
             for number in range(20, 40):
                 await admin.create(SITES, site(f"site-{number}"), "default")
-            made = await admin.eventually(
-                SITES, lambda found: _all_shown(found, 40), "default", timeout_seconds=SECONDS
-            )
+            made = await admin.eventually(SITES, lambda found: _shown(found, 40), "default", timeout_seconds=SECONDS)
         assert not [each for each in made if int(each["metadata"]["name"].partition("-")[2]) >= 20 and _shard_of(each)]
 
 
@@ -269,9 +267,7 @@ def _shard_of(site: dict[str, Any]) -> str:
     return next((value for key, value in labels.items() if key.startswith("shard.alpha.sharding")), "")
 
 
-def _all_shown(sites: list[dict[str, Any]], count: int) -> list[dict[str, Any]] | None:
-    return sites if _shown(sites, count) else None
-
-
-def _shown(sites: list[dict[str, Any]], count: int = 1) -> bool:
-    return len([each for each in sites if (each.get("status") or {}).get("shown")]) == count
+def _shown(sites: list[dict[str, Any]], count: int = 1) -> list[dict[str, Any]] | None:
+    """All of them, once so many are shown."""
+    shown = [each for each in sites if (each.get("status") or {}).get("shown")]
+    return sites if len(shown) == count else None
