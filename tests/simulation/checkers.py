@@ -6,12 +6,13 @@ Safety only; `liveness` looks after what must happen in the end.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from shardsdk.kube.store import Key
-from shardsdk.protocol.labels import FENCED_ANNOTATION, LEASE_RING_LABEL, SHARDER_HOLDER, RingLabels
+from shardsdk.protocol.labels import LEASE_RING_LABEL, SHARDER_HOLDER, RingLabels
 from shardsdk.protocol.objects import LEASES
 from tests.simulation.collecting import owner_uid
+from tests.simulation.leases import Held
 from tests.simulation.storage import Commit, Version
 from tests.simulation.vocabulary import PIECES, RATES, RING_OF, Doing, Violation, key_of
 
@@ -26,18 +27,6 @@ TAINT_SECONDS: Final = 60.0
 UNLABELLED_SECONDS: Final = 20.0
 #: After a hanging API server answers again, how long what it had taken in is executed.
 _HUNG_SECONDS: Final = 0.1
-
-
-@dataclass(slots=True)
-class Held:
-    """What a lease says since when, and who wrote that; of one that a user tore, also who had it until then."""
-
-    holder: str
-    duration: float
-    fenced: bool
-    at: float
-    author: str
-    torn_from: str = ""
 
 
 @dataclass(slots=True)
@@ -59,6 +48,8 @@ class Checkers:
     #: Whose child an object was as it was made, and how often that owner had changed hands by then.
     _made_for: dict[str, tuple[str | None, int]] = field(default_factory=dict)
     _torn_leases: dict[str, float] = field(default_factory=dict)
+    #: Until when a process may go on whose lease a user tore, and which a process of the same name has by now.
+    _displaced: dict[str, float] = field(default_factory=dict)
     #: Until when holds may last that the store has forgotten, since it was set back.
     _unsure_until: float = 0.0
 
@@ -160,10 +151,14 @@ class Checkers:
         return held is not None and held.holder == shard and held.author == process
 
     def is_excused(self, doing: Doing) -> bool:
-        """A shard that is promised nothing now: without fence it was paused or cut off, or its machine stood still."""
+        """A shard that is promised nothing now: without fence it was paused or cut off, or it knows less than is so."""
         if not doing.fenced and self.world.was_troubled(doing.process):
             return True
-        return self.world.machines.is_unaware(doing.process)
+        return self._is_unaware(doing.process)
+
+    def _is_unaware(self, process: str) -> bool:
+        """Whether a process has yet to learn that its machine stood still, or that a user gave its lease away."""
+        return self.world.machines.is_unaware(process) or self._displaced.get(process, 0.0) > self.world.now
 
     def ended(self, doing: Doing) -> None:
         """A reconcile has ended."""
@@ -222,7 +217,7 @@ class Checkers:
             self._check_taking(commit, ring, commit.before, commit.after)
 
     def _check_owner(self, commit: Commit, doing: Doing) -> None:
-        if self.world.machines.is_unaware(doing.process):
+        if self._is_unaware(doing.process):
             self.taint(doing.uid)  # what it has written, its next owner may not have seen
         last = self._last.get(doing.uid)
         if last is None or last.process == doing.process or last.number < doing.number:
@@ -345,6 +340,9 @@ class Checkers:
         if commit.author.name == "user" and not holder and held is not None:
             self._tear(shard, held)
             return
+        if holder == shard and held is not None and held.torn_from not in ("", commit.author.name):
+            # Who starts without finding a lease cannot know of a namesake, which works on until it looks again.
+            self._displaced[held.torn_from] = held.at + held.duration / RATES[0]  # by the slowest clock
         self._held[shard] = said
 
     def _read_lease(self, commit: Commit) -> Held | None:
@@ -352,7 +350,7 @@ class Checkers:
         before, after = commit.before, commit.after
         if after is None or (before is not None and before.doc.get("spec") == after.doc.get("spec")):
             return None
-        said = self._said[after] = Held(*_terms(after), self.world.now, commit.author.name)
+        said = self._said[after] = Held.read(after, self.world.now, commit.author.name)
         return said
 
     def _tear(self, shard: str, held: Held) -> None:
@@ -389,11 +387,3 @@ class Checkers:
                 longest = max(longest, ended - seconds + in_good_faith - since)
                 since = ended
         return max(longest, self.world.now - since)
-
-
-def _terms(lease: Version) -> tuple[str, float, bool]:
-    """Holder, duration in seconds and whether it is fenced, as a lease says it."""
-    spec: dict[str, Any] = lease.doc.get("spec") or {}
-    annotations = lease.doc["metadata"].get("annotations") or {}
-    fenced = FENCED_ANNOTATION in annotations and annotations[FENCED_ANNOTATION] == spec.get("renewTime")
-    return spec.get("holderIdentity") or "", float(spec.get("leaseDurationSeconds") or 15), fenced

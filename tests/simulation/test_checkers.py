@@ -96,3 +96,30 @@ async def test_who_renews_a_lease_that_a_user_has_emptied_has_had_it_all_along(
     world.storage.replace(LEASES, emptied, {**emptied.doc, "spec": {"holderIdentity": "fam-0"}}, Author(process))
     world.checkers.began(Doing("fam-0", process, WORKS, owner.uid, 1, fenced=True))
     assert [each.rule for each in world.checkers.violations] == broken
+
+
+@pytest.mark.parametrize(
+    ("torn", "waits", "broken"),
+    [(True, 1.0, []), (True, 20.0, ["two owners"]), (False, 1.0, ["two owners"])],
+    ids=["at once", "after its lease", "of its own accord"],
+)
+@in_virtual_time
+async def test_whose_lease_a_user_has_emptied_may_meet_a_namesake_for_as_long_as_its_lease_lasts(
+    clock: VirtualClock, torn: bool, waits: float, broken: list[str]
+) -> None:
+    world = World(draw_plan(1), clock)
+    owner = store(world, WORKS, {"namespace": OWNER.namespace, "name": OWNER.name, "labels": {FAMILY.shard: "fam-0"}})
+    first, second = (Doing("fam-0", f"fam-0_{each}", WORKS, owner.uid, each, fenced=True) for each in (1, 2))
+    meta = {"namespace": namespace_of_shard("fam-0"), "name": "fam-0", "labels": {LEASE_RING_LABEL: FAMILY.ring}}
+    kind = {"apiVersion": LEASES.api_version, "kind": LEASES.kind, "metadata": meta}
+    spec = {"holderIdentity": "fam-0", "leaseDurationSeconds": 15}
+    lease = world.storage.create(LEASES, {**kind, "spec": spec}, Author(first.process))
+    world.checkers.began(first)
+    if torn:
+        lease = world.storage.replace(LEASES, lease, {**lease.doc, "spec": {"holderIdentity": ""}}, Author("user"))
+    world.storage.replace(LEASES, lease, {**lease.doc, "spec": {**spec, "renewTime": "later"}}, Author(second.process))
+    world.checkers.began(second)
+    await clock.sleep(waits)
+    written = {**owner.doc, "spec": {"key": "b"}}
+    world.storage.replace(WORKS, owner, written, Author(first.process, first))
+    assert [each.rule for each in world.checkers.violations if each.rule == "two owners"] == broken
