@@ -11,14 +11,39 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
 
+import pytest
+
 from localcluster import AdminError
+from localcluster.images import TARGETS, build_folder
 from localcluster.installation import ROOT
+from shardsdk.version import VERSION
 from tests.node.clusters import Cluster, Complaints, until_right
 
 NAME: Final = "websites"
 PODS: Final = f"app.kubernetes.io/name={NAME}"
 FILE: Final = "examples/website.py"
 WEBSITES: Final = "example.com/v1/websites"
+#: Of an image that has the operator in it, as its user would make one.
+DOCKERFILE: Final = f"""
+FROM localhost/{TARGETS["examples"]}:{VERSION}
+COPY website.py /app/website.py
+ENTRYPOINT ["/opt/sharder/bin/python3", "-m", "shardsdk", "run", "/app/website.py"]
+"""
+
+
+async def build_operator(cluster: Cluster, folder: Path, text: str, image: str) -> tuple[str, str]:
+    """Write an operator into `folder`, and make an image of it; its file and the image's full name.
+
+    Skips where the tests do not make the cluster themselves.
+    """
+    if cluster.plane is None:
+        pytest.skip("makes an image of its own: for the cluster that these tests make themselves")
+    file = folder / "website.py"
+    file.write_text(text)
+    (folder / "Dockerfile").write_text(DOCKERFILE)
+    full, archive = await asyncio.to_thread(build_folder, folder, image)
+    await cluster.plane.node.load(archive)
+    return str(file), full
 
 
 async def shardsdk(cluster: Cluster, folder: Path, *arguments: str) -> tuple[int, str]:
@@ -52,7 +77,8 @@ async def installed_operator(
         yield
     finally:
         # Nobody takes a finalizer off, or answers a webhook, once the operator is gone.
-        await cluster.kubectl("delete", "validatingwebhookconfigurations", "--selector", PODS)
+        configurations = "validatingwebhookconfigurations,mutatingwebhookconfigurations"
+        await cluster.kubectl("delete", configurations, "--selector", PODS)
         for namespace in websites:
             await cluster.try_kubectl("--namespace", namespace, "delete", "websites", "--all", "--timeout=60s")
             for each in await cluster.admin.list(WEBSITES, namespace):

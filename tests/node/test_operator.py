@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 
 from localcluster import AdminError
-from tests.node.clusters import PATIENCE_SECONDS, Cluster, Complaints, until_right
+from tests.node.clusters import PATIENCE_SECONDS, Cluster, Complaints, cordoned, evict, evictable, until_right
 from tests.node.operators import FILE, NAME, PODS, WEBSITES, installed_operator, shardsdk, until_accepted, website
 
 #: For the entry point of the image with the examples, `python -m`.
@@ -48,8 +48,15 @@ async def test_an_operator_works_as_its_manifests_install_it(installed: Cluster,
     )
     assert explained == (0, f"websites.example.com: {NAME}/home: waits for its next event\n")
 
-    await admin.delete("v1/pods", leader, NAME)
-    await leading(cluster, after=leader)
+    # As draining a node does: the budget lets one go, and the other has to stay until there is another.
+    pods = await evictable(cluster, NAME, NAME, PODS, 2)
+    async with cordoned(cluster):
+        await evict(cluster, NAME, leader)
+        [other] = set(pods) - {leader}
+        with pytest.raises(AdminError, match="disruption budget") as refused:
+            await evict(cluster, NAME, other)
+        assert refused.value.status == 429
+        await leading(cluster, after=leader)
     await until_accepted(lambda: admin.patch(WEBSITES, "home", {"spec": {"html": "<h1>two</h1>"}}, NAME))
     await page_is(cluster, "<h1>two</h1>")
     await cluster.working_pods(NAME, PODS, 2)

@@ -7,7 +7,6 @@ living shard.
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -16,24 +15,26 @@ from typing import Any, Final
 import pytest
 import pytest_asyncio
 
-from localcluster.images import TARGETS, build_folder
 from localcluster.installation import ROOT
 from shardsdk.protocol.labels import LEASE_RING_LABEL, parse_ring_name
-from shardsdk.version import VERSION
 from tests.integration.chronicle import LEASES, Chronicle
 from tests.node.clusters import PATIENCE_SECONDS, Cluster, Complaints, until_right
-from tests.node.operators import FILE, NAME, PODS, WEBSITES, installed_operator, until_accepted, website
+from tests.node.operators import (
+    FILE,
+    NAME,
+    PODS,
+    WEBSITES,
+    build_operator,
+    installed_operator,
+    until_accepted,
+    website,
+)
 from tests.node.owners import RINGS, held_by_itself, status_of, taken_from_the_living
 
 OBJECTS: Final = "pages"
 COUNT: Final = 30
 CHILDREN: Final = ("v1/configmaps", "apps/v1/deployments", "v1/services")
 IMAGE: Final = "websites:1"
-DOCKERFILE: Final = f"""
-FROM localhost/{TARGETS["examples"]}:{VERSION}
-COPY website.py /app/website.py
-ENTRYPOINT ["/opt/sharder/bin/python3", "-m", "shardsdk", "run", "/app/website.py"]
-"""
 LABELS: Final = parse_ring_name(NAME)
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(6 * PATIENCE_SECONDS)]
@@ -42,20 +43,15 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(6 * PATIENCE_SECONDS)]
 @pytest_asyncio.fixture
 async def installed(sharder: Cluster, tmp_path: Path) -> AsyncIterator[Cluster]:
     """The operator as its user would have it: one word more in its file, an image, what is printed of it."""
-    if sharder.plane is None:
-        pytest.skip("makes an image of its own: for the cluster that these tests make themselves")
     text = (ROOT / FILE).read_text()
     assert text.count('Operator("websites")') == 1
-    file = tmp_path / "website.py"
-    file.write_text(text.replace('Operator("websites")', 'Operator("websites", sharded=True)'))
-    (tmp_path / "Dockerfile").write_text(DOCKERFILE)
-    image, archive = await asyncio.to_thread(build_folder, tmp_path, IMAGE)
-    await sharder.plane.node.load(archive)
+    text = text.replace('Operator("websites")', 'Operator("websites", sharded=True)')
+    file, image = await build_operator(sharder, tmp_path, text, IMAGE)
     await sharder.admin.namespace(OBJECTS)
     # Their pods are the kubelet's matter, and none of this test's.
     quota = {"metadata": {"name": "no-pods"}, "spec": {"hard": {"pods": "0"}}}
     await sharder.admin.create("v1/resourcequotas", quota, OBJECTS)
-    async with installed_operator(sharder, tmp_path, str(file), image, websites=(OBJECTS,)):
+    async with installed_operator(sharder, tmp_path, file, image, websites=(OBJECTS,)):
         yield sharder
 
 
