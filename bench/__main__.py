@@ -8,7 +8,7 @@ With --sharder COMMAND another sharder is measured after ours, by the same drive
 `--sharder "/bin/their-sharder {kubeconfig} {certdir} {port}"`; docs/performance.md says what a command has to do.
 
 PART `shards`: three shards of the example next to one replica of it.
-PART `reconciles`: events a second through a cache, a queue and an empty reconcile, typed by hand and by kind.
+PART `reconciles`: events a second through a cache, a queue and an empty reconcile: by kind, typed by hand, as dicts.
 PART `frameworks`: the same controller as a kopf operator, as one operator, and as three shards.
 PART `imports`: how long a program waits for the names that it imports.
 PART `cache`: memory of an object in a shard's cache.

@@ -15,8 +15,9 @@ from xml.etree import ElementTree
 import pytest
 
 from bench.frameworks import CONTENDERS, MEASURED, PHASES
-from bench.imports import STATEMENTS
+from bench.imports import PROMISED_SECONDS, RATIO, STATEMENTS
 from bench.peer import OURSELVES
+from bench.reconciles import MODELS, PROMISED_RATIO
 
 ROOT = Path(__file__).parents[2]
 SECONDS = 420
@@ -146,10 +147,13 @@ async def test_many_rings_shards_and_namespaces_are_measured_with_few_objects(tm
 @pytest.mark.timeout(SECONDS + 30)
 async def test_typed_reconciles_and_imports_are_measured(tmp_path: Path) -> None:
     report, printed = await bench(tmp_path, "reconciles", "--objects", "40")
-    assert report.keys() == {"events by struct", "events by kind", "events by kind / by struct"}, printed
+    ratios = {f"events by kind / by {model}" for model in ("struct", "dict")}
+    assert report.keys() == {f"events by {model}" for model in MODELS} | ratios, printed
     assert min(report.values()) > 0
+    assert printed.count(f"[promised: {PROMISED_RATIO} at least]") == len(ratios)
     report, printed = await bench(tmp_path, "imports", "--objects", "1")
-    assert report.keys() == set(STATEMENTS), printed
+    assert report.keys() == {*STATEMENTS, RATIO}, printed
+    assert f"promised: {PROMISED_SECONDS} s at most" in printed
 
 
 @pytest.mark.slow

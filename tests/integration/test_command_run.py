@@ -99,6 +99,10 @@ async def test_a_cluster_that_does_not_answer_is_named(admin_prompt: Prompt, nam
     code, _, err = await admin_prompt.run("run", "sites.py", KUBECONFIG="/nowhere")
     assert code == 2
     assert err.startswith("shardsdk: $KUBECONFIG /nowhere: no such file")
+    code, _, err = await admin_prompt.run("run", "sites.py", KUBECONFIG="", HOME=str(admin_prompt.folder))
+    assert code == 2
+    wanted = "pass a kubeconfig, set KUBECONFIG, run in a pod with a ServiceAccount, or create"
+    assert err == f"shardsdk: no API server configured: {wanted} {admin_prompt.folder}/.kube/config\n"
 
 
 async def test_rights_that_are_missing_are_rules_that_help(

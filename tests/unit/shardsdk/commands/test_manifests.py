@@ -94,6 +94,27 @@ def test_shards_that_keep_their_names_are_a_stateful_set(capsys: pytest.CaptureF
     assert found["template"]["spec"]["containers"][0]["args"] == ["--log-level=debug", "--restart-grace=60"]
 
 
+@pytest.mark.parametrize(("declared", "options"), [("", ()), ("sharded=True", ()), ("sharded=True", ("--stateful",))])
+def test_pods_are_probed_and_go_one_at_a_time(
+    declared: str, options: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """tests/node evicts them."""
+    write(declared)
+    made = printed(*options, capsys=capsys)
+    workload = of_kind(made, "StatefulSet" if options else "Deployment")["spec"]
+    budget = of_kind(made, "PodDisruptionBudget")["spec"]
+    assert budget["maxUnavailable"] == 1
+    assert budget["selector"] == workload["selector"]
+    assert workload["selector"]["matchLabels"].items() <= workload["template"]["metadata"]["labels"].items()
+    (container,) = workload["template"]["spec"]["containers"]
+    ports = {each["name"]: each["containerPort"] for each in container["ports"]}
+    probed = {name: container[name]["httpGet"] for name in ("livenessProbe", "readinessProbe")}
+    assert {name: each["path"] for name, each in probed.items()} == {
+        "livenessProbe": "/healthz", "readinessProbe": "/readyz",
+    }  # fmt: skip
+    assert {ports.get(each["port"], each["port"]) for each in probed.values()} == {8081}
+
+
 def test_the_same_is_printed_each_time() -> None:
     write("sharded=True")
     command = [sys.executable, "-m", "shardsdk", "manifests", "sites.py", "--image", "i:1"]

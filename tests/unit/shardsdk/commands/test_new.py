@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 import tomllib
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ import yaml
 from shardsdk.cli import main
 from shardsdk.commands.new import FILES, Project, plural_of
 from shardsdk.errors import ConfigurationError
+from shardsdk.version import VERSION
 
 ROOT = Path(__file__).parents[4]
 
@@ -78,6 +81,37 @@ def test_the_image_has_what_its_entry_point_names(project: Path) -> None:
     assert "USER 65532:65532" in lines
     wheel = tomllib.loads((project / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
     assert wheel["only-include"] == ["web_sites.py"]
+
+
+def test_its_wheel_is_the_operator(project: Path) -> None:
+    """What `make install` and the image's `pip install .` make of it."""
+    run(project, "hatchling", "build", "--target", "wheel", "--directory", "wheels")
+    (wheel,) = (project / "wheels").iterdir()
+    with zipfile.ZipFile(wheel) as packed:
+        code = [name for name in packed.namelist() if ".dist-info/" not in name]
+        (metadata,) = (packed.read(name).decode() for name in packed.namelist() if name.endswith("/METADATA"))
+    assert code == ["web_sites.py"]
+    assert f"Requires-Dist: controller-sharding>={VERSION}\n" in metadata
+
+
+def test_its_makefile_checks_tests_and_prints(project: Path, tmp_path: Path) -> None:
+    """With the programs on the PATH that installing it puts there; `make install` and `make image` take a network."""
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    for name, module in (("python", ()), ("shardsdk", ("-m", "shardsdk"))):
+        (tools / name).write_text(f'#!/bin/sh\nexec {shlex.join([sys.executable, *module])} "$@"\n')
+        (tools / name).chmod(0o755)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PATH": f"{tools}{os.pathsep}{os.environ['PATH']}"}
+    done = subprocess.run(
+        ["make", "check", "test", "manifests", "chart", "IMAGE=registry.example.com/web:7", "NAMESPACE=team"],
+        cwd=project, env={**environment, "MYPY_CACHE_DIR": str(ROOT / ".mypy_cache" / "new")},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "1 passed" in done.stdout
+    assert "image: registry.example.com/web:7\n" in done.stdout
+    assert "namespace: team\n" in done.stdout
+    assert (project / "chart" / "Chart.yaml").exists()
 
 
 def test_the_makefile_and_the_ci_name_targets_that_there_are(project: Path) -> None:

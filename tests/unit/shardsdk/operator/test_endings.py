@@ -187,6 +187,10 @@ def test_any_other_error_is_told_once_and_tried_again(caplog: pytest.LogCaptureF
 
     rig = drive(operator, [site()], story, raises=False)
     assert len(calls) > 5
+    counted = rig._manager.metrics.registry.get_sample_value(
+        "controller_runtime_reconcile_errors_total", {"controller": "websites.example.com"}
+    )
+    assert counted == len(calls)
     assert rig.events == [("home", "ReconcileFailed", "ValueError: boom")]
     assert times_told(rig) == 1
     lines = [each for each in caplog.records if each.levelno == logging.ERROR]
