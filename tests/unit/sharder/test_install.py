@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +21,10 @@ from sharder.install import (
     crd_files,
     remove_leftovers,
 )
-from shardsdk.kube.api import Api
+from shardsdk.errors import Forbidden, NotFound
+from shardsdk.kube.api import RawRequest
 from shardsdk.kube.definitions import CRDS, ESTABLISHED_SECONDS, JUDGED_SECONDS, NotInstalled, apply_crds
-from shardsdk.protocol.labels import LEASE_RING_LABEL
+from shardsdk.protocol.labels import API_GROUP, API_VERSION, LEASE_RING_LABEL
 from shardsdk.protocol.objects import LEASES
 from shardsdk.serving.secretstore import SECRETS
 from shardsdk.testing.memory import MemoryServer
@@ -34,8 +36,23 @@ LEFTOVERS = Leftovers(SPACE, "sharder")
 DOCUMENTS = [yaml.safe_load(path.read_text()) for path in crd_files()]
 
 
-def connect(server: MemoryServer, clock: VirtualClock) -> Api:
-    return MemoryApi(server, clock)
+class Listing(MemoryApi):
+    """Discovery as well: a version lists what `listings` says."""
+
+    #: What each path of a version lists, by plurals.
+    listings: dict[str, list[str]]
+
+    async def exchange(self, request: RawRequest) -> bytes:
+        if request.path not in self.listings:
+            raise NotFound(f"{request.method} {request.path}: not served", status=404)
+        return json.dumps({"resources": [{"name": each} for each in self.listings[request.path]]}).encode()
+
+
+def connect(server: MemoryServer, clock: VirtualClock, *, listed: bool = True) -> Listing:
+    api = Listing(server, clock)
+    names = [document["spec"]["names"]["plural"] for document in DOCUMENTS]
+    api.listings = {f"/apis/{API_GROUP}/{API_VERSION}": names} if listed else {}
+    return api
 
 
 def lease(holder: str, seconds: int = 15) -> dict[str, Any]:
@@ -135,6 +152,49 @@ async def test_crds_are_awaited_until_they_are_served(clock: VirtualClock) -> No
         await clock.sleep(1)
     await applying
     assert left(server) == set(CRD_NAMES)
+
+
+@in_virtual_time
+async def test_crds_are_awaited_until_discovery_lists_them_too(clock: VirtualClock) -> None:
+    server = MemoryServer()
+    api = connect(server, clock, listed=False)
+    applying = asyncio.create_task(apply_crds(api, DOCUMENTS[:1], clock, field_manager=FIELD_MANAGER))
+    await clock.sleep(1)
+    established = {"status": {"conditions": [{"type": "Established", "status": "True"}]}}
+    await api.patch(CRDS, CRD_NAMES[0], None, established)
+    path = f"/apis/{API_GROUP}/{API_VERSION}"
+    steps: list[dict[str, list[str]]] = [{}, {path: []}]
+    for listed in steps:
+        api.listings = listed
+        await clock.sleep(5)
+        assert not applying.done()
+    api.listings = {path: [DOCUMENTS[0]["spec"]["names"]["plural"]]}
+    await applying
+
+
+@in_virtual_time
+async def test_crds_that_discovery_never_lists_are_told_after_a_minute(clock: VirtualClock) -> None:
+    server = MemoryServer()
+    api = connect(server, clock, listed=False)
+    applying = asyncio.create_task(apply_crds(api, DOCUMENTS[:1], clock, field_manager=FIELD_MANAGER))
+    await clock.sleep(1)
+    await api.patch(CRDS, CRD_NAMES[0], None, {"status": {"conditions": [{"type": "Established", "status": "True"}]}})
+    with pytest.raises(NotInstalled, match=rf"the API server does not list it in {API_VERSION}"):
+        await applying
+
+
+@in_virtual_time
+async def test_whoever_may_not_ask_discovery_has_the_condition_alone(clock: VirtualClock) -> None:
+    class Refusing(MemoryApi):
+        async def exchange(self, request: RawRequest) -> bytes:
+            raise Forbidden(f"{request.method} {request.path}", status=403)
+
+    server = MemoryServer()
+    api = Refusing(server, clock)
+    applying = asyncio.create_task(apply_crds(api, DOCUMENTS[:1], clock, field_manager=FIELD_MANAGER))
+    await clock.sleep(1)
+    await api.patch(CRDS, CRD_NAMES[0], None, {"status": {"conditions": [{"type": "Established", "status": "True"}]}})
+    await applying
 
 
 @in_virtual_time
