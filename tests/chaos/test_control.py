@@ -15,7 +15,11 @@ from tests.chaos.rig import rig_of
 from tests.chaos.setup import Setup
 
 SEED = 7
-SETUP = Setup(lease_seconds=6, objects=18, children=2, shards=2, sharders=1, changes_per_second=4.0)
+#: A write takes so long to prepare that some are under way whenever the shard is suspended, on a slow machine as well.
+BUSY_SECONDS = 1.0
+SETUP = Setup(
+    lease_seconds=6, objects=18, children=2, shards=2, sharders=1, changes_per_second=1.0, busy_seconds=BUSY_SECONDS
+)
 
 
 @pytest.mark.slow
