@@ -54,8 +54,9 @@ image: ## build the container image (TARGET=examples for that one; BUILDER=podma
 node-deps: ## install Debian's packages for a node that runs pods (root)
 	@.ci/node-deps
 
-demo: $(READY) ## watch shards share, hand over and lose their objects (KEEP=1 leaves it running, LEASE_SECONDS=8 for a slow machine)
-	@$(RUN) examples.demo $(if $(KEEP),--keep) $(if $(LEASE_SECONDS),--lease-seconds $(LEASE_SECONDS))
+demo: $(READY) ## watch shards share, hand over and lose their objects (ASSIGNMENT=Ranges; KEEP=1 leaves it running, LEASE_SECONDS=8 for a slow machine)
+	@$(RUN) examples.demo $(if $(KEEP),--keep) $(if $(LEASE_SECONDS),--lease-seconds $(LEASE_SECONDS)) \
+	  $(if $(ASSIGNMENT),--assignment '$(ASSIGNMENT)')
 
 test: controlplane helm ## set everything up, check the code and run every test (ORDER=, ARGS= for pytest)
 	@$(COMPILE) & $(CHECK); checked=$$?; wait; exit $$checked

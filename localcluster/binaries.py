@@ -18,7 +18,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -73,6 +73,12 @@ def find_binaries(
     return _combined(combined, f"built from Go modules ({combined})")
 
 
+def minor_of(binaries: Binaries) -> int | None:
+    """The minor version of their API server; `None` when it does not say."""
+    version = _version_of(binaries.kube_apiserver)
+    return None if version is None else version[1]
+
+
 def find_installed(environment: Mapping[str, str], tell: Say = say) -> Binaries | None:
     """The programs that are on this machine anyway; `None` when some are missing."""
     assets = environment.get("KUBEBUILDER_ASSETS", "")
@@ -116,7 +122,7 @@ def _in_folders(search: str, path: str, source: str, tell: Say) -> Binaries | No
         if set(PROGRAMS) - set(missing) - {"kubectl"}:
             tell(f"localcluster: {source} has no {', '.join(missing)}; not used")
         return None
-    version = _version_of(paths["kube-apiserver"] or "")
+    version = _version_of([paths["kube-apiserver"] or ""])
     if version is None or version[0] != 1 or version[1] not in _MINORS:
         shown = "of an unknown version" if version is None else f"{version[0]}.{version[1]}"
         tell(f"localcluster: kube-apiserver in {source} is {shown}, not 1.{_MINORS[0]} to 1.{_MINORS[-1]}; not used")
@@ -125,10 +131,10 @@ def _in_folders(search: str, path: str, source: str, tell: Say) -> Binaries | No
     return Binaries(etcd, apiserver, manager, kubectl, source)
 
 
-def _version_of(apiserver: str) -> tuple[int, int] | None:
+def _version_of(apiserver: Sequence[str]) -> tuple[int, int] | None:
     try:
         done = subprocess.run(
-            [apiserver, "--version"], capture_output=True, text=True, timeout=_VERSION_SECONDS, check=False
+            [*apiserver, "--version"], capture_output=True, text=True, timeout=_VERSION_SECONDS, check=False
         )
     except (OSError, subprocess.TimeoutExpired):
         return None

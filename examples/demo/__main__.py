@@ -1,4 +1,4 @@
-"""`python -m examples.demo [--keep] [--lease-seconds N]`: the story, step by step."""
+"""`python -m examples.demo [--assignment Ranges] [--keep] [--lease-seconds N]`: the story, step by step."""
 
 from __future__ import annotations
 
@@ -12,18 +12,21 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from examples.demo.assignments import ASSIGNMENTS, LABELS, NAMESPACE, RING, Assignment
+from examples.demo.owners import OBJECTS, Data
 from examples.demo.screen import Screen
 from examples.demo.watching import SECRETS, Watching
 from localcluster import ControlPlane
-from localcluster.installation import ROOT, Installation, SharderTimings
+from localcluster.binaries import find_binaries, minor_of
+from localcluster.installation import Installation, SharderTimings
 from shardsdk.kube.access import load_access
 from shardsdk.kube.client import Client
 
-RING = "checksum"
-NAMESPACE = "default"
 #: The program that every shard runs.
 SHARD_MODULE = "examples.checksum"
 SECRETS_MADE = 300
+#: Of these every so many-th is changed after each step, for its owner to show that it works.
+TOUCHED = 5
 #: Leases of the demo's shards: short, so that a crash is dealt with while one watches.
 LEASE_SECONDS = 3
 #: A step ends after STEP_SECONDS, and a crash is dealt with after twice its lease.
@@ -41,6 +44,7 @@ class Demo:
     watching: Watching
     api: Client
     shard_kubeconfig: Path
+    assignment: Assignment = LABELS
     count: int = SECRETS_MADE
     lease_seconds: int = LEASE_SECONDS
     failures: list[str] = field(default_factory=list)
@@ -60,8 +64,11 @@ class Demo:
         async def make(number: int) -> None:
             value = base64.b64encode(f"value of {number}".encode()).decode()
             body = {"metadata": {"name": f"demo-{number:03}"}, "data": {"key": value}}
+            namespaces = self.assignment.namespaces
             async with gate:
-                await self.api.create(SECRETS, {"apiVersion": "v1", "kind": "Secret", **body}, NAMESPACE)
+                await self.api.create(
+                    SECRETS, {"apiVersion": "v1", "kind": "Secret", **body}, namespaces[number % len(namespaces)]
+                )
 
         await asyncio.gather(*(make(number) for number in range(first, first + count)))
 
@@ -71,18 +78,47 @@ class Demo:
             return
         watching = self.watching
         self.screen.title(title)
-        watching.handovers.clear()
-        watching.moved_configmaps = 0
+        watching.begin()
         began = time.monotonic()
         await act()
-        try:
-            await watching.until(lambda: done() and watching.calm(), STEP_SECONDS, title)
-        except TimeoutError as error:
-            self.failures.append(str(error))
-            self.screen.bad(str(error))
+        await self.until(lambda: done() and watching.calm(), title)
         self.screen.handovers(watching.handovers, watching.moved_configmaps, time.monotonic() - began)
-        self.screen.spread(watching.spread(), watching.living)
+        self.screen.say(f"written: {', '.join(f'{watching.writes[each]} × {each}' for each in watching.owners.counts)}")
+        if self.assignment.by_ranges and watching.writes[OBJECTS]:
+            self.fail(f"{watching.writes[OBJECTS]} objects were written, by ranges none should be")
+        if not self.failures:
+            await self.touch()
+        self.screen.spread(watching)
         self.check()
+
+    async def until(self, done: Callable[[], bool], what: str) -> None:
+        """Wait until `done()`; that it does not come is a failure."""
+        try:
+            await self.watching.until(done, STEP_SECONDS, what)
+        except TimeoutError as error:
+            self.fail(str(error))
+
+    def fail(self, why: str) -> None:
+        """A check does not hold."""
+        self.failures.append(why)
+        self.screen.bad(why)
+
+    async def touch(self) -> None:
+        """Change some Secrets: who owns an object by what is written has to work on it as well."""
+        store = self.watching.secrets.store
+        chosen = sorted(store, key=lambda each: each.metadata.name)[::TOUCHED]
+        data = {"key": base64.b64encode(f"changed at {time.monotonic()}".encode()).decode()}
+
+        async def change(secret: Data) -> None:
+            await self.api.patch(SECRETS, secret.metadata.name, secret.metadata.namespace, {"data": data})
+
+        def followed() -> bool:
+            now = (store.get(each.metadata.namespace, each.metadata.name) for each in chosen)
+            return all(each is not None and each.data == data for each in now) and self.watching.calm()
+
+        await asyncio.gather(*(change(each) for each in chosen))
+        what = f"the configmaps of {len(chosen)} secrets that were changed"
+        await self.until(followed, what)
 
     def check(self) -> None:
         """Look at every object."""
@@ -90,7 +126,7 @@ class Demo:
         count = len(self.watching.secrets.store)
         if not problems:
             self.screen.good(
-                f"all {count} secrets have exactly one living owner;"
+                f"all {count} secrets have exactly one living owner, who works on them;"
                 " every configmap is on its secret's shard, right, and made once"
             )
             return
@@ -112,9 +148,11 @@ async def tell(demo: Demo) -> None:
             await demo.start_shard(f"shard-{number}")
         await demo.make_secrets(0, demo.count)
 
-    await demo.step(
-        f"Three shards share {demo.count} secrets", begin, lambda: len(watching.secrets.store) >= demo.count
-    )
+    def shared() -> bool:
+        parts = [demo.owned(f"shard-{number}") for number in (1, 2, 3)]
+        return sum(parts) >= demo.count and min(parts) > demo.count // 8
+
+    await demo.step(f"Three shards share {demo.count} secrets", begin, shared)
 
     async def join() -> None:
         await demo.start_shard("shard-4")
@@ -150,43 +188,38 @@ async def tell(demo: Demo) -> None:
     if demo.failures:
         return
     if moved:
-        demo.failures.append(f"{len(moved)} secrets moved because of the sharder's failover")
-        demo.screen.bad(demo.failures[-1])
+        demo.fail(f"{len(moved)} secrets moved because of the sharder's failover")
     else:
         demo.screen.good("nothing moved because of the failover")
 
 
-async def main(keep: bool, count: int = SECRETS_MADE, lease_seconds: int = LEASE_SECONDS) -> int:
+async def main(
+    keep: bool, count: int = SECRETS_MADE, lease_seconds: int = LEASE_SECONDS, assignment: Assignment = LABELS
+) -> int:
     """Set everything up, tell the story; returns the exit code."""
     screen = Screen()
     began = time.monotonic()
     screen.title("Setting up: etcd, API server, controller manager, two sharders")
     timings = SharderTimings.for_lease(lease_seconds)
-    async with ControlPlane() as plane, Installation(plane, timings) as installation:
-        await plane.apply(ROOT / "rbac" / "shard.yaml")
-        await installation.ring(
-            RING,
-            {
-                "resources": [
-                    {
-                        "group": "",
-                        "resource": "secrets",
-                        "controlledResources": [{"group": "", "resource": "configmaps"}],
-                    }
-                ],
-                "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": NAMESPACE}},
-            },
-        )
+    binaries = await asyncio.to_thread(find_binaries)
+    gates, told = assignment.gates(minor_of(binaries))
+    async with (
+        ControlPlane(binaries=binaries, feature_gates=gates) as plane,
+        Installation(plane, timings) as installation,
+    ):
+        await assignment.prepare(plane)
+        await installation.ring(RING, assignment.ring)
         shard_kubeconfig = await plane.service_account_kubeconfig(NAMESPACE, "checksum")
         await asyncio.gather(*(installation.start_sharder(f"sharder-{number}") for number in (1, 2)))
         access = await load_access(str(plane.admin_kubeconfig))
         async with Client(access) as api, asyncio.TaskGroup() as tasks:
-            watching = Watching(api, RING, NAMESPACE)
+            watching = Watching(api, RING, NAMESPACE, assignment.namespaces, assignment.by_ranges)
             watch = tasks.create_task(watching.run())
-            await watching.secrets.synced.wait()
-            await watching.configmaps.synced.wait()
+            await watching.synced()
             screen.say(f"ready after {time.monotonic() - began:.1f} s; logs: {installation.logs}")
-            demo = Demo(screen, plane, installation, watching, api, shard_kubeconfig, count, lease_seconds)
+            for line in (*assignment.story, *told):
+                screen.say(line)
+            demo = Demo(screen, plane, installation, watching, api, shard_kubeconfig, assignment, count, lease_seconds)
             await tell(demo)
             screen.title("Done" if not demo.failures else "Failed")
             screen.say(f"{time.monotonic() - began:.0f} s in all")
@@ -205,19 +238,9 @@ class DemoFailed(Exception):
 
 async def stay(demo: Demo) -> None:
     """Leave everything running and say how to play with it."""
-    kubectl = " ".join(demo.plane.binaries.kubectl)
-    label = demo.watching.labels.shard
     demo.screen.say("Everything keeps running until Ctrl-C. In another terminal:")
-    for line in (
-        f"export KUBECONFIG={demo.plane.admin_kubeconfig}",
-        f"alias k='{kubectl}'",
-        f"k get clusterring {RING} -o wide",
-        "k get leases -L alpha.sharding.timebertt.dev/state",
-        f"k get secrets,configmaps -L {label}",
-        "k create secret generic mine --from-literal=key=value",
-        f"k label secret mine {label}-      # the sharder puts it back",
-        "k delete lease shard-1             # its shard makes it again, and nothing moves",
-    ):
+    kubectl = " ".join(demo.plane.binaries.kubectl)
+    for line in (f"export KUBECONFIG={demo.plane.admin_kubeconfig}", *demo.assignment.hints_for(kubectl)):
         demo.screen.say(f"  {line}")
     ended, loop = asyncio.Event(), asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -241,10 +264,31 @@ def _lease_seconds(text: str) -> int:
     return seconds
 
 
+def _assignment(text: str) -> Assignment:
+    """The option's value.
+
+    Raises: argparse.ArgumentTypeError.
+    """
+    try:
+        return ASSIGNMENTS[text]
+    except KeyError:
+        ways = " or ".join(ASSIGNMENTS)
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no way in which a ring assigns its objects: give {ways}"
+        ) from None
+
+
 def run() -> int:
     """Parse the command line and run."""
     parser = argparse.ArgumentParser(prog="python -m examples.demo", description=__doc__)
     parser.add_argument("--keep", action="store_true", help="leave everything running at the end")
+    parser.add_argument(
+        "--assignment",
+        type=_assignment,
+        default=LABELS,
+        metavar="|".join(ASSIGNMENTS),
+        help=f"how the ring assigns its objects (default: {LABELS.name})",
+    )
     parser.add_argument("--secrets", type=int, default=SECRETS_MADE, metavar="N", help="how many there are to share")
     parser.add_argument(
         "--lease-seconds",
@@ -256,7 +300,7 @@ def run() -> int:
     )
     options = parser.parse_args()
     try:
-        return asyncio.run(main(options.keep, options.secrets, options.lease_seconds))
+        return asyncio.run(main(options.keep, options.secrets, options.lease_seconds, options.assignment))
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
     except DemoFailed:

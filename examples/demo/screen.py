@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import statistics
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-from examples.demo.watching import Handover
+from examples.demo.watching import Handover, Watching
 
 _BAR = 30
 
@@ -49,29 +49,38 @@ class Screen:
         else:
             print(f"   FAILED: {text}", flush=True)
 
-    def spread(self, spread: Mapping[str, tuple[int, int, int]], living: set[str]) -> None:
+    def spread(self, watching: Watching) -> None:
         """Who owns how much."""
+        spread = watching.spread()
         most = max([1, *(secrets for secrets, _, _ in spread.values())])
-        for shard, (secrets, draining, configmaps) in spread.items():
+        for shard, (secrets, leaving, configmaps) in spread.items():
             bar = "█" * round(_BAR * secrets / most)
-            state = "" if shard in living else "  (gone)"
-            drains = f", {draining} draining" if draining else ""
-            line = f"{shard:<10} {secrets:>4} secrets {configmaps:>4} configmaps{drains}{state}"
+            state = "" if shard in watching.living else "  (gone)"
+            leaves = f", {leaving} changing hands" if leaving else ""
+            where = watching.owners.describe(shard, watching.namespaces)
+            line = f"{shard:<10} {secrets:>4} secrets {configmaps:>4} configmaps{leaves}{state}"
             if self._console is not None:
                 self._console.print(f"  [cyan]{line}[/] [blue]{bar}[/]")
             else:
                 print(f"   {line}", flush=True)
+            if where and shard in watching.living:
+                self.say(f"           {where}")
 
     def handovers(self, handovers: Sequence[Handover], configmaps: int, seconds: float) -> None:
         """What moved, how long it took, and how long objects had no living owner."""
         if not handovers:
             self.say(f"nothing moved ({seconds:.1f} s)")
             return
-        alone = [each.orphaned_seconds for each in handovers]
-        self.say(
-            f"{len(handovers)} secrets and {configmaps} configmaps changed hands in {seconds:.1f} s;"
-            f" without a living owner: median {_duration(statistics.median(alone))}, longest {_duration(max(alone))}"
-        )
+        moved = [each for each in handovers if each.before is not None]
+        new = [each for each in handovers if each.before is None]
+        told = f"{len(moved)} secrets and {configmaps} configmaps changed hands", f"{len(new)} secrets got an owner"
+        for what, those in zip(told, (moved, new), strict=True):
+            if those:
+                alone = [each.orphaned_seconds for each in those]
+                self.say(
+                    f"{what} in {seconds:.1f} s; without a living owner:"
+                    f" median {_duration(statistics.median(alone))}, longest {_duration(max(alone))}"
+                )
 
 
 def _duration(seconds: float) -> str:

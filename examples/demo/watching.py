@@ -1,6 +1,6 @@
 """What the demo sees: owners of all objects over time, from watches of its own.
 
-Refuses: to ask the sharder or the shards; it looks at the objects.
+Refuses: to ask the sharder or the shards; it looks at what they have written.
 """
 
 from __future__ import annotations
@@ -10,31 +10,24 @@ import base64
 import hashlib
 import random
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-import msgspec
-
+from examples.demo.owners import OBJECTS, ByLabels, ByRanges, Data, Owners
 from shardsdk.kube.api import Api
 from shardsdk.kube.clock import SystemClock
 from shardsdk.kube.reflector import Delta, EventKind, Reflector
-from shardsdk.protocol.labels import RingLabels, parse_ring_name
-from shardsdk.protocol.objects import ObjectMeta, Resource
+from shardsdk.kube.store import Key
+from shardsdk.protocol.labels import parse_ring_name
+from shardsdk.protocol.objects import Resource
 
 SECRETS = Resource("", "v1", "secrets", "Secret")
 CONFIGMAPS = Resource("", "v1", "configmaps", "ConfigMap")
 
 
-class Data(msgspec.Struct, frozen=True, rename="camel"):
-    """A Secret or ConfigMap."""
-
-    metadata: ObjectMeta
-    data: dict[str, str] | None = None
-
-
 @dataclass(slots=True)
 class Handover:
-    """One object between two owners: when it lost a living one, and when it had one again."""
+    """One object between two owners: how long it was without a living one."""
 
     name: str
     before: str | None
@@ -43,81 +36,124 @@ class Handover:
 
 
 @dataclass(slots=True)
+class Owned:
+    """Who had an object last, and since when (monotonic) it has had no living owner; `None`: it has one."""
+
+    by: str | None
+    orphaned_at: float | None
+
+
+@dataclass(slots=True)
 class Watching:
-    """Owners of the Secrets of one namespace and of the ConfigMaps made for them."""
+    """Owners of the Secrets of some namespaces and of the ConfigMaps made for them.
+
+    Shards have their Leases in `namespace`, and unless `namespaces` says otherwise the objects are there, too;
+    `by_ranges`: the ring assigns ranges of hashes.
+    """
 
     api: Api
     ring: str
     namespace: str
+    namespaces: Sequence[str] = ()
+    by_ranges: bool = False
     clock: SystemClock = field(default_factory=SystemClock)
-    #: Shards that live; who is not in here owns nothing, whatever a label says.
+    #: Shards that live; who is not in here owns nothing, whatever is written.
     living: set[str] = field(default_factory=set)
     handovers: list[Handover] = field(default_factory=list)
     moved_configmaps: int = 0
+    #: What was written: changes of objects that were there, and what the owners' own things count.
+    writes: Counter[str] = field(default_factory=Counter)
     #: uids of the ConfigMaps that were ever there for a Secret, by the Secret's uid: a shard that does not know
     #: another's work makes a second one, or one anew.
     made: dict[str, set[str]] = field(default_factory=dict)
-    _orphaned_at: dict[str, tuple[float, str | None]] = field(default_factory=dict)
+    _owned: dict[tuple[Resource, Key], Owned] = field(default_factory=dict)
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
-    labels: RingLabels = field(init=False)
+    owners: Owners = field(init=False)
     secrets: Reflector[Data] = field(init=False)
     configmaps: Reflector[Data] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.labels = parse_ring_name(self.ring)
+        self.namespaces = self.namespaces or (self.namespace,)
+        self.owners = (
+            ByRanges(self.api, self.ring, self.namespace, self.clock, self.writes, self._look_at_all)
+            if self.by_ranges
+            else ByLabels(parse_ring_name(self.ring))
+        )
         self.secrets = self._reflect(SECRETS, self._on_secret)
         self.configmaps = self._reflect(CONFIGMAPS, self._on_configmap)
 
     def _reflect(self, resource: Resource, handler: Callable[[Delta[Data]], None]) -> Reflector[Data]:
+        where, covered = (self.namespaces[0] if len(self.namespaces) == 1 else None), frozenset(self.namespaces)
         return Reflector(
-            self.api, resource, namespace=self.namespace, model=Data, metadata_only=False,
-            handler=handler, clock=self.clock, rng=random.Random(),
+            self.api, resource, namespace=where, model=Data, metadata_only=False, handler=handler, clock=self.clock,
+            rng=random.Random(), keep=lambda thing: thing.metadata.namespace in covered,
         )  # fmt: skip
 
     async def run(self) -> None:
         """Watch until cancelled."""
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self.secrets.run())
-            tasks.create_task(self.configmaps.run())
+            for reflector in (self.secrets, self.configmaps, *self.owners.reflectors):
+                tasks.create_task(reflector.run())
+
+    async def synced(self) -> None:
+        """Wait until everything has been seen that was there at the start."""
+        for reflector in (self.secrets, self.configmaps, *self.owners.reflectors):
+            await reflector.synced.wait()
 
     # -- owners over time --------------------------------------------------
 
     def owner(self, thing: Data) -> str | None:
-        """The living shard that owns the object."""
-        shard = thing.metadata.label(self.labels.shard)
-        return shard if shard in self.living else None
+        """The one living shard that owns the object."""
+        living = [shard for shard in self.owners.holders_of(thing) if shard in self.living]
+        return living[0] if len(living) == 1 else None
 
     def bury(self, shard: str) -> None:
         """The shard is no more: what it owned has no living owner from now on."""
-        now = self.clock.monotonic()
         self.living.discard(shard)
-        for thing in self.secrets.store:
-            if thing.metadata.label(self.labels.shard) == shard:
-                self._orphaned_at.setdefault(thing.metadata.name, (now, shard))
+        self._look_at_all()
 
-    def _on_secret(self, delta: Delta[Data]) -> None:
-        name, now = delta.object.metadata.name, self.clock.monotonic()
-        if delta.kind is EventKind.DELETED:
-            self._orphaned_at.pop(name, None)
-        elif (after := self.owner(delta.object)) is None:
-            before = delta.old.metadata.label(self.labels.shard) if delta.old is not None else None
-            self._orphaned_at.setdefault(name, (now, before))
-        else:
-            self._note(name, delta, after, now)
+    def begin(self) -> None:
+        """Count from here on."""
+        self.handovers.clear()
+        self.writes.clear()
+        self.moved_configmaps = 0
+
+    def _look_at_all(self) -> None:
+        """Owners may have changed without a change of any object."""
+        now = self.clock.monotonic()
+        for thing in self.secrets.store:
+            self._look(SECRETS, thing, now)
+        for thing in self._made():
+            self._look(CONFIGMAPS, thing, now)
         self._changed.set()
 
-    def _note(self, name: str, delta: Delta[Data], after: str, now: float) -> None:
-        old = delta.old.metadata.label(self.labels.shard) if delta.old is not None else None
-        since, before = self._orphaned_at.pop(name, (now, old))
-        if before != after:
-            self.handovers.append(Handover(name, before, after, now - since))
+    def _look(self, resource: Resource, thing: Data, now: float) -> None:
+        owned = self._owned.setdefault((resource, _key(thing)), Owned(None, now))
+        if (owner := self.owner(thing)) is None:
+            owned.orphaned_at = now if owned.orphaned_at is None else owned.orphaned_at
+            return
+        if owner != owned.by and resource is SECRETS:
+            since = now if owned.orphaned_at is None else owned.orphaned_at
+            self.handovers.append(Handover(thing.metadata.name, owned.by, owner, now - since))
+        elif owner != owned.by and owned.by is not None:
+            self.moved_configmaps += 1
+        owned.by, owned.orphaned_at = owner, None
+
+    def _on_secret(self, delta: Delta[Data]) -> None:
+        self._on_object(SECRETS, delta)
 
     def _on_configmap(self, delta: Delta[Data]) -> None:
         if (owner := delta.object.metadata.controller) is not None:
             self.made.setdefault(owner.uid, set()).add(delta.object.metadata.uid)
-        if delta.kind is EventKind.MODIFIED and delta.old is not None:
-            label = self.labels.shard
-            self.moved_configmaps += delta.old.metadata.label(label) != delta.object.metadata.label(label)
+            self._on_object(CONFIGMAPS, delta)
+        self._changed.set()
+
+    def _on_object(self, resource: Resource, delta: Delta[Data]) -> None:
+        if delta.kind is EventKind.DELETED:
+            self._owned.pop((resource, _key(delta.object)), None)
+        else:
+            self.writes[OBJECTS] += delta.kind is EventKind.MODIFIED
+            self._look(resource, delta.object, self.clock.monotonic())
         self._changed.set()
 
     # -- what is asked of it -----------------------------------------------
@@ -137,17 +173,16 @@ class Watching:
             raise TimeoutError(f"waited {timeout_seconds:.0f} s for {what}: {problems}") from error
 
     def spread(self) -> Mapping[str, tuple[int, int, int]]:
-        """Per shard: Secrets, of these draining, ConfigMaps."""
-        label = self.labels.shard
-        mains = Counter(thing.metadata.label(label) for thing in self.secrets.store)
-        drains = Counter(
-            thing.metadata.label(label)
-            for thing in self.secrets.store
-            if thing.metadata.label(self.labels.drain) is not None
-        )
-        children = Counter(thing.metadata.label(label) for thing in self._made())
-        names = {name for name in (*mains, *children, *self.living) if name is not None}
-        return {name: (mains[name], drains[name], children[name]) for name in sorted(names)}
+        """Per shard: Secrets, of these changing hands, ConfigMaps."""
+        mains = self._count(self.secrets.store)
+        leaving = self._count(thing for thing in self.secrets.store if self.owners.leaving(thing))
+        children = self._count(self._made())
+        return {
+            name: (mains[name], leaving[name], children[name]) for name in sorted({*mains, *children, *self.living})
+        }
+
+    def _count(self, things: Iterable[Data]) -> Counter[str]:
+        return Counter(shard for thing in things for shard in self.owners.holders_of(thing))
 
     def problems(self) -> list[str]:
         """Everything that is not as it should be; empty when all is well."""
@@ -163,11 +198,15 @@ class Watching:
     def _problems_of_secrets(self) -> list[str]:
         wrong = []
         for thing in self.secrets.store:
-            name = thing.metadata.name
-            if self.owner(thing) is None:
+            name, holders = thing.metadata.name, self.owners.holders_of(thing)
+            if len(self.living.intersection(holders)) > 1:
+                wrong.append(f"secret {name} has several owners: {', '.join(holders)}")
+            elif self.owner(thing) is None:
                 wrong.append(f"secret {name} has no living owner")
-            elif thing.metadata.label(self.labels.drain) is not None:
-                wrong.append(f"secret {name} is draining")
+            elif leaving := self.owners.leaving(thing):
+                wrong.append(f"secret {name} {leaving}")
+            if misplaced := self.owners.misplaced(thing):
+                wrong.append(f"secret {name} {misplaced}")
         return wrong
 
     def _problems_of_configmaps(self) -> list[str]:
@@ -182,13 +221,20 @@ class Watching:
             if len(made) != 1:
                 wrong.append(f"secret {thing.metadata.name} has {len(made)} configmaps instead of one")
                 continue
+            child = made[0]
             if (times := len(self.made.get(thing.metadata.uid, ()))) > 1:
                 wrong.append(f"the configmap of secret {thing.metadata.name} was made {times} times")
-            if made[0].metadata.label(self.labels.shard) != thing.metadata.label(self.labels.shard):
-                wrong.append(f"configmap {made[0].metadata.name} is not on its secret's shard")
-            if checksum(thing.data) not in (made[0].data or {}).values():
-                wrong.append(f"configmap {made[0].metadata.name} has not the right checksum")
+            if self.owners.holders_of(child) != self.owners.holders_of(thing):
+                wrong.append(f"configmap {child.metadata.name} is not on its secret's shard")
+            if misplaced := self.owners.misplaced(child):
+                wrong.append(f"configmap {child.metadata.name} {misplaced}")
+            if checksum(thing.data) not in (child.data or {}).values():
+                wrong.append(f"configmap {child.metadata.name} has not the right checksum")
         return wrong
+
+
+def _key(thing: Data) -> Key:
+    return Key(thing.metadata.namespace, thing.metadata.name)
 
 
 def checksum(data: Mapping[str, str] | None) -> str:

@@ -44,6 +44,7 @@ def test_continuous_integration_runs_every_test_there_is() -> None:
 def test_settings_reach_the_commands() -> None:
     assert "examples.demo --keep" in run_make("--dry-run", "--always-make", "demo", "KEEP=1")
     assert "examples.demo  --lease-seconds 8" in run_make("--dry-run", "--always-make", "demo", "LEASE_SECONDS=8")
+    assert "--assignment 'Ranges'" in run_make("--dry-run", "--always-make", "demo", "ASSIGNMENT=Ranges")
     assert "tests.simulation --seed 7 --runs 3" in run_make("--dry-run", "simulate", "SEED=7", "RUNS=3")
     assert "localcluster acquire --node" in run_make("--dry-run", "controlplane", "NODE=1")
     assert "--randomly-seed=7 " in run_make("--dry-run", "test", "ORDER=7")

@@ -22,6 +22,7 @@ README = (ROOT / "README.md").read_text()
 #: Command -> the file that runs it, and the words there that show it.
 ELSEWHERE = {
     "make demo": ("tests/e2e/test_demo.py", "make demo"),
+    "make demo ASSIGNMENT=Ranges": ("tests/e2e/test_demo.py", "make demo ASSIGNMENT=Ranges"),
     "make test": (".ci/run", "make test"),
     "make setup": ("Makefile", "$(READY): "),
     ". .venv/bin/activate": (".ci/environment.py", '"venv"'),

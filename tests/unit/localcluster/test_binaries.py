@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from localcluster.binaries import Binaries, cache_folder, find_binaries
+from localcluster.binaries import Binaries, cache_folder, find_binaries, minor_of
 from localcluster.build import Say
 from tests.unit.localcluster.programs import write_programs
 
@@ -94,3 +94,10 @@ def test_the_cache_is_per_user_and_version_and_outside_the_checkout() -> None:
     assert folder.is_relative_to("/home/someone/.cache/controller-sharding/localcluster")
     assert folder.name.startswith("v1.36.")
     assert cache_folder({"HOME": "/home/someone", "XDG_CACHE_HOME": "/x"}).is_relative_to("/x")
+
+
+def test_the_programs_tell_their_minor_version(machine: _Machine, tmp_path: Path) -> None:
+    write_programs(tmp_path / "path", "v1.35.2")
+    assert minor_of(machine.find()) == 35
+    (tmp_path / "path" / "kube-apiserver").unlink()
+    assert minor_of(machine.find()) is None, "an empty file, which is what is built here, says nothing"
