@@ -123,7 +123,8 @@ def build_folder(
 ) -> tuple[str, Path]:
     """Build the Dockerfile of a folder, on one of the project's images if it likes; its full name and archive.
 
-    The project's images are those that `build_images` made last; they are made when they are not there.
+    The project's images are those that `build_images` made last; they are made when they are not there.  The Dockerfile
+    is given what the project's own is: BASE, BUILD_BASE, and PIP_INDEX_URL, PIP_FIND_LINKS, PIP_CERT as they are here.
     Raises: BinariesMissing (what to install), LocalClusterError (what failed).
     """
     environment = os.environ if environment is None else environment
@@ -136,7 +137,7 @@ def build_folder(
     with one_at_a_time(own / "lock", tell):
         buildah = _Buildah.of(own, environment)
         tell(f"localcluster: building the image {name}")
-        bud = ("bud", "--quiet", "--isolation", "chroot", "--layers")
+        bud = ("bud", "--quiet", *_arguments(buildah, tell))
         identity = buildah.run(*bud, "--tag", full, str(folder.resolve()))
         archive = own / f"{full.replace('/', '_').replace(':', '_')}.tar"
         archive.unlink(missing_ok=True)
