@@ -15,6 +15,9 @@ Guarantees (tests/integration/test_kopf.py, tests/unit/shardsdk/contrib/test_kop
 - An object that another shard gave away is resumed here (`@kopf.on.resume`),
   and the labels of the ring are no change of the object.
 
+- A ring that assigns by ranges of hashes is refused before the lease is sought, and when it
+  becomes one: kopf asks by labels.
+
 Does not guarantee:
 
 - To fence what handlers write by clients of their own.  Use `shard.api`, or ask
@@ -218,7 +221,7 @@ class KopfShard:
             with _in_place_of_kopfs_own(gate):
                 tasks = await kopf.spawn_tasks(memories=memories, vault=vault, standalone=True, **operator)
             log.info("Shard is working", extra={"ring": self.ring, "shard": lease.name})
-            await kopf.run_tasks(tasks, ignored=existing)
+            await _run_until_either_ends(kopf.run_tasks(tasks, ignored=existing), comparing)
         finally:
             watching.cancel()
             comparing.cancel()
@@ -257,6 +260,19 @@ class KopfShard:
 
         with stop_on_signal(stop):
             yield
+
+
+async def _run_until_either_ends(operator: Coroutine[Any, Any, None], check: asyncio.Task[None]) -> None:
+    """Run the operator; when `check` fails, stop it in order and raise what that raised."""
+    operating = asyncio.create_task(operator, name="shardsdk/kopf")
+    try:
+        await asyncio.wait({operating, check}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        failed = check.done() and not operating.done()
+        if not operating.done():
+            operating.cancel()
+            await asyncio.wait({operating})
+    (check if failed else operating).result()
 
 
 def _die() -> None:

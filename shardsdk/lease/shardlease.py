@@ -90,10 +90,13 @@ class ShardLease:
     `restart_grace_seconds`: when the body has ended, keep the lease for so long
     for the next process of this name, instead of releasing it.
 
+    `ranges`: the body works where `hold_ranges` says, if its ring assigns ranges of hashes.  Otherwise a lease made
+    from an `Access` is not sought in such a ring.
+
     `on_deadline` is called in the keeper's thread when the lease is lost, its
     hold has ended, and the body has not.
 
-    Raises: ConfigurationError for names and durations that cannot be.
+    Raises: ConfigurationError for names and durations that cannot be; when entered, also for the ring.
     """
 
     def __init__(
@@ -107,6 +110,7 @@ class ShardLease:
         fenced: bool | None = None,
         instance: str | None = None,
         restart_grace_seconds: int = 0,
+        ranges: bool = False,
         threaded: bool = True,
         clock: Clock | None = None,
         rng: random.Random | None = None,
@@ -132,6 +136,8 @@ class ShardLease:
         self.on_held: Callable[[int], None] = _ignore
         self._source = source
         self._clock = clock or SystemClock()
+        self._rng = rng
+        self._ranges = ranges
         self._threaded = threaded
         self._on_deadline = on_deadline
         self._fenced = fenced
@@ -214,6 +220,14 @@ class ShardLease:
         self._task = asyncio.current_task()
         self._cancelling = self._task.cancelling() if self._task else 0
         self._take_seat()
+        if not self._ranges and isinstance(self._source, Access):
+            from shardsdk.lease.ring import refuse_ranges  # most are a manager's, which has read it
+
+            try:
+                await refuse_ranges(self._source, self.ring.ring, self._clock, self._rng)
+            except BaseException:
+                self._leave_seat(settled=True)
+                raise
         self._host = ThreadHost(f"lease-{self.name}") if self._threaded else LoopHost()
         self._host.start(self._run, self._on_end)
         try:

@@ -2,40 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple
-
-import msgspec
-
 from shardsdk.cache.identity import Identity, ShardIdentity
-from shardsdk.errors import ConfigurationError, RetryRule, ShardingError
-from shardsdk.kube.backoff import Backoff
+from shardsdk.errors import ConfigurationError
+from shardsdk.lease.ring import ByRanges, read_ring
 from shardsdk.lease.shardlease import ShardLease
-from shardsdk.logs import logger_of
 from shardsdk.process.world import World
-from shardsdk.protocol.namespaces import CoveredNamespaces
-from shardsdk.protocol.objects import CLUSTERRINGS
-from shardsdk.protocol.ranges import BY_LABELS, HashBy, hash_by_of
+from shardsdk.protocol.ranges import HashBy
 from shardsdk.ranges.identity import RangeIdentity
 from shardsdk.reconcile.spec import Work
-
-log: Final = logger_of(__name__)
-
-
-class _Spec(msgspec.Struct, frozen=True, rename="camel"):
-    assignment: str = BY_LABELS
-    hash_by: str = ""
-    namespace_selector: dict[str, Any] | None = None
-
-
-class _Ring(msgspec.Struct, frozen=True):
-    spec: _Spec = _Spec()
-
-
-class ByRanges(NamedTuple):
-    """What a ring by ranges says: what it hashes, and of which namespaces' objects."""
-
-    hash_by: HashBy
-    namespaces: CoveredNamespaces
 
 
 async def read_ranges(world: World, ring: str) -> ByRanges | None:
@@ -48,21 +22,8 @@ async def read_ranges(world: World, ring: str) -> ByRanges | None:
     """
     if world.open is None:
         return None
-    backoff = Backoff(world.rng, first_seconds=0.5, max_seconds=10.0)
     async with world.client() as api:
-        while True:
-            try:
-                spec = (await api.get(CLUSTERRINGS, ring, model=_Ring)).spec
-                by = hash_by_of(spec.assignment, spec.hash_by)
-                return None if by is None else ByRanges(by, CoveredNamespaces.parse(spec.namespace_selector))
-            except ConfigurationError:
-                raise
-            except ShardingError as error:
-                status = getattr(error, "status", 0)
-                if status == 403 or error.retry is RetryRule.NEVER:
-                    return None
-                log.info("The ring could not be read; trying again", extra={"ring": ring, "error": str(error)})
-                await world.clock.sleep(backoff.next())
+        return await read_ring(api, ring, world.clock, world.rng)
 
 
 def identify(lease: ShardLease, ranges: ByRanges | None, work: Work) -> Identity:

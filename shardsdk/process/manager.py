@@ -226,19 +226,11 @@ class Manager:
 
     def _make_lease(self, world: World, ring: str) -> ShardLease:
         lease = ShardLease(
-            world.source,
-            ring,
-            self.shard,
-            self.namespace,
-            timings=self._timings,
-            fenced=self._fenced,
-            instance=world.instance,
-            restart_grace_seconds=self._restart_grace_seconds,
-            threaded=world.threaded,
-            clock=world.clock,
-            rng=world.rng,
+            world.source, ring, self.shard, self.namespace,
+            timings=self._timings, fenced=self._fenced, restart_grace_seconds=self._restart_grace_seconds, ranges=True,
+            instance=world.instance, threaded=world.threaded, clock=world.clock, rng=world.rng,
             on_deadline=lambda: world.die(ExitCode.LEASE_LOST, "the lease is lost and work under it still runs"),
-        )
+        )  # fmt: skip
         self._lease = self._probes.debug.shard_lease = lease
         self.metrics.gauge(
             "shardsdk_lease_remaining_seconds",

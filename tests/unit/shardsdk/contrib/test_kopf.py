@@ -11,10 +11,15 @@ import pytest
 from kopf._cogs.structs.references import Resource as KopfResource
 from kopf._core.intents.causes import Activity
 
-from shardsdk.contrib.kopf import KopfShard
+from shardsdk.contrib.kopf import KopfShard, _run_until_either_ends
+from shardsdk.errors import ConfigurationError, NotFound
 from tests.shard_rig import CONFIGMAPS, RING, SECRETS, Hold
 
 OURS = f"{RING.shard}=shard-1"
+
+
+async def _no_ring(*_: Any, **__: Any) -> None:
+    raise NotFound("there is no such ring", status=404)
 
 
 async def settings_of(shard: KopfShard, registry: kopf.OperatorRegistry, monkeypatch: pytest.MonkeyPatch) -> Any:
@@ -35,7 +40,7 @@ async def settings_of(shard: KopfShard, registry: kopf.OperatorRegistry, monkeyp
     monkeypatch.setattr(kopf, "spawn_tasks", spawn)
     monkeypatch.setattr(kopf, "run_tasks", run)
     shard._lease = lease
-    api: Any = SimpleNamespace(access=access)
+    api: Any = SimpleNamespace(access=access, get=_no_ring)
     session: Any = object()
     await shard._operate(lease, api, session, {"registry": registry})
     return settings
@@ -74,3 +79,47 @@ async def test_labels_of_the_ring_are_no_change_of_an_object(monkeypatch: pytest
     body: Any = {"metadata": {"name": "a", "labels": {"mine": "1"}}}
     placed: Any = {"metadata": {"name": "a", "labels": {"mine": "1", RING.shard: "shard-1", RING.drain: "true"}}}
     assert storage.build(body=kopf.Body(placed)) == storage.build(body=kopf.Body(body))
+
+
+async def test_a_ring_that_turns_out_to_be_by_ranges_stops_the_operator_in_order() -> None:
+    stopped: list[str] = []
+
+    async def operate() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0)
+            stopped.append("in order")
+
+    async def check() -> None:
+        await asyncio.sleep(0)
+        raise ConfigurationError("by ranges")
+
+    with pytest.raises(ConfigurationError, match="by ranges"):
+        await _run_until_either_ends(operate(), asyncio.create_task(check()))
+    assert stopped == ["in order"]
+
+
+async def test_an_operator_that_ends_or_is_cancelled_ends_as_it_did_without_the_check() -> None:
+    checking = asyncio.create_task(asyncio.Event().wait())
+    stopped: list[str] = []
+
+    async def fail() -> None:
+        raise RuntimeError("by itself")
+
+    async def operate() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            stopped.append("in order")
+
+    with pytest.raises(RuntimeError, match="by itself"):
+        await _run_until_either_ends(fail(), checking)  # type: ignore[arg-type]
+    running = asyncio.create_task(_run_until_either_ends(operate(), checking))  # type: ignore[arg-type]
+    for _ in range(3):
+        await asyncio.sleep(0)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert stopped == ["in order"]
+    checking.cancel()

@@ -1,0 +1,59 @@
+"""What is read of a ring before a lease of its is sought; by whom a ring by ranges is refused: test_examples."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import pytest
+
+from shardsdk.errors import ConfigurationError, ConnectionFailed, Forbidden
+from shardsdk.lease.ring import read_ring
+from shardsdk.protocol.objects import CLUSTERRINGS
+from shardsdk.protocol.ranges import HashBy
+from shardsdk.testing.memory import MemoryServer
+from shardsdk.testing.memoryapi import MemoryApi
+from shardsdk.testing.virtual import VirtualClock, in_virtual_time
+
+RING = "example"
+
+
+def api_with(spec: dict[str, Any] | None, clock: VirtualClock, *failures: Exception) -> MemoryApi:
+    server, left = MemoryServer(), list(failures)
+    if spec is not None:
+        server.create(CLUSTERRINGS, {"metadata": {"name": RING}, "spec": spec})
+
+    class Failing(MemoryApi):
+        async def get(self, *args: Any, **options: Any) -> Any:
+            if left:
+                raise left.pop()
+            return await super().get(*args, **options)
+
+    return Failing(server, clock)
+
+
+@pytest.mark.parametrize("spec", [{}, {"assignment": "Labels"}, None], ids=["unsaid", "labels", "no such ring"])
+@in_virtual_time
+async def test_a_ring_by_labels_and_one_that_is_not_there_yet_are_by_labels(
+    clock: VirtualClock, spec: dict[str, Any] | None
+) -> None:
+    assert await read_ring(api_with(spec, clock), RING, clock, Random(1)) is None
+
+
+@in_virtual_time
+async def test_one_that_may_not_be_read_is_by_labels_and_one_that_cannot_be_read_is_read_again(
+    clock: VirtualClock,
+) -> None:
+    spec = {"assignment": "Ranges", "hashBy": "UID"}
+    forbidden = Forbidden("clusterrings is forbidden", status=403)
+    assert await read_ring(api_with(spec, clock, forbidden), RING, clock, Random(1)) is None
+    away = ConnectionFailed("nobody listens")
+    found = await read_ring(api_with(spec, clock, away, away), RING, clock, Random(1))
+    assert found is not None
+    assert found.hash_by is HashBy.UID
+
+
+@in_virtual_time
+async def test_a_way_of_assigning_that_nobody_knows_is_refused(clock: VirtualClock) -> None:
+    with pytest.raises(ConfigurationError, match="does not know"):
+        await read_ring(api_with({"assignment": "Stars"}, clock), RING, clock, Random(1))
