@@ -3,7 +3,7 @@
     python -m examples.elected --ring checksum --name shard-1 --namespace default
 
 Every replica is a shard and keeps a ConfigMap next to each of its Secrets.  One
-of them leads as well, and counts all Secrets of the namespace in a ConfigMap
+of them leads as well, and counts each namespace's Secrets in a ConfigMap there,
 called `secrets-count`: work that cannot be divided.  Without --ring nothing is
 sharded, and this is an operator with leader election like any other.
 """
@@ -35,7 +35,7 @@ def main() -> None:
     parser.add_argument("--ring", default="", help="the ClusterRing that `keep` is sharded by (default: none)")
     parser.add_argument("--name", help="this shard's name (default: the host's)")
     parser.add_argument("--namespace", help="where the leases are (default: the pod's)")
-    parser.add_argument("--watch-namespace", help="where the Secrets are (default: in all namespaces)")
+    parser.add_argument("--watch-namespace", action="append", help="where the Secrets are (default: in all namespaces)")
     parser.add_argument("--lease-seconds", type=int, default=15, help="how long others wait when this one is silent")
     options = parser.parse_args()
 

@@ -5,7 +5,7 @@
 
 It keeps, for every Secret of the ring `checksum`, a ConfigMap that holds the
 checksum of its data.  Besides rbac/shard.yaml kopf wants to list and watch
-namespaces and CustomResourceDefinitions, unless `scanning` is off, as here.
+namespaces and CustomResourceDefinitions, unless `scanning` is off, as here.  A ring by ranges is refused.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
 
 It keeps, for every Secret of the ring `checksum`, a ConfigMap that holds the
 checksum of its data.  What a shard has to do besides is in `work`: watch its own
-objects only, give away what is drained, label what it creates.
+objects only, give away what is drained, label what it creates.  A ring by ranges is refused.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import threading
 import urllib3
 from kubernetes import client, config, watch
 
-from shardsdk import LeaseLost, LeaseTimings, ShardLease, load_access
+from shardsdk import ConfigurationError, FenceClosed, LeaseLost, LeaseTimings, ShardLease, load_access
 from shardsdk.contrib.kubernetes import fence_writes
 
 log = logging.getLogger("shard")
@@ -124,7 +124,9 @@ def main() -> None:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     try:
         asyncio.run(run(options))
-    except LeaseLost as error:
+    except ConfigurationError as error:
+        raise SystemExit(str(error)) from None
+    except (FenceClosed, LeaseLost) as error:  # a write may notice first
         log.critical("%s", error)
         die()
 

@@ -75,9 +75,9 @@ class Programs:
 
 
 @asynccontextmanager
-async def programs_on(stage: Stage, folder: Path) -> AsyncIterator[Programs]:
-    """Programs with the rights that the stage's ring gives to its shards; make the ring first."""
-    kubeconfig = await stage.plane.service_account_kubeconfig(stage.namespace, "shard")
+async def programs_on(stage: Stage, folder: Path, account: str = "shard") -> AsyncIterator[Programs]:
+    """Programs with the rights that the stage's ring gives to its shards' account; make the ring first."""
+    kubeconfig = await stage.plane.service_account_kubeconfig(stage.namespace, account)
     made = Programs(kubeconfig, stage.namespace, folder)
     try:
         yield made

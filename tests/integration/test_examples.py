@@ -6,12 +6,15 @@ import asyncio
 import base64
 import hashlib
 import signal
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from shardsdk.process.process import ExitCode
+from shardsdk.protocol.ranges import BY_LABELS, BY_RANGES
+from tests.integration.assigned import WAYS, Assigned, Place, assigned
 from tests.integration.harness import Stage
 from tests.integration.programs import TAKEN, Program, Programs, programs_on
 from tests.integration.world import Ring
@@ -39,109 +42,135 @@ def checksum(value: str) -> str:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("example", ["checksum", "plain_client", "kopf_operator"])
-async def test_shards_share_the_work_hand_it_over_and_take_it_over(stage: Stage, tmp_path: Path, example: str) -> None:
-    ring = await stage.ring()
+@pytest.mark.parametrize(
+    ("example", "way"),
+    [("checksum", BY_LABELS), ("checksum", BY_RANGES), ("plain_client", BY_LABELS), ("kopf_operator", BY_LABELS)],
+)
+async def test_shards_share_the_work_hand_it_over_and_take_it_over(
+    stage: Stage, tmp_path: Path, example: str, way: str
+) -> None:
     more = ("--namespace", stage.namespace) if example != "plain_client" else ()
-    async with programs_on(stage, tmp_path) as programs:
-        one = await start(programs, ring, example, "one", *more)
+    async with assigned(stage, way) as on, programs_on(stage, tmp_path, on.account) as programs:
+        one = await start(programs, on.ring, example, "one", *more)
         await stage.sharder()
-        await ring.in_place({"one"}, timeout=60)
-        places = ring.pick_names(3, {"one", "two"})
-        for name in places:
-            await create_secret(stage, name, name)
+        await on.settled({"one"})
+        await on.create_for(3, {"one", "two"})
+        await until_checksums(on)
+        assert set((await on.shards_of()).values()) == {"one"}
 
-        async def until_done(value: str = "") -> None:
-            for name in places:
-                await until_checksum(ring, f"{name}-checksum", checksum(value or name))
-
-        await until_done()
-        two = await start(programs, ring, example, "two", *more)
-        await ring.in_place({"one", "two"}, timeout=60)
-        assert await ring.shards_of() == places
-        await change(stage, places, "changed")
-        await until_done("changed")
+        two = await start(programs, on.ring, example, "two", *more)
+        await on.settled({"one", "two"})
+        assert sorted((await on.shards_of()).values(), key=str) == ["one"] * 3 + ["two"] * 3
+        await on.change("changed")
+        await until_checksums(on, "changed")
 
         two.process.kill()
-        await ring.in_place({"one"}, timeout=60)
-        await change(stage, places, "again")
-        await until_done("again")
+        await on.settled({"one"})
+        await on.change("again")
+        await until_checksums(on, "again")
         assert await one.stop() == ExitCode.OK
         lease = await stage.admin.get(LEASES, "one", stage.namespace)
         assert lease["spec"].get("holderIdentity") != "one"
 
 
-async def until_checksum(ring: Ring, name: str, wanted: str) -> None:
-    await ring.until(name, lambda made: made["data"]["sha256"] == wanted, CONFIGMAPS)
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    ("example", "code"), [("plain_client", ExitCode.FAILED), ("kopf_operator", ExitCode.CONFIGURATION)]
+)
+async def test_an_example_that_knows_labels_alone_refuses_a_ring_by_ranges_before_it_has_a_lease(
+    stage: Stage, tmp_path: Path, example: str, code: ExitCode
+) -> None:
+    more = ("--namespace", stage.namespace) if example != "plain_client" else ()
+    async with assigned(stage, BY_RANGES) as on, programs_on(stage, tmp_path, on.account) as programs:
+        program = await start(programs, on.ring, example, "one", *more)
+        assert await program.exit_code() == code
+        assert "knows them by labels alone: make the ring with assignment Labels" in log_of(program)
+        assert await stage.admin.find(LEASES, "one", stage.namespace) is None
 
 
-async def change(stage: Stage, names: dict[str, str], value: str) -> None:
-    for name in names:
-        await stage.admin.patch(SECRETS, name, {"stringData": {"key": value}}, stage.namespace)
+async def until_checksums(on: Assigned, value: str = "") -> None:
+    """Wait until each Secret's ConfigMap has the checksum of `value`, by default of the Secret's name."""
+    for place in on.secrets:
+        wanted = checksum(value or place.name)
+        await on.until(
+            place.namespace,
+            f"{place.name}-checksum",
+            lambda made, wanted=wanted: made["data"]["sha256"] == wanted,  # type: ignore[misc]
+            CONFIGMAPS,
+        )
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
+@pytest.mark.parametrize("way", WAYS)
 async def test_a_stateful_shard_keeps_its_objects_over_a_restart_and_loses_them_after_its_grace(
-    stage: Stage, tmp_path: Path
+    stage: Stage, tmp_path: Path, way: str
 ) -> None:
-    ring = await stage.ring()
-    async with programs_on(stage, tmp_path) as programs:
+    async with assigned(stage, way) as on, programs_on(stage, tmp_path, on.account) as programs:
         for name in ("web-0", "web-1"):
-            await start(programs, ring, "stateful", name, "--restart-grace-seconds", "60")
+            await start(programs, on.ring, "stateful", name, "--restart-grace-seconds", "60")
         await stage.sharder()
-        await ring.in_place({"web-0", "web-1"}, timeout=60)
-        places = ring.pick_names(3, {"web-0", "web-1"})
-        for name in places:
-            await create_secret(stage, name, name)
-        await ring.in_place({"web-0", "web-1"})
+        await on.settled({"web-0", "web-1"})
+        await on.create_for(3, {"web-0", "web-1"})
+        await on.settled({"web-0", "web-1"})
 
-        async with ring.history() as history:
+        async with on.unmoved():
             for number, name in enumerate(("web-1", "web-0")):
                 (running,) = [each for each in programs.started if each.name == name]
                 assert await running.stop() == ExitCode.OK
                 grace = "60" if number == 0 else "3"
-                again = await start(programs, ring, "stateful", name, "--restart-grace-seconds", grace)
+                again = await start(programs, on.ring, "stateful", name, "--restart-grace-seconds", grace)
                 await again.until_it_says("Shard is working")
-                await create_secret(stage, f"new-{number}", "new")
-                await ring.until(f"new-{number}-seen", lambda made: True, CONFIGMAPS)
-        assert {name: history.of(name) for name in places} == {name: [shard] for name, shard in places.items()}
+                new = await on.place_on(name, f"new-{number}")
+                await on.create(new)
+                await on.until(new.namespace, f"{new.name}-seen", lambda made: True, CONFIGMAPS)
 
         # Scaled in: nobody comes back under the name.
         assert await programs.started[-1].stop() == ExitCode.OK
-        await ring.in_place({"web-1"}, timeout=60)
+        await on.settled({"web-1"})
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-async def test_of_elected_shards_one_leads_and_all_share(stage: Stage, tmp_path: Path) -> None:
-    ring = await stage.ring()
-    more = ("--namespace", stage.namespace, "--watch-namespace", stage.namespace)
-    async with programs_on(stage, tmp_path) as programs:
-        replicas = {name: await start(programs, ring, "elected", name, *more) for name in ("one", "two")}
+@pytest.mark.parametrize("way", WAYS)
+async def test_of_elected_shards_one_leads_and_all_share(stage: Stage, tmp_path: Path, way: str) -> None:
+    async with assigned(stage, way) as on, programs_on(stage, tmp_path, on.account) as programs:
+        more = ["--namespace", stage.namespace]
+        for namespace in on.namespaces:
+            more += ["--watch-namespace", namespace]
+        replicas = {name: await start(programs, on.ring, "elected", name, *more) for name in ("one", "two")}
         await stage.sharder()
-        await ring.in_place({"one", "two"}, timeout=60)
-        places = ring.pick_names(2, replicas)
-        for name in places:
-            await create_secret(stage, name, name)
-        await ring.in_place({"one", "two"})
-        for name, shard in places.items():
-            made = await ring.until(f"{name}-seen", lambda made: True, CONFIGMAPS)
-            assert ring.shard_of(made) == shard
-        await ring.until("secrets-count", lambda made: made["data"]["secrets"] == "4", CONFIGMAPS)
+        await on.settled({"one", "two"})
+        await on.create_for(2, replicas)
+        await on.settled({"one", "two"})
+        assert set((await on.shards_of()).values()) == {"one", "two"}
+        for place in on.secrets:
+            await on.until(place.namespace, f"{place.name}-seen", lambda made: True, CONFIGMAPS)
+        await until_counted(on)
 
         election = await stage.admin.get(LEASES, "elected", stage.namespace)
         leader = next(
             each for each in replicas if f"Acquired the lease {stage.namespace}/elected" in log_of(replicas[each])
         )
         replicas.pop(leader).process.kill()
-        await create_secret(stage, "late", "late")
-        await ring.until("secrets-count", lambda made: made["data"]["secrets"] == "5", CONFIGMAPS, timeout=60)
+        await on.create(Place(on.namespaces[0], "late"))
+        await until_counted(on)
         after = await stage.admin.get(LEASES, "elected", stage.namespace)
         assert after["spec"]["holderIdentity"] != election["spec"]["holderIdentity"]
         (other,) = replicas
-        await ring.in_place({other}, timeout=60)
+        await on.settled({other})
         assert await replicas[other].stop() == ExitCode.OK
+
+
+async def until_counted(on: Assigned) -> None:
+    """Wait until each namespace's Secrets are counted in it."""
+    for namespace, count in Counter(place.namespace for place in on.secrets).items():
+        await on.until(
+            namespace,
+            "secrets-count",
+            lambda made, count=count: made["data"]["secrets"] == str(count),  # type: ignore[misc]
+            CONFIGMAPS,
+        )
 
 
 def log_of(program: Program) -> str:
