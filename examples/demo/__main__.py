@@ -92,10 +92,18 @@ class Demo:
         self.check()
 
     async def until(self, done: Callable[[], bool], what: str) -> None:
-        """Wait until `done()`; that it does not come is a failure."""
-        try:
-            await self.watching.until(done, STEP_SECONDS, what)
-        except TimeoutError as error:
+        """Wait until `done()`; that it does not come is a failure, and so is the end of a shard that is to live."""
+        waiting = asyncio.create_task(self.watching.until(done, STEP_SECONDS, what))
+        shards = [self.installation.shards[name] for name in sorted(self.watching.living)]
+        ends = [asyncio.create_task(shard.ended(2 * STEP_SECONDS)) for shard in shards]
+        await asyncio.wait([waiting, *ends], return_when=asyncio.FIRST_COMPLETED)
+        for shard, end in zip(shards, ends, strict=True):
+            if end.done() and not waiting.done():
+                self.fail(f"{shard.name} ended with exit code {end.result()}; why is in {shard.log}")
+            end.cancel()
+        if not waiting.done():
+            waiting.cancel()
+        elif (error := waiting.exception()) is not None:
             self.fail(str(error))
 
     def fail(self, why: str) -> None:
@@ -172,7 +180,8 @@ async def tell(demo: Demo) -> None:
         watching.bury("shard-3")
 
     await demo.step("One shard is killed (SIGKILL)", crash, lambda: demo.owned("shard-3") == 0)
-    demo.screen.say(f"(its lease lasts {demo.lease_seconds} s: nobody may touch its objects before)")
+    if not demo.failures:
+        demo.screen.say(f"(its lease lasts {demo.lease_seconds} s: nobody may touch its objects before)")
 
     async def behead() -> None:
         leader = await installation.leader()

@@ -158,6 +158,26 @@ async def test_what_is_wrong_is_told_and_ends_it_with_an_error() -> None:
     shutil.rmtree(Path(logs[1]).parent)
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(SECONDS + 30)
+async def test_a_shard_that_ends_unasked_is_told_at_once_with_its_log() -> None:
+    program = (
+        "import sys; import examples.demo.__main__ as demo;"
+        f"demo.SHARD_MODULE, demo.STEP_SECONDS = 'no.such.module', {SECONDS}; sys.exit(demo.run())"
+    )
+    code, output = await run([sys.executable, "-c", program, "--secrets", "12"])
+    assert code == 1, output
+    told = re.search(r"FAILED: shard-1 ended with exit code 1; why is in (\S+)", output)
+    assert told is not None, output
+    assert "No module named" in text_of(Path(told[1]))
+    assert "(its lease lasts" not in output, "of a step that was not played"
+    shutil.rmtree(Path(told[1]).parent.parent)
+
+
+def text_of(log: Path) -> str:
+    return log.read_text()
+
+
 class World:
     """A secret with its config map on an API server in memory, and the demo's eyes on it."""
 
