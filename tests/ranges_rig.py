@@ -55,13 +55,15 @@ class Member:
         #: Where work runs, by the side of what the holder says.
         self.running = NOWHERE
         self.changes: list[Changes] = []
+        #: The namespace of each object that it has cached.
+        self.objects: list[str] = []
         self.lease = ShardLease(
             connecting(self.keeper_api), RING, name, NAMESPACE, instance=f"{name}-{seed}", threaded=False,
             fenced=True, clock=world.clock, rng=self.rng, timings=LeaseTimings(),
         )  # fmt: skip
         self.holder = RangeHolder(
             self.api, self.lease, HashBy.NAMESPACE, ended=self._end, on_change=self._on_change,
-            clock=world.clock, rng=self.rng,
+            namespaces=lambda: self.objects, clock=world.clock, rng=self.rng,
         )  # fmt: skip
 
     def _delay(self) -> float:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import Enum
-from typing import Any
+from typing import Any, Final
 
 from shardsdk.protocol.labels import FENCED_ANNOTATION, INSTANCE_ANNOTATION, LEASE_RING_LABEL
 from shardsdk.protocol.leases import (
@@ -20,7 +20,16 @@ from shardsdk.protocol.leases import (
     render_micro_time,
 )
 from shardsdk.protocol.objects import LEASES
-from shardsdk.protocol.ranges import HELD_RANGES_ANNOTATION, NOWHERE, HashRanges, held_ranges
+from shardsdk.protocol.ranges import (
+    HELD_RANGES_ANNOTATION,
+    NAMESPACE_COUNTS_ANNOTATION,
+    NOWHERE,
+    HashRanges,
+    held_ranges,
+)
+
+#: What a Lease says of ranges, for one incarnation of its holder.
+_OF_RANGES: Final = (HELD_RANGES_ANNOTATION, NAMESPACE_COUNTS_ANNOTATION)
 
 
 class Relation(Enum):
@@ -38,7 +47,8 @@ class Claim:
     `instance` tells two processes of one holder name apart; `None`: the name
     alone identifies the process, as in leader election.  `ring` is the ring
     whose shard the claimant is; `None`: it is no shard.  `held` are the ranges of
-    hashes in which the claimant may be working; who acquires a lease holds none.
+    hashes in which the claimant may be working; who acquires a lease holds none.  `counts`
+    is what it tells of the namespaces in them, as `render_counts` writes it.
     """
 
     namespace: str
@@ -49,6 +59,7 @@ class Claim:
     ring: str | None = None
     fenced: bool = False
     held: HashRanges = NOWHERE
+    counts: str = ""
 
     def __str__(self) -> str:
         return f"lease {self.namespace}/{self.name}"
@@ -193,7 +204,8 @@ def render_grace(claim: Claim, lease: Lease, now: datetime, grace_seconds: int) 
     now_text = render_micro_time(now)
     spec = {"leaseDurationSeconds": grace_seconds, "renewTime": now_text}
     annotations = _annotations(claim, now_text) | {INSTANCE_ANNOTATION: render_instance("", now_text)}
-    annotations.pop(HELD_RANGES_ANNOTATION, None)
+    for each in _OF_RANGES:
+        annotations.pop(each, None)
     annotations |= _nothing_held(lease)
     return {"metadata": {**_unchanged(lease), "annotations": annotations}, "spec": spec}
 
@@ -210,9 +222,10 @@ def _annotations(claim: Claim, renew_time: str) -> dict[str, str | None]:
         INSTANCE_ANNOTATION: render_instance(claim.instance, renew_time),
         FENCED_ANNOTATION: renew_time if claim.fenced else None,
         HELD_RANGES_ANNOTATION: str(claim.held) if claim.held else None,
+        NAMESPACE_COUNTS_ANNOTATION: claim.counts or None,
     }
 
 
 def _nothing_held(lease: Lease) -> dict[str, str | None]:
-    """What takes the ranges off that `lease` says are held: whoever leaves it works on nothing."""
-    return {HELD_RANGES_ANNOTATION: None} if HELD_RANGES_ANNOTATION in (lease.metadata.annotations or {}) else {}
+    """What takes off `lease` what it says of ranges: whoever leaves it works on nothing, and counts nothing."""
+    return {each: None for each in _OF_RANGES if each in (lease.metadata.annotations or {})}

@@ -113,6 +113,10 @@ class Keeper:
             self._claim = replace(self._claim, held=ranges)
             self._next_at = -math.inf
 
+    def tell_counts(self, counts: str) -> None:
+        """Say this of namespaces with the next renewal, and those after it."""
+        self._claim = replace(self._claim, counts=counts)
+
     def hurry(self, at: Moment) -> None:
         """The clock may have missed some time: a renewal that is sent from now on is due at once."""
         self._hurried_at = at.monotonic

@@ -214,6 +214,10 @@ class ShardLease:
         """
         self._post(partial(self._tenure.hold_ranges, ranges, number))
 
+    def tell_counts(self, counts: str) -> None:
+        """Say in the Lease, with its next renewal, how many objects are where (`render_counts`)."""
+        self._post(partial(self._tenure.tell_counts, counts))
+
     async def __aenter__(self) -> Self:
         if self._host is not None:
             raise RuntimeError("a ShardLease is entered once; make another one")

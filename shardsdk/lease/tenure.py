@@ -128,6 +128,10 @@ class Tenure:
         self._keeper.hold_ranges(ranges, number)
         self._wake.set()
 
+    def tell_counts(self, counts: str) -> None:
+        """Say this of namespaces with the next renewal, and those after it."""
+        self._keeper.tell_counts(counts)
+
     def _hurry(self) -> None:
         """The clock may have missed some time, and the hold is shorter by it: renew now."""
         self._keeper.hurry(self._moment())

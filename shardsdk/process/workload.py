@@ -294,6 +294,7 @@ class Workload:
             by,
             ended=lambda ranges: work_ended(ranges, by, resources.values(), self._api, self._clock),
             on_change=lambda _: self._caches.show(holder.working | holder.ending),
+            namespaces=lambda: (each.namespace for main in resources.values() for each in main.cache.requests()),
             clock=self._clock,
             rng=self._rng,
         )

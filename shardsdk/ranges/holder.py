@@ -14,7 +14,7 @@ work on one point.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from random import Random
 from typing import Any, Final, Protocol
 
@@ -26,6 +26,7 @@ from shardsdk.kube.selectors import Selector, equals
 from shardsdk.logs import logger_of
 from shardsdk.protocol.labels import RingLabels
 from shardsdk.protocol.ranges import NOWHERE, RING_ASSIGNMENTS, HashBy, HashRanges, Named, named_by, render_bound
+from shardsdk.ranges.counts import COUNT_SECONDS, NamespaceCounts
 from shardsdk.ranges.look import look
 from shardsdk.ranges.parts import Changes, Part, Parts
 
@@ -46,13 +47,17 @@ class HoldsRanges(Protocol):
     def hold_ranges(self, ranges: HashRanges, number: int) -> None:
         """Have the Lease say so at once; `on_held(number)` once it does."""
 
+    def tell_counts(self, counts: str) -> None:
+        """Have the Lease say so with its next renewal (`render_counts`)."""
+
 
 class RangeHolder:
     """Says where `lease`'s shard may work, of a space hashed `by` something; `run` it while the lease is held.
 
     `ended(ranges)` returns when no reconcile runs any more that began in these, and every
     write of this shard is answered or dead.  `on_change` is told at once what is gained,
-    revoked and dropped; it may neither wait nor raise.
+    revoked and dropped; it may neither wait nor raise.  `namespaces` gives the namespace of each
+    object that is cached, which the Lease tells the number of where namespaces are hashed.
     """
 
     def __init__(
@@ -63,6 +68,7 @@ class RangeHolder:
         *,
         ended: Callable[[HashRanges], Awaitable[object]],
         on_change: Callable[[Changes], object],
+        namespaces: Callable[[], Iterable[str]] | None = None,
         clock: Clock,
         rng: Random,
     ) -> None:
@@ -71,6 +77,7 @@ class RangeHolder:
         self._lease = lease
         self._ended = ended
         self._on_change = on_change
+        self._namespaces = namespaces if by is HashBy.NAMESPACE else None
         self._clock = clock
         self._rng = rng
         self._parts = Parts()
@@ -120,6 +127,8 @@ class RangeHolder:
         self._lease.on_held = self._on_written
         try:
             async with asyncio.TaskGroup() as self._tasks:
+                if self._namespaces is not None:
+                    self._tasks.create_task(self._count(self._namespaces), name="ranges/count")
                 await self._assignments.run()
         finally:
             self._tasks = None
@@ -166,6 +175,16 @@ class RangeHolder:
         await self._clock.sleep(self._parts.pause(self._rng.random()))
         self._pausing = False
         self._follow(self._parts.retry())
+
+    async def _count(self, namespaces: Callable[[], Iterable[str]]) -> None:
+        """Tell what lies where, for as long as the lease is held; only what has changed."""
+        counts, told = NamespaceCounts(), ""
+        while True:
+            await self._clock.sleep(COUNT_SECONDS)
+            says = counts.count(namespaces(), self.working)
+            if says != told:
+                told = says
+                self._lease.tell_counts(says)
 
     # -- what follows -----------------------------------------------------------
 

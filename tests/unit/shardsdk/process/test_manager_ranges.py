@@ -10,7 +10,8 @@ import pytest
 from shardsdk.cache.objects import Request
 from shardsdk.process.process import ExitCode
 from shardsdk.protocol.objects import CLUSTERRINGS, LEASES
-from shardsdk.protocol.ranges import EVERYWHERE, SPACE, HashBy, HashRanges
+from shardsdk.protocol.ranges import EVERYWHERE, SPACE, HashBy, HashRanges, point_of, read_counts
+from shardsdk.ranges.counts import COUNT_SECONDS
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
 from tests.ranges_stage import Stage
 from tests.shard_rig import CONFIGMAPS, RING, SECRETS
@@ -214,3 +215,22 @@ async def test_what_such_a_ring_cannot_share_is_refused_with_what_to_do(
     assert await stage.processes["a"] is ExitCode.CONFIGURATION
     assert any(said in each.getMessage() for each in caplog.records)
     assert stage.server.find(LEASES, "a", "shards") is None
+
+
+@pytest.mark.parametrize("by", HashBy)
+@in_virtual_time
+async def test_a_shard_tells_how_many_main_objects_its_namespaces_have_where_those_are_hashed(
+    clock: VirtualClock, by: HashBy
+) -> None:
+    stage = Stage(clock, by)
+    stage.start("a")
+    for number in range(4):
+        stage.secret("red", f"n{number}")
+    stage.secret("blue", "one")
+    await stage.assign({"a": EVERYWHERE})
+    await stage.until(stage.settled)
+    await asyncio.sleep(3 * COUNT_SECONDS)
+    lease = stage.server.find(LEASES, "a", "shards")
+    assert lease is not None
+    told = {point_of("red"): 4.0, point_of("blue"): 1.0} if by is HashBy.NAMESPACE else {}
+    assert read_counts(lease["metadata"]["annotations"]) == told
