@@ -17,6 +17,7 @@ PART `conditions`: what the comparison of labels in the API server costs.
 PART `rest`: CPU of a leader and a standby while nothing moves.
 PART `join`: many objects when a shard joins: what writes, another ring and users wait for.
 PART `ranges`: a handover by ranges beside one by labels, with real shards.
+PART `profile`: where the sharder's CPU time goes, by layer and by function.
 PART `scale`: very many objects, and many namespaces, shards and rings: rest, a pass, a shard that joins and leaves.
 """
 
@@ -28,6 +29,8 @@ import json
 import sys
 import time
 from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -43,6 +46,7 @@ from bench.joining import joining_many
 from bench.load import Figures, Usage, creates, generated, measure, patches
 from bench.peer import PeerError, beside
 from bench.peer import Size as PeerSize
+from bench.profiling import NoProfiler, profiled, tell
 from bench.reconciles import rates
 from bench.replicas import one_and_three
 from bench.rest import resting
@@ -62,7 +66,7 @@ MOST_WARMING = 300
 MOST_GENERATED = 500
 PARTS = (
     *("sharder", "shards", "rest", "reconciles", "imports", "frameworks", "cache", "families", "join", "scale"),
-    *("ranges", "conditions"),
+    *("ranges", "conditions", "profile"),
 )
 
 
@@ -217,6 +221,40 @@ async def growing(bench: Bench) -> None:
 
 async def main(objects: int, lease_seconds: int = 15, rest_seconds: float = 20.0) -> dict[str, float]:
     """Run everything; returns the figures by name."""
+    async with _staged(objects, lease_seconds, rest_seconds) as bench:
+        made, patched = await baseline(bench)
+        await creating(bench, made)
+        await scaling_out(bench, patched)
+        await leaving(bench, patched)
+        await crashing(bench, patched)
+        await growing(bench)
+        return bench.report
+
+
+async def profiling(objects: int) -> dict[str, float]:
+    """Where the CPU time of placements and of moves goes; returns per cent by layer.
+
+    Raises: NoProfiler.
+    """
+    async with _staged(objects, 15, 0.0) as bench:
+        made, patched = await baseline(bench)
+        phases = {"creates": creating(bench, made), "moves": scaling_out(bench, patched)}
+        (replica,) = bench.installation.sharders.values()
+        try:
+            for name, phase in phases.items():
+                profile = await profiled(replica.process.pid, phase)
+                for layer, share in profile.shares().items():
+                    bench.say(f"{name}: {layer}", share, "% of CPU")
+                tell(profile, name)
+        finally:
+            for phase in phases.values():
+                phase.close()
+        return bench.report
+
+
+@asynccontextmanager
+async def _staged(objects: int, lease_seconds: int, rest_seconds: float) -> AsyncIterator[Bench]:
+    """A control plane with a leader, a ring of ConfigMaps and no shard yet."""
     timings = SharderTimings(lease_duration=15, renew_deadline=10, retry_period=2, staleness=10)
     async with ControlPlane() as plane, Installation(plane, timings) as installation:
         access = await load_access(str(plane.admin_kubeconfig))
@@ -232,16 +270,12 @@ async def main(objects: int, lease_seconds: int = 15, rest_seconds: float = 20.0
             owners = Owners(watching, RING, NAMESPACE)
             watch = asyncio.create_task(owners.run())
             bench = Bench(api, installation, objects, owners, lease_seconds, rest_seconds)
-            made, patched = await baseline(bench)
-            await creating(bench, made)
-            await scaling_out(bench, patched)
-            await leaving(bench, patched)
-            await crashing(bench, patched)
-            await growing(bench)
-            watch.cancel()
-            for shard in bench.shards.values():
-                shard.crash()
-            return bench.report
+            try:
+                yield bench
+            finally:
+                watch.cancel()
+                for shard in bench.shards.values():
+                    shard.crash()
 
 
 def run() -> int:
@@ -298,6 +332,11 @@ def run() -> int:
                 options.chart.write_text(draw(report, f"{objects} Secrets, each with a ConfigMap"))
         case "imports":
             importing(options.objects or TIMES, partial(say, report))
+        case "profile":
+            try:
+                report = asyncio.run(profiling(options.objects or 2000))
+            except NoProfiler as error:
+                parser.error(str(error))
         case "cache":
             asyncio.run(sizes(options.objects or 10_000, partial(say, report)))
         case _ if options.sharder is not None:

@@ -17,6 +17,7 @@ import pytest
 from bench.frameworks import CONTENDERS, MEASURED, PHASES
 from bench.imports import PROMISED_SECONDS, RATIO, STATEMENTS
 from bench.peer import OURSELVES
+from bench.profiling import LAYERS, LOOP
 from bench.reconciles import MODELS, PROMISED_RATIO
 
 ROOT = Path(__file__).parents[2]
@@ -111,6 +112,17 @@ async def test_every_figure_is_measured(tmp_path: Path) -> None:
     assert report.keys() >= FIGURES
     assert min(report.values()) >= 0
     assert " raw" in printed
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(SECONDS + 30)
+async def test_a_profile_shows_every_layer_that_a_move_goes_through(tmp_path: Path) -> None:
+    report, printed = await bench(tmp_path, "profile", "--objects", "200")
+    layers = {name.removeprefix("moves: "): share for name, share in report.items() if name.startswith("moves: ")}
+    assert layers.keys() >= {LOOP, "decision", "HTTP server", "HTTP client"}, printed
+    assert layers.keys() <= {layer for layer, _ in LAYERS}
+    assert sum(layers.values()) == pytest.approx(100, abs=0.01)
+    assert "creates: functions by their own time" in printed
 
 
 @pytest.mark.slow
