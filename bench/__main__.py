@@ -303,6 +303,17 @@ def run() -> int:
     options = parser.parse_args()
     if options.sharder is not None and options.part != "sharder":
         parser.error(f"--sharder goes with the part sharder, not with {options.part}: leave one of them out")
+    try:
+        report = _play(options)
+    except (PeerError, ComponentFailed, NoProfiler) as error:
+        parser.error(str(error))
+    if options.json is not None:
+        options.json.write_text(json.dumps(report, indent=2))
+    return 0
+
+
+def _play(options: argparse.Namespace) -> dict[str, float]:
+    """Measure the part that the command line names.  Raises: PeerError, ComponentFailed, NoProfiler."""
     report: dict[str, float] = {}
     match options.part:
         case "shards":
@@ -333,23 +344,15 @@ def run() -> int:
         case "imports":
             importing(options.objects or TIMES, partial(say, report))
         case "profile":
-            try:
-                report = asyncio.run(profiling(options.objects or 2000))
-            except NoProfiler as error:
-                parser.error(str(error))
+            report = asyncio.run(profiling(options.objects or 2000))
         case "cache":
             asyncio.run(sizes(options.objects or 10_000, partial(say, report)))
         case _ if options.sharder is not None:
             peer_size = PeerSize(options.objects or 2000, options.lease_seconds, options.rest_seconds or 20.0)
-            try:
-                asyncio.run(beside(options.sharder, peer_size, partial(say, report)))
-            except (PeerError, ComponentFailed) as error:
-                parser.error(str(error))
+            asyncio.run(beside(options.sharder, peer_size, partial(say, report)))
         case _:
             report = asyncio.run(main(options.objects or 2000, options.lease_seconds, options.rest_seconds or 20.0))
-    if options.json is not None:
-        options.json.write_text(json.dumps(report, indent=2))
-    return 0
+    return report
 
 
 if __name__ == "__main__":
