@@ -118,7 +118,7 @@ class RangeAssignment:
         self.state: State | None = None
         self._held: dict[LeaseKey, tuple[str, ...] | None] = {}
         self._report = RangeReport(self._store, leadership.clock)
-        self._reported = ReportedWeights()
+        self._reported = ReportedWeights(leadership.clock)
         self._homes: set[str] = set()
         self._budget = Budget(leadership.clock)
         #: In how many seconds it is to be looked again, without anybody telling of anything.
@@ -346,7 +346,7 @@ class RangeAssignment:
         self._again = None
         if not planned.nobodys and planned.shards.keys() == membership.available and aim != planned:
             # Nothing has to move, but for evenness.
-            self._again = self._budget.left_in() or None
+            self._again = max(self._budget.left_in(), self._reported.unsure_for()) or None
             if self._again is None:
                 self._budget.spend()
             else:

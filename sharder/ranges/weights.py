@@ -2,7 +2,10 @@
 
 Guarantees: a count is believed only of a shard that holds the namespace's hash, so a
 namespace that changes hands is not counted twice; and what was told last stays until
-somebody else tells.  Nobody's safety depends on any of it.
+somebody else tells.  A leader that has just come knows no more than what leases say
+now, and moves nothing for evenness' sake while that may be a part: shards that have
+started or gained ranges a moment ago have yet to count.  Nobody's safety depends on
+any of it.
 """
 
 from __future__ import annotations
@@ -17,16 +20,22 @@ from shardsdk.protocol.ranges import held_ranges, point_of, read_counts
 
 #: Of a namespace of which nobody has told anything.
 UNTOLD: Final = 1.0
+#: After so long each shard has told that was there as the leader came.  Source: shardsdk.ranges.counts tells of what it
+#: has worked on at two counts, a minute apart, and with its next renewal.
+TOLD_SECONDS: Final = 180.0
 #: Without a change of membership ranges move so often for the sake of evenness, and no oftener.
 EVENINGS: Final = 3
 EVENINGS_SECONDS: Final = 300.0
 
 
 class ReportedWeights:
-    """Of one ring's namespaces."""
+    """Of one ring's namespaces, as one leader has read them since it came."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._since = clock.monotonic()
         self._told: dict[int, float] = {}
+        self._in_part = False
 
     def read(self, leases: Iterable[Lease]) -> None:
         """Believe what these say of what they hold."""
@@ -41,7 +50,12 @@ class ReportedWeights:
         names = list(namespaces)
         points = {point_of(name) for name in names}
         self._told = {point: weight for point, weight in self._told.items() if point in points}
+        self._in_part = 0 < len(self._told) < len(points)
         return {name: self._told.get(point_of(name), UNTOLD) for name in names}
+
+    def unsure_for(self) -> float:
+        """For how many seconds namespaces may be told of that seem empty, as `of` has given them last; 0: none is."""
+        return max(0.0, self._since + TOLD_SECONDS - self._clock.monotonic()) if self._in_part else 0.0
 
 
 def weights_by_point(weights: Mapping[str, float]) -> dict[int, float]:

@@ -20,7 +20,7 @@ from sharder.core.cutting import cut
 from sharder.core.ringspec import parse_ring, resolve
 from sharder.ranges.assignment import Cut, RangeAssignment
 from sharder.ranges.store import AssignmentStore
-from sharder.ranges.weights import EVENINGS, EVENINGS_SECONDS
+from sharder.ranges.weights import EVENINGS, EVENINGS_SECONDS, TOLD_SECONDS
 from sharder.takeover.controller import TakeoverController
 from sharder.takeover.fences import CommitProof
 from sharder.takeover.leadership import Leadership
@@ -353,6 +353,7 @@ async def test_what_shards_report_of_namespaces_moves_ranges_and_not_too_often(c
             ring.shards["a"].report(dict.fromkeys(names, 1))
             await ring.stage.pass_time(5)
             assert ring.named() == named, "as it was counted"
+            await ring.stage.pass_time(TOLD_SECONDS)  # of one namespace nobody tells anything
 
             for turn in range(2 * EVENINGS):
                 named, shard = ring.named(), "ab"[turn % 2]
@@ -368,3 +369,43 @@ async def test_what_shards_report_of_namespaces_moves_ranges_and_not_too_often(c
             for name in names:
                 loads[ring.named().shard_at(point_of(name)) or "nobody"] += 64 if name in heavy else 1
             assert max(loads.values()) < 1.25 * sum(loads.values()) / 2
+
+
+@in_virtual_time
+async def test_a_new_leader_moves_nothing_for_what_a_shard_has_yet_to_tell(clock: VirtualClock) -> None:
+    async with ranged(clock, "a", "b") as ring:
+        names = [f"n{number}" for number in range(40)]
+        for name in names:
+            ring.stage.create(NAMESPACES, {"metadata": {"name": name}}, None)
+        async with sharder(ring.stage, cut=cut) as assignment:
+            await ring.until_spread("a", "b")
+            await ring.stage.until(lambda: assignment.summarize().settled)
+        named = ring.named()
+        # As after a restart of a: what it had told went with the lease that it acquired.
+        ring.shards["a"].report({})
+        ring.shards["b"].report(dict.fromkeys(names, 64))
+        async with sharder(ring.stage, cut=cut) as assignment:
+            await ring.stage.pass_time(TOLD_SECONDS - 30)
+            assert ring.named() == named
+            ring.shards["a"].report(dict.fromkeys(names, 64))
+            await ring.stage.pass_time(TOLD_SECONDS)
+            assert ring.named() == named
+            ring.shards["b"].report(dict.fromkeys(names, 1))
+            await ring.stage.until(lambda: ring.named() != named)
+
+
+@in_virtual_time
+async def test_a_new_leader_believes_after_a_while_that_a_shard_has_nothing_to_tell(clock: VirtualClock) -> None:
+    async with ranged(clock, "a", "b") as ring:
+        names = [f"n{number}" for number in range(40)]
+        for name in names:
+            ring.stage.create(NAMESPACES, {"metadata": {"name": name}}, None)
+        async with sharder(ring.stage, cut=cut) as assignment:
+            await ring.until_spread("a", "b")
+            await ring.stage.until(lambda: assignment.summarize().settled)
+            named = ring.named()
+            ring.shards["b"].report(dict.fromkeys(names, 64))
+            await ring.stage.pass_time(TOLD_SECONDS / 2)
+            assert ring.named() == named
+            await ring.stage.pass_time(TOLD_SECONDS)
+            assert ring.named() != named
