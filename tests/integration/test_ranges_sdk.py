@@ -11,13 +11,25 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import msgspec
 import pytest
 import pytest_asyncio
 import yaml
 
 from localcluster import AdminClient, ControlPlane
+from sharder.core.cutting import cut
 from shardsdk.process.process import ExitCode
 from shardsdk.protocol.objects import GroupResource
+from shardsdk.protocol.ranges import (
+    SPACE,
+    HashBy,
+    Named,
+    RingAssignmentSpec,
+    parse_assignment,
+    point_of,
+    read_counts,
+)
+from shardsdk.ranges import holder
 from shardsdk.rbac import ShardRole, shard_role
 from tests.integration.harness import REPOSITORY, Stage, set_stage
 from tests.integration.ranged_shard import ASSIGNMENTS, RangedShard, Workers
@@ -198,3 +210,63 @@ async def test_a_shard_written_from_the_contract_alone_shares_a_ring_with_them_a
         assert await on.children() == dict.fromkeys(everything, 1)
         for team in TEAMS:
             await on.admin.delete("v1/secrets", "late", team)
+
+
+#: Namespaces in the first quarter of the space, which who counts namespaces alone would give to one shard.
+BULKY = [name for number in range(64) if point_of(name := f"bulk-{number}") < SPACE // 4][:12]
+EACH = 16
+
+
+@pytest.mark.timeout(300)
+async def test_a_shard_that_comes_has_its_part_of_what_shards_have_counted(
+    plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(holder, "COUNT_SECONDS", 0.5)
+    async with ranged(plane, "counted") as on:
+        try:
+            for name in BULKY:
+                await on.admin.create("v1/namespaces", {"metadata": {"name": name}})
+                for number in range(EACH):
+                    await on.admin.create("v1/secrets", {"metadata": {"name": f"bulk-{number}"}}, name)
+            await on.start("a", "b")
+            await on.until_all_by("a", "b")
+            wanted = {point_of(name) for name in (*BULKY, *TEAMS)}
+            async with asyncio.timeout(60):
+                while not wanted <= (told := await _told(on)).keys():
+                    await asyncio.sleep(0.1)
+            assert {told[point_of(name)] for name in BULKY} == {EACH}
+            blind = cut(Named(HashBy.NAMESPACE, {}), "abc", dict.fromkeys(told, 1.0))
+            assert max(_loads(blind).values()) > 1.5 * EVEN
+
+            await on.start("c")
+            async with asyncio.timeout(60):
+                while not (loads := _loads(await _assigned(on))).keys() >= {"a", "b", "c"} or None in loads:
+                    await asyncio.sleep(0.1)
+            assert max(loads.values()) <= EVEN
+        finally:
+            for name in BULKY:
+                await on.admin.delete("v1/namespaces", name)
+
+
+#: A third of all secrets, and a namespace and a half more: none can be split, and those of the control plane count too.
+EVEN = (len(BULKY) * EACH + len(TEAMS) * len(NAMES)) / 3 + 1.5 * EACH
+
+
+async def _told(on: Ranged) -> dict[int, float]:
+    leases = await on.admin.list("coordination.k8s.io/v1/leases", "default")
+    annotations = [each["metadata"].get("annotations") for each in leases if each["metadata"]["name"] in ("a", "b")]
+    return {point: count for each in annotations for point, count in read_counts(each).items()}
+
+
+async def _assigned(on: Ranged) -> Named:
+    assignment = await on.admin.get(ASSIGNMENTS, on.ring)
+    return parse_assignment(msgspec.convert(assignment["spec"], RingAssignmentSpec))
+
+
+def _loads(named: Named) -> Counter[str | None]:
+    """Secrets by the shard that is named for their namespace."""
+    loads: Counter[str | None] = Counter()
+    for names, each in ((BULKY, EACH), (TEAMS, len(NAMES))):
+        for name in names:
+            loads[named.shard_at(point_of(name))] += each
+    return loads
