@@ -81,7 +81,7 @@ class Demo:
         watching.begin()
         began = time.monotonic()
         await act()
-        await self.until(lambda: done() and watching.calm(), title)
+        await self.until(lambda: done() and watching.at_rest(), title)
         self.screen.handovers(watching.handovers, watching.moved_configmaps, time.monotonic() - began)
         self.screen.say(f"written: {', '.join(f'{watching.writes[each]} × {each}' for each in watching.owners.counts)}")
         if self.assignment.by_ranges and watching.writes[OBJECTS]:
@@ -122,7 +122,7 @@ class Demo:
 
         def followed() -> bool:
             now = (store.get(each.metadata.namespace, each.metadata.name) for each in chosen)
-            return all(each is not None and each.data == data for each in now) and self.watching.calm()
+            return all(each is not None and each.data == data for each in now) and self.watching.at_rest()
 
         await asyncio.gather(*(change(each) for each in chosen))
         what = f"the configmaps of {len(chosen)} secrets that were changed"

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from functools import lru_cache
 from typing import Any, Protocol
 
 import msgspec
 
+from sharder.core.hashring import HashRing
+from sharder.core.keys import main_key
 from shardsdk.errors import ConfigurationError
 from shardsdk.kube.api import Api
 from shardsdk.kube.clock import Clock
@@ -66,6 +69,10 @@ class Owners(Protocol):
         """What shows that the object is changing hands; empty: it stays."""
         ...
 
+    def is_to_move(self, secret: Data, living: Collection[str]) -> bool:
+        """Whether it will change hands although nothing shows that yet, with no other shards than these."""
+        ...
+
     def misplaced(self, thing: Data) -> str:
         """What the object has that it should not have here; empty: nothing."""
         ...
@@ -93,6 +100,12 @@ class ByLabels:
         """The label by which a shard is asked for it."""
         return "is draining" if thing.metadata.label(self._labels.drain) is not None else ""
 
+    def is_to_move(self, secret: Data, living: Collection[str]) -> bool:
+        """Its place on the ring is another: it was placed by somebody who knew of other shards."""
+        meta = secret.metadata
+        place = _ring(frozenset(living)).owner(main_key("", "Secret", meta.namespace, meta.name))
+        return self.holders_of(secret) != (place,)
+
     def misplaced(self, thing: Data) -> str:
         """Labels are what this is about."""
         return ""
@@ -100,6 +113,11 @@ class ByLabels:
     def describe(self, shard: str, namespaces: Sequence[str]) -> str:
         """Nobody sees the hash of a ring by labels."""
         return ""
+
+
+@lru_cache(maxsize=8)
+def _ring(shards: frozenset[str]) -> HashRing:
+    return HashRing(shards)
 
 
 class ByRanges:
@@ -158,6 +176,10 @@ class ByRanges:
         """The RingAssignment names nobody, or somebody else."""
         named = self.named.shard_at(point_of(thing.metadata.namespace))
         return "" if (named,) == self.holders_of(thing) else f"is changing hands (named: {named or 'nobody'})"
+
+    def is_to_move(self, secret: Data, living: Collection[str]) -> bool:
+        """What is named moves at once."""
+        return False
 
     def misplaced(self, thing: Data) -> str:
         """A label: nobody has any business to write one."""

@@ -192,6 +192,10 @@ class Watching:
         """Whether all is well."""
         return not self.problems()
 
+    def at_rest(self) -> bool:
+        """Whether all is well, and will stay so."""
+        return self.calm() and not any(self.owners.is_to_move(each, self.living) for each in self.secrets.store)
+
     def _made(self) -> list[Data]:
         return [thing for thing in self.configmaps.store if thing.metadata.controller is not None]
 
