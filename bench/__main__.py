@@ -238,17 +238,12 @@ async def profiling(objects: int) -> dict[str, float]:
     """
     async with _staged(objects, 15, 0.0) as bench:
         made, patched = await baseline(bench)
-        phases = {"creates": creating(bench, made), "moves": scaling_out(bench, patched)}
         (replica,) = bench.installation.sharders.values()
-        try:
-            for name, phase in phases.items():
-                profile = await profiled(replica.process.pid, phase)
-                for layer, share in profile.shares().items():
-                    bench.say(f"{name}: {layer}", share, "% of CPU")
-                tell(profile, name)
-        finally:
-            for phase in phases.values():
-                phase.close()
+        for name, phase, raw in (("creates", creating, made), ("moves", scaling_out, patched)):
+            profile = await profiled(replica.process.pid, partial(phase, bench, raw))
+            for layer, share in profile.shares().items():
+                bench.say(f"{name}: {layer}", share, "% of CPU")
+            tell(profile, name)
         return bench.report
 
 

@@ -12,7 +12,7 @@ import re
 import signal
 import sys
 from collections import Counter
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -20,14 +20,14 @@ from typing import Final
 
 #: Stacks a second, of which those count in which the process was at work.
 RATE: Final = 200
-#: Functions that are named, and how much of a stack's time the least of them has.
+#: Functions that are named, those with most samples.
 NAMED: Final = 15
 PY_SPY: Final = Path(sys.executable).with_name("py-spy")
 LOOP: Final = "event loop, sockets, TLS"
 #: Which files are which layer; the first that fits.
 LAYERS: Final = (
     ("decision", r"^sharder/core/"),
-    ("webhook: review and answer", r"^sharder/webhook/|^shardsdk/serving/(body|reviews)"),
+    ("webhook: review and answer", r"^sharder/webhook/|^shardsdk/serving/body"),
     ("HTTP server", r"^shardsdk/serving/|(^|/)(uvicorn|httptools|fastapi|starlette)/"),
     ("watches and lists", r"^shardsdk/kube/(reflector|reading|mirror|decoding|listing|watching|store|slices|models)"),
     ("requests: fence, turns, errors", r"^shardsdk/kube/"),
@@ -72,7 +72,7 @@ def layer_of(file: str) -> str | None:
     return next((layer for layer, files in LAYERS if re.search(files, file)), None)
 
 
-async def profiled(pid: int, work: Awaitable[None]) -> Profile:
+async def profiled(pid: int, work: Callable[[], Awaitable[None]]) -> Profile:
     """What process `pid` does until `work` is done.  Raises: NoProfiler."""
     with TemporaryDirectory(prefix="bench-profile-") as folder:
         path = Path(folder, "stacks")
@@ -86,7 +86,7 @@ async def profiled(pid: int, work: Awaitable[None]) -> Profile:
         except FileNotFoundError as error:
             raise NoProfiler(f"{PY_SPY} is not there: make setup") from error
         try:
-            await work
+            await work()
         finally:
             if spying.returncode is None:
                 spying.send_signal(signal.SIGINT)

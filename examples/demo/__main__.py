@@ -211,7 +211,7 @@ async def main(
     screen.title("Setting up: etcd, API server, controller manager, two sharders")
     timings = SharderTimings.for_lease(lease_seconds)
     binaries = await asyncio.to_thread(find_binaries)
-    gates, told = assignment.gates(minor_of(binaries))
+    gates, told = assignment.gates(minor_of(binaries) if assignment.by_ranges else None)
     async with (
         ControlPlane(binaries=binaries, feature_gates=gates) as plane,
         Installation(plane, timings) as installation,

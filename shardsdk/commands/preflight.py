@@ -16,9 +16,9 @@ import msgspec
 
 from shardsdk.errors import ApiError, ConnectionFailed, NotFound
 from shardsdk.kube.api import Api
-from shardsdk.kube.discovery import Served
+from shardsdk.kube.discovery import Served, served_by
 from shardsdk.lease.claim import describe_holder, is_overdue
-from shardsdk.process.served import explain_unserved, served_by
+from shardsdk.process.served import explain_unserved
 from shardsdk.protocol.labels import API_GROUP, SYSTEM_NAMESPACE
 from shardsdk.protocol.leases import Lease
 from shardsdk.protocol.objects import CLUSTERRINGS, LEASES, GroupResource, Resource

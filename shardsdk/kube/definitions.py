@@ -8,7 +8,7 @@ from typing import Any, Final
 from shardsdk.errors import Forbidden, ShardingError
 from shardsdk.kube.api import Api, PatchKind
 from shardsdk.kube.clock import Clock
-from shardsdk.kube.discovery import Served
+from shardsdk.kube.discovery import served_by
 from shardsdk.logs import logger_of
 from shardsdk.protocol.objects import Resource
 
@@ -63,7 +63,7 @@ async def _wait_served(api: Api, name: str, clock: Clock) -> None:
 
 async def _unlisted(api: Api, spec: dict[str, Any]) -> list[str]:
     """The versions in which the API server does not list a resource yet, which it does a moment after Established."""
-    served, group, plural = Served(lambda path: api.raw("GET", path)), spec["group"], spec["names"]["plural"]
+    served, group, plural = served_by(api), spec["group"], spec["names"]["plural"]
     versions = [each["name"] for each in spec["versions"] if each.get("served")]
     try:
         return [each for each in versions if plural not in (await served.resources(group, each) or {})]

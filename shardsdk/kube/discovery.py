@@ -13,6 +13,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from shardsdk.errors import NotFound, ServerError
+from shardsdk.kube.api import Api
 from shardsdk.kube.clock import Clock
 from shardsdk.protocol.objects import Resource
 
@@ -89,6 +90,11 @@ class Served:
             return _decode(path, await self._fetch(path), model)
         except NotFound:
             return None
+
+
+def served_by(api: Api) -> Served:
+    """What the API server of `api` serves."""
+    return Served(lambda path: api.raw("GET", path))
 
 
 class Discovery:

@@ -14,18 +14,13 @@ from typing import Final
 
 from shardsdk.errors import ShardingError
 from shardsdk.kube.api import Api
-from shardsdk.kube.discovery import Served
+from shardsdk.kube.discovery import Served, served_by
 from shardsdk.protocol.objects import Resource
 
 #: Plurals that are named where nothing is near to what was asked for.
 MAX_NAMED: Final = 8
 #: How alike a plural must be to be taken for the one that was meant.
 _LIKENESS: Final = 0.7
-
-
-def served_by(api: Api) -> Served:
-    """What the API server of `api` serves."""
-    return Served(lambda path: api.raw("GET", path))
 
 
 async def find_unserved(api: Api, resources: Iterable[Resource]) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import json
+import time
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -14,6 +14,7 @@ from tests.chaos.faults import FAULTS
 from tests.chaos.play import play
 from tests.chaos.previous import TODAY
 from tests.chaos.process_faults import VICTIM, emptied
+from tests.chaos.recorder import read_records
 from tests.chaos.rig import Rig, rig_of
 from tests.chaos.setup import Setup
 
@@ -26,25 +27,17 @@ SETUP = Setup(
 LOOK_SECONDS = 0.1
 
 
-def begun(rig: Rig) -> dict[str, dict[str, str]]:
-    """The objects of reconciles that have begun and not ended, by shard and by their key."""
-    open_now: dict[str, dict[str, str]] = {}
-    for path in (rig.folder / "records").glob("*.jsonl"):
-        for line in path.read_text().splitlines():
-            said = json.loads(line)
-            keys = open_now.setdefault(said["shard"], {})
-            if said["is"] == "begin":
-                keys[said["key"]] = said["uid"]
-            elif said["is"] == "end":
-                keys.pop(said["key"])
-    return open_now
+def under_way(rig: Rig) -> set[str]:
+    """The objects of the victim's reconciles that have begun and not ended."""
+    said = [each for each in read_records(rig.folder / "records") if each["shard"] == VICTIM]
+    ended = {each["key"] for each in said if each["is"] == "end"}
+    return {each["uid"] for each in said if each["is"] == "begin" and each["key"] not in ended}
 
 
-def begins(rig: Rig, *, but: str) -> list[str]:
-    """The object of each reconcile that any other shard has begun so far."""
-    lines = (line for path in (rig.folder / "records").glob("*.jsonl") for line in path.read_text().splitlines())
-    said = map(json.loads, lines)
-    return [each["uid"] for each in said if each["is"] == "begin" and each["shard"] != but]
+def begun_by_others(rig: Rig, since: float) -> set[str]:
+    """The objects of reconciles that any other shard has begun since a moment (monotonic)."""
+    said = (each for each in read_records(rig.folder / "records") if each["is"] == "begin" and each["shard"] != VICTIM)
+    return {each["uid"] for each in said if each["at"] > since}
 
 
 async def suspended_until_others_work(rig: Rig, rng: Random) -> None:
@@ -52,15 +45,15 @@ async def suspended_until_others_work(rig: Rig, rng: Random) -> None:
     while True:
         await rig.amid_work(VICTIM)
         rig.living.discard(VICTIM)
-        before = len(begins(rig, but=VICTIM))
         async with rig.suspended(VICTIM):
-            if under_way := set(begun(rig)[VICTIM].values()):
+            since, objects = time.monotonic(), under_way(rig)
+            if objects:
                 await emptied(rig)
                 async with asyncio.timeout(rig.setup.patience_seconds):
-                    while not under_way <= set(begins(rig, but=VICTIM)[before:]):
+                    while not objects <= begun_by_others(rig, since):
                         await asyncio.sleep(LOOK_SECONDS)
         rig.living.add(VICTIM)
-        if under_way:
+        if objects:
             return
 
 

@@ -11,7 +11,6 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import msgspec
 import pytest
 import pytest_asyncio
 import yaml
@@ -24,8 +23,7 @@ from shardsdk.protocol.ranges import (
     SPACE,
     HashBy,
     Named,
-    RingAssignmentSpec,
-    parse_assignment,
+    named_by,
     point_of,
     read_counts,
 )
@@ -261,8 +259,7 @@ async def _told(on: Ranged) -> dict[int, float]:
 
 
 async def _assigned(on: Ranged) -> Named:
-    assignment = await on.admin.get(ASSIGNMENTS, on.ring)
-    return parse_assignment(msgspec.convert(assignment["spec"], RingAssignmentSpec))
+    return named_by(await on.admin.get(ASSIGNMENTS, on.ring), HashBy.NAMESPACE)
 
 
 def _loads(named: Named) -> Counter[str | None]:

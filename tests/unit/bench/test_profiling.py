@@ -55,7 +55,7 @@ async def test_a_process_that_cannot_be_looked_into_is_told(tmp_path: Path) -> N
     process = await asyncio.create_subprocess_exec("true")
     await process.wait()
     with pytest.raises(NoProfiler, match=f"nothing of process {process.pid} .it may need root.: "):
-        await profiled(process.pid, gone())
+        await profiled(process.pid, gone)
 
 
 async def test_without_the_profiler_nothing_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,7 +63,5 @@ async def test_without_the_profiler_nothing_begins(tmp_path: Path, monkeypatch: 
         raise AssertionError
 
     monkeypatch.setattr(profiling, "PY_SPY", tmp_path / "py-spy")
-    work = never()
     with pytest.raises(NoProfiler, match="py-spy is not there: make setup"):
-        await profiled(os.getpid(), work)
-    work.close()
+        await profiled(os.getpid(), never)

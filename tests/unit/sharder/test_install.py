@@ -33,6 +33,7 @@ from shardsdk.testing.virtual import VirtualClock, in_virtual_time
 
 SPACE = "sharding-system"
 LEFTOVERS = Leftovers(SPACE, "sharder")
+ESTABLISHED = {"status": {"conditions": [{"type": "Established", "status": "True"}]}}
 DOCUMENTS = [yaml.safe_load(path.read_text()) for path in crd_files()]
 
 
@@ -145,10 +146,9 @@ async def test_crds_are_awaited_until_they_are_served(clock: VirtualClock) -> No
 
     await clock.sleep(5)
     assert not applying.done()
-    established = {"status": {"conditions": [{"type": "Established", "status": "True"}]}}
     for name in CRD_NAMES:
         assert not applying.done()
-        await connect(server, clock).patch(CRDS, name, None, established)
+        await connect(server, clock).patch(CRDS, name, None, ESTABLISHED)
         await clock.sleep(1)
     await applying
     assert left(server) == set(CRD_NAMES)
@@ -160,8 +160,7 @@ async def test_crds_are_awaited_until_discovery_lists_them_too(clock: VirtualClo
     api = connect(server, clock, listed=False)
     applying = asyncio.create_task(apply_crds(api, DOCUMENTS[:1], clock, field_manager=FIELD_MANAGER))
     await clock.sleep(1)
-    established = {"status": {"conditions": [{"type": "Established", "status": "True"}]}}
-    await api.patch(CRDS, CRD_NAMES[0], None, established)
+    await api.patch(CRDS, CRD_NAMES[0], None, ESTABLISHED)
     path = f"/apis/{API_GROUP}/{API_VERSION}"
     steps: list[dict[str, list[str]]] = [{}, {path: []}]
     for listed in steps:
@@ -178,7 +177,7 @@ async def test_crds_that_discovery_never_lists_are_told_after_a_minute(clock: Vi
     api = connect(server, clock, listed=False)
     applying = asyncio.create_task(apply_crds(api, DOCUMENTS[:1], clock, field_manager=FIELD_MANAGER))
     await clock.sleep(1)
-    await api.patch(CRDS, CRD_NAMES[0], None, {"status": {"conditions": [{"type": "Established", "status": "True"}]}})
+    await api.patch(CRDS, CRD_NAMES[0], None, ESTABLISHED)
     with pytest.raises(NotInstalled, match=rf"the API server does not list it in {API_VERSION}"):
         await applying
 
@@ -193,7 +192,7 @@ async def test_whoever_may_not_ask_discovery_has_the_condition_alone(clock: Virt
     api = Refusing(server, clock)
     applying = asyncio.create_task(apply_crds(api, DOCUMENTS[:1], clock, field_manager=FIELD_MANAGER))
     await clock.sleep(1)
-    await api.patch(CRDS, CRD_NAMES[0], None, {"status": {"conditions": [{"type": "Established", "status": "True"}]}})
+    await api.patch(CRDS, CRD_NAMES[0], None, ESTABLISHED)
     await applying
 
 

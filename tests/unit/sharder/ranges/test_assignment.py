@@ -20,7 +20,7 @@ from shardsdk.protocol.ranges import (
 from shardsdk.testing.memoryapi import MemoryApi
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
 from tests.unit.sharder.placement.stage import OWNERS, RING, SHARDS, make_stage
-from tests.unit.sharder.ranges.rig import Open, ranged, sharder
+from tests.unit.sharder.ranges.rig import Open, Ring, ranged, sharder
 
 
 @in_virtual_time
@@ -188,12 +188,17 @@ async def test_an_assignment_is_changed_as_it_was_read_or_not_at_all(clock: Virt
     assert "hashBy is UID" in again.problem
 
 
+def make_namespaces(ring: Ring) -> list[str]:
+    names = [f"n{number}" for number in range(40)]
+    for name in names:
+        ring.stage.create(NAMESPACES, {"metadata": {"name": name}}, None)
+    return names
+
+
 @in_virtual_time
 async def test_what_shards_report_of_namespaces_moves_ranges_and_not_too_often(clock: VirtualClock) -> None:
     async with ranged(clock, "a", "b") as ring:
-        names = [f"n{number}" for number in range(40)]
-        for name in names:
-            ring.stage.create(NAMESPACES, {"metadata": {"name": name}}, None)
+        names = make_namespaces(ring)
         async with sharder(ring.stage, cut=cut) as assignment:
             await ring.until_spread("a", "b")
             await ring.stage.until(lambda: assignment.summarize().settled)
@@ -222,9 +227,7 @@ async def test_what_shards_report_of_namespaces_moves_ranges_and_not_too_often(c
 @in_virtual_time
 async def test_a_new_leader_moves_nothing_for_what_a_shard_has_yet_to_tell(clock: VirtualClock) -> None:
     async with ranged(clock, "a", "b") as ring:
-        names = [f"n{number}" for number in range(40)]
-        for name in names:
-            ring.stage.create(NAMESPACES, {"metadata": {"name": name}}, None)
+        names = make_namespaces(ring)
         async with sharder(ring.stage, cut=cut) as assignment:
             await ring.until_spread("a", "b")
             await ring.stage.until(lambda: assignment.summarize().settled)
@@ -245,9 +248,7 @@ async def test_a_new_leader_moves_nothing_for_what_a_shard_has_yet_to_tell(clock
 @in_virtual_time
 async def test_a_new_leader_believes_after_a_while_that_a_shard_has_nothing_to_tell(clock: VirtualClock) -> None:
     async with ranged(clock, "a", "b") as ring:
-        names = [f"n{number}" for number in range(40)]
-        for name in names:
-            ring.stage.create(NAMESPACES, {"metadata": {"name": name}}, None)
+        names = make_namespaces(ring)
         async with sharder(ring.stage, cut=cut) as assignment:
             await ring.until_spread("a", "b")
             await ring.stage.until(lambda: assignment.summarize().settled)
