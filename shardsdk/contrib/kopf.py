@@ -170,7 +170,7 @@ class KopfShard:
             access = await load_access(self._kubeconfig, self._context)
             lease = self._lease = ShardLease(access, self.ring, **self._options, on_deadline=_die)
             with self._stop_while_waiting():
-                async with lease, lease.client() as api, Relay(access, [lease.fence]) as session:
+                async with lease, lease.client() as api, Relay(api.access, [lease.fence]) as session:
                     self._api = api
                     lease.settle_first(session.writes_settled)
                     await self._operate(lease, api, session, operator)

@@ -25,7 +25,6 @@ from shardsdk.kube.clock import Clock, SystemClock
 from shardsdk.kube.fencing import Guard, GuardedRequest, Ledger, SentTooLate, send_guarded
 from shardsdk.kube.server import Access
 from shardsdk.kube.sessions import CONNECT_SECONDS, KEEPALIVE_SECONDS, REQUEST_SECONDS
-from shardsdk.version import VERSION
 
 _WRITES: Final = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 _UNAUTHORIZED: Final = 401
@@ -41,7 +40,7 @@ class Relay:
     ) -> None:
         self.access = access
         #: Sent with every request; the foreign client may add its own.
-        self.headers: dict[str, str] = {"User-Agent": user_agent or f"controller-sharding/{VERSION}"}
+        self.headers: dict[str, str] = {"User-Agent": user_agent or access.user_agent}
         self._fences = tuple(fences)
         self._clock = clock or SystemClock()
         self._ledger = Ledger(self._clock)

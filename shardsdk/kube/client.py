@@ -21,12 +21,12 @@ from shardsdk.kube.server import Access
 from shardsdk.kube.sessions import Observer, Sessions
 from shardsdk.kube.warnings import Warnings
 from shardsdk.protocol.objects import Resource
-from shardsdk.version import VERSION
 
 
 class Client(Api):
     """Speaks to one API server on one event loop: `async with Client(access) as client`.
 
+    `user_agent` is how it introduces itself, if not as `access` does.
     `fence` applies to every write, in addition to those that a call names.
     `on_call` is told verb, HTTP status (0: no answer) and seconds of each request.
     `heed_warnings`: log what the API server warns of; for what can do nothing about it, no.
@@ -50,7 +50,7 @@ class Client(Api):
         clock = clock or SystemClock()
         self._sessions = Sessions(
             access,
-            user_agent=user_agent or f"controller-sharding/{VERSION}",
+            user_agent=user_agent or access.user_agent,
             clock=clock,
             observer=Observer(on_call),
             pace=Pace(clock, qps=qps, burst=burst),

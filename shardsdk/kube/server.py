@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from ssl import SSLContext
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from shardsdk.errors import ConfigurationError
 from shardsdk.kube.credentials import Credentials, FixedCredentials
+from shardsdk.version import SDK_AGENT
 
 if TYPE_CHECKING:
     import aiohttp
@@ -47,7 +48,8 @@ class Access:
 
     `origin` says where it was configured, for messages.  `ssl` is the context of
     all sessions; `request_options` is what each request must be given besides its
-    own: proxy and TLS server name.
+    own: proxy and TLS server name.  As `user_agent` a client introduces itself that
+    is given none of its own.
     """
 
     host: str
@@ -56,6 +58,19 @@ class Access:
     credentials: Credentials
     ssl: SSLContext
     request_options: Mapping[str, Any] = field(default_factory=dict)
+    user_agent: str = SDK_AGENT
+
+    def of_program(self, program: str) -> Self:
+        """The same for a program, NAME/VERSION or NAME alone.  Raises: ConfigurationError."""
+        from shardsdk.kube.useragent import agent_of  # tests in memory introduce nobody
+
+        return replace(self, user_agent=agent_of(program))
+
+    def of_shard(self, ring: str, shard: str) -> Self:
+        """The same for a shard of its."""
+        from shardsdk.kube.useragent import agent_of_shard
+
+        return replace(self, user_agent=agent_of_shard(self.user_agent, ring, shard))
 
     async def headers(self) -> dict[str, str]:
         """The `Authorization` header, or nothing."""

@@ -134,7 +134,7 @@ class ShardLease:
         self.looked_at: bool = False
         #: Called on the body's loop with the number of `hold_ranges` that a confirmed write has said.
         self.on_held: Callable[[int], None] = _ignore
-        self._source = source
+        self._source = source.of_shard(self.ring.ring, self.name) if isinstance(source, Access) else source
         self._clock = clock or SystemClock()
         self._rng = rng
         self._ranges = ranges

@@ -332,7 +332,7 @@ class Operator:
         Raises: ConfigurationError.
         """
         self._check(ring)
-        given = {"watch_namespace": self.watch_namespace, "timings": self._timings, **settings}
+        given = {"watch_namespace": self.watch_namespace, "timings": self._timings, "program": self.name, **settings}
         if not self._reconcilers and not self._tasks and not self._webhooks.all:
             raise ConfigurationError(
                 f"operator {self.name!r} does nothing: decorate a function with @{self.name}.reconcile(Kind)"

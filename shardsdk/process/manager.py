@@ -81,6 +81,7 @@ class Manager:
     "0" (nowhere) elsewhere.  What objects wait for is told at /debug/objects to this
     machine, or with `debug_to_all` to everybody.
     Running reconciles have `grace_seconds` to end when the process is stopped.
+    To API servers it introduces itself as `program`, NAME/VERSION, and as its shard.
 
     What is wrong with these is said by `run`, in a sentence, with exit code 2.
     """
@@ -103,6 +104,7 @@ class Manager:
         metrics_address: str | None = None,
         metrics: Metrics | None = None,
         debug_to_all: bool = False,
+        program: str = "",
     ) -> None:
         self.ring = ring
         self.metrics: Metrics = metrics or Metrics()
@@ -116,6 +118,7 @@ class Manager:
         )
         self.kubeconfig: str | None = kubeconfig
         self.context: str | None = context
+        self.program = program
         self._timings = timings or (election.timings if election and ring is None else LeaseTimings())
         self._fenced = fenced
         self._restart_grace_seconds = restart_grace_seconds
@@ -210,7 +213,7 @@ class Manager:
             check_grace(self._grace_seconds)
             work = check_work(self.controllers, self._tasks, ring=self.ring, election=self.election)
             check_settings(self.cached, work[Scope.SHARDED], self.watch_namespaces)
-            world = world or await load_world(self.kubeconfig, self.context, self.metrics)
+            world = world or await load_world(self.kubeconfig, self.context, self.metrics, self.program)
             lease = None if self.ring is None else self._make_lease(world, self.ring)
             candidate = self._make_candidate(world) if work[Scope.LEADER] else None
             check_leases(lease, candidate)

@@ -45,11 +45,12 @@ class World:
         return self.open(fence)
 
 
-async def load_world(kubeconfig: str | None, context: str | None, metrics: Metrics) -> World:
-    """The world as the configuration shows it.  Raises: ConfigurationError."""
+async def load_world(kubeconfig: str | None, context: str | None, metrics: Metrics, program: str = "") -> World:
+    """The world as the configuration shows it, for a `program`, NAME/VERSION.  Raises: ConfigurationError."""
     from shardsdk.kube.client import Client  # brings aiohttp, which takes a third of a second
 
     access = await load_access(kubeconfig, context)
+    access = access.of_program(program) if program else access
     return World(
         access,
         lambda lease: lease.client(on_call=metrics.count_call),

@@ -49,7 +49,7 @@ async def test_a_request_says_who_it_is_and_what_it_wants() -> None:
         seen = server.seen[0]
         assert (seen.method, seen.path) == ("GET", "/api/v1/namespaces/default/configmaps/a")
         assert seen.headers["Authorization"] == "Bearer secret"
-        assert seen.headers["User-Agent"].startswith("controller-sharding/")
+        assert seen.headers["User-Agent"].startswith("shardsdk/")
         assert seen.headers["Accept"] == "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
         assert seen.headers["Accept-Encoding"] == "identity"
 
