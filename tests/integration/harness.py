@@ -265,10 +265,16 @@ class Stage:
         return ring
 
     async def sharder(
-        self, *, webhook: bool = True, clock: Clock | None = None, start: bool = True, **changes: Any
+        self,
+        *,
+        webhook: bool = True,
+        clock: Clock | None = None,
+        start: bool = True,
+        kubeconfig: Path | None = None,
+        **changes: Any,
     ) -> Sharder:
         """A replica; all of one test share a lease unless told otherwise.  `changes` are fields of ReplicaSettings."""
-        kubeconfig = await self.plane.service_account_kubeconfig(SYSTEM, "sharder")
+        kubeconfig = kubeconfig or await self.plane.service_account_kubeconfig(SYSTEM, "sharder")
         settings = replica_settings(**{"lease_name": f"sharder-{self.namespace}", **changes})
         made = Sharder(kubeconfig, settings, webhook=webhook, clock=clock or SystemClock(), seed=len(self.sharders))
         self.sharders.append(made)

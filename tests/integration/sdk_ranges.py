@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import math
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -20,19 +21,18 @@ from shardsdk.kube.api import Api, Fence
 from shardsdk.kube.client import Client
 from shardsdk.kube.clock import SystemClock
 from shardsdk.lease.shardlease import ShardLease
+from shardsdk.lease.timings import LeaseTimings
 from shardsdk.process.manager import Manager
 from shardsdk.process.process import ExitCode
 from shardsdk.process.world import World
 from shardsdk.protocol.objects import Resource
-from shardsdk.protocol.ranges import NOWHERE, HashRanges
+from shardsdk.protocol.ranges import NOWHERE, HashRanges, point_of
 from shardsdk.reconcile.context import Context
 from shardsdk.reconcile.spec import controller_for
 from tests.integration.harness import Plug
 
 SECRETS: Final = Resource("", "v1", "secrets", "Secret")
 CONFIGMAPS: Final = Resource("", "v1", "configmaps", "ConfigMap")
-#: How long a reconcile takes at least.
-BUSY_SECONDS: Final = 0.05
 #: How often everybody's ranges are compared.
 LOOK_SECONDS: Final = 0.01
 
@@ -44,15 +44,25 @@ class Chronicle:
     running: dict[tuple[str, str], str] = field(default_factory=dict)
     seen: dict[tuple[str, str], str] = field(default_factory=dict)
     by: dict[tuple[str, str], str] = field(default_factory=dict)
-    #: Each time that two had one object, or one range.
+    #: How long a reconcile takes at least.
+    busy_seconds: float = 0.05
+    #: Where each shard was seen to work, ever.
+    worked: dict[str, HashRanges] = field(default_factory=dict)
+    #: Each time that two had one object, or one range, and that one began where it does not work.
     met: list[str] = field(default_factory=list)
     shards: list[SdkShard | ContractShard] = field(default_factory=list)
+
+    async def until_at_rest(self) -> None:
+        """Wait until nobody reconciles anything."""
+        while self.running:
+            await asyncio.sleep(LOOK_SECONDS)
 
     async def watch(self) -> None:
         """Compare what shards may work on, until cancelled."""
         while True:
             before: list[SdkShard | ContractShard] = []
             for shard in self.shards:
+                self.worked[shard.name] = self.worked.get(shard.name, NOWHERE) | shard.works_on()
                 self.met += [
                     f"{each.name} and {shard.name} on {each.works_on() & shard.works_on()}"
                     for each in before
@@ -65,12 +75,15 @@ class Chronicle:
 class SdkShard:
     """A manager in this process that has one config map for each secret; it can crash."""
 
-    def __init__(self, ring: str, name: str, kubeconfig: Path, chronicle: Chronicle) -> None:
+    def __init__(
+        self, ring: str, name: str, kubeconfig: Path, chronicle: Chronicle, timings: LeaseTimings | None = None
+    ) -> None:
         self.name = name
         self.plug = Plug()
         self.manager = Manager(
-            ring, shard=name, namespace="default", fenced=True, health_address="0", metrics_address="0"
-        )
+            ring, shard=name, namespace="default", fenced=True, timings=timings,
+            health_address="0", metrics_address="0",
+        )  # fmt: skip
         self.manager.add(controller_for(SECRETS).owns(CONFIGMAPS).options(concurrency=4).reconcile(self._reconcile))
         self._kubeconfig = kubeconfig
         self._chronicle = chronicle
@@ -125,6 +138,18 @@ class SdkShard:
             return NOWHERE
         return holder.working | holder.ending
 
+    def knows(self) -> set[tuple[str, str]]:
+        """The secrets that it has in its cache."""
+        workload = self.manager._workload
+        assert workload is not None
+        mains = workload._resources.values()
+        return {(each.namespace, each.name) for main in mains for each in main.cache.requests()}
+
+    def told_filtering(self) -> float:
+        """Whether API servers send no more than its ranges, as its metrics tell."""
+        workload = self.manager._workload
+        return math.nan if workload is None else workload._caches.filtered()
+
     def filtered(self) -> set[bool | None]:
         """Whether the API server filters for its caches."""
         workload = self.manager._workload
@@ -134,10 +159,12 @@ class SdkShard:
         key, note = (context.namespace, context.name), self._chronicle
         if (other := note.running.get(key)) is not None:
             note.met.append(f"{self.name} and {other} reconcile {key}")
+        if point_of(context.namespace) not in self.works_on():
+            note.met.append(f"{self.name} begins with {key}, and works on {self.works_on()}")
         note.running[key] = self.name
         try:
             children = context.children(CONFIGMAPS)
-            await asyncio.sleep(BUSY_SECONDS)
+            await asyncio.sleep(note.busy_seconds)
             if not children:
                 reference = context.controller_reference()
                 metadata = {"generateName": f"{context.name}-", "ownerReferences": [reference]}

@@ -3,39 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import sys
 from collections import Counter
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
-import yaml
 
-from localcluster import AdminClient, ControlPlane
+from localcluster import ControlPlane
 from sharder.core.cutting import cut
 from shardsdk.process.process import ExitCode
-from shardsdk.protocol.objects import GroupResource
-from shardsdk.protocol.ranges import (
-    SPACE,
-    HashBy,
-    Named,
-    named_by,
-    point_of,
-    read_counts,
-)
+from shardsdk.protocol.ranges import SPACE, HashBy, Named, point_of, read_counts
 from shardsdk.ranges import holder
-from shardsdk.rbac import ShardRole, shard_role
-from tests.integration.harness import REPOSITORY, Stage, set_stage
 from tests.integration.ranged_shard import ASSIGNMENTS, RangedShard, Workers
-from tests.integration.sdk_ranges import CONFIGMAPS, SECRETS, Chronicle, ContractShard, SdkShard
-from tests.integration.world import SECRETS as FAMILY
-
-TEAMS = [f"crew-{number}" for number in range(16)]
-NAMES = ("one", "two")
+from tests.integration.sdk_ranges import ContractShard
+from tests.integration.sdk_ring import NAMES, TEAMS, Ranged, ranged, set_up
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module", params=[True, False], ids=["filtering", "ignoring"])
@@ -43,100 +26,6 @@ async def plane(request: pytest.FixtureRequest) -> AsyncIterator[ControlPlane]:
     gates = {"ShardedListAndWatch": True} if request.param else {}
     async with set_up(gates) as plane:
         yield plane
-
-
-@asynccontextmanager
-async def set_up(gates: dict[str, bool]) -> AsyncIterator[ControlPlane]:
-    """A control plane with the secrets of all teams."""
-    async with ControlPlane(feature_gates=gates) as plane:
-        await plane.apply(REPOSITORY / "crds", REPOSITORY / "rbac" / "sharder.yaml")
-        async with plane.admin() as admin:
-            for team in TEAMS:
-                await admin.create("v1/namespaces", {"metadata": {"name": team}})
-                for name in NAMES:
-                    await admin.create("v1/secrets", {"metadata": {"name": name}}, team)
-        yield plane
-
-
-@dataclass
-class Ranged:
-    """A ring whose shards are the SDK's."""
-
-    plane: ControlPlane
-    admin: AdminClient
-    stage: Stage
-    ring: str
-    kubeconfig: Path
-    chronicle: Chronicle = field(default_factory=Chronicle)
-    shards: dict[str, SdkShard] = field(default_factory=dict)
-
-    async def start(self, *names: str) -> None:
-        for name in names:
-            shard = SdkShard(self.ring, name, self.kubeconfig, self.chronicle)
-            self.shards[name] = shard
-            await shard.start()
-
-    async def until_all_by(self, *names: str, seconds: float = 90.0) -> None:
-        """Wait until every secret was reconciled as it is, by one of these shards, and each of them has some."""
-        async with asyncio.timeout(seconds):
-            while not await self._all_by(set(names)):
-                await asyncio.sleep(0.1)
-
-    async def _all_by(self, names: set[str]) -> bool:
-        there = {
-            (each["metadata"]["namespace"], each["metadata"]["name"]): each["metadata"]["resourceVersion"]
-            for each in await self.admin.list("v1/secrets")
-            if each["metadata"]["namespace"] in TEAMS
-        }
-        note = self.chronicle
-        return (
-            all(note.seen.get(key) == version for key, version in there.items())
-            and {note.by[key] for key in there} == names
-        )
-
-    async def touch(self) -> None:
-        """Change every secret."""
-        for team in TEAMS:
-            for name in NAMES:
-                patch = {"metadata": {"annotations": {"touched": str(asyncio.get_running_loop().time())}}}
-                await self.admin.patch("v1/secrets", name, patch, team)
-
-    async def children(self) -> Counter[tuple[str, str]]:
-        """How many config maps each secret has."""
-        found = await self.admin.list("v1/configmaps")
-        owned = [each["metadata"] for each in found if each["metadata"]["namespace"] in TEAMS]
-        return Counter(
-            (each["namespace"], owner["name"]) for each in owned for owner in each.get("ownerReferences") or ()
-        )
-
-
-@asynccontextmanager
-async def ranged(plane: ControlPlane, name: str) -> AsyncIterator[Ranged]:
-    """A ring, its shards' account, and the sharder; in the end nobody may ever have had two owners."""
-    async with plane.admin() as admin, set_stage(plane, admin, name) as stage:
-        spec = {"assignment": "Ranges", "hashBy": "Namespace", "namespaceSelector": None}
-        await stage.ring(FAMILY, name=name, grant=False, shards_may=False, **spec)
-        role = ShardRole(
-            name, name, "default", [_named(SECRETS)], [_named(CONFIGMAPS)],
-            further_controlled_verbs=("create",), by_ranges=True,
-        )  # fmt: skip
-        await plane.kubectl("apply", "-f-", stdin=yaml.safe_dump_all(shard_role(role)))
-        kubeconfig = await plane.service_account_kubeconfig("default", name)
-        on = Ranged(plane, admin, stage, name, kubeconfig)
-        await stage.sharder()
-        watching = asyncio.create_task(on.chronicle.watch())
-        try:
-            yield on
-        finally:
-            watching.cancel()
-            for shard in list(on.chronicle.shards):
-                with contextlib.suppress(Exception):
-                    await shard.stop()
-        assert not on.chronicle.met
-
-
-def _named(resource: object) -> GroupResource:
-    return resource.group_resource  # type: ignore[attr-defined,no-any-return]
 
 
 @pytest.mark.timeout(300)
@@ -243,7 +132,7 @@ async def test_a_shard_that_comes_has_its_part_of_what_shards_have_counted(monke
 
         await on.start("c")
         async with asyncio.timeout(60):
-            while not (loads := _loads(await _assigned(on))).keys() >= {"a", "b", "c"} or None in loads:
+            while not (loads := _loads(await on.assignment())).keys() >= {"a", "b", "c"} or None in loads:
                 await asyncio.sleep(0.1)
         assert max(loads.values()) <= EVEN
 
@@ -256,10 +145,6 @@ async def _told(on: Ranged) -> dict[int, float]:
     leases = await on.admin.list("coordination.k8s.io/v1/leases", "default")
     annotations = [each["metadata"].get("annotations") for each in leases if each["metadata"]["name"] in ("a", "b")]
     return {point: count for each in annotations for point, count in read_counts(each).items()}
-
-
-async def _assigned(on: Ranged) -> Named:
-    return named_by(await on.admin.get(ASSIGNMENTS, on.ring), HashBy.NAMESPACE)
 
 
 def _loads(named: Named) -> Counter[str | None]:

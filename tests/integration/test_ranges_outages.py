@@ -1,0 +1,85 @@
+"""An API server that is killed and comes back while ranges change hands, on a real control plane."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+import pytest_asyncio
+
+from localcluster import ControlPlane
+from shardsdk.protocol.ranges import HashBy, Named, named_by
+from tests.integration.ranged_shard import ASSIGNMENTS
+from tests.integration.sdk_ring import NAMES, TEAMS, Ranged, ranged, set_up
+
+#: How long a reconcile takes here: longer than it takes to see that it is to end, and to kill an API server.
+SLOW_SECONDS = 2.0
+#: Of leases that outlive an API server which takes its time.
+LEASE_SECONDS = 60
+#: The shards that there are when another comes.
+OLD = ("a", "b", "c")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def plane() -> AsyncIterator[ControlPlane]:
+    async with set_up({"ShardedListAndWatch": True}) as plane:
+        yield plane
+
+
+def revoked(named: Named) -> bool:
+    """Ranges were taken from who has them, and nobody has them yet."""
+    return bool(named.nobodys)
+
+
+def granted(named: Named) -> bool:
+    """The shard that has come is named, a moment ago."""
+    return bool(named.of("d"))
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("at", [revoked, granted])
+async def test_a_handover_ends_that_an_api_server_was_killed_in(
+    plane: ControlPlane, at: Callable[[Named], bool]
+) -> None:
+    async with ranged(plane, f"outage-{at.__name__}") as on:
+        await on.start(*OLD, lease_seconds=LEASE_SECONDS)
+        await on.until_all_by(*OLD)
+        before = await until_in_place(on, *OLD)
+        on.chronicle.worked.clear()
+        on.chronicle.busy_seconds = SLOW_SECONDS
+        await on.touch()
+        await on.start("d", lease_seconds=LEASE_SECONDS)
+        await until_assigned(on, at)
+        await plane.apiserver.kill()
+        if at is revoked:
+            assert not on.chronicle.worked.get("d"), "what runs where ranges were taken has not ended"
+        await on.chronicle.until_at_rest()
+        await plane.apiserver.start()
+
+        on.chronicle.busy_seconds = 0.0
+        await on.touch()
+        await on.until_all_by(*OLD, "d")
+        after = await until_in_place(on, *OLD, "d")
+        worked = on.chronicle.worked
+        assert worked == {name: before.of(name) for name in OLD} | {"d": after.of("d")}, "nobody worked anywhere else"
+        assert not [name for name in OLD if after.of(name) - before.of(name)], "and nothing has moved but to d"
+        assert await on.children() == {(team, name): 1 for team in TEAMS for name in NAMES}
+
+
+async def until_assigned(on: Ranged, holds: Callable[[Named], bool]) -> None:
+    """Wait for the event that makes the assignment so."""
+    async for _, item in on.admin.changes(ASSIGNMENTS):
+        if item["metadata"]["name"] == on.ring and holds(named_by(item, HashBy.NAMESPACE)):
+            return
+
+
+async def until_in_place(on: Ranged, *names: str) -> Named:
+    """Wait until these shards share everything, and each works where it is named; who is named where."""
+    async with asyncio.timeout(60):
+        while True:
+            named = await on.assignment()
+            works = {name: on.shards[name].works_on() for name in names}
+            if not named.nobodys and works == named.shards:
+                return named
+            await asyncio.sleep(0.1)
