@@ -1,7 +1,9 @@
 """The leader's three informers per resource: stranded, draining, unassigned.
 
 Does: hold just the objects that have to move, filtered by the API server; at
-rest all three are empty.  Refuses: to watch objects at large.
+rest all three are empty.  What has no shard is watched in the ring's namespaces
+alone where these are few: elsewhere nothing has one either, and each change of it
+would be sent here.  Refuses: to watch objects at large.
 """
 
 from __future__ import annotations
@@ -24,97 +26,129 @@ from shardsdk.kube.api import Api
 from shardsdk.kube.clock import Clock
 from shardsdk.kube.reflector import Delta, Reflector
 from shardsdk.kube.selectors import Selector, absent, differs, exists, join, not_in
-from shardsdk.kube.store import Key
+from shardsdk.kube.store import Key, Store
 from shardsdk.protocol.labels import RingLabels
 from shardsdk.protocol.objects import SlimObject
 
 _BY_SHARD = "shard"
+#: A ring of more namespaces watches all there are, for a watch is a connection.
+MAX_NAMESPACES: Final = 4
 #: How often a list is made at least where watching is not permitted, though the sync period is longer, or off.
 MAX_RELIST_SECONDS: Final = 300.0
 
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """What an informer shows: what the API server selects, and of that what is in `scope` (`None`: all of it)."""
+    """What an informer shows: what the API server selects in `namespaces` (`None`: in all).
+
+    Of that, what is in `scope` (`None`: all of it).
+    """
 
     selector: Selector
+    namespaces: tuple[str, ...] | None = None
     scope: LabelSelector | None = None
 
 
 class FilteredInformer:
-    """Lists and watches one resource; begun anew as a whole when its filter changes.
+    """Lists and watches one resource; begun anew as a whole when its filter changes, but for namespaces that stay.
 
-    `reflect(selector)` makes what keeps its store.  `on_synced()` is told of each first complete list.
+    `reflect(selector, namespace)` makes what keeps a store.  `on_synced()` is told when what was begun is complete.
     """
 
-    def __init__(self, reflect: Callable[[Selector], Reflector[SlimObject]], on_synced: Callable[[], None]) -> None:
+    def __init__(
+        self, reflect: Callable[[Selector, str | None], Reflector[SlimObject]], on_synced: Callable[[], None]
+    ) -> None:
         #: What it was begun with; `None`: it does not run.
         self.filter: Filter | None = None
         self._reflect = reflect
         self._on_synced = on_synced
-        self._reflector: Reflector[SlimObject] | None = None
-        self._task: asyncio.Task[None] | None = None
+        #: By namespace, or one for all of them under `None`.
+        self._watches: dict[str | None, tuple[Reflector[SlimObject], asyncio.Task[None]]] = {}
+
+    @property
+    def _reflectors(self) -> list[Reflector[SlimObject]]:
+        return [reflector for reflector, _ in self._watches.values()]
 
     @property
     def synced(self) -> bool:
         """Whether what it selects has been listed completely; a stopped one never is."""
-        return self._reflector is not None and self._reflector.synced.is_set()
+        return self.filter is not None and all(each.synced.is_set() for each in self._reflectors)
 
     @property
     def failure(self) -> ShardingError | None:
         """Why it cannot be watched at present."""
-        return self._reflector.failure if self._reflector is not None else None
+        return next((each.failure for each in self._reflectors if each.failure is not None), None)
 
     def get(self, namespace: str, name: str) -> SlimObject | None:
         """The object as last seen, if it holds it."""
-        return self._reflector.store.get(namespace, name) if self._reflector is not None else None
+        store = self._store_of(namespace)
+        return store.get(namespace, name) if store is not None else None
 
     def values(self) -> Iterator[SlimObject]:
         """The objects that it holds."""
-        return iter(list(self._reflector.store) if self._reflector is not None else ())
+        return iter([obj for each in self._reflectors for obj in each.store])
 
     def shards(self) -> set[str]:
         """The shards that the objects are labelled with."""
-        return set(self._reflector.store.index_values(_BY_SHARD)) if self._reflector is not None else set()
+        return {shard for each in self._reflectors for shard in each.store.index_values(_BY_SHARD)}
 
     def of_shard(self, shard: str) -> list[SlimObject]:
         """The objects labelled with `shard`."""
-        return self._reflector.store.by_index(_BY_SHARD, shard) if self._reflector is not None else []
+        return [obj for each in self._reflectors for obj in each.store.by_index(_BY_SHARD, shard)]
 
     def leave(self, namespace: str) -> list[SlimObject]:
         """Hold the objects of a namespace no longer, which has left the scope; they are told of as they change."""
-        left = [obj for obj in self.values() if obj.metadata.namespace == namespace]
+        store = self._store_of(namespace)
+        left = [obj for obj in store or () if obj.metadata.namespace == namespace]
         for obj in left:
-            if self._reflector is not None:
-                self._reflector.store.drop(Key(namespace, obj.metadata.name))
+            assert store is not None
+            store.drop(Key(namespace, obj.metadata.name))
         return left
 
     def __len__(self) -> int:
-        return len(self._reflector.store) if self._reflector is not None else 0
+        return sum(len(each.store) for each in self._reflectors)
 
     def begin(self, tasks: asyncio.TaskGroup, wanted: Filter) -> None:
-        """Begin, or begin anew; its initial events are exactly what is selected now."""
-        self.stop()
+        """Begin, or begin anew; the initial events of what is begun are exactly what is selected now."""
+        before = self.filter
+        if before is None or (before.selector, before.scope) != (wanted.selector, wanted.scope):
+            self.stop()
         self.filter = wanted
-        self._reflector = self._reflect(wanted.selector)
-        self._task = tasks.create_task(self._watch(self._reflector))
+        namespaces: tuple[str | None, ...] = (None,) if wanted.namespaces is None else wanted.namespaces
+        for namespace in self._watches.keys() - set(namespaces):
+            self._end(namespace)
+        for namespace in namespaces:
+            if namespace not in self._watches:
+                reflector = self._reflect(wanted.selector, namespace)
+                self._watches[namespace] = reflector, tasks.create_task(self._watch(reflector))
+        if self.synced:
+            self._on_synced()  # nothing was begun, and what was waited for may have ended
 
     def restart(self) -> None:
         """List and watch anew; what it holds stays until the list shows that it is gone."""
-        if self._reflector is not None:
-            self._reflector.restart()
+        for each in self._reflectors:
+            each.restart()
 
     def stop(self) -> None:
         """Watch nothing and hold nothing."""
-        if self._task is not None:
-            self._task.cancel()
-        self.filter = self._reflector = self._task = None
+        for namespace in list(self._watches):
+            self._end(namespace)
+        self.filter = None
+
+    def _store_of(self, namespace: str) -> Store[SlimObject] | None:
+        watch = self._watches.get(namespace) or self._watches.get(None)
+        return watch[0].store if watch is not None else None
+
+    def _end(self, namespace: str | None) -> None:
+        _, task = self._watches.pop(namespace)
+        task.cancel()
 
     async def _watch(self, reflector: Reflector[SlimObject]) -> None:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(reflector.run())
             await reflector.synced.wait()
-            self._on_synced()
+            if self.synced:
+                self._on_synced()
 
 
 OnEvent = Callable[[int, Pending, Delta[SlimObject]], None]
@@ -176,12 +210,13 @@ class Informers:
             value = obj.metadata.label(shard)
             return (value,) if value is not None else ()
 
-        def reflect(selector: Selector) -> Reflector[SlimObject]:
+        def reflect(selector: Selector, namespace: str | None) -> Reflector[SlimObject]:
             return Reflector(
-                self._api, resource, selector=selector, model=SlimObject, metadata_only=True, keep=keep,
-                handler=lambda delta: self._on_event(number, kind, delta), on_failing=self._on_failing,
-                name=f"{self._scope.name}/{resource.plural}/{kind}", clock=self._clock, rng=self._rng,
-                indexes={_BY_SHARD: shards_of}, relist_seconds=min(self._sync_period_seconds, MAX_RELIST_SECONDS),
+                self._api, resource, namespace=namespace, selector=selector, model=SlimObject, metadata_only=True,
+                keep=keep, handler=lambda delta: self._on_event(number, kind, delta), on_failing=self._on_failing,
+                name="/".join(filter(None, (self._scope.name, resource.plural, kind, namespace))),
+                clock=self._clock, rng=self._rng, indexes={_BY_SHARD: shards_of},
+                relist_seconds=min(self._sync_period_seconds, MAX_RELIST_SECONDS),
             )  # fmt: skip
 
         return FilteredInformer(reflect, self._on_synced)
@@ -224,9 +259,12 @@ class Informers:
             return None
         if kind is Pending.STRANDED:
             return Filter(select_stranded(labels, membership))
-        namespaced = self._scope.resources[number].subject.resource.namespaced
-        excluded = (excluded_by_name(ring) or ()) if namespaced else ()
-        return Filter(select_unassigned(labels, excluded), ring.namespace_selector)
+        if not self._scope.resources[number].subject.resource.namespaced:
+            return Filter(select_unassigned(labels, ()), scope=ring.namespace_selector)
+        namespaces = self._scope.namespaces()
+        if namespaces is not None and len(namespaces) <= MAX_NAMESPACES:
+            return Filter(select_unassigned(labels, ()), namespaces)
+        return Filter(select_unassigned(labels, excluded_by_name(ring) or ()), scope=ring.namespace_selector)
 
     def restart(self) -> None:
         """List and watch anew: an API server may hang, and say nothing of it."""

@@ -68,6 +68,10 @@ class RingScope:
         """Whether objects of `namespace` (empty: cluster-scoped) are in the ring's scope; `unseen`: nobody knows."""
         return self._namespaces.covers(self.ring, namespace, unseen=unseen)
 
+    def namespaces(self) -> tuple[str, ...] | None:
+        """The namespaces in the ring's scope, as far as they have been seen; `None`: all but those excluded by name."""
+        return self._namespaces.in_scope(self.ring)
+
     def is_ours(self, resource: RingResource, meta: SlimMeta) -> bool:
         """Whether the ring has a key for the object, and its namespace in scope."""
         return self.covers(meta.namespace) and resource.subject.key_of(meta) is not None

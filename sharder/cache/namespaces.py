@@ -46,6 +46,12 @@ class Namespaces:
         known = self.reflector.store.get("", namespace)
         return unseen if known is None else ring.in_scope(namespace, known.metadata.labels)
 
+    def in_scope(self, ring: ResolvedRing) -> tuple[str, ...] | None:
+        """The namespaces in the ring's scope that have been seen, in order; `None`: all but those excluded by name."""
+        if excluded_by_name(ring) is not None:
+            return None
+        return tuple(sorted(each.metadata.name for each in self.reflector.store if self.covered(ring, each.metadata)))
+
     def covered(self, ring: ResolvedRing, meta: SlimMeta | None) -> bool:
         """The same for a namespace as it was or is, whatever the cache says now."""
         return meta is not None and ring.in_scope(meta.name, meta.labels)

@@ -108,6 +108,7 @@ class Placement:
         if not self.scope.covers(namespace):
             for key in self.backlog.leave(namespace):
                 self._transit.leave(key)
+        self.backlog.informers.follow()
         self.resync.namespace_changed(namespace)
 
     async def run(self) -> None:

@@ -21,6 +21,7 @@ GROUPS: Final = (
     "tests/unit/sharder/placement/test_handover.py",
     "tests/unit/sharder/placement/test_placement.py",
 )
+NAMESPACES: Final = ("tests/unit/sharder/placement/test_namespaces_watched.py",)
 RESYNC: Final = ("tests/unit/sharder/core/test_resync.py", "tests/unit/sharder/placement/test_resync.py")
 DECISIONS: Final = ("tests/unit/sharder/core/test_decisions.py",)
 ADMISSION: Final = ("tests/unit/sharder/core/test_admission.py", "tests/properties/test_admission.py")
@@ -228,6 +229,27 @@ SHARDER_FAULTS: Final[dict[str, Fault]] = {
         "Event.MOVING: Change((UNCLEAN, OWED)),",
         "Event.MOVING: Change(()),",
         RESYNC,
+    ),
+    "NAMESPACES_STAND_STILL": Fault(
+        "what has no shard is watched in every namespace that the ring covers, also in those that come",
+        "sharder.placement.placement",
+        "        self.backlog.informers.follow()\n        self.resync.namespace_changed(namespace)",
+        "        self.resync.namespace_changed(namespace)",
+        NAMESPACES,
+    ),
+    "MANY_NAMESPACES": Fault(
+        "a ring of many namespaces has one watch of them",
+        "sharder.backlog.informers",
+        "if namespaces is not None and len(namespaces) <= MAX_NAMESPACES:",
+        "if namespaces is not None:",
+        NAMESPACES,
+    ),
+    "LISTED_ANEW": Fault(
+        "a namespace that comes or leaves has no other listed anew",
+        "sharder.backlog.informers",
+        "if before is None or (before.selector, before.scope) != (wanted.selector, wanted.scope):",
+        "if before is None or before != wanted:",
+        NAMESPACES,
     ),
     # -- the one decision --------------------------------------------------------
     "TEAR_FROM_THE_LIVING": Fault(

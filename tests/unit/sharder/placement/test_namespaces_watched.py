@@ -1,0 +1,166 @@
+"""What has no shard is watched in the ring's namespaces alone, as long as these are few."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator
+from typing import Any
+
+from sharder.backlog.informers import MAX_NAMESPACES
+from shardsdk.protocol.objects import CLUSTERRINGS, NAMESPACES
+from shardsdk.testing.memoryapi import MemoryApi
+from shardsdk.testing.virtual import VirtualClock, in_virtual_time
+from tests.unit.sharder.placement.stage import LABELS, OWNERS, Stage, leading, make_stage, ring, thing
+
+OURS = {"matchLabels": {"team": "ours"}}
+#: The informer of what has no shard; that of children is not asked for in these tests.
+UNASSIGNED = f"!{LABELS.shard}"
+
+
+class WatchedApi(MemoryApi):
+    """A connection that knows which namespaces (`None`: all) are watched for owners without a shard."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.watched: Counter[str | None] = Counter()
+        #: How often such a watch began with a list.
+        self.listed: Counter[str | None] = Counter()
+        #: The namespaces of what it was sent.
+        self.sent_from: set[str] = set()
+
+    async def read_events(self, selection: Any, options: Any) -> AsyncIterator[Any]:
+        asked = selection.resource == OWNERS and selection.selector.labels == UNASSIGNED
+        if asked:
+            self.watched[selection.namespace] += 1
+            self.listed[selection.namespace] += options.resource_version is None
+        try:
+            async for event in super().read_events(selection, options):
+                if asked and event.object is not None:
+                    self.sent_from.add(event.object.metadata.namespace)
+                yield event
+        finally:
+            if asked:
+                self.watched[selection.namespace] -= 1
+
+    @property
+    def now(self) -> set[str | None]:
+        """What is watched now."""
+        return set(+self.watched)
+
+
+def stage_with(clock: VirtualClock, *namespaces: str, **spec: Any) -> tuple[Stage, WatchedApi]:
+    """A ring with one shard, and `namespaces` that it covers beside `others`, which it does not."""
+    stage = make_stage(clock, api=WatchedApi)
+    assert isinstance(stage.api, WatchedApi)
+    for name in namespaces:
+        add_namespace(stage, name)
+    add_namespace(stage, "others", team="theirs")
+    stage.create(CLUSTERRINGS, ring({"group": OWNERS.group, "resource": OWNERS.plural}, **spec), None)
+    stage.start("one")
+    return stage, stage.api
+
+
+def add_namespace(stage: Stage, name: str, team: str = "ours") -> None:
+    labels = {"kubernetes.io/metadata.name": name, "team": team}
+    stage.create(NAMESPACES, {"metadata": {"name": name, "labels": labels}}, None)
+
+
+def set_team(stage: Stage, name: str, team: str) -> None:
+    stage.server.patch(NAMESPACES, name, None, {"metadata": {"labels": {"team": team}}})
+
+
+async def placed(stage: Stage, name: str, namespace: str) -> None:
+    """Make an object past the webhook, and wait for its shard."""
+    stage.create(OWNERS, thing(name), namespace)
+    await stage.until(lambda: stage.label(OWNERS, name, namespace) == "one", seconds=5)
+
+
+async def leaves(stage: Stage, namespace: str, name: str) -> None:
+    """Have the namespace selected no longer, and its only object let go by its shard."""
+    set_team(stage, namespace, "theirs")
+    await stage.until(lambda: stage.draining(OWNERS, name, namespace))
+    stage.acknowledge(name, namespace)
+
+
+@in_virtual_time
+async def test_nothing_is_sent_of_namespaces_that_are_not_the_rings(clock: VirtualClock) -> None:
+    stage, api = stage_with(clock, "a", "b", namespaceSelector=OURS)
+    stage.create(OWNERS, thing("there-before"), "others")
+    async with leading(stage):
+        await placed(stage, "first", "a")
+        await placed(stage, "second", "b")
+        stage.create(OWNERS, thing("there-after"), "others")
+        await stage.pass_time(5)
+        assert api.now == {"a", "b"}
+    assert api.sent_from == {"a", "b"}
+
+
+@in_virtual_time
+async def test_a_namespace_that_comes_is_watched_and_the_others_are_not_listed_anew(clock: VirtualClock) -> None:
+    stage, api = stage_with(clock, "a", namespaceSelector=OURS)
+    stage.create(OWNERS, thing("there-before"), "others")
+    async with leading(stage):
+        await stage.until(lambda: stage.condition("Settled") == "True")
+        set_team(stage, "others", "ours")
+        await stage.until(lambda: stage.label(OWNERS, "there-before", "others") == "one")
+        await placed(stage, "after", "others")
+        add_namespace(stage, "new")
+        await placed(stage, "in-new", "new")
+        assert api.now == {"a", "others", "new"}
+    assert api.listed == {"a": 1, "others": 1, "new": 1}
+
+
+@in_virtual_time
+async def test_a_namespace_that_leaves_is_watched_no_longer(clock: VirtualClock) -> None:
+    stage, api = stage_with(clock, "a", "b", namespaceSelector=OURS)
+    async with leading(stage):
+        await placed(stage, "first", "b")
+        await leaves(stage, "b", "first")
+        assert api.now == {"a"}
+        stage.create(OWNERS, thing("later"), "b")
+        set_team(stage, "a", "theirs")
+        await stage.until(lambda: not api.now)
+        await stage.until(lambda: stage.condition("Settled") == "True")
+        await stage.pass_time(30)
+        assert stage.label(OWNERS, "later", "b") is None
+        set_team(stage, "a", "ours")
+        await placed(stage, "back", "a")
+
+
+@in_virtual_time
+async def test_of_many_namespaces_all_are_watched_at_once(clock: VirtualClock) -> None:
+    many = [f"team-{number}" for number in range(MAX_NAMESPACES)]
+    stage, api = stage_with(clock, *many, namespaceSelector=OURS)
+    async with leading(stage):
+        await placed(stage, "first", many[0])
+        assert api.now == set(many)
+        stage.create(OWNERS, thing("meanwhile"), many[1])
+        add_namespace(stage, "one-more")
+        await stage.until(lambda: api.now == {None})
+        await placed(stage, "second", "one-more")
+        await placed(stage, "third", many[0])
+        await stage.until(lambda: stage.label(OWNERS, "meanwhile", many[1]) == "one")
+        await leaves(stage, "one-more", "second")
+        assert api.now == set(many)
+        await placed(stage, "fourth", many[2])
+        await stage.until(lambda: stage.condition("Settled") == "True")
+
+
+@in_virtual_time
+async def test_an_edit_that_leaves_the_namespaces_as_they_are_begins_no_watch_anew(clock: VirtualClock) -> None:
+    stage, api = stage_with(clock, "a", namespaceSelector=OURS)
+    async with leading(stage):
+        await placed(stage, "first", "a")
+        spec = {"namespaceSelector": {"matchLabels": {"team": "ours", "kubernetes.io/metadata.name": "a"}}}
+        stage.server.patch(CLUSTERRINGS, "ring", None, {"spec": spec})
+        await stage.pass_time(10)
+        await placed(stage, "second", "a")
+    assert api.listed == {"a": 1}
+
+
+@in_virtual_time
+async def test_a_ring_of_all_namespaces_watches_all_at_once(clock: VirtualClock) -> None:
+    stage, api = stage_with(clock)
+    async with leading(stage):
+        await placed(stage, "first", "default")
+        assert api.now == {None}
