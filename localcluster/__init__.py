@@ -30,6 +30,7 @@ root on Linux.
         await plane.compact()                          # etcd forgets its history
 
     ControlPlane(feature_gates={"ShardedListAndWatch": True})  # of its API servers
+    ControlPlane(audit_policy={"rules": [{"level": "Metadata"}]})  # who asked for what: localcluster.audit reads it
 
 pytest fixtures (tests/conftest.py): `control_plane` (one per session: stop
 nothing), `fresh_control_plane` (one for this test), `admin`, `namespace`.  Both

@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 import aiohttp
 
 from localcluster.admin import AdminClient, AdminError
+from localcluster.audit import audit_flags
 from localcluster.binaries import Binaries, find_binaries, say
 from localcluster.components import (
     DEFAULT_CONTROLLERS,
@@ -57,7 +58,7 @@ class ControlPlane:
 
     `controllers=()` leaves the controller manager out; with a `node` the default
     is all of them.  Extra flags come last, so that they win over the default ones.
-    `feature_gates` are the API servers' alone.
+    `feature_gates` are the API servers' alone; with an `audit_policy` each writes an audit log (localcluster.audit).
     """
 
     def __init__(
@@ -70,8 +71,10 @@ class ControlPlane:
         controller_manager_extra: Sequence[str] = (),
         node: Node | None = None,
         feature_gates: Mapping[str, bool] | None = None,
+        audit_policy: Mapping[str, Any] | None = None,
     ) -> None:
         self._binaries = binaries
+        self._audit_policy = audit_policy
         self.feature_gates = dict(feature_gates or {})
         self._apiserver_extra = (*feature_gate_flags(self.feature_gates), *apiserver_extra)
         self._etcd_extra = tuple(etcd_extra)
@@ -177,9 +180,11 @@ class ControlPlane:
     async def add_apiserver(self, extra: Sequence[str] = ()) -> Component:
         """Start one more API server on the same etcd, with the same tokens and keys."""
         port, network = self._reserve(), self._network
-        flags = [*apiserver_flags(self._pki.folder, self._etcd_port, port, network), *self._apiserver_extra, *extra]
-        url = f"https://{network.apiserver_host}:{port}"
         name = "kube-apiserver" if not self.apiservers else f"kube-apiserver-{len(self.apiservers) + 1}"
+        audit = audit_flags(self.folder, name, self._audit_policy) if self._audit_policy else []
+        flags = apiserver_flags(self._pki.folder, self._etcd_port, port, network)
+        flags = [*flags, *audit, *self._apiserver_extra, *extra]
+        url = f"https://{network.apiserver_host}:{port}"
 
         async def is_ready() -> bool:
             # The default namespace is made a moment after /readyz turns green.

@@ -7,7 +7,6 @@ roles; our files have none, and a comparison with them would prove nothing.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,14 +14,10 @@ from typing import Any
 
 import yaml
 
+from localcluster.audit import read_audit_log
+
 #: Every request once, when it is answered; watches when they begin.
-AUDIT_POLICY = """\
-apiVersion: audit.k8s.io/v1
-kind: Policy
-omitStages: [RequestReceived]
-rules:
-- level: Metadata
-"""
+AUDIT_POLICY = {"omitStages": ["RequestReceived"], "rules": [{"level": "Metadata"}]}
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -127,19 +122,11 @@ def covers(permission: Permission, call: Call) -> bool:
     )
 
 
-def audit_flags(folder: Path) -> list[str]:
-    """Flags that make an API server log every call to `folder`/audit.log."""
-    policy = folder / "audit-policy.yaml"
-    policy.write_text(AUDIT_POLICY)
-    return [f"--audit-policy-file={policy}", f"--audit-log-path={folder / 'audit.log'}"]
-
-
-def read_calls(folder: Path, account: str) -> set[Call]:
-    """The calls on resources that the ServiceAccount `<namespace>/<name>` made, from `folder`/audit.log."""
+def read_calls(log: Path, account: str) -> set[Call]:
+    """The calls on resources that the ServiceAccount `<namespace>/<name>` made, by that audit log."""
     user = "system:serviceaccount:" + account.replace("/", ":")
     calls = set()
-    for line in (folder / "audit.log").read_text().splitlines():
-        event = json.loads(line)
+    for event in read_audit_log(log):
         target = event.get("objectRef")
         if event["user"]["username"] != user or target is None:
             continue

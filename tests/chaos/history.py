@@ -1,4 +1,5 @@
-"""What happened in a run, as plain data: what shards wrote down, what etcd stored, what was done to whom.
+"""What happened in a run, as plain data: what shards wrote down, what etcd stored, what API servers were asked for,
+and what was done to whom.
 
 Times are seconds of this machine's CLOCK_MONOTONIC, which all processes of a run share.  Moments of the store are
 `At`: which store (a restore begins a new one) and which revision of it.  Nothing tells when etcd took a write; it
@@ -8,7 +9,8 @@ took it after every write of a lower revision was sent, and before any of a high
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate
@@ -19,6 +21,14 @@ At = tuple[int, int]
 OWNERS: Final = "secrets"
 CHILDREN: Final = "configmaps"
 LEASES: Final = "leases"
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """A rule that does not hold, and what shows it."""
+
+    rule: str
+    what: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +59,7 @@ class Version:
     """One version of an object or lease, as etcd has it; of a deleted one the moment of its end.
 
     `value` is what its user wants of an owner and what was made of it in a child, `write` the write of a shard that
-    made the child what it is, `holder` a lease's.
+    made the child what it is, `holder` a lease's.  `content`: a digest of all but the ring's labels.
     """
 
     at: At
@@ -64,6 +74,45 @@ class Version:
     value: str = ""
     write: str = ""
     holder: str = ""
+    content: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Writer:
+    """Who sent a request, as an API server has it; of a shard its name too, unless it is of the version before."""
+
+    kind: Literal["user", "sharder", "shard", "unknown"]
+    name: str = ""
+
+    def __str__(self) -> str:
+        return self.name or f"a {self.kind}"
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A write that an API server was asked for, by its audit log.
+
+    `code` is its answer's (None: it was killed first), `at` the version that the answer names, which is what the
+    request made unless there was nothing to change.  `name` may lack where something was to be made.
+    """
+
+    id: str
+    writer: Writer
+    verb: str
+    resource: str
+    name: str
+    code: int | None
+    at: At | None = None
+
+    @property
+    def accepted(self) -> bool:
+        """Whether the API server said so."""
+        return self.code is not None and 200 <= self.code < 300
+
+    @property
+    def open(self) -> bool:
+        """Whether it may have been executed all the same."""
+        return self.code is None or self.code >= 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +147,10 @@ class History:
     writes: tuple[Write, ...] = ()
     ticks: tuple[Known, ...] = ()
     downs: tuple[Down, ...] = ()
+    #: What audit logs say; None: there are none.
+    requests: tuple[Request, ...] | None = None
+    #: Up to where each store but the first was filled from a backup.
+    restores: tuple[At, ...] = ()
     #: Shards that should be there in the end.
     living: frozenset[str] = frozenset()
     children: int = 0
@@ -121,9 +174,52 @@ class History:
                 found.setdefault(key, []).append(version)
         return found
 
+    @cached_property
+    def stored(self) -> list[Stored]:
+        """Each version that somebody's write made, in the order of the store."""
+        return list(_stored(self))
+
     def down(self, process: str, begin: float, end: float) -> bool:
         """Whether a process was kept from its work at any moment between these."""
         return any(each.process == process and each.during(begin, end) for each in self.downs)
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A version, what was there `before`, and the requests whose answers name it."""
+
+    version: Version
+    before: Version | None
+    requests: tuple[Request, ...]
+
+    @property
+    def writers(self) -> set[Writer]:
+        """Who may have made it: one, but for those who wrote what was there already."""
+        return {each.writer for each in self.requests}
+
+    @property
+    def only_labels(self) -> bool:
+        """Whether nothing but the ring's labels has changed."""
+        return self.before is not None and self.before.content == self.version.content
+
+
+def _stored(history: History) -> Iterator[Stored]:
+    filled = dict(history.restores)
+    named: dict[tuple[str, str, At], list[Request]] = defaultdict(list)
+    for request in history.requests or ():
+        if request.at is not None:
+            named[request.resource, request.name, request.at].append(request)
+    there: dict[tuple[str, str], Version] = {}
+    for version in history.versions:
+        key = version.resource, version.name
+        if version.at[1] > filled.get(version.at[0], 0):
+            before = there.get(key)
+            same = before if before is not None and before.uid == version.uid else None
+            yield Stored(version, same, tuple(named[*key, version.at]))
+        if version.deleted:
+            there.pop(key, None)
+        else:
+            there[key] = version
 
 
 @dataclass(frozen=True)

@@ -2,17 +2,36 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
+from tests.chaos.audit import read_requests
 from tests.chaos.history import Down, History, Reconcile, Version, Write
 from tests.chaos.recorder import read_records
 from tests.chaos.store import Store
+from tests.chaos.writers import unknown_writers
+
+#: For so long an API server may take to write down what it has answered.
+_LATE_SECONDS: Final = 10.0
+_LOOK_SECONDS: Final = 0.1
 
 
-def read_history(
+async def read_history(
+    records: Path, store: Store, *, audit_logs: Sequence[Path] | None = None, **facts: Any
+) -> History:
+    """All that has happened until now; `facts` as in `_read_history`."""
+    until = time.monotonic() + _LATE_SECONDS
+    while True:
+        history = _read_history(records, store, audit_logs=audit_logs, **facts)
+        if time.monotonic() > until or not any(unknown_writers(history)):
+            return history
+        await asyncio.sleep(_LOOK_SECONDS)
+
+
+def _read_history(
     records: Path,
     store: Store,
     *,
@@ -21,8 +40,8 @@ def read_history(
     children: int,
     lease_seconds: float,
     begin: float,
+    audit_logs: Sequence[Path] | None,
 ) -> History:
-    """All that has happened until now."""
     lines = list(read_records(records))
     return History(
         versions=tuple(store.versions),
@@ -34,6 +53,8 @@ def read_history(
         children=children,
         lease_seconds=lease_seconds,
         begin=begin,
+        requests=None if audit_logs is None else tuple(read_requests(audit_logs, store.set_backs)),
+        restores=tuple(store.restores),
         end=time.monotonic(),
     )
 

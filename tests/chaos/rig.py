@@ -21,10 +21,12 @@ from typing import Any, Final, Literal
 import aiohttp
 
 from localcluster import AdminClient, AdminError, ControlPlane
+from localcluster.audit import audit_log
 from localcluster.installation import ROOT, Installation, Process, Sharder
 from sharder.core.hashring import HashRing
 from sharder.core.keys import main_key
 from shardsdk.protocol.labels import parse_ring_name
+from tests.chaos.audit import AUDIT_POLICY
 from tests.chaos.clocks import AHEAD, RATE
 from tests.chaos.credentials import SHARED, kubeconfig_of
 from tests.chaos.history import CHILDREN, OWNERS, Down, History
@@ -313,9 +315,11 @@ class Rig:
     async def history(self) -> History:
         """What has happened so far."""
         await self.store.caught_up()
-        return read_history(
+        logs = [audit_log(self.plane.folder, each.name) for each in self.plane.apiservers]
+        return await read_history(
             self.folder / "records",
             self.store,
+            audit_logs=logs if self.setup.audited else None,
             downs=self.downs,
             living=self.living,
             children=self.setup.children,
@@ -335,7 +339,8 @@ class Rig:
 async def rig_of(setup: Setup, folder: Path, seed: int) -> AsyncIterator[Rig]:
     """Everything started and settled, with all objects made; what was written down lies in `folder` afterwards."""
     (folder / "records").mkdir(parents=True)
-    plane = ControlPlane(apiserver_extra=STORE_FLAGS, controllers=())
+    policy = AUDIT_POLICY if setup.audited else None
+    plane = ControlPlane(apiserver_extra=STORE_FLAGS, controllers=(), audit_policy=policy)
     module = "tests.chaos.clocks" if any(name.startswith("sharder") for name in setup.clocks) else "sharder"
     async with AsyncExitStack() as exits:
         await exits.enter_async_context(plane)

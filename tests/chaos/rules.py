@@ -11,21 +11,14 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
-from tests.chaos.history import CHILDREN, LEASES, OWNERS, At, History, Reconcile, Version
+from tests.chaos import writers
+from tests.chaos.history import CHILDREN, LEASES, OWNERS, At, History, Reconcile, Version, Violation
 from tests.chaos.unowned import longest_without_owner
 
 #: A replica of the sharder may be so late in learning that a shard has joined or gone.
 LATE_SECONDS: Final = 5.0
 #: A shard that has not renewed for this share of its lease is silent: new objects go past it, and are given back.
 SILENT_SHARE: Final = 1 / 3
-
-
-@dataclass(frozen=True, slots=True)
-class Violation:
-    """A rule that does not hold, and what shows it."""
-
-    rule: str
-    what: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,4 +203,5 @@ RULES: Final[tuple[Callable[[History], Iterator[Violation]], ...]] = (
     split_families,
     needless_moves,
     lost,
+    *writers.RULES,
 )

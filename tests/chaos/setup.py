@@ -14,6 +14,7 @@ class Setup:
     `reads_requests`: the proxies end TLS, so that they can answer requests themselves.  `clocks`: seconds ahead and
     rate, by the process's name.
     `previous`: sharders and shards are of the version before this one.
+    `audited`: API servers write audit logs.
     `restart_grace_seconds`: for how long a shard that stops keeps its lease.
     """
 
@@ -28,6 +29,7 @@ class Setup:
     apiservers: int = 1
     restart_grace_seconds: int = 0
     previous: bool = False
+    audited: bool = True
     clocks: dict[str, tuple[float, float]] = field(default_factory=dict)
     patience_seconds: float = 240.0
 

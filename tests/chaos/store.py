@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import hashlib
 import json
 import time
 from collections.abc import Callable
@@ -46,6 +47,9 @@ class Store:
         self._there.set()
         self._stream: aiohttp.ClientResponse | None = None
         self.epoch = 0
+        #: When it became another store, in Unix seconds, and up to where that was filled from a backup.
+        self.set_backs: list[float] = []
+        self.restores: list[At] = []
         self.versions: list[Version] = []
         self.ticks: list[Known] = []
         self.current: dict[tuple[str, str], Version] = {}
@@ -99,6 +103,7 @@ class Store:
         """The store is another one from here on; nothing runs on it yet."""
         self._there.clear()
         self.epoch += 1
+        self.set_backs.append(time.time())
         if self._stream is not None:
             self._stream.close()
 
@@ -108,6 +113,7 @@ class Store:
             found = await self._range(session)
         before, now = dict(self.current), time.monotonic()
         self._next = int(found["header"]["revision"]) + 1
+        self.restores.append((self.epoch, self._next - 1))
         for each in found.get("kvs", ()):
             self._take("PUT", each, now)
         there = {self._place(_decode(each["key"])) for each in found.get("kvs", ())}
@@ -192,7 +198,17 @@ def _version(place: tuple[str, str], body: dict[str, Any], at: At, now: float, l
         value=_decode(value) if resource == "secrets" else value,
         write=data.get("write", ""),
         holder=(body.get("spec") or {}).get("holderIdentity") or "",
+        content=_digest(body, labels),
     )
+
+
+def _digest(body: dict[str, Any], labels: RingLabels) -> str:
+    """Of all that stands in an object but the ring's labels, and who has written which field."""
+    metadata = {name: value for name, value in body["metadata"].items() if name != "managedFields"}
+    carried = metadata.pop("labels", None) or {}
+    others = {name: value for name, value in carried.items() if name not in (labels.shard, labels.drain)}
+    told = json.dumps({**body, "metadata": {**metadata, "labels": others}}, sort_keys=True)
+    return hashlib.sha256(told.encode()).hexdigest()[:16]
 
 
 def _ended(before: Version, at: At, now: float) -> Version:

@@ -1,7 +1,7 @@
 """The shard under test with faults planted, as a control: the checker has to find what comes of them.
 
-Children that are there it writes with a client of its own, past the lease's fence; and its process lives on for a
-moment when the time has come to end it at once.
+Children that are there it writes with a client of its own, past the lease's fence; about every second write it does not
+write down; and its process lives on for a moment when the time has come to end it at once.
 """
 
 from __future__ import annotations
@@ -15,11 +15,14 @@ import time
 from functools import cache
 from http.client import HTTPSConnection
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 from shardsdk import Context
+from shardsdk.kube.useragent import agent_of_shard
+from shardsdk.version import SDK_AGENT
 from tests.chaos.maker import Data, Maker
+from tests.chaos.recorder import Recorder
 from tests.chaos.recording_shard import main
 
 #: For so long a process lives on that must end.
@@ -43,8 +46,11 @@ class UnfencedMaker(Maker):
 def _connection() -> tuple[HTTPSConnection, dict[str, str]]:
     """To the API server that the kubeconfig names, and what goes with each request."""
     parser = argparse.ArgumentParser()
+    for option in ("--ring", "--name"):
+        parser.add_argument(option, required=True)
     parser.add_argument("--kubeconfig", type=Path, required=True)
-    config = json.loads(parser.parse_known_args()[0].kubeconfig.read_text())
+    options = parser.parse_known_args()[0]
+    config = json.loads(options.kubeconfig.read_text())
     cluster, user = config["clusters"][0]["cluster"], config["users"][0]["user"]
     authority = base64.b64decode(cluster["certificate-authority-data"]).decode()
     server = urlsplit(cluster["server"])
@@ -54,18 +60,24 @@ def _connection() -> tuple[HTTPSConnection, dict[str, str]]:
     return connection, {
         "Authorization": f"Bearer {user['token']}",
         "Content-Type": "application/merge-patch+json",
+        "User-Agent": agent_of_shard(SDK_AGENT, options.ring, options.name),
     }
 
 
 def plant() -> None:
-    """Have this process live on."""
+    """Have this process live on, and forget."""
     right = os._exit
 
     def late(code: int) -> None:
         time.sleep(LATE_SECONDS)
         right(code)
 
+    def forgetful(self: Recorder, what: str, **facts: Any) -> None:
+        if int(facts.get("write", "/0").rpartition("/")[2]) % 2 == 0:
+            note(self, what, **facts)
+
     os._exit = late  # type: ignore[assignment]
+    note, Recorder._note = Recorder._note, forgetful  # type: ignore[method-assign]
 
 
 if __name__ == "__main__":

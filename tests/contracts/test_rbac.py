@@ -13,10 +13,11 @@ import pytest
 import pytest_asyncio
 
 from localcluster import AdminClient, ControlPlane, LocalClusterError
+from localcluster.audit import audit_log
 from sharder.kubectl.check.cluster import SHARDER_RULES
 from sharder.rbac import RING_VERBS, ring_role
 from shardsdk.protocol.objects import GroupResource
-from tests.permissions import Permission, audit_flags, compare, expand_rules, read_calls, read_files, read_permissions
+from tests.permissions import AUDIT_POLICY, Permission, compare, expand_rules, read_calls, read_files, read_permissions
 
 SHARDER = "sharding-system/sharder"
 SHARD = "default/checksum"
@@ -166,15 +167,10 @@ def test_ring_role_has_the_verbs_that_its_conditions_ask_for() -> None:
     assert set(RING_VERBS) == set(uses)
 
 
-@pytest.fixture(scope="module")
-def audit(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("audit")
-
-
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def plane(audit: Path) -> AsyncIterator[ControlPlane]:
+async def plane() -> AsyncIterator[ControlPlane]:
     """A control plane of its own: on the shared one other tests grant more."""
-    async with ControlPlane(apiserver_extra=audit_flags(audit), controllers=()) as plane:
+    async with ControlPlane(audit_policy=AUDIT_POLICY, controllers=()) as plane:
         await plane.apply(Path("rbac/sharder.yaml"), Path("rbac/shard.yaml"))
         yield plane
 
@@ -217,14 +213,14 @@ async def may(admin: AdminClient, account: str, permission: Permission) -> bool:
 
 
 async def test_audit_log_tells_what_was_used_and_what_was_missing(
-    plane: ControlPlane, audit: Path, granted: dict[str, set[Permission]]
+    plane: ControlPlane, granted: dict[str, set[Permission]]
 ) -> None:
     sharder = await plane.service_account_kubeconfig("sharding-system", "sharder")
     await plane.kubectl("get", "leases", "-A", kubeconfig=sharder)
     with pytest.raises(LocalClusterError, match="forbidden"):
         await plane.kubectl("get", "secret", "another", "-n", SYSTEM, kubeconfig=sharder)
 
-    comparison = compare(granted[SHARDER], read_calls(audit, SHARDER))
+    comparison = compare(granted[SHARDER], read_calls(audit_log(plane.folder, plane.apiserver.name), SHARDER))
 
     assert [(call.resource, call.verb, call.name, call.allowed) for call in comparison.missing] == [
         ("secrets", "get", "another", False)

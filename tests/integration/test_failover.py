@@ -14,6 +14,7 @@ import pytest_asyncio
 import yaml
 
 from localcluster import ControlPlane
+from localcluster.audit import audit_log, read_audit_log
 from localcluster.installation import Installation, Sharder
 from shardsdk.lease.election import ElectionTimings
 from shardsdk.protocol.labels import SHARDER_HOLDER
@@ -22,7 +23,7 @@ from tests.integration.harness import SYSTEM, Stage, set_stage
 from tests.integration.processes import TIMINGS, eventually
 from tests.integration.test_leases import LIMITS, chronicle, put_lease, states
 from tests.integration.test_takeover import settled_on, taken_under_hold
-from tests.permissions import audit_flags
+from tests.permissions import AUDIT_POLICY
 
 SECRETS: Final = "v1/secrets"
 CONFIGMAPS: Final = "v1/configmaps"
@@ -57,8 +58,8 @@ class Replicas:
         """
         credential = [f"JTI={self.tokens[name]}"]
         found = []
-        for line in (self.folder / "audit.log").read_text().splitlines():
-            event = json.loads(line)
+        plane = self.installation.plane
+        for event in read_audit_log(audit_log(plane.folder, plane.apiserver.name)):
             theirs = event["user"].get("extra", {}).get("authentication.kubernetes.io/credential-id") == credential
             received = datetime.fromisoformat(event["requestReceivedTimestamp"])
             target = event.get("objectRef") or {}
@@ -90,7 +91,7 @@ class Replicas:
 async def audited(tmp_path_factory: Any) -> AsyncIterator[tuple[ControlPlane, Path]]:
     """A control plane whose API server writes down every request."""
     folder = tmp_path_factory.mktemp("audit")
-    async with ControlPlane(apiserver_extra=audit_flags(folder)) as plane:
+    async with ControlPlane(audit_policy=AUDIT_POLICY) as plane:
         yield plane, folder
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import importlib
 import itertools
-import json
 import re
 import signal
 from collections.abc import AsyncIterator
@@ -23,6 +22,7 @@ import pytest
 import pytest_asyncio
 
 from localcluster import ControlPlane
+from localcluster.audit import audit_log, read_audit_log
 from shardsdk.lease.timings import LeaseTimings
 from shardsdk.process.process import ExitCode
 from shardsdk.protocol.labels import LEASE_RING_LABEL
@@ -78,17 +78,19 @@ BEHAVIOUR = {
     ),
 }
 
-_POLICY = """\
-apiVersion: audit.k8s.io/v1
-kind: Policy
-omitStages: [RequestReceived, ResponseStarted]
-rules:
-- level: Request
-  resources:
-  - {group: "", resources: [secrets, configmaps]}
-  - {group: coordination.k8s.io, resources: [leases]}
-- level: None
-"""
+_POLICY = {
+    "omitStages": ["RequestReceived", "ResponseStarted"],
+    "rules": [
+        {
+            "level": "Request",
+            "resources": [
+                {"group": "", "resources": ["secrets", "configmaps"]},
+                {"group": "coordination.k8s.io", "resources": ["leases"]},
+            ],
+        },
+        {"level": "None"},
+    ],
+}
 
 
 @pytest.mark.parametrize("shown_by", sorted({each for tests in BEHAVIOUR.values() for each in tests}))
@@ -103,12 +105,11 @@ def test_the_defaults_are_the_go_librarys() -> None:
 
 
 class Audited:
-    """What one shard has sent in its life, as the API server saw it: all that the log says after `begun` lines."""
+    """What one shard has sent in its life, as the API server saw it: all that the log says after `begun` events."""
 
     def __init__(self, log: Path, begun: int) -> None:
         user = "system:serviceaccount:default:default-shard"
-        events = [json.loads(line) for line in log.read_text().splitlines()[begun:]]
-        self.events = [each for each in events if each["user"]["username"] == user]
+        self.events = [each for each in list(read_audit_log(log))[begun:] if each["user"]["username"] == user]
         self.acknowledged_version = ""
 
     def calls(self, resource: str, *verbs: str) -> list[dict[str, Any]]:
@@ -121,11 +122,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def plane(folder: Path) -> AsyncIterator[ControlPlane]:
-    policy = folder / "policy.yaml"
-    policy.write_text(_POLICY)
-    flags = [f"--audit-policy-file={policy}", f"--audit-log-path={folder / 'audit.log'}"]
-    async with ControlPlane(apiserver_extra=flags, controllers=()) as plane:
+async def plane() -> AsyncIterator[ControlPlane]:
+    async with ControlPlane(audit_policy=_POLICY, controllers=()) as plane:
         rights = SHARD_RIGHTS.replace("name: checksum", "name: default-shard")
         await plane.apply(stdin=rights)
         yield plane
@@ -136,7 +134,8 @@ async def life(plane: ControlPlane, folder: Path) -> Audited:
     """A shard works on one object, gives it away, and stops; others' objects are there all the time."""
     kubeconfig = await plane.service_account_kubeconfig("default", "default-shard", folder / "kubeconfig")
     # Shards of other tests, which may have run before, used the same identity.
-    begun = len((folder / "audit.log").read_text().splitlines())
+    log = audit_log(plane.folder, plane.apiserver.name)
+    begun = len(list(read_audit_log(log)))
     async with plane.admin() as admin:
         stage = Stage(admin, "default", kubeconfig, folder)
         try:
@@ -161,7 +160,7 @@ async def life(plane: ControlPlane, folder: Path) -> Audited:
             assert await shard.exit_code() == ExitCode.OK
         finally:
             await stage.end()
-    audited = Audited(folder / "audit.log", begun)
+    audited = Audited(log, begun)
     # Between the drain and its read the shard may have been faster; the drain's version is then the one before.
     labels = drained["metadata"].get("labels") or {}
     audited.acknowledged_version = drained["metadata"]["resourceVersion"] if RING.drain in labels else ""

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any, Final
 
 import pytest
 import pytest_asyncio
 
 from localcluster import ControlPlane
+from localcluster.audit import audit_log
 from localcluster.installation import ROOT, Installation
 from sharder.rbac import ring_role
 from shardsdk.protocol.labels import parse_ring_name
 from shardsdk.protocol.objects import GroupResource
 from tests.integration.processes import TIMINGS
-from tests.permissions import Permission, audit_flags, compare, read_calls, read_files, read_permissions
+from tests.permissions import AUDIT_POLICY, Permission, compare, read_calls, read_files, read_permissions
 
 RING: Final = "checksum"
 SPEC: Final[dict[str, Any]] = {
@@ -67,15 +67,15 @@ EVERYBODYS: Final = {"selfsubjectaccessreviews.authorization.k8s.io"}
 
 
 @pytest_asyncio.fixture
-async def audited(tmp_path: Path) -> AsyncIterator[ControlPlane]:
-    async with ControlPlane(apiserver_extra=audit_flags(tmp_path)) as plane:
+async def audited() -> AsyncIterator[ControlPlane]:
+    async with ControlPlane(audit_policy=AUDIT_POLICY) as plane:
         yield plane
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 async def test_nothing_is_asked_for_that_is_not_granted_and_what_is_granted_is_used(
-    audited: ControlPlane, tmp_path: Path
+    audited: ControlPlane,
 ) -> None:
     label = parse_ring_name(RING).shard
     async with Installation(audited, TIMINGS) as installation, audited.admin() as admin:
@@ -112,8 +112,9 @@ async def test_nothing_is_asked_for_that_is_not_granted_and_what_is_granted_is_u
     files = read_files(ROOT / "rbac" / "sharder.yaml", ROOT / "rbac" / "shard.yaml")
     roles = ring_role(RING, [GroupResource("", "secrets"), GroupResource("", "configmaps")])
     granted = read_permissions([*files, *roles])
+    log = audit_log(audited.folder, audited.apiserver.name)
     for account in (SHARDER, SHARD):
-        comparison = compare(granted[account], read_calls(tmp_path, account))
+        comparison = compare(granted[account], read_calls(log, account))
         assert [call for call in comparison.missing if call.resource not in EVERYBODYS] == [], account
         assert set(comparison.unused) <= LATER[account].keys(), account
 
