@@ -17,14 +17,17 @@ from sharder.backlog.scope import RingScope
 from sharder.core import proven_time as proof
 from sharder.core.decisions import Target
 from sharder.core.membership import Membership
+from sharder.core.ranges import granted, next_named
 from sharder.core.shards import LeaseFacts, Proof, ShardState, classify
 from sharder.placement.children import Family
 from sharder.placement.handover import Handovers
+from sharder.ranges import assignment
 from sharder.ranges.assignment import RangeAssignment
 from sharder.takeover import controller as leases
 from sharder.takeover.controller import TakeoverController
 from sharder.takeover.fences import CommitProof, ShardHold, join
 from shardsdk.kube.fencing import Guard
+from shardsdk.lease.keeper import Keeper
 from shardsdk.lease.shardlease import ShardLease
 from shardsdk.process import manager
 from shardsdk.process.assigning import identify
@@ -39,6 +42,7 @@ from shardsdk.reconcile.barrier import Barrier
 from shardsdk.reconcile.inflight import InFlight
 from shardsdk.reconcile.spec import Work
 from tests.simulation.scenarios import Scenario
+from tests.simulation.schedule import Broken
 
 
 class Bug(Enum):
@@ -60,6 +64,8 @@ class Bug(Enum):
     RANGES_BEFORE_LOOK = "a shard works on ranges while it looks whether anybody else holds them"
     RANGES_LEAVE_EARLY = "a range is taken off the lease before what runs there has ended"
     RANGES_CUT_ANEW = "a leader that has just taken over cuts the space as if nobody had anything"
+    RANGES_AFTER_A_RESTORE = "a shard whose lease is what it was in a backup goes on with the ranges that it has"
+    RANGES_ALL_AT_ONCE = "no range is granted before every shard has let go of what it is to give away"
     RANGES_NEVER_LEFT = "a range that is given up stays on the lease"
 
 
@@ -161,8 +167,22 @@ async def _end_at_once(holder: RangeHolder, ranges: HashRanges) -> None:
     holder._follow(holder._parts.ended(ranges))
 
 
+def _sees_nothing(keeper: Keeper, lease: Any) -> None:
+    return None
+
+
 async def _never_end(holder: RangeHolder, ranges: HashRanges) -> None:
     return None
+
+
+def _next_at_once(named: Named, wanted: Named, held: Any) -> Named:
+    following = next_named(named, wanted, held)
+    whole = HashRanges.union(following.shards.values()) == HashRanges.union(wanted.shards.values())
+    return (
+        following
+        if whole or not granted(named, following)
+        else Named(named.by, {shard: ranges & named.of(shard) for shard, ranges in following.shards.items()})
+    )
 
 
 def _aim_anew(assignment: RangeAssignment, named: Named, wanted: Any, right: Any = RangeAssignment._aim) -> Any:
@@ -186,6 +206,11 @@ _WRONG: dict[Bug, tuple[tuple[Any, str, Any], ...]] = {
     Bug.RANGES_BEFORE_LOOK: ((Parts, "working", property(_working)),),
     Bug.RANGES_LEAVE_EARLY: ((RangeHolder, "_end", _end_at_once),),
     Bug.RANGES_CUT_ANEW: ((RangeAssignment, "_aim", _aim_anew),),
+    Bug.RANGES_AFTER_A_RESTORE: (
+        (Keeper, "_look_for_restore", _sees_nothing),
+        (Keeper, "_see_whether_taken", _sees_nothing),
+    ),
+    Bug.RANGES_ALL_AT_ONCE: ((assignment, "next_named", _next_at_once),),
     Bug.RANGES_NEVER_LEFT: ((RangeHolder, "_end", _never_end),),
 }
 
@@ -204,8 +229,12 @@ FOCUS: dict[Bug, dict[str, float]] = {
     Bug.RANGES_WITHOUT_LOOK: {"name_anybody": 20.0},
     Bug.RANGES_BEFORE_LOOK: {"name_anybody": 60.0, "touch_work": 40.0},
     Bug.RANGES_LEAVE_EARLY: {"add_shard": 10.0, "touch_work": 20.0},
+    Bug.RANGES_AFTER_A_RESTORE: {"restore_etcd": 10.0, "add_shard": 10.0, "touch_work": 40.0},
     Bug.RANGES_CUT_ANEW: {"stop_leader": 10.0, "crash_leader": 10.0},
 }
+
+#: What stays broken in the end where that is what shows them.
+BROKEN: dict[Bug, Broken] = {Bug.RANGES_ALL_AT_ONCE: Broken.SHARD}
 
 #: Scenarios that bring about what chance is too rarely in the place for.
 SCENARIOS: dict[Bug, Scenario] = {

@@ -80,9 +80,14 @@ class Checkers:
     def is_tainted(self, uid: str | None) -> bool:
         if uid is None:
             return False
-        return self._tainted.get(uid, 0.0) > self.world.now or self._unsure_until > self.world.now
+        return self._tainted.get(uid, 0.0) > self.world.now or self.unsure
 
     # -- a store that is set back ---------------------------------------------
+
+    @property
+    def unsure(self) -> bool:
+        """Whether holds may last that the store has forgotten."""
+        return self._unsure_until > self.world.now
 
     def unsure_until(self, moment: float) -> None:
         """Holds of before last until then; nobody can tell whose what is."""

@@ -83,6 +83,8 @@ class Happenings:
                 shard = self._pick([each for each in world.shards if each.ring is FAMILY], rng)
                 if shard is not None:
                     world.hung = shard.identity
+                    if world.plan.ranges:  # another is to have some of its ranges, and of everybody else's
+                        self._later(2 * world.timings.lease, lambda: world.start_shard("fam-9", FAMILY))
             case Broken.REPLICA:
                 replica = self._pick(world.replicas, rng)
                 if replica is not None:

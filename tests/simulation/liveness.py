@@ -135,6 +135,10 @@ class Liveness:
         """Shards whose leases the sharder holds."""
         return self._taken.get(ring, frozenset())
 
+    def shard_of(self, ring: RingLabels, version: Version) -> str | None:
+        """Whose an object is; `None`: nobody's."""
+        return version.label(ring.shard)
+
     def home_of(self, ring: RingLabels, version: Version) -> str | None:
         """Where an object belongs; `None`: nowhere, or nobody can say."""
         if version.doc["kind"] == PIECES.kind:

@@ -51,14 +51,19 @@ class Poison:
         return bool(self._families or self._failing or self.world.hung)
 
     @property
+    def hung_shard(self) -> str:
+        """The shard whose reconciles do not end any more; empty: there is none."""
+        return self.world.hung.rpartition("_")[0]
+
+    @property
     def pending(self) -> bool:
         """Whether anything is as it is only until somebody mends it, or is about to be."""
         return bool(self._mends or self._families)
 
     def excuses(self, version: Version) -> bool:
         """Whether an object waits for what is poisoned, itself or one of its family."""
-        hung = self.world.hung.rpartition("_")[0]
-        if hung and version.label(RING_OF_KIND[version.doc["kind"]].shard) == hung:
+        hung = self.hung_shard
+        if hung and self.world.liveness.shard_of(RING_OF_KIND[version.doc["kind"]], version) == hung:
             return True
         if self._failing and self._waits_for_resource(version):
             return True

@@ -85,7 +85,6 @@ class Restores:
         mains, pieces = dict(world.index.mains), dict(world.index.pieces)
         leases = {version.key: version for version in world.storage.objects(LEASES)}
         commits = world.storage.set_back(number, raised_by=raised_by)
-        world.index.rebuild(commits)
         self._set_leases_back(leases, [each for each in commits if each.resource == LEASES])
         self._set_objects_back(mains | pieces, taken_at)
         lease = max(world.timings.lease, world.plan.shard_timings.lease)

@@ -15,7 +15,7 @@ from sharder.core import membership
 from shardsdk.errors import ShardingError
 from shardsdk.logs import message_of
 from shardsdk.testing.virtual import VirtualClock, run_virtual
-from tests.simulation.bugs import FOCUS, OF_RANGES, SCENARIOS, Bug, planted
+from tests.simulation.bugs import BROKEN, FOCUS, OF_RANGES, SCENARIOS, Bug, planted
 from tests.simulation.limits import Timeout
 from tests.simulation.liveness import ring_of
 from tests.simulation.marks import watching
@@ -65,11 +65,11 @@ def run_seed(seed: int, bug: Bug | None = None, scenario: Scenario | None = None
 
 def plan_of(seed: int, bug: Bug | None = None, scenario: Scenario | None = None, *, ranges: bool = False) -> Plan:
     """What a seed plays, with `ranges` in rings that assign by them; what a planted bug needs happens more often."""
+    focus = FOCUS.get(bug) if bug is not None else None
+    scenario = scenario or (SCENARIOS.get(bug) if bug is not None else None)
     if ranges or bug in OF_RANGES:
-        return draw_ranges_plan(seed, FOCUS.get(bug) if bug is not None else None)
-    if bug is None:
-        return draw_plan(seed, None, scenario)
-    plan = draw_plan(seed, FOCUS.get(bug), scenario or SCENARIOS.get(bug))
+        return draw_ranges_plan(seed, focus, scenario, BROKEN.get(bug) if bug is not None else None)
+    plan = draw_plan(seed, focus, scenario)
     # It concerns foreign shards alone, which most plans have none of.
     return replace(plan, foreign=1) if bug is Bug.TAKE_OVER_UNFENCED_EARLY else plan
 

@@ -124,7 +124,7 @@ async def _trouble_while_works_are_away(world: World, victim: ShardProcess, newc
 
 async def _until_children_move(world: World) -> None:
     def where() -> dict[str, str | None]:
-        return {version.uid: version.label(FAMILY.shard) for version in world.storage.objects(PIECES)}
+        return {version.uid: world.liveness.shard_of(FAMILY, version) for version in world.storage.objects(PIECES)}
 
     before = where()
     with suppress(TimeoutError):
@@ -137,7 +137,7 @@ async def _shard_with_work(world: World, rng: Random) -> ShardProcess:
 
     def candidates() -> list[ShardProcess]:
         working = world.working_shards(FAMILY.ring)
-        used = {version.label(FAMILY.shard) for version in world.storage.objects(WORKS)}
+        used = {world.liveness.shard_of(FAMILY, version) for version in world.storage.objects(WORKS)}
         return [each for each in working if isinstance(each, ShardProcess) and each.name in used and len(working) > 1]
 
     await world.until(lambda: bool(candidates()))

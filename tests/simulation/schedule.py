@@ -178,7 +178,7 @@ def draw_plan(seed: int, focus: Mapping[str, float] | None = None, scenario: Sce
         # Things happen in bursts, with time to settle in between.
         moment += rng.expovariate(1 / pace) if rng.random() < 0.9 else rng.uniform(1, 4) * timings.lease
     if focus is None and not quiet:
-        actions = sorted([*actions, *_draw_rare(seed, begins, length)], key=lambda action: action.at)
+        actions = sorted([*actions, *draw_rare(seed, begins, length)], key=lambda action: action.at)
     return Plan(
         seed=seed,
         timings=timings,
@@ -206,7 +206,8 @@ def _draw_broken(seed: int) -> Broken | None:
     return rng.choice(list(Broken)) if rng.random() < BROKEN_SHARE else None
 
 
-def _draw_rare(seed: int, begins: float, ends: float) -> list[Action]:
+def draw_rare(seed: int, begins: float, ends: float) -> list[Action]:
+    """What is seldom, and not in most runs."""
     rng = Random(f"rare/{seed}")
     return [
         Action(rng.uniform(begins, ends), what, rng.getrandbits(32)) for what, share in RARE.items()

@@ -121,6 +121,8 @@ class Storage:
         #: How often it was set back; what an earlier one was asked is not executed any more.
         self.era = 0
         self.on_commit: list[Callable[[Commit], None]] = []
+        #: Told of the last commit of each object that is there, once the store was set back.
+        self.on_set_back: list[Callable[[list[Commit]], None]] = []
         self._timestamp = timestamp
         self._make_uid = make_uid
         #: By the plural of their resource.
@@ -172,7 +174,10 @@ class Storage:
         self.number = number + raised_by
         self.compacted = self.number if raised_by else min(self.compacted, number)
         self.era += 1
-        return sorted(there.values(), key=lambda commit: commit.number)
+        commits = sorted(there.values(), key=lambda commit: commit.number)
+        for tell in self.on_set_back:
+            tell(commits)
+        return commits
 
     # -- writing -----------------------------------------------------------
 

@@ -11,7 +11,8 @@ from shardsdk.protocol.labels import FENCED_ANNOTATION, LEASE_RING_LABEL, SHARDE
 from shardsdk.protocol.leases import render_micro_time
 from shardsdk.protocol.objects import CLUSTERRINGS, LEASES
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
-from tests.simulation.schedule import draw_plan
+from tests.simulation.ranges.drawing import BREAKABLE, draw_ranges_plan
+from tests.simulation.schedule import BY_CHANCE, draw_plan
 from tests.simulation.storage import Author, Storage, Version
 from tests.simulation.vocabulary import FAMILY, PLAINS, namespace_of_shard, ring_object
 from tests.simulation.world import World
@@ -99,3 +100,10 @@ def test_some_of_the_default_seeds_restore_etcd() -> None:
     meeting = [plan for plan in plans if any(action.what == "restore_etcd" for action in plan.actions)]
     assert 15 <= len(meeting) <= 30
     assert not any(plan.quiet for plan in meeting)
+
+
+def test_some_seeds_of_rings_by_ranges_restore_etcd_and_some_leave_something_broken() -> None:
+    plans = [draw_ranges_plan(seed) for seed in range(200)]
+    assert sum(any(action.what == "restore_etcd" for action in plan.actions) for plan in plans) > 10
+    assert {plan.broken for plan in plans} == {None, *BREAKABLE}
+    assert {plan.scenario for plan in plans} == {None, *BY_CHANCE}

@@ -66,11 +66,23 @@ def test_each_scenario_is_played_and_holds(players: Players, scenario: Scenario)
         assert outcome.stats.scenarios
 
 
-@pytest.mark.parametrize("bug", list(Bug), ids=lambda bug: bug.name)
-def test_planted_bug_is_found(players: Players, bug: Bug) -> None:
+@pytest.mark.parametrize("scenario", list(Scenario), ids=lambda scenario: scenario.name)
+def test_each_scenario_is_played_in_rings_by_ranges_and_holds(players: Players, scenario: Scenario) -> None:
+    for outcome in players.play(plan_of(seed, None, scenario, ranges=True) for seed in SCENARIO_SEEDS):
+        assert not outcome.violations, outcome.render()
+        assert outcome.stats.scenarios
+
+
+@pytest.mark.parametrize(
+    ("bug", "ranges"),
+    [*((bug, False) for bug in Bug), (Bug.OUTAGES_BY_ONE_MEASURE, True)],
+    ids=lambda each: each.name if isinstance(each, Bug) else "by ranges" if each else "",
+)
+def test_planted_bug_is_found(players: Players, bug: Bug, *, ranges: bool) -> None:
     # Most show within the first seeds, and what is begun is played to its end: one round after the other.
     rounds = (BUG_SEEDS[first : first + PLAYERS] for first in BUG_SEEDS[::PLAYERS])
-    played = (outcome for seeds in rounds for outcome in players.play((plan_of(seed, bug) for seed in seeds), bug))
+    plans = ([plan_of(seed, bug, ranges=ranges) for seed in seeds] for seeds in rounds)
+    played = (outcome for each in plans for outcome in players.play(each, bug))
     assert any(outcome.violations for outcome in played), bug.value
 
 

@@ -94,6 +94,7 @@ class World:
         self.index = Index()
         self.edits = Edits(self)
         self.machines = Machines(self)
+        self.storage.on_set_back.append(self.index.rebuild)
         for each in (self.index, self.waits, self.liveness, self.ownership, self.checkers):
             self.storage.on_commit.append(each.on_commit)
         collector = Collector(self.server, WORKS, (PIECES,), Random(f"{plan.seed}/collector"))

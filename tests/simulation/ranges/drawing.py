@@ -12,12 +12,24 @@ from dataclasses import replace
 from random import Random
 from typing import Final
 
-from tests.simulation.schedule import WEIGHTS, Action, Plan, draw_plan
+from tests.simulation.scenarios import Scenario
+from tests.simulation.schedule import (
+    BROKEN_SHARE,
+    SCENARIO_LEASES,
+    WEIGHTS,
+    Action,
+    Broken,
+    Plan,
+    draw_plan,
+    draw_rare,
+)
 
 #: What people do to assignments.
 EDITS: Final = {"delete_assignment": 3, "spoil_assignment": 2, "name_anybody": 3, "claim_ranges": 2}
 #: What they do to leases.
 TEARS: Final = {"delete_lease": 2, "empty_lease": 2}
+#: What may stay broken: there is no webhook.
+BREAKABLE: Final = tuple(each for each in Broken if each is not Broken.WEBHOOK)
 #: What concerns labels alone (of objects, of namespaces that a ring selects by), webhooks, or children of whom labels
 #: tell; and what is drawn by itself.
 _BY_LABELS: Final = frozenset({
@@ -26,11 +38,13 @@ _BY_LABELS: Final = frozenset({
 })  # fmt: skip
 
 
-def draw_ranges_plan(seed: int, focus: Mapping[str, float] | None = None) -> Plan:
-    """The run of a seed; `focus` has some actions happen that much more often."""
+def draw_ranges_plan(
+    seed: int, focus: Mapping[str, float] | None = None, scenario: Scenario | None = None, broken: Broken | None = None
+) -> Plan:
+    """The run of a seed; `focus` has some actions happen that much more often, the others are in it in any case."""
     rng = Random(f"ranges/{seed}")
-    # Settings as in any run; a scenario, what is scaled and what stays broken are about labels.
-    plan = draw_plan(seed, {}, None)
+    # Settings as in any run; what is scaled is about labels.
+    plan = draw_plan(seed, {}, scenario)
     wanted = [each for each in (EDITS, TEARS) if focus is not None and not each.keys().isdisjoint(focus)]
     by_hand = rng.choice(wanted or (EDITS, TEARS, {}))
     weights = {
@@ -40,14 +54,25 @@ def draw_ranges_plan(seed: int, focus: Mapping[str, float] | None = None) -> Pla
     }
     weights |= focus or {}
     lease = plan.timings.lease
-    begins = moment = 2.5 * lease
+    chance = focus is None and scenario is None and broken is None
+    scenario = plan.scenario if chance or scenario is not None else None
+    begins = moment = (2.5 if scenario is None else 2.5 + SCENARIO_LEASES) * lease
     pace = rng.choice((0.1, 0.2, 0.4)) * lease
     ends_at, actions = begins + 15.5 * lease, list[Action]()
     while moment < ends_at and len(actions) < 120:
         what = rng.choices(list(weights), weights=list(weights.values()))[0]
         actions.append(Action(moment, what, rng.getrandbits(32)))
         moment += rng.expovariate(1 / pace) if rng.random() < 0.9 else rng.uniform(1, 4) * lease
+    if chance:
+        actions = sorted([*actions, *draw_rare(seed, begins, ends_at)], key=lambda action: action.at)
     return replace(
-        plan, shard_timings=plan.timings, scenario=None, foreign=0, actions=tuple(actions), actions_from=begins,
-        ends_at=ends_at, ranges=True, filters_shards=rng.random() < 0.5, select_namespaces=False,
+        plan, shard_timings=plan.timings if scenario is None else plan.shard_timings, scenario=scenario, foreign=0,
+        actions=tuple(actions), actions_from=begins, ends_at=ends_at, ranges=True,
+        filters_shards=rng.random() < 0.5, select_namespaces=False,
+        broken=_draw_broken(seed) if chance else broken,
     )  # fmt: skip
+
+
+def _draw_broken(seed: int) -> Broken | None:
+    rng = Random(f"ranges/broken/{seed}")
+    return rng.choice(BREAKABLE) if rng.random() < BROKEN_SHARE else None

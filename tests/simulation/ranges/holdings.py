@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from shardsdk.errors import ConfigurationError
@@ -41,12 +42,23 @@ class Holdings:
         """Ring and point of a main object, also of one that is gone."""
         return self._points.get(uid)
 
+    def holder(self, ring: str, point: int) -> str | None:
+        """The one shard whose lease says that it holds a point; `None`: none, or several."""
+        holders = [each for each, held in self._held.items() if self._rings.get(each) == ring and point in held]
+        return holders[0] if len(holders) == 1 else None
+
     def owner(self, ring: str, point: int) -> str | None:
         """The shard that is named for a point, and holds it while no other does."""
         named = self.named(ring)
         shard = named.shard_at(point) if named is not None else None
-        holders = [each for each, held in self._held.items() if self._rings.get(each) == ring and point in held]
-        return shard if holders == [shard] else None
+        return shard if shard is not None and self.holder(ring, point) == shard else None
+
+    def rebuild(self, commits: Iterable[Commit]) -> None:
+        """Begin anew with the leases and assignments that these have made; where an object lies never changes."""
+        for each in (self._held, self._rings, self._named):
+            each.clear()
+        for commit in commits:
+            self.on_commit(commit)
 
     def on_commit(self, commit: Commit) -> None:
         """Keep up with one write."""

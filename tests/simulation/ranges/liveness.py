@@ -11,14 +11,15 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from sharder.ranges.weights import EVENINGS_SECONDS
-from shardsdk.protocol.objects import CLUSTERRINGS, LEASES
+from shardsdk.protocol.labels import RingLabels
+from shardsdk.protocol.objects import CLUSTERRINGS, LEASES, SlimMeta
 from shardsdk.protocol.ranges import RING_ASSIGNMENTS, SPACE, point_of
 from tests.simulation.liveness import Liveness
 from tests.simulation.network import CALM
 from tests.simulation.ranges.holdings import Holdings, read_named, short
 from tests.simulation.server import Service
 from tests.simulation.storage import Commit, Version
-from tests.simulation.vocabulary import MAIN_OF, RECONCILED, RINGS
+from tests.simulation.vocabulary import HASHES, MAIN_OF, RECONCILED, RINGS
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -73,10 +74,20 @@ class RangeLiveness(Liveness):
         super().disturb()
         self._rested = dict.fromkeys(RINGS, 0.0)
 
+    def set_back(self) -> None:
+        """The store was set back: everything counts from now on, and an old assignment may be uneven."""
+        super().set_back()
+        self.edited()
+
     def edited(self) -> None:
         """Who is named has changed: once that is mended, ranges may move for evenness, now or when they next may."""
         self.disturb()
         self._uneven_until = self.world.now + EVENINGS_SECONDS + self.bound
+
+    def shard_of(self, ring: RingLabels, version: Version) -> str | None:
+        """Who holds the point of an object, whoever is named there; `None`: nobody, or several."""
+        metadata = SlimMeta(namespace=version.key.namespace, uid=version.uid)
+        return self._holdings.holder(ring.ring, HASHES[ring.ring].point(metadata))
 
     # -- once a second -----------------------------------------------------------
 
@@ -97,8 +108,9 @@ class RangeLiveness(Liveness):
     def _nobodys(self, ring: str) -> Iterator[str]:
         """Points that no shard has which runs and holds its lease."""
         working = {shard.name for shard in self.world.working_shards(ring)}
+        stuck = self._holdings.held(self.world.poison.hung_shard)
         for point in (*_LOOKED_AT, *map(point_of, self.world.namespaces)):
-            if self._holdings.owner(ring, point) not in working:
+            if self._holdings.owner(ring, point) not in working and point not in stuck:
                 yield f"{point:016x} is nobody's"
 
     def _wrong_with(self, ring: str) -> Iterator[str]:
@@ -107,12 +119,15 @@ class RangeLiveness(Liveness):
         if named is None:
             yield f"ring {ring} has no assignment"
             return
-        if named.nobodys:
-            yield f"{short(named.nobodys)} of ring {ring} is nobody's"
+        hung = self.world.poison.hung_shard
+        if nobodys := named.nobodys - self._holdings.held(hung):
+            yield f"{short(nobodys)} of ring {ring} is nobody's"
         for shard in sorted(named.shards.keys() - available):
             yield f"{shard} is named for {short(named.of(shard))}, and is not there"
         for shard in sorted(available):
             held = self._holdings.held(shard)
+            if shard == hung:
+                continue  # it may keep what it has
             if shard not in named.shards:
                 yield f"{shard} is named for nothing"
             elif held != named.of(shard):
@@ -125,10 +140,11 @@ class RangeLiveness(Liveness):
         wrong = [what for ring in RINGS for what in self._wrong_with(ring)]
         for ring, main in MAIN_OF.items():
             for version in self.world.storage.objects(main):
-                if self.world.in_scope(RINGS[ring], version.key.namespace):
+                excused = self.world.poison.excuses(version)
+                if not excused and self.world.in_scope(RINGS[ring], version.key.namespace):
                     wrong += self._wrong_with_object(ring, version)
         wrong += self._missing_pieces()
-        for version in self.world.storage.objects(CLUSTERRINGS):
+        for version in self.world.storage.objects(CLUSTERRINGS) if not self.world.poison.any else ():
             conditions = {each["type"]: each["status"] for each in version.doc.get("status", {}).get("conditions", [])}
             if conditions.get("Settled") != "True":
                 wrong.append(f"ring {version.key.name} does not say that it is settled: {conditions}")

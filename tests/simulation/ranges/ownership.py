@@ -7,7 +7,7 @@ it is taken off; and no two shards are at work on one object.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from shardsdk.protocol.labels import LEASE_RING_LABEL, RingLabels
@@ -74,13 +74,18 @@ class RangeOwnership:
         #: What each shard's lease said before the write that is judged.
         self._before: dict[str, HashRanges] = {}
         checkers.when_ended.append(self._ended)
+        world.storage.on_set_back.append(self.rebuild)
 
     def changes(self, uid: str) -> int:
         """Nothing is written to an object that changes hands."""
         return 0
 
     def set_back(self, uid: str) -> None:
-        """The store is never set back under rings by ranges."""
+        """What an object's labels were says nothing."""
+
+    def rebuild(self, commits: Iterable[Commit]) -> None:
+        """What leases say is compared with what they said before the store was set back no more."""
+        self._before.clear()
 
     def something_changed(self) -> None:
         """How often an object moves is not counted: it moves with its range, and `liveness` looks at those."""
@@ -90,15 +95,20 @@ class RangeOwnership:
     def began(self, doing: Doing) -> None:
         """A reconcile begins."""
         checkers, place = self._checkers, self._holdings.place(doing.uid)
-        if place is not None and checkers.holds(doing) and place[1] not in self._holdings.held(doing.shard):
+        if not checkers.unsure and place is not None:
+            self._check_begin(doing, place[1])
+        self._running[doing.number] = doing
+
+    def _check_begin(self, doing: Doing, point: int) -> None:
+        checkers = self._checkers
+        if checkers.holds(doing) and point not in self._holdings.held(doing.shard):
             held = short(self._holdings.held(doing.shard))
-            checkers.violate("begins where it holds", f"{doing} begins at {place[1]:016x}; its lease holds {held}")
+            checkers.violate("begins where it holds", f"{doing} begins at {point:016x}; its lease holds {held}")
         for other in self._running.values():
             if other.uid == doing.uid and other.shard != doing.shard and checkers.relies(other):
                 if not self._is_alive(other) or checkers.is_excused(other):
                     continue
                 checkers.violate("one at work", f"{doing} begins while {other} runs, whose lease is not lost")
-        self._running[doing.number] = doing
 
     def _ended(self, doing: Doing) -> None:
         self._running.pop(doing.number, None)
