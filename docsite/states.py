@@ -115,6 +115,7 @@ def render_conditions() -> str:
         generation=1,
         shards=2,
         ambiguous=frozenset({"shard-1"}),
+        unfit=frozenset({"shard-1"}),
         missing=(GroupResource("example.com", "widgets"),),
         denied=(MissingRule("patch", GroupResource("", "secrets")),),
         unsettled=Unsettled(unassigned=3, draining=1),

@@ -30,6 +30,7 @@ class ConditionType(StrEnum):
     PERMISSIONS_GRANTED = "PermissionsGranted"
     SHARDS_AVAILABLE = "ShardsAvailable"
     SHARD_NAMES_UNIQUE = "ShardNamesUnique"
+    SHARDS_FIT = "ShardsFit"
     DRAINS_ACKNOWLEDGED = "DrainsAcknowledged"
     SETTLED = "Settled"
 
@@ -64,7 +65,8 @@ class Health:
 
     `problems`: why it cannot be used; then nothing else is looked at.
     `failure`: what keeps failing, in words (None: nothing). `unsettled` None: no
-    resync has ended yet. `moving`: which ranges of hashes change hands.
+    resync has ended yet. `moving`: which ranges of hashes change hands; `unfit`
+    shards know labels alone, and get none.
     `stuck_drains` names the objects whose drain is overdue most;
     `stuck_unlisted`: the ring lists their resource no longer. `leaving`: resources
     like that, with how many objects have labels still (-1: not counted yet).
@@ -78,6 +80,7 @@ class Health:
     ambiguous: frozenset[str] = frozenset()
     unusable: frozenset[str] = frozenset()
     unsteady: frozenset[str] = frozenset()
+    unfit: frozenset[str] = frozenset()
     missing: tuple[GroupResource, ...] = ()
     unanswered: tuple[tuple[GroupResource, str], ...] = ()
     denied: tuple[MissingRule, ...] = ()
@@ -142,6 +145,7 @@ def conditions_of(health: Health) -> tuple[Condition, ...]:
         _permissions_granted(health),
         _shards_available(health),
         _shard_names_unique(health),
+        _shards_fit(health),
         _drains_acknowledged(health),
         _settled(health),
     )
@@ -231,6 +235,18 @@ def _shard_names_unique(health: Health) -> Condition:
         )
         return Condition(kind, False, "NotALabelValue", message)
     return Condition(kind, True, "Unique", "every shard has a name of its own")
+
+
+def _shards_fit(health: Health) -> Condition:
+    kind = ConditionType.SHARDS_FIT
+    if not health.unfit:
+        return Condition(kind, True, "Fit", "every shard knows the way in which the ring assigns")
+    message = (
+        f"the ring assigns by ranges, and the Lease of {_list(sorted(health.unfit))} does not say that its shard knows"
+        " them (annotation alpha.sharding.timebertt.dev/held-ranges), so that it gets nothing to work on; stop the"
+        " shards that know labels alone, or run them in a ring with spec.assignment Labels"
+    )
+    return Condition(kind, False, "LabelsOnly", message)
 
 
 def _drains_acknowledged(health: Health) -> Condition:

@@ -41,11 +41,15 @@ class OldestDrain:
 
 @dataclass(frozen=True, slots=True)
 class RangesSummary:
-    """Ranges on their way (`moving` says in words which), and how many times its part the fullest shard has."""
+    """Ranges on their way (`moving` says in words which), and how many times its part the fullest shard has.
+
+    `unfit`: shards that are named for nothing, since they know labels alone.
+    """
 
     in_transit: int = 0
     moving: str | None = None
     fullest: float = 0.0
+    unfit: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,7 @@ from sharder.core.membership import Membership
 from sharder.core.ranges import granted, holdings, next_named, rebuilt, revoked
 from sharder.core.rangestatus import Loads, loads_by_namespace, loads_by_width
 from sharder.core.summary import Refused, Summary
+from sharder.ranges.candidates import Candidates
 from sharder.ranges.report import RangeReport
 from sharder.ranges.store import AssignmentStore, Read
 from sharder.ranges.weights import Budget, ReportedWeights, weights_by_point
@@ -73,6 +74,8 @@ class State:
     named: Named
     aim: Named
     held: Mapping[str, HashRanges]
+    #: Shards that know labels alone.
+    unfit: frozenset[str] = frozenset()
 
     @property
     def waits_for(self) -> HashRanges:
@@ -116,9 +119,10 @@ class RangeAssignment:
         self.wanted: Wanted | None = None
         #: What was found at the last look; `None`: there was none yet.
         self.state: State | None = None
-        self._held: dict[LeaseKey, tuple[str, ...] | None] = {}
+        self._held: dict[LeaseKey, tuple[str | None, ...] | None] = {}
         self._report = RangeReport(self._store, leadership.clock)
         self._reported = ReportedWeights(leadership.clock)
+        self._candidates = Candidates(leadership.clock)
         self._homes: set[str] = set()
         self._budget = Budget(leadership.clock)
         #: In how many seconds it is to be looked again, without anybody telling of anything.
@@ -163,7 +167,7 @@ class RangeAssignment:
         says = None
         if seen is not None:
             annotations = seen.lease.metadata.annotations or {}
-            told = (annotations.get(each, "") for each in (HELD_RANGES_ANNOTATION, NAMESPACE_COUNTS_ANNOTATION))
+            told = (annotations.get(each) for each in (HELD_RANGES_ANNOTATION, NAMESPACE_COUNTS_ANNOTATION))
             says = (seen.lease.holder, *told)
         if self._held.get(key) != says:
             self._held[key] = says
@@ -198,7 +202,7 @@ class RangeAssignment:
         removed = frozenset(each.subject.resource.group_resource for each in self.wanted.removed)
         return Summary(
             settled, oldest_drain=self._report.longest(), removed_clean=removed, at_rest=settled,
-            trouble=self._render_trouble(), ranges=self._report.summarize(),
+            trouble=self._render_trouble(), ranges=self._report.summarize(self._candidates.unfit),
         )  # fmt: skip
 
     def _render_trouble(self) -> str | None:
@@ -286,7 +290,7 @@ class RangeAssignment:
         if named is None:
             named = self._rebuild(read, held, spec.hash_by)
             await self._store.write(read, named, spec.uid)
-            self._set_state(State(named, named, held))
+            self._set_state(State(named, named, held, self._candidates.unfit))
             self._wake.set()
             return
         aim = self._aim(named, wanted)
@@ -294,7 +298,7 @@ class RangeAssignment:
         for shard in named.shards.keys() - self._takeover.membership.available:
             self._takeover.enqueue(shard)
         if following == named:
-            self._set_state(State(named, aim, held))
+            self._set_state(State(named, aim, held, self._candidates.unfit))
             await self._report.show(read, named, self._loads(named, wanted), self._homes)
             return
         await self._store.write(read, following, spec.uid)
@@ -306,7 +310,7 @@ class RangeAssignment:
                 "granted": str(granted(named, following)),
             },
         )
-        self._set_state(State(following, aim, held))
+        self._set_state(State(following, aim, held, self._candidates.unfit))
         self._wake.set()
 
     def _rebuild(self, read: Read, held: Mapping[str, HashRanges], by: HashBy) -> Named:
@@ -324,10 +328,10 @@ class RangeAssignment:
         ours = Selector(equals(LEASE_RING_LABEL, self._name))
         async for page in self._lead.api.pages(LEASES, selector=ours, model=Lease):
             leases += page
-        held = holdings(leases)
+        held, named = holdings(leases), read.named.shards if read.named is not None else {}
         self._reported.read(leases)
+        self._candidates.read(leases, named)
         self._homes = {lease.metadata.namespace for lease in leases if lease.held_by_shard}
-        named = read.named.shards if read.named is not None else {}
         snapshot = self._cache.get(self._name)
         vanished = {gone.name for gone in snapshot.vanished.values()} if snapshot is not None else set()
         for shard in {lease.metadata.name for lease in leases} | vanished | set(named):
@@ -336,15 +340,15 @@ class RangeAssignment:
         return held
 
     def _aim(self, named: Named, wanted: Wanted) -> Named:
-        membership = self._takeover.membership
+        membership, shards = self._takeover.membership, self._shards
         stays = {shard: ranges for shard, ranges in named.shards.items() if self._keeps(shard, membership)}
-        if not membership.available:
+        if not shards:
             return named
         # What is on its way is nobody's; planned anew from there, it might be sent elsewhere halfway.
         planned = self.state.aim if self.state is not None else named
-        aim = self._cut(planned, membership.available, self._points(wanted))
+        aim = self._cut(planned, shards, self._points(wanted))
         self._again = None
-        if not planned.nobodys and planned.shards.keys() == membership.available and aim != planned:
+        if not planned.nobodys and planned.shards.keys() == shards and aim != planned:
             # Nothing has to move, but for evenness.
             self._again = max(self._budget.left_in(), self._reported.unsure_for()) or None
             if self._again is None:
@@ -353,6 +357,11 @@ class RangeAssignment:
                 aim = planned
         kept = HashRanges.union(stays.values())
         return Named(named.by, {shard: ranges - kept for shard, ranges in aim.shards.items() if ranges - kept} | stays)
+
+    @property
+    def _shards(self) -> frozenset[str]:
+        """Who may be named."""
+        return self._takeover.membership.available - self._candidates.unfit
 
     def _keeps(self, shard: str, membership: Membership) -> bool:
         """Whether a shard that is not available keeps what it has: nobody may take it away yet."""
@@ -365,10 +374,9 @@ class RangeAssignment:
         return weights_by_point(self._weights(wanted))
 
     def _loads(self, named: Named, wanted: Wanted) -> Loads:
-        shards = self._takeover.membership.available
         if wanted.ring.spec.hash_by is HashBy.UID:
-            return loads_by_width(named, shards)
-        return loads_by_namespace(named, shards, self._weights(wanted))
+            return loads_by_width(named, self._shards)
+        return loads_by_namespace(named, self._shards, self._weights(wanted))
 
     def _weights(self, wanted: Wanted) -> dict[str, float]:
         """What is in each of the ring's namespaces."""

@@ -44,9 +44,9 @@ class RangeReport:
         self._written_at = self._clock.monotonic()
         await self._store.write_status(status)
 
-    def summarize(self) -> RangesSummary:
-        """For the ring's status and metrics."""
-        return RangesSummary(len(self._moving), describe_moving(self._moving), self._loads.fullest[1])
+    def summarize(self, unfit: frozenset[str]) -> RangesSummary:
+        """For the ring's status and metrics; `unfit` are shards that know labels alone."""
+        return RangesSummary(len(self._moving), describe_moving(self._moving), self._loads.fullest[1], unfit)
 
     def longest(self) -> OldestDrain | None:
         """The range that a shard has kept for longest although another shall have it."""

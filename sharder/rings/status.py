@@ -119,6 +119,7 @@ def health_of(
         ambiguous=ring.membership.ambiguous,
         unusable=ring.membership.unusable,
         unsteady=ring.membership.unsteady,
+        unfit=summary.ranges.unfit if summary.ranges is not None else frozenset(),
         missing=ring.unserved,
         unanswered=ring.unanswered,
         denied=denied,

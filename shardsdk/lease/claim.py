@@ -47,7 +47,8 @@ class Claim:
     `instance` tells two processes of one holder name apart; `None`: the name
     alone identifies the process, as in leader election.  `ring` is the ring
     whose shard the claimant is; `None`: it is no shard.  `held` are the ranges of
-    hashes in which the claimant may be working; who acquires a lease holds none.  `counts`
+    hashes in which the claimant may be working; who acquires a lease says nothing of them (`None`) before it knows
+    that its ring assigns by ranges.  `counts`
     is what it tells of the namespaces in them, as `render_counts` writes it.
     """
 
@@ -58,7 +59,7 @@ class Claim:
     instance: str | None = None
     ring: str | None = None
     fenced: bool = False
-    held: HashRanges = NOWHERE
+    held: HashRanges | None = None
     counts: str = ""
 
     def __str__(self) -> str:
@@ -221,7 +222,7 @@ def _annotations(claim: Claim, renew_time: str) -> dict[str, str | None]:
     return {
         INSTANCE_ANNOTATION: render_instance(claim.instance, renew_time),
         FENCED_ANNOTATION: renew_time if claim.fenced else None,
-        HELD_RANGES_ANNOTATION: str(claim.held) if claim.held else None,
+        HELD_RANGES_ANNOTATION: None if claim.held is None else str(claim.held),
         NAMESPACE_COUNTS_ANNOTATION: claim.counts or None,
     }
 

@@ -81,7 +81,7 @@ class RangeHolder:
         self._clock = clock
         self._rng = rng
         self._parts = Parts()
-        self._written = self._parts.number
+        self._written = 0
         self._tasks: asyncio.TaskGroup | None = None
         self._pausing = False
         #: Who is named for what, as the watch has shown it last; `None`: not known.
@@ -127,6 +127,8 @@ class RangeHolder:
         self._lease.on_held = self._on_written
         try:
             async with asyncio.TaskGroup() as self._tasks:
+                # That nothing is held: the sharder names nobody who does not say what it holds.
+                self._follow(Changes())
                 if self._namespaces is not None:
                     self._tasks.create_task(self._count(self._namespaces), name="ranges/count")
                 await self._assignments.run()

@@ -196,7 +196,7 @@ class Parts:
         #: What the assignment said when it was last seen; `None`: it could not be read.
         self._named: HashRanges | None = None
         #: Of what the lease is to hold: one more whenever that changes.
-        self.number: int = 0
+        self.number: int = 1
         self._looking = False
         self._refusals = 0
 

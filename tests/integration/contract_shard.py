@@ -90,7 +90,8 @@ class Lease:
         self.held: Spans = []
         self.sent = time.monotonic()
         found = call("GET", f"{leases}/{name}")
-        body = {"metadata": {"name": name, "labels": {RING_LABEL: ring}}, "spec": self.spec()}
+        metadata = {"name": name, "labels": {RING_LABEL: ring}, "annotations": {HELD: ""}}
+        body = {"metadata": metadata, "spec": self.spec()}
         if found is None:
             self.version = call("POST", leases, body)["metadata"]["resourceVersion"]
             return
@@ -106,7 +107,7 @@ class Lease:
     def hold(self, spans: Spans) -> None:
         """Renew, and say that these are held; the lease counts from before the write was sent."""
         sent, self.held = time.monotonic(), spans
-        annotations = {HELD: render(spans) or None}
+        annotations = {HELD: render(spans)}
         metadata = {"resourceVersion": self.version, "labels": {RING_LABEL: ring}, "annotations": annotations}
         try:
             made = call("PATCH", f"{leases}/{name}", {"metadata": metadata, "spec": self.spec()})

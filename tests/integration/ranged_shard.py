@@ -139,7 +139,7 @@ class RangedShard(ScriptedShard):
         await self._write_ours({"holderIdentity": "", "leaseDurationSeconds": 1})
 
     def _annotations(self, now: str) -> dict[str, Any]:
-        return {**super()._annotations(now), HELD: render(self._held) or None}
+        return {**super()._annotations(now), HELD: render(self._held)}
 
     async def _follow(self) -> None:
         try:

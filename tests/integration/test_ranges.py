@@ -14,8 +14,8 @@ import pytest_asyncio
 from localcluster import AdminClient, ControlPlane
 from tests.integration.harness import REPOSITORY, SYSTEM, Stage, set_stage
 from tests.integration.plugin import Plugin
-from tests.integration.ranged_shard import ASSIGNMENTS, RangedShard, Workers, meet, named, point_of
-from tests.integration.scripted import Object
+from tests.integration.ranged_shard import ASSIGNMENTS, EVERYTHING, RangedShard, Workers, meet, named, point_of
+from tests.integration.scripted import Object, ScriptedShard
 from tests.integration.world import LONE_SECRETS, RINGS, WEBHOOKS, Ring
 
 REVIEWS = "authorization.k8s.io/v1/subjectaccessreviews"
@@ -184,6 +184,35 @@ async def test_a_ring_made_again_by_ranges_loses_its_webhook_and_labels_nothing(
         await workers.until_spread("alone")
         made = await own.create("v1/secrets", {"metadata": {"name": "later"}}, "team-1")
         assert not made["metadata"].get("labels")
+
+
+@pytest.mark.timeout(300)
+async def test_a_shard_that_knows_labels_alone_gets_no_range_and_everybody_is_told(
+    plane: ControlPlane, own: AdminClient, tmp_path: Path
+) -> None:
+    async with ranged(plane, own, "labels-only") as on:
+        labelled = ScriptedShard(own, on.ring.name, ("", ""), "default", "labelled", ())
+        on.stage.shards.append(labelled)
+        await labelled.start()
+        sharder = await on.stage.sharder()
+        said = await on.ring.condition("ShardsFit", "False", says="labelled")
+        assert said["reason"] == "LabelsOnly"
+        assert named(await on.assignment(lambda each: True), None) == EVERYTHING, "it would work on nothing"
+
+        await on.start("one", "two")
+        await on.workers.until_spread("one", "two")
+        now = await on.assignment(lambda each: not named(each, None))
+        assert {each["shard"] for each in now["spec"]["ranges"]} == {"one", "two"}
+        assert sharder.metric("ring_condition", ringName=on.ring.name, type="ShardsFit") == 0
+        assert (await on.ring.events("LabelsOnly"))["type"] == "Warning"
+        check = await Plugin.install(tmp_path, plane).sharding("check", on.ring.name, "-o", "json")
+        assert ("problem", True) in {
+            (each["level"], "labelled" in each["message"])
+            for each in check.data["findings"]
+            if each["topic"] == "shards"
+        }
+        await labelled.release()
+        await on.ring.condition("ShardsFit", "True")
 
 
 def names(found: list[Object]) -> set[str]:

@@ -62,6 +62,7 @@ def check_ring(evidence: RingEvidence) -> Iterator[Finding]:
     if evidence.resolved.spec.assign_by is AssignBy.RANGES:
         yield good("permissions", "the sharder needs none on the ring's resources")
         yield from check_ranges(evidence.ring.name, evidence.ranges, evidence.filters)
+        yield from check_fit(evidence.overview)
     else:
         yield from check_permissions(evidence, evidence.resolved)
     yield from check_shards(evidence.overview)
@@ -208,6 +209,14 @@ def check_objects(overview: Overview, leading: Leading | None) -> Iterator[Findi
         yield problem(topic, f"{counts}{more}, for {span(unsettled_for)}", remedy)
     else:
         yield warning(topic, f"{counts}{more}: on their way, or about to be", f"if it lasts: {remedy}")
+
+
+def check_fit(overview: Overview) -> Iterator[Finding]:
+    """Does a shard get nothing, because it knows labels alone?"""
+    condition = overview.condition("ShardsFit")
+    if condition is not None and overview.up_to_date and condition.status is False:
+        message, _, remedy = condition.message.partition("; ")
+        yield problem("shards", message, remedy)
 
 
 def check_drains(overview: Overview) -> Iterator[Finding]:

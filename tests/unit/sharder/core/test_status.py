@@ -73,6 +73,7 @@ def test_the_counts_that_columns_and_go_clients_read() -> None:
         ({"unsteady": frozenset("ab")}, {}, ("ShardsAvailable", "a, b crashed lately")),
         ({"ambiguous": frozenset("xy")}, {"ShardNamesUnique": "False"}, ("ShardNamesUnique", "x, y")),
         ({"unusable": frozenset({"l" * 64})}, {"ShardNamesUnique": "False"}, ("ShardNamesUnique", "at most 63")),
+        ({"unfit": frozenset("xy")}, {"ShardsFit": "False"}, ("ShardsFit", "Lease of x, y does not say")),
         ({"stuck_drains": ("n/a",)}, {"DrainsAcknowledged": "False"}, ("DrainsAcknowledged", "n/a")),
         ({"unsettled": None}, {"Settled": "Unknown"}, ("Settled", "no resync")),
         ({"unsettled": Unsettled(draining=4)}, {"Settled": "False"}, ("Settled", "4 draining")),

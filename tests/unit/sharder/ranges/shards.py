@@ -68,10 +68,10 @@ class RangedShard:
     def start(self) -> None:
         """Take the lease, and work."""
         body = lease(self._clock, self.name)
+        body["metadata"].setdefault("annotations", {})[HELD_RANGES_ANNOTATION] = ""
         if self._server.find(LEASES, self.name, SHARDS) is None:
             self._server.create(LEASES, body, SHARDS)
         else:
-            body["metadata"]["annotations"][HELD_RANGES_ANNOTATION] = None
             self._server.patch(LEASES, self.name, SHARDS, {"metadata": body["metadata"], "spec": body["spec"]})
         self._task = asyncio.create_task(self._run())
 
@@ -136,7 +136,7 @@ class RangedShard:
         self._write({})
 
     def _write(self, spec: dict[str, str]) -> None:
-        body = {"metadata": {"annotations": {HELD_RANGES_ANNOTATION: str(self._held) or None}}, "spec": spec}
+        body = {"metadata": {"annotations": {HELD_RANGES_ANNOTATION: str(self._held)}}, "spec": spec}
         self._server.patch(LEASES, self.name, SHARDS, body)
 
     def _named(self) -> HashRanges | None:

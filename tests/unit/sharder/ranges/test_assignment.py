@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sharder.core.cutting import cut
+from sharder.ranges.assignment import RangeAssignment
 from sharder.ranges.store import AssignmentStore
 from sharder.ranges.weights import EVENINGS, EVENINGS_SECONDS, TOLD_SECONDS
 from shardsdk.errors import AlreadyExists, Conflict
@@ -19,7 +20,7 @@ from shardsdk.protocol.ranges import (
 )
 from shardsdk.testing.memoryapi import MemoryApi
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
-from tests.unit.sharder.placement.stage import OWNERS, RING, SHARDS, make_stage
+from tests.unit.sharder.placement.stage import OWNERS, RING, SHARDS, lease, make_stage
 from tests.unit.sharder.ranges.rig import Open, Ring, ranged, sharder
 
 
@@ -166,6 +167,79 @@ async def test_nothing_is_rebuilt_over_a_shard_whose_lease_vanished_with_the_ass
         assert not ring.named().of("a") & held
         shard.crash()
         await ring.until_spread("a", seconds=30)
+
+
+def start_labels_only(ring: Ring, name: str) -> None:
+    """A shard that knows labels alone: it holds its lease, and says nothing of ranges."""
+    ring.stage.server.create(LEASES, lease(ring.stage.clock, name), SHARDS)
+
+
+def say_held(ring: Ring, name: str, held: str | None) -> None:
+    """What the lease of a shard says that it holds."""
+    body = {"metadata": {"annotations": {HELD_RANGES_ANNOTATION: held}}}
+    ring.stage.server.patch(LEASES, name, SHARDS, body)
+
+
+@in_virtual_time
+async def test_a_shard_that_knows_labels_alone_is_named_for_nothing_and_told_of(clock: VirtualClock) -> None:
+    async with ranged(clock, "a") as ring, sharder(ring.stage) as assignment:
+        start_labels_only(ring, "go")
+        ring.start("b")
+        await ring.until_spread("a", "b")
+        await ring.stage.until(lambda: assignment.summarize().settled)
+        assert set(ring.named().shards) == {"a", "b"}
+        assert told_unfit(assignment) == {"go"}
+        say_held(ring, "go", "")
+        await ring.stage.until(lambda: bool(ring.named().of("go")))
+        assert not told_unfit(assignment)
+
+
+@in_virtual_time
+async def test_where_all_know_labels_alone_everything_waits(clock: VirtualClock) -> None:
+    async with ranged(clock) as ring, sharder(ring.stage) as assignment:
+        start_labels_only(ring, "go")
+        await ring.stage.until(lambda: assignment.state is not None)
+        await ring.stage.pass_time(5)
+        assert ring.named().nobodys == EVERYWHERE
+        assert not assignment.summarize().settled
+        assert told_unfit(assignment) == {"go"}
+
+
+@pytest.mark.parametrize("new_leader", [False, True])
+@in_virtual_time
+async def test_who_says_nothing_of_its_ranges_any_more_keeps_them_for_as_long_as_its_lease_lasts(
+    clock: VirtualClock, new_leader: bool
+) -> None:
+    async with ranged(clock, "a", "b") as ring:
+        async with sharder(ring.stage) as assignment:
+            await ring.until_spread("a", "b")
+            await ring.stage.until(lambda: assignment.summarize().settled)
+            named = ring.named()
+            if not new_leader:
+                say_held(ring, "a", None)
+                await ring.stage.pass_time(14)
+                assert ring.named() == named, "somebody's hand may have done it"
+                say_held(ring, "a", str(named.of("a")))
+                await ring.stage.pass_time(20)
+                assert ring.named() == named
+        # One of its name that knows labels alone has taken its place.
+        ring.shards["a"].crash()
+        say_held(ring, "a", None)
+        async with sharder(ring.stage) as assignment:
+            for _ in range(7):
+                await ring.stage.pass_time(2)
+                ring.stage.server.patch(LEASES, "a", SHARDS, {"spec": lease(clock, "a")["spec"]})
+                assert ring.named() == named
+            await ring.stage.pass_time(2)
+            ring.stage.server.patch(LEASES, "a", SHARDS, {"spec": lease(clock, "a")["spec"]})
+            await ring.until_spread("b", seconds=5)
+            assert told_unfit(assignment) == {"a"}
+
+
+def told_unfit(assignment: RangeAssignment) -> frozenset[str]:
+    """Who is told of as knowing labels alone."""
+    summary = assignment.summarize().ranges
+    return summary.unfit if summary is not None else frozenset()
 
 
 @in_virtual_time

@@ -11,7 +11,7 @@ from sharder.core.membership import Membership
 from sharder.core.ringspec import Role
 from sharder.kubectl.check.cluster import check_sharder, check_strangers
 from sharder.kubectl.check.findings import Finding, Level
-from sharder.kubectl.check.rings import RingEvidence, check_ring
+from sharder.kubectl.check.rings import RingEvidence, check_fit, check_ring
 from sharder.kubectl.cluster import Ring, read_ring
 from sharder.kubectl.counting import Trouble
 from sharder.kubectl.leader import Leading, Sharder
@@ -191,6 +191,16 @@ def test_objects_in_motion_without_a_sharder_are_a_problem() -> None:
     finding = only(amiss(overview=unsettled(None), leading=GONE))
     assert finding.level is Level.PROBLEM
     assert finding.message.endswith("and no sharder leads")
+
+
+def test_shards_that_know_labels_alone_in_a_ring_by_ranges_are_told_with_the_sharders_remedy() -> None:
+    said = Condition("ShardsFit", False, "LabelsOnly", "the Lease of a does not say; stop it")
+    [finding] = check_fit(overview(conditions=(said,)))
+    assert (finding.level, finding.message, finding.remedy) == (
+        Level.PROBLEM, "the Lease of a does not say", "stop it",
+    )  # fmt: skip
+    assert not [*check_fit(overview(conditions=(replace(said, status=True),)))]
+    assert not [*check_fit(overview(conditions=(said,), up_to_date=False))]
 
 
 def test_overdue_drains_are_told_with_the_sharders_remedy() -> None:
