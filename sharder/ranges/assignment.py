@@ -75,7 +75,7 @@ class State:
     aim: Named
     held: Mapping[str, HashRanges]
     #: Shards that know labels alone.
-    unfit: frozenset[str] = frozenset()
+    silent: frozenset[str] = frozenset()
 
     @property
     def waits_for(self) -> HashRanges:
@@ -199,10 +199,11 @@ class RangeAssignment:
         if self.wanted is None:
             return Summary(at_rest=True)
         settled = self.state is not None and not self.state.waits_for
+        silent = self.state.silent if self.state is not None else frozenset()
         removed = frozenset(each.subject.resource.group_resource for each in self.wanted.removed)
         return Summary(
             settled, oldest_drain=self._report.longest(), removed_clean=removed, at_rest=settled,
-            trouble=self._render_trouble(), ranges=self._report.summarize(self._candidates.unfit),
+            trouble=self._render_trouble(), ranges=self._report.summarize(silent),
         )  # fmt: skip
 
     def _render_trouble(self) -> str | None:
@@ -245,7 +246,8 @@ class RangeAssignment:
     async def _wait(self) -> None:
         waits = self.state is not None and bool(self.state.waits_for)
         try:
-            async with asyncio.timeout(LOOK_SECONDS if waits else self._again):
+            due = [each for each in (self._again, self._candidates.due_in()) if each is not None]
+            async with asyncio.timeout(LOOK_SECONDS if waits else min(due, default=None)):
                 await self._wake.wait()
         except TimeoutError:
             return
@@ -290,7 +292,7 @@ class RangeAssignment:
         if named is None:
             named = self._rebuild(read, held, spec.hash_by)
             await self._store.write(read, named, spec.uid)
-            self._set_state(State(named, named, held, self._candidates.unfit))
+            self._set_state(State(named, named, held, self._candidates.silent))
             self._wake.set()
             return
         aim = self._aim(named, wanted)
@@ -298,7 +300,7 @@ class RangeAssignment:
         for shard in named.shards.keys() - self._takeover.membership.available:
             self._takeover.enqueue(shard)
         if following == named:
-            self._set_state(State(named, aim, held, self._candidates.unfit))
+            self._set_state(State(named, aim, held, self._candidates.silent))
             await self._report.show(read, named, self._loads(named, wanted), self._homes)
             return
         await self._store.write(read, following, spec.uid)
@@ -310,7 +312,7 @@ class RangeAssignment:
                 "granted": str(granted(named, following)),
             },
         )
-        self._set_state(State(following, aim, held, self._candidates.unfit))
+        self._set_state(State(following, aim, held, self._candidates.silent))
         self._wake.set()
 
     def _rebuild(self, read: Read, held: Mapping[str, HashRanges], by: HashBy) -> Named:

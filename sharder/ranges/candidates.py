@@ -23,17 +23,34 @@ class Candidates:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._silent_since: dict[str, float] = {}
-        #: Shards that hold their Lease and say nothing of ranges: they are named for none.
-        self.unfit: frozenset[str] = frozenset()
+        #: By name and process: who comes back after a grace has all of its time to say what it holds.
+        self._silent_since: dict[tuple[str, str | None], float] = {}
+        #: Who has been silent until then has been so for one duration of its lease, on the clock's `monotonic`.
+        self._silent_until: dict[str, float] = {}
+        self._named: Container[str] = ()
 
     def read(self, leases: Iterable[Lease], named: Container[str]) -> None:
         """Judge the shards that hold these; `named` are those that have ranges by now."""
+        now, before = self._clock.monotonic(), self._silent_since
+        self._silent_since, self._silent_until, self._named = {}, {}, named
+        for lease in leases:
+            if lease.held_by_shard and not knows_ranges(lease):
+                who = lease.metadata.name, lease.instance
+                since = self._silent_since[who] = before.get(who, now)
+                self._silent_until[lease.metadata.name] = since + lease.duration_seconds
+
+    @property
+    def unfit(self) -> frozenset[str]:
+        """Shards that hold their lease and are not to be named, since it says nothing of ranges."""
+        return self.silent | frozenset(name for name in self._silent_until if name not in self._named)
+
+    @property
+    def silent(self) -> frozenset[str]:
+        """Those that have said nothing for so long that they know labels alone: one that has just come is about to."""
         now = self._clock.monotonic()
-        silent = {each.metadata.name: each for each in leases if each.held_by_shard and not knows_ranges(each)}
-        self._silent_since = {name: self._silent_since.get(name, now) for name in silent}
-        self.unfit = frozenset(
-            name
-            for name, lease in silent.items()
-            if name not in named or now - self._silent_since[name] >= lease.duration_seconds
-        )
+        return frozenset(name for name, until in self._silent_until.items() if now >= until)
+
+    def due_in(self) -> float | None:
+        """In how many seconds one more is silent, if nothing is said meanwhile; `None`: none will be."""
+        now = self._clock.monotonic()
+        return min((until - now for until in self._silent_until.values() if until > now), default=None)

@@ -10,6 +10,7 @@ from tests.mutants.fault import Fault
 STEPS: Final = ("tests/properties/test_ranges_steps.py", "tests/unit/sharder/ranges/test_assignment.py")
 CUTTING: Final = ("tests/properties/test_cutting.py",)
 TOLD: Final = ("tests/unit/sharder/core/test_rangestatus.py", "tests/unit/sharder/ranges/test_assignment.py")
+CANDIDATES: Final = ("tests/unit/sharder/ranges/test_candidates.py",)
 PLUGIN: Final = ("tests/unit/sharder/kubectl/test_ranges.py",)
 
 RANGES_FAULTS: Final[dict[str, Fault]] = {
@@ -96,6 +97,27 @@ RANGES_FAULTS: Final[dict[str, Fault]] = {
         "for point, weight in counts.items() if point in held)",
         "for point, weight in counts.items())",
         ("tests/unit/sharder/ranges/test_weights.py",),
+    ),
+    "NAME_WHO_KNOWS_LABELS_ALONE": Fault(
+        "a shard whose lease says nothing of ranges is named for none",
+        "sharder.ranges.candidates",
+        "return self.silent | frozenset(name for name in self._silent_until if name not in self._named)",
+        "return frozenset()",
+        CANDIDATES,
+    ),
+    "TAKE_FROM_WHO_IS_SILENT_AT_ONCE": Fault(
+        "who is named and says nothing of ranges any more keeps them for one duration of its lease",
+        "sharder.ranges.candidates",
+        "return self.silent | frozenset(name for name in self._silent_until if name not in self._named)",
+        "return frozenset(self._silent_until)",
+        CANDIDATES,
+    ),
+    "COUNT_A_GRACE_AS_SILENCE": Fault(
+        "a process has its own time to say what its lease holds, also after a grace in which nobody could",
+        "sharder.ranges.candidates",
+        "who = lease.metadata.name, lease.instance",
+        "who = lease.metadata.name, None",
+        CANDIDATES,
     ),
     "FORGET_SINCE_WHEN": Fault(
         "a range is on its way since the first part of it was",

@@ -1,0 +1,52 @@
+"""Who may be named for ranges: whose lease says what it holds, and for how long whoever says so no longer."""
+
+from __future__ import annotations
+
+from sharder.ranges.candidates import Candidates
+from shardsdk.protocol.labels import INSTANCE_ANNOTATION
+from shardsdk.protocol.leases import Lease, LeaseSpec, render_instance
+from shardsdk.protocol.objects import ObjectMeta
+from shardsdk.protocol.ranges import HELD_RANGES_ANNOTATION
+from shardsdk.testing.virtual import VirtualClock, in_virtual_time
+
+GO, NOBODY = frozenset({"go"}), frozenset[str]()
+THEN = "2030-01-01T00:00:00.000000Z"
+
+
+def held(name: str, held_ranges: str | None, instance: str | None = None, seconds: int = 15) -> Lease:
+    said = {HELD_RANGES_ANNOTATION: held_ranges, INSTANCE_ANNOTATION: instance and render_instance(instance, THEN)}
+    annotations = {key: value for key, value in said.items() if value is not None}
+    spec = LeaseSpec(holder_identity=name, lease_duration_seconds=seconds, renew_time=THEN)
+    return Lease(ObjectMeta(name=name, annotations=annotations), spec)
+
+
+@in_virtual_time
+async def test_who_says_that_it_holds_nothing_may_be_named_and_who_says_nothing_may_not(clock: VirtualClock) -> None:
+    candidates = Candidates(clock)
+    candidates.read([held("knows", ""), held("go", None)], named=())
+    assert (candidates.unfit, candidates.silent, candidates.due_in()) == (GO, NOBODY, 15.0)
+    await clock.sleep(15)
+    assert (candidates.unfit, candidates.silent, candidates.due_in()) == (GO, GO, None)
+    candidates.read([held("knows", ""), held("go", "")], named=())
+    assert (candidates.unfit, candidates.silent) == (NOBODY, NOBODY)
+
+
+@in_virtual_time
+async def test_who_is_named_keeps_what_it_has_for_one_duration_of_its_lease(clock: VirtualClock) -> None:
+    candidates = Candidates(clock)
+    candidates.read([held("a", None)], named={"a"})
+    await clock.sleep(14)
+    candidates.read([held("a", None)], named={"a"})
+    assert not candidates.unfit
+    await clock.sleep(1)
+    assert candidates.unfit == {"a"}
+
+
+@in_virtual_time
+async def test_who_comes_back_after_a_long_grace_has_its_own_time(clock: VirtualClock) -> None:
+    candidates = Candidates(clock)
+    candidates.read([held("a", None, "", seconds=60)], named={"a"})
+    await clock.sleep(50)
+    candidates.read([held("a", None, "next")], named={"a"})
+    assert not candidates.unfit
+    assert candidates.due_in() == 15.0
