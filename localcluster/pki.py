@@ -21,6 +21,8 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 #: The second is what programs in pods may call it.
 _SERVER_NAMES = ("localhost", "kubernetes.default.svc")
 _VALID = datetime.timedelta(days=30)
+#: A cluster's certificates are older than most clocks are wrong.
+_BACKDATE = datetime.timedelta(days=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +117,7 @@ def _builder(
         .issuer_name(issuer)
         .public_key(public_key)
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(minutes=5))
+        .not_valid_before(now - _BACKDATE)
         .not_valid_after(now + valid)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(public_key), critical=False)
     )

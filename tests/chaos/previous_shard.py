@@ -17,10 +17,7 @@ _THEN: Any = shardsdk
 
 def main() -> None:
     """Be a shard."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--ahead", type=float, choices=[0.0])
-    parser.add_argument("--rate", type=float, choices=[1.0])
-    options = options_of(parser)
+    options = options_of(argparse.ArgumentParser())
     lease = options.lease_seconds
     manager = _THEN.Manager(
         options.ring,

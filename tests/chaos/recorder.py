@@ -2,6 +2,8 @@
 
     {"is": "begin", "at": monotonic seconds, "wall": Unix seconds, "process": …, …}
 
+`wall` is what the process is told, `at` is right also where its clocks are wrong.
+
 `begin` and `end` of a reconcile share a `key`; `sent` and `written` (with the resourceVersion) or `refused` a `write`.
 """
 
@@ -14,6 +16,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+from tests.chaos.clocks import true_monotonic
 
 
 class Recorder:
@@ -53,7 +57,7 @@ class Recorder:
         return f"{self._process}/{next(self._numbers)}"
 
     def _note(self, what: str, **facts: Any) -> None:
-        line = {"is": what, "at": time.monotonic(), "wall": time.time(), "process": self._process, **facts}
+        line = {"is": what, "at": true_monotonic(), "wall": time.time(), "process": self._process, **facts}
         os.write(self._file, json.dumps({**line, "shard": self._shard}).encode() + b"\n")
 
 

@@ -8,16 +8,12 @@ from __future__ import annotations
 import argparse
 
 from shardsdk import LeaseTimings, Manager, controller_for
-from tests.chaos.clocks import add_options, set_clocks
 from tests.chaos.maker import CONCURRENCY, CONFIGMAPS, SECRETS, Data, Maker, maker_of, options_of
 
 
 def main(kind: type[Maker] = Maker) -> None:
     """Be a shard."""
-    parser = argparse.ArgumentParser()
-    add_options(parser)
-    options = options_of(parser)
-    set_clocks(options.ahead, options.rate)
+    options = options_of(argparse.ArgumentParser())
     manager = Manager(
         options.ring,
         shard=options.name,

@@ -27,7 +27,7 @@ from sharder.core.hashring import HashRing
 from sharder.core.keys import main_key
 from shardsdk.protocol.labels import parse_ring_name
 from tests.chaos.audit import AUDIT_POLICY
-from tests.chaos.clocks import AHEAD, RATE
+from tests.chaos.clocks import clocks_environment
 from tests.chaos.credentials import SHARED, kubeconfig_of
 from tests.chaos.history import CHILDREN, OWNERS, Down, History
 from tests.chaos.previous import TODAY, Program, previous
@@ -89,19 +89,17 @@ class Rig:
             self.proxies[name] = await self._proxy()
         process = f"{name}.{next(self._starts.setdefault(name, itertools.count(1)))}"
         self._processes[name] = process
-        ahead, rate = self.setup.clocks.get(name, (0.0, 1.0))
         arguments = {
             "ring": RING, "namespace": NAMESPACE, "process": process, "records": self.folder / "records",
             "lease-seconds": self.setup.lease_seconds, "children": self.setup.children,
-            "busy-seconds": self.setup.busy_seconds, "ahead": ahead, "rate": rate,
-            "restart-grace": self.setup.restart_grace_seconds,
+            "busy-seconds": self.setup.busy_seconds, "restart-grace": self.setup.restart_grace_seconds,
         }  # fmt: skip
         await self.installation.start_shard(
             name,
             module=self.shards_run.shard_module,
             arguments=[f"--{key}={value}" for key, value in arguments.items()],
             kubeconfig=kubeconfig_of(self.folder, name, self.proxies[name].port, self.users.get(name)),
-            environment=self.shards_run.environment,
+            environment={**self.shards_run.environment, **self._clocks(name)},
         )
         self.living.add(name)
         self._kept.add(name)
@@ -109,11 +107,13 @@ class Rig:
     async def start_sharder(self, name: str) -> None:
         """Start a replica of the sharder."""
         self.proxies[name] = await self._proxy()
-        ahead, rate = self.setup.clocks.get(name, (0.0, 1.0))
-        environment = {"KUBERNETES_SERVICE_PORT": str(self.proxies[name].port), AHEAD: str(ahead), RATE: str(rate)}
+        environment = {"KUBERNETES_SERVICE_PORT": str(self.proxies[name].port), **self._clocks(name)}
         self._processes[name] = name
         await self.installation.start_sharder(name, environment={**environment, **self.sharders_run.environment})
         self._kept.add(name)
+
+    def _clocks(self, name: str) -> dict[str, str]:
+        return clocks_environment(*self.setup.clocks.get(name, (0.0, 1.0)))
 
     def shard(self, name: str) -> Process:
         """A shard's process."""
@@ -341,12 +341,11 @@ async def rig_of(setup: Setup, folder: Path, seed: int) -> AsyncIterator[Rig]:
     (folder / "records").mkdir(parents=True)
     policy = AUDIT_POLICY if setup.audited else None
     plane = ControlPlane(apiserver_extra=STORE_FLAGS, controllers=(), audit_policy=policy)
-    module = "tests.chaos.clocks" if any(name.startswith("sharder") for name in setup.clocks) else "sharder"
     async with AsyncExitStack() as exits:
         await exits.enter_async_context(plane)
         for _ in range(setup.apiservers - 1):
             await plane.add_apiserver()
-        installation = Installation(plane, setup.sharder_timings, sharder_module=module)
+        installation = Installation(plane, setup.sharder_timings)
         await exits.enter_async_context(installation)
         await plane.apply(ROOT / "rbac" / "shard.yaml")
         admin = await exits.enter_async_context(plane.admin())
