@@ -16,7 +16,7 @@ PART `families`: owners with children when a shard joins: how long nobody has th
 PART `conditions`: what the comparison of labels in the API server costs.
 PART `rest`: CPU of a leader and a standby while nothing moves.
 PART `join`: many objects when a shard joins: what writes, another ring and users wait for.
-PART `ranges`: a handover by ranges beside one by labels, with real shards.
+PART `ranges`: a handover by ranges beside one by labels, with real shards; what four of them receive of each change.
 PART `profile`: where the sharder's CPU time goes, by layer and by function.
 PART `scale`: very many objects, and many namespaces, shards and rings: rest, a pass, a shard that joins and leaves.
 """
@@ -47,6 +47,7 @@ from bench.load import Figures, Usage, creates, generated, measure, patches
 from bench.peer import PeerError, beside
 from bench.peer import Size as PeerSize
 from bench.profiling import NoProfiler, profiled, tell
+from bench.receiving import receiving
 from bench.reconciles import rates
 from bench.replicas import one_and_three
 from bench.rest import resting
@@ -329,6 +330,7 @@ def _play(options: argparse.Namespace) -> dict[str, float]:
             asyncio.run(scaling(size, partial(say, report)))
         case "ranges":
             asyncio.run(handing_over(options.objects or 1000, partial(say, report)))
+            asyncio.run(receiving(options.objects or 1000, partial(say, report)))
         case "reconciles":
             asyncio.run(rates(options.objects or 2000, partial(say, report)))
         case "frameworks":

@@ -86,6 +86,8 @@ class Scene:
     objects: int
     say: Say
     notes: dict[str, Notes] = field(default_factory=dict)
+    #: By which shards reach the API server, if not as everybody does.
+    kubeconfigs: dict[str, Path] = field(default_factory=dict)
     #: When nobody was named any more for a range that a shard had, by the watch.
     revoked: list[tuple[float, Named]] = field(default_factory=list)
     #: Changes of what shards say in their Leases that they hold.
@@ -105,7 +107,7 @@ class Scene:
                 name,
                 module="bench.noting",
                 arguments=["--ring", RING],
-                kubeconfig=self.installation.plane.admin_kubeconfig,
+                kubeconfig=self.kubeconfigs.get(name, self.installation.plane.admin_kubeconfig),
                 environment={NOTES: str(self.notes[name].path)},
             )
 
