@@ -175,6 +175,11 @@ class History:
         return found
 
     @cached_property
+    def renewals(self) -> dict[str, list[Version]]:
+        """The versions of each lease, by name."""
+        return self.of(LEASES)
+
+    @cached_property
     def stored(self) -> list[Stored]:
         """Each version that somebody's write made, in the order of the store."""
         return list(_stored(self))

@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import Final
 
 from tests.chaos import writers
-from tests.chaos.history import CHILDREN, LEASES, OWNERS, At, History, Reconcile, Version, Violation
+from tests.chaos.history import CHILDREN, OWNERS, At, History, Reconcile, Version, Violation
 from tests.chaos.unowned import longest_without_owner
 
 #: A replica of the sharder may be so late in learning that a shard has joined or gone.
@@ -27,6 +27,19 @@ class Move:
 
     before: Version
     after: Version
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A lease came to its shard (`held`) or went from it: not before `after`, and not later than `before`."""
+
+    held: bool
+    before: float
+    after: float
+
+    def within(self, since: float, until: float, *, held: bool) -> bool:
+        """Whether it may have been between two moments, as far as that can be told."""
+        return self.held == held and self.before >= since and self.after <= until
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,15 +120,15 @@ def split_families(history: History) -> Iterator[Violation]:
 
 def needless_moves(history: History) -> Iterator[Violation]:
     """What moves had to: its shard had lost its lease since, or the shard that it went to had got one."""
-    leases = history.of(LEASES)
+    hands = {name: list(_changes(history, versions)) for name, versions in history.renewals.items()}
     for move in moves_in(history):
         before, after = move.before, move.after
         if before.at[0] != after.at[0] or history.clock.before(after.at) < history.begin:
             continue
         since = history.clock.before(before.at) - LATE_SECONDS
         until = history.clock.before(after.at)
-        gone = _changes(history, leases.get(before.shard or "", []), since, until, held=False)
-        came = _changes(history, leases.get(after.shard or "", []), since, until, held=True)
+        gone = any(each.within(since, until, held=False) for each in hands.get(before.shard or "", ()))
+        came = any(each.within(since, until, held=True) for each in hands.get(after.shard or "", ()))
         if not (gone or came or given_back(history, move)):
             yield Violation("needless move", f"{after.name} went from {before.shard} to {after.shard} at {after.at}")
 
@@ -157,22 +170,20 @@ def moves_in(history: History) -> list[Move]:
     return sorted(found, key=lambda each: each.after.at)
 
 
-def _changes(history: History, leases: list[Version], since: float, until: float, *, held: bool) -> bool:
-    """Whether between two moments a lease came to its shard (`held`), or went from it; as far as that can be told."""
+def _changes(history: History, leases: list[Version]) -> Iterator[Change]:
+    """When a lease came to its shard or went from it: few of its versions, which are renewals mostly."""
     before = False
     for version in leases:
         now = not version.deleted and version.holder == version.name
-        in_time = history.clock.before(version.at) >= since and history.clock.after(version.at) <= until
-        if in_time and now != before and now == held:
-            return True
+        if now != before:
+            yield Change(now, history.clock.before(version.at), history.clock.after(version.at))
         before = now
-    return False
 
 
 def given_back(history: History, move: Move) -> bool:
     """Whether an object had gone past the shard that gets it now, since that may have seemed to miss renewals."""
     placed = history.clock.before(move.before.at)
-    renewals = [each for each in history.versions if each.resource == LEASES and each.name == move.after.shard]
+    renewals = history.renewals.get(move.after.shard or "", [])
     for earlier, later in pairwise(renewals):
         since, until = history.clock.after(earlier.at), history.clock.before(later.at)
         near = since <= placed and until >= placed - LATE_SECONDS

@@ -80,6 +80,23 @@ class Life:
         )
 
 
+def together(name: str, lives: Iterable[Life]) -> Life:
+    """Several processes as one, which has what they have together whenever all of their names were there.
+
+    Replicas that take turns at leading open and close files with that; together they do not.
+    """
+    lives = list(lives)
+    seen: dict[float, list[Sample]] = {}
+    for life in lives:
+        for each in life.samples:
+            seen.setdefault(each.at, []).append(each)
+    number = len({life.name for life in lives})
+    whole = [(at, each) for at, each in sorted(seen.items()) if len(each) == number]
+    return Life(
+        name, 0, [Sample(at, sum(one.mib for one in each), sum(one.files for one in each)) for at, each in whole]
+    )
+
+
 class Lives:
     """All processes of a run; `look` at them from time to time."""
 

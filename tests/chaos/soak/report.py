@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from localcluster.installation import ROOT
 from tests.chaos.soak.measuring import Judgement, Life
-from tests.chaos.soak.soaking import Outcome, as_json, from_json, is_ours
+from tests.chaos.soak.soaking import Outcome, as_json, from_json, is_flat
 from tests.monitoring.picture import draw
 
 KEPT: Final = Path(__file__).with_name("result.json")
@@ -50,7 +50,7 @@ def render(outcome: Outcome | None = None) -> str:
         f" Violations: {broken}; {settled} in the end. Moves: {outcome.moves:,}; longest without an owner:"
         f" {outcome.longest:.1f} s; {outcome.reconciles:,} reconciles, {outcome.writes:,} writes."
     )
-    rows = [_row(life, life.judge(outcome.seconds), outcome.seconds) for life in outcome.lives]
+    rows = [_row(life, judged, outcome.seconds) for life, judged in outcome.judged() if life.samples]
     return f"{facts}\n\n{_HEAD}" + "\n".join(rows)
 
 
@@ -61,7 +61,7 @@ def _row(life: Life, judged: Judgement | None, seconds: float) -> str:
     if judged is None:
         return f"{start} {last.mib:.0f} MiB | | {last.files} | | too short to judge |"
     memory, files = judged.memory, judged.files
-    told = "not judged" if not is_ours(life) else "flat" if judged.flat else "**grows**"
+    told = {None: "not judged", True: "flat", False: "**grows**"}[is_flat(life, judged)]
     grown = f"{memory.mean:.0f} MiB | {memory.per_hour:+.1f} MiB | {files.mean:.0f} | {files.per_hour:+.1f}"
     return f"{start} {grown} | {told} |"
 

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -18,7 +18,7 @@ from tests.chaos.play import recover
 from tests.chaos.rig import Rig
 from tests.chaos.rules import judge
 from tests.chaos.setup import Setup
-from tests.chaos.soak.measuring import Life, Lives, Sample
+from tests.chaos.soak.measuring import NOISE_MIB, Judgement, Life, Lives, Sample, together
 
 #: What a rig recovers from by itself, and after which sharders and shards are the same processes, but for the victim.
 #: An outage of the API server ends every shard that loses its lease by it: then nobody lives long enough to be judged.
@@ -27,6 +27,8 @@ DRAWN: Final = (
     "leader-suspended", "leader-cut-off", "labels-tampered", "leases-deleted", "lease-emptied",
     "webhook-in-a-black-hole",
 )  # fmt: skip
+#: How the replicas of the sharder are called, each with its number.
+REPLICA: Final = "sharder-"
 #: Looks at all processes in a run, about.
 LOOKS: Final = 240
 MOST_SECONDS_BETWEEN_LOOKS: Final = 15.0
@@ -56,15 +58,26 @@ class Outcome:
     @property
     def held(self) -> bool:
         """Whether nothing came of it that may not, and nothing grows."""
-        grown = [
-            each for each in self.lives if is_ours(each) and (found := each.judge(self.seconds)) and not found.flat
-        ]
+        grown = any(is_flat(life, judged) is False for life, judged in self.judged())
         return self.settled and not self.violations and not grown
 
+    def judged(self) -> Iterator[tuple[Life, Judgement | None]]:
+        """Each process, and the sharders as one, with how it fares (`None`: it did not live for long enough)."""
+        replicas = [each for each in self.lives if each.name.startswith(REPLICA)]
+        both = [together("sharders together", replicas)] if replicas else []
+        for life in (*both, *self.lives):
+            yield life, life.judge(self.seconds)
 
-def is_ours(life: Life) -> bool:
-    """Whether it is a sharder or a shard; etcd keeps every version for the checker, and grows by them."""
-    return life.name.startswith("shard")
+
+def is_flat(life: Life, judged: Judgement | None) -> bool | None:
+    """Whether it does not grow; `None`: nobody judges that.
+
+    Etcd keeps every version for the checker, and grows by them.  A replica opens files when it comes to lead and closes
+    them afterwards, so theirs are judged of all replicas together.
+    """
+    if judged is None or not life.name.startswith("shard"):
+        return None
+    return judged.memory.flat(NOISE_MIB) if life.name.startswith(REPLICA) else judged.flat
 
 
 def setup_for(objects: int, lease_seconds: int = 15) -> Setup:

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.chaos.rig import rig_of
-from tests.chaos.soak.measuring import NOISE_FILES, Life, Lives, Sample, sample, trend
+from tests.chaos.soak.measuring import NOISE_FILES, Life, Lives, Sample, sample, together, trend
 from tests.chaos.soak.report import PICTURE, load, picture, render
-from tests.chaos.soak.soaking import DRAWN, Outcome, as_json, from_json, setup_for, soak
+from tests.chaos.soak.soaking import DRAWN, Outcome, as_json, from_json, is_flat, setup_for, soak
 
 HOUR = 3600.0
 SEED = 7
@@ -48,6 +48,35 @@ def test_what_grows_once_it_is_warm_is_found_and_nothing_else(one: Life, flat: b
     judged = one.judge(HOUR)
     assert judged is not None
     assert judged.flat is flat
+
+
+def replicas(leak_per_hour: float = 0.0) -> tuple[Life, Life]:
+    """Two that take turns at leading, which opens files: the first leads last."""
+    one, two = Life("sharder-1", 1), Life("sharder-2", 2)
+    for minute in range(61):
+        leads = minute > 40
+        for each, base in ((one, 90 if leads else 30), (two, 30 if leads else 90)):
+            each.samples.append(Sample(minute * 60.0, 100.0, int(base + leak_per_hour * minute / 60)))
+    return one, two
+
+
+@pytest.mark.parametrize(("leak_per_hour", "flat"), [(0.0, True), (30.0, False)])
+def test_files_of_replicas_that_take_turns_at_leading_are_judged_together(leak_per_hour: float, *, flat: bool) -> None:
+    one, two = replicas(leak_per_hour)
+    by_itself = one.judge(HOUR)
+    assert by_itself is not None
+    assert not by_itself.flat, "it came to lead"
+    assert is_flat(one, by_itself) is True, "its memory is"
+    both = together("sharders together", [one, two])
+    assert is_flat(both, both.judge(HOUR)) is flat
+
+
+def test_together_are_only_moments_at_which_all_were_there() -> None:
+    one, two = replicas()
+    del two.samples[10:20]
+    both = together("sharders together", [one, two])
+    assert len(both.samples) == 51
+    assert {each.files for each in both.samples} == {120}
 
 
 def test_a_slope_is_told_by_the_hour() -> None:
