@@ -83,8 +83,8 @@ class Happenings:
                 shard = self._pick([each for each in world.shards if each.ring is FAMILY], rng)
                 if shard is not None:
                     world.hung = shard.identity
-                    if world.plan.ranges:  # another is to have some of its ranges, and of everybody else's
-                        self._later(2 * world.timings.lease, lambda: world.start_shard("fam-9", FAMILY))
+                    if world.plan.ranges:
+                        self._share_with_another(rng)
             case Broken.REPLICA:
                 replica = self._pick(world.replicas, rng)
                 if replica is not None:
@@ -99,6 +99,12 @@ class Happenings:
                     piece = rng.choice(pieces)
                     world.poison.spread(piece)
                     world.poison.refuse(PIECES, piece.key, Refusal.HANGS)
+
+    def _share_with_another(self, rng: Random) -> None:
+        """While reconciles run that will not end, another shard is to have some of everybody's ranges."""
+        for _ in range(MAX_OBJECTS):
+            self._find("touch_work")(rng)
+        self._later(0.3, lambda: self.world.start_shard("fam-9", FAMILY))
 
     # -- shards ------------------------------------------------------------------
 
