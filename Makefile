@@ -24,6 +24,9 @@ BUILDER ?= docker
 PIP_AUDIT ?= 2.10.1
 # The image: sharder or examples, as the Dockerfile calls them.
 TARGET ?= sharder
+# The time of all that a build makes: so two builds of one commit on one base give one digest. Docker has no such option.
+SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct)
+TIMESTAMP = $(if $(filter podman buildah,$(notdir $(firstword $(BUILDER)))),--timestamp $(SOURCE_DATE_EPOCH))
 
 # Images of Python often set it; then each of the hundreds of programs that tests start would be compiled again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -48,7 +51,7 @@ helm: $(READY) ## find or build Helm
 	@$(RUN) localcluster helm
 
 image: ## build the container image (TARGET=examples for that one; BUILDER=podman or buildah; ARGS= for it)
-	@$(BUILDER) build --build-arg VERSION=$(VERSION) --build-arg REVISION=$$(git rev-parse HEAD) --target $(TARGET) \
+	@$(BUILDER) build --build-arg VERSION=$(VERSION) --build-arg REVISION=$$(git rev-parse HEAD) $(TIMESTAMP) --target $(TARGET) \
 	  --tag controller-sharding$(patsubst %,-%,$(filter-out sharder,$(TARGET))):$(VERSION) $(ARGS) .
 
 node-deps: ## install Debian's packages for a node that runs pods (root)

@@ -54,6 +54,8 @@ _KEEP_SECONDS: Final = 3600.0
 _BASE_ATTEMPTS: Final = 3
 #: Where the build finds the machine's certificates.
 _CERTIFICATES: Final = "/run/certificates.crt"
+#: One time for all files, and for every commit, so that the same layers are the same. Bytecode of others may look at it.
+_OF_ONE_TIME: Final = ("--timestamp", "0")
 #: Target in the Dockerfile -> name of the image.
 TARGETS: Final = {"sharder": "controller-sharding", "examples": "controller-sharding-examples"}
 
@@ -99,7 +101,7 @@ def builder(environment: Mapping[str, str] | None = None, *, tell: Say = say) ->
     folder = _own_folder(environment)
     with one_at_a_time(folder / "lock", tell):
         buildah = _Buildah.of(folder, environment)
-        return list(buildah.command), _arguments(buildah, tell)
+        return list(buildah.command), [*_OF_ONE_TIME, *_arguments(buildah, tell)]
 
 
 def _own_folder(environment: Mapping[str, str]) -> Path:
@@ -269,7 +271,7 @@ def _build(buildah: _Buildah, arguments: Sequence[str], target: str, name: str, 
     # The second is for whoever builds on it.
     names = [f"--tag=localhost/{name}:{tag}" for tag in ("latest", VERSION)]
     # Quiet: the last line is the image's id then.
-    bud = ["bud", "--quiet", "--target", target, *arguments, "--build-arg", f"VERSION={VERSION}"]
+    bud = ["bud", "--quiet", "--target", target, *_OF_ONE_TIME, *arguments, "--build-arg", f"VERSION={VERSION}"]
     identity = buildah.run(*bud, *names, ".").splitlines()[-1]
     tag = identity.removeprefix("sha256:")[:12]
     archive = buildah.folder / f"{name}-{tag}.tar"

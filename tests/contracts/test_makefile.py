@@ -50,6 +50,10 @@ def test_settings_reach_the_commands() -> None:
     assert "--randomly-seed=7 " in run_make("--dry-run", "test", "ORDER=7")
     assert "--randomly-seed" not in run_make("--dry-run", "test", "ORDER=random")
     assert "--target sharder --tag controller-sharding:" in run_make("--dry-run", "image").replace("\\\n  ", "")
+    assert "--timestamp" not in run_make("--dry-run", "image"), "docker has no such option"
+    assert "--timestamp 7 " in run_make(
+        "--dry-run", "image", "BUILDER=/usr/bin/podman --log-level=debug", "SOURCE_DATE_EPOCH=7"
+    )
     assert "--tag controller-sharding-examples:" in run_make("--dry-run", "image", "TARGET=examples")
     assert "-n auto --dist loadfile --no-loadscope-reorder -k lease" in run_make("--dry-run", "test", "ARGS=-k lease")
     assert "-n 1 --dist" in run_make("--dry-run", "test", "WORKERS=1")
