@@ -54,7 +54,7 @@ _KEEP_SECONDS: Final = 3600.0
 _BASE_ATTEMPTS: Final = 3
 #: Where the build finds the machine's certificates.
 _CERTIFICATES: Final = "/run/certificates.crt"
-#: One time for all files, and for every commit, so that the same layers are the same. Bytecode of others may look at it.
+#: One time for all files, and for every commit, so that the same layers are the same.
 _OF_ONE_TIME: Final = ("--timestamp", "0")
 #: Target in the Dockerfile -> name of the image.
 TARGETS: Final = {"sharder": "controller-sharding", "examples": "controller-sharding-examples"}
