@@ -330,9 +330,9 @@ class RangeAssignment:
         ours = Selector(equals(LEASE_RING_LABEL, self._name))
         async for page in self._lead.api.pages(LEASES, selector=ours, model=Lease):
             leases += page
-        held, named = holdings(leases), read.named.shards if read.named is not None else {}
+        named = read.named.shards if read.named is not None else {}
         self._reported.read(leases)
-        self._candidates.read(leases, named)
+        held = self._candidates.read(leases, named)
         self._homes = {lease.metadata.namespace for lease in leases if lease.held_by_shard}
         snapshot = self._cache.get(self._name)
         vanished = {gone.name for gone in snapshot.vanished.values()} if snapshot is not None else set()

@@ -6,16 +6,21 @@ its Lease which it holds, also when that is none.
 
 Guarantees: who has never said so is named for nothing.  Who is named and says so no
 longer keeps what it has for one duration of its Lease, in which a shard that somebody's
-hand took that annotation from has written it again; after that others get it.
+hand took that annotation from has written it again; after that others get it.  What it
+said last counts as held for as long, also what it is about to give up: it may still
+work there (tests/unit/sharder/ranges/test_candidates.py).
+
+Does not guarantee: anything of what was said before this leader came, and is said no longer.
 """
 
 from __future__ import annotations
 
 from collections.abc import Container, Iterable
 
-from sharder.core.ranges import knows_ranges
+from sharder.core.ranges import holdings, knows_ranges
 from shardsdk.kube.clock import Clock
 from shardsdk.protocol.leases import Lease
+from shardsdk.protocol.ranges import NOWHERE, HashRanges, held_ranges
 
 
 class Candidates:
@@ -27,17 +32,33 @@ class Candidates:
         self._silent_since: dict[tuple[str, str | None], float] = {}
         #: Who has been silent until then has been so for one duration of its lease, on the clock's `monotonic`.
         self._silent_until: dict[str, float] = {}
+        #: What each process has said last that it holds.
+        self._said: dict[tuple[str, str | None], HashRanges] = {}
         self._named: Container[str] = ()
 
-    def read(self, leases: Iterable[Lease], named: Container[str]) -> None:
-        """Judge the shards that hold these; `named` are those that have ranges by now."""
-        now, before = self._clock.monotonic(), self._silent_since
-        self._silent_since, self._silent_until, self._named = {}, {}, named
+    def read(self, leases: Iterable[Lease], named: Container[str]) -> dict[str, HashRanges]:
+        """Judge the shards that hold these; `named` are those that have ranges by now.
+
+        Returns what each of them may be working on, as `holdings` does.
+        """
+        leases = [lease for lease in leases if lease.held_by_shard]
+        now, before, said, held = self._clock.monotonic(), self._silent_since, self._said, holdings(leases)
+        self._silent_since, self._silent_until, self._said, self._named = {}, {}, {}, named
         for lease in leases:
-            if lease.held_by_shard and not knows_ranges(lease):
-                who = lease.metadata.name, lease.instance
-                since = self._silent_since[who] = before.get(who, now)
-                self._silent_until[lease.metadata.name] = since + lease.duration_seconds
+            name, who = lease.metadata.name, (lease.metadata.name, lease.instance)
+            if knows_ranges(lease):
+                self._said[who] = self._said.get(who, NOWHERE) | held_ranges(lease.metadata.annotations)
+                continue
+            since = self._silent_since[who] = before.get(who, now)
+            until = self._silent_until[name] = since + lease.duration_seconds
+            # Whoever takes all annotations away takes the process's name with them: it may be any of that name.
+            last = HashRanges.union(
+                each for (of, instance), each in said.items() if of == name and lease.instance in (None, instance)
+            )
+            if now < until and last:
+                self._said[who] = self._said.get(who, NOWHERE) | last
+                held[name] |= last
+        return held
 
     @property
     def unfit(self) -> frozenset[str]:

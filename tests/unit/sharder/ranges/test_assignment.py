@@ -239,6 +239,22 @@ async def test_who_says_nothing_of_its_ranges_any_more_keeps_them_for_as_long_as
             assert told_unfit(assignment) == {"a"}
 
 
+@in_virtual_time
+async def test_what_is_being_given_up_is_nobodys_while_the_annotation_that_says_so_is_missing(
+    clock: VirtualClock,
+) -> None:
+    async with ranged(clock, "a") as ring, sharder(ring.stage):
+        ring.start("slow", drain_seconds=10)
+        await ring.until_spread("a", "slow")
+        ring.start("c")
+        await ring.stage.until(lambda: bool(ring.named().nobodys & ring.workers.working["slow"]))
+        going = ring.named().nobodys & ring.workers.working["slow"]
+        say_held(ring, "slow", None)
+        await ring.stage.pass_time(5)
+        assert ring.named().nobodys & going == going, "what works there has not ended"
+        await ring.until_spread("a", "slow", "c")
+
+
 def told_unfit(assignment: RangeAssignment) -> frozenset[str]:
     """Who is told of as knowing labels alone."""
     summary = assignment.summarize().ranges

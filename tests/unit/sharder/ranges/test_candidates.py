@@ -6,7 +6,7 @@ from sharder.ranges.candidates import Candidates
 from shardsdk.protocol.labels import INSTANCE_ANNOTATION
 from shardsdk.protocol.leases import Lease, LeaseSpec, render_instance
 from shardsdk.protocol.objects import ObjectMeta
-from shardsdk.protocol.ranges import HELD_RANGES_ANNOTATION
+from shardsdk.protocol.ranges import HELD_RANGES_ANNOTATION, NOWHERE, HashRanges
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
 
 GO, NOBODY = frozenset({"go"}), frozenset[str]()
@@ -50,3 +50,25 @@ async def test_who_comes_back_after_a_long_grace_has_its_own_time(clock: Virtual
     candidates.read([held("a", None, "next")], named={"a"})
     assert not candidates.unfit
     assert candidates.due_in() == 15.0
+
+
+@in_virtual_time
+async def test_what_was_said_last_counts_as_held_until_the_lease_would_have_run_out(clock: VirtualClock) -> None:
+    candidates, low = Candidates(clock), HashRanges.of((0, 16))
+    assert candidates.read([held("a", str(low), "one")], named=()) == {"a": low}
+    assert candidates.read([held("a", None, "one")], named=()) == {"a": low}
+    assert candidates.read([held("a", None)], named=()) == {"a": low}, "all annotations are gone"
+    await clock.sleep(14)
+    assert candidates.read([held("a", None)], named=()) == {"a": low}
+    await clock.sleep(1)
+    assert candidates.read([held("a", None)], named=()) == {"a": NOWHERE}
+
+
+@in_virtual_time
+async def test_what_is_said_to_be_given_up_is_and_another_process_holds_what_it_says(clock: VirtualClock) -> None:
+    candidates, low = Candidates(clock), HashRanges.of((0, 16))
+    candidates.read([held("a", str(low), "one")], named=())
+    assert candidates.read([held("a", "", "one")], named=()) == {"a": NOWHERE}
+    assert candidates.read([held("a", None, "one")], named=()) == {"a": NOWHERE}
+    candidates.read([held("a", str(low), "one")], named=())
+    assert candidates.read([held("a", None, "two")], named=()) == {"a": NOWHERE}
