@@ -33,9 +33,10 @@ from shardsdk.queueing.metrics import Metrics
 
 log: Final = logger_of(__name__)
 
-#: How soon a ring that lacks something, or could not be read, is read again.
+#: How soon a ring that lacks something, or could not be read, is read again; and one by ranges, of whose namespaces
+#: nobody but its shards judges: what it covers since a moment ago is nobody's until they begin anew.
 WRONG_SECONDS: Final = 60.0
-#: How soon one that is as it should be.
+#: How soon one by labels that is as it should be.
 RIGHT_SECONDS: Final = 600.0
 #: How long a lease may be held before a sharder has written its state, and how often it is looked at then.
 UNSEEN_SECONDS: Final = 30.0
@@ -140,7 +141,8 @@ class RingCheck:
         while True:
             await self._look()
             self.looked.set()
-            await self._clock.sleep(WRONG_SECONDS if self._missing or self._failure else RIGHT_SECONDS)
+            soon = self._missing or self._failure or self._hash_by is not None
+            await self._clock.sleep(WRONG_SECONDS if soon else RIGHT_SECONDS)
 
     def lists(self, main: GroupResource, owned: GroupResource) -> bool:
         """Whether the ring is known to list `owned` among what objects of `main` control."""

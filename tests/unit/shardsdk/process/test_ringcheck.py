@@ -13,6 +13,7 @@ import pytest
 from shardsdk.errors import ConfigurationError
 from shardsdk.process.ringcheck import RIGHT_SECONDS, UNSEEN_SECONDS, WRONG_SECONDS, RingCheck
 from shardsdk.protocol.objects import CLUSTERRINGS, GroupResource
+from shardsdk.protocol.ranges import HashBy
 from shardsdk.queueing.metrics import Metrics
 from shardsdk.reconcile.barrier import CATCH_UP_SECONDS, UNLABELLED_SECONDS
 from shardsdk.reconcile.context import Context
@@ -89,6 +90,28 @@ async def test_a_ring_that_assigns_otherwise_than_the_process_works_is_refused(
     server.patch(CLUSTERRINGS, RING, None, {"spec": {"assignment": "Ranges", "hashBy": "UID"}})
     with pytest.raises(ConfigurationError, match=r"by hashes of uids, and this process works by labels: start it anew"):
         await running
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [({"namespaceSelector": {}}, "covers other namespaces"), ({"hashBy": "UID"}, "by hashes of uids")],
+)
+@in_virtual_time
+async def test_a_shard_by_ranges_ends_within_a_minute_of_its_rings_change(
+    clock: VirtualClock, changed: dict[str, Any], told: str
+) -> None:
+    server = MemoryServer()
+    server.create(CLUSTERRINGS, LISTED)
+    server.patch(CLUSTERRINGS, RING, None, {"spec": {"assignment": "Ranges", "hashBy": "Namespace"}})
+    mains, by = frozenset({MAIN}), HashBy.NAMESPACE
+    check = RingCheck(MemoryApi(server, clock), RING, mains, {}, shard="shard-1", hash_by=by, clock=clock)
+    running = asyncio.create_task(check.run())
+    await check.looked.wait()
+    before = clock.monotonic()
+    server.patch(CLUSTERRINGS, RING, None, {"spec": changed})
+    with pytest.raises(ConfigurationError, match=told):
+        await running
+    assert clock.monotonic() - before < WRONG_SECONDS + 1, "the look, and the answer to it"
 
 
 @in_virtual_time
