@@ -38,11 +38,6 @@ def clocks_environment(ahead: float, rate: float) -> dict[str, str]:
     return {"LD_PRELOAD": str(built()), "CHAOS_AHEAD": str(ahead), "CHAOS_RATE": str(rate)}
 
 
-def can_build() -> bool:
-    """Whether this machine has what it takes."""
-    return sys.platform == "linux" and _compiler() is not None
-
-
 def built(home: Path | None = None) -> Path:
     """The library.  Raises: LookupError."""
     from localcluster.binaries import cache_home  # processes with wrong clocks do not build
