@@ -27,6 +27,7 @@ from shardsdk.errors import ConfigurationError, NotFound, ShardingError
 from shardsdk.kube.api import Api
 from shardsdk.kube.clock import Clock
 from shardsdk.logs import logger_of
+from shardsdk.protocol.namespaces import CoveredNamespaces
 from shardsdk.protocol.objects import CLUSTERRINGS, GroupResource
 from shardsdk.protocol.ranges import BY_LABELS, HashBy, hash_by_of
 from shardsdk.queueing.metrics import Metrics
@@ -98,8 +99,8 @@ class RingCheck:
         self.looked: Final = asyncio.Event()
         #: The main resources of the ring, each with what it controls; `None`: not known.
         self._listed: dict[GroupResource, frozenset[GroupResource]] | None = None
-        #: The namespaceSelector that the ring had first; `None`: it was not read yet.
-        self._selected: list[dict[str, Any] | None] | None = None
+        #: What a ring by ranges covered first; `None`: it was not read yet.
+        self._covered: CoveredNamespaces | None = None
         self._missing: tuple[str, ...] = ()
         self._failure = ""
         self._exists = True
@@ -169,11 +170,13 @@ class RingCheck:
                 f" {ways[self._hash_by]}: start it anew if the ring was made after it; an adapter that knows labels"
                 " alone needs a ring with assignment Labels"
             )
-        if self._selected is not None and found is not None and self._selected != [ring.spec.namespace_selector]:
-            raise ConfigurationError(
-                f"ring {self._ring!r} covers other namespaces than when this process started: start it anew"
-            )
-        self._selected = [ring.spec.namespace_selector]
+        if found is not None:
+            covered = CoveredNamespaces.parse(ring.spec.namespace_selector)
+            if self._covered not in (None, covered):
+                raise ConfigurationError(
+                    f"ring {self._ring!r} covers other namespaces than when this process started: start it anew"
+                )
+            self._covered = covered
         self._listed = {
             GroupResource(main.group, main.resource): frozenset(
                 GroupResource(each.group, each.resource) for each in main.controlled_resources or ()

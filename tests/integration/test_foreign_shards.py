@@ -110,18 +110,18 @@ async def test_with_a_go_sharders_file_objects_are_placed_for_shards_that_only_f
         lease = await stage.admin.get(LEASES, "the-sharder", home)
         assert lease["spec"]["holderIdentity"]
         assert lease["spec"]["leaseDurationSeconds"] == 30
-        await ring.create_families(6, ["one", "two", "three"])
-        await ring.in_place()
+        await ring.create_families(6, ["one", "two", "three", "joins"])
+        await ring.in_place(["one", "two", "three"])
 
         async with chronicle(stage, ring) as seen:
             await stage.shard(ring, "joins", script=GO)
-            await ring.in_place()
+            await ring.in_place(["one", "two", "three", "joins"])
             await seen.caught_up()
             assert all(after.resource == CONFIGMAPS for _, after in seen.moves()), "owners went by acknowledgement"
             assert one.acknowledged + two.acknowledged + three.acknowledged
 
             await one.release()
-            await ring.in_place()
+            await ring.in_place(["two", "three", "joins"])
             await seen.caught_up()
             taken_under_hold(seen, "one")
 

@@ -115,8 +115,8 @@ RANGES_FAULTS: Final[dict[str, Fault]] = {
     "COUNT_A_GRACE_AS_SILENCE": Fault(
         "a process has its own time to say what its lease holds, also after a grace in which nobody could",
         "sharder.ranges.candidates",
-        "who = lease.metadata.name, lease.instance",
-        "who = lease.metadata.name, None",
+        "(lease.metadata.name, lease.instance)\n",
+        "(lease.metadata.name, None)\n",
         CANDIDATES,
     ),
     "FORGET_SINCE_WHEN": Fault(

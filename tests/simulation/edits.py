@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from shardsdk.kube.store import Key
 from shardsdk.protocol.labels import RingLabels
+from shardsdk.protocol.namespaces import LEFT_OUT, NAME_LABEL
 from shardsdk.protocol.objects import CLUSTERRINGS
 from tests.simulation.storage import Author
 from tests.simulation.vocabulary import FAMILY, IN_RING, WORKS, ring_object, selector_of
@@ -26,7 +27,11 @@ class Edits:
         world = self._world
         world.note(f"user changes ring {ring.ring}")
         spec = dict(world.storage.demand(CLUSTERRINGS, Key("", ring.ring)).doc["spec"])
-        if "matchLabels" in (spec.get("namespaceSelector") or {}):
+        if world.plan.ranges:
+            if spec.pop("namespaceSelector", None) is None:
+                left_out = {"key": NAME_LABEL, "operator": "NotIn", "values": sorted(LEFT_OUT)}
+                spec["namespaceSelector"] = {"matchExpressions": [left_out]}
+        elif "matchLabels" in (spec.get("namespaceSelector") or {}):
             spec["namespaceSelector"] = {"matchExpressions": selector_of(spec["namespaceSelector"]["matchLabels"])}
         else:
             labels = {IN_RING: "yes"} if world.plan.select_namespaces else {}

@@ -12,6 +12,7 @@ import pytest
 
 from shardsdk.errors import ConfigurationError
 from shardsdk.process.ringcheck import RIGHT_SECONDS, UNSEEN_SECONDS, WRONG_SECONDS, RingCheck
+from shardsdk.protocol.namespaces import LEFT_OUT, NAME_LABEL
 from shardsdk.protocol.objects import CLUSTERRINGS, GroupResource
 from shardsdk.protocol.ranges import HashBy
 from shardsdk.queueing.metrics import Metrics
@@ -112,6 +113,22 @@ async def test_a_shard_by_ranges_ends_within_a_minute_of_its_rings_change(
     with pytest.raises(ConfigurationError, match=told):
         await running
     assert clock.monotonic() - before < WRONG_SECONDS + 1, "the look, and the answer to it"
+
+
+@in_virtual_time
+async def test_a_shard_by_ranges_works_on_if_its_ring_says_the_same_in_other_words(clock: VirtualClock) -> None:
+    server = MemoryServer()
+    server.create(CLUSTERRINGS, LISTED)
+    server.patch(CLUSTERRINGS, RING, None, {"spec": {"assignment": "Ranges", "hashBy": "Namespace"}})
+    mains, by = frozenset({MAIN}), HashBy.NAMESPACE
+    check = RingCheck(MemoryApi(server, clock), RING, mains, {}, shard="shard-1", hash_by=by, clock=clock)
+    running = asyncio.create_task(check.run())
+    await check.looked.wait()
+    left_out = [{"key": NAME_LABEL, "operator": "NotIn", "values": sorted(LEFT_OUT, reverse=True)}]
+    server.patch(CLUSTERRINGS, RING, None, {"spec": {"namespaceSelector": {"matchExpressions": left_out}}})
+    await clock.sleep(2 * WRONG_SECONDS)
+    assert not running.done()
+    running.cancel()
 
 
 @in_virtual_time
