@@ -72,6 +72,19 @@ class RingScope:
         """The namespaces in the ring's scope, as far as they have been seen; `None`: all but those excluded by name."""
         return self._namespaces.in_scope(self.ring)
 
+    def includes(self, resource: RingResource, meta: SlimMeta) -> bool:
+        """Whether an object is in the ring's scope.
+
+        One that has a shard is while nobody knows its namespace, and wherever it is with an owner that has none: its
+        owner stays, and whoever works on that one sees it by its label.
+        """
+        labelled = meta.label(self.labels.shard) is not None
+        return (labelled and resource.subject.owners_stay) or self.covers(meta.namespace, unseen=labelled)
+
+    def moves_with_owner(self, resource: RingResource, meta: SlimMeta) -> bool:
+        """Whether a child goes where its owner does: in the owner's namespace always, elsewhere as the ring says."""
+        return not resource.subject.owners_stay or self.includes(resource, meta)
+
     def is_ours(self, resource: RingResource, meta: SlimMeta) -> bool:
         """Whether the ring has a key for the object, and its namespace in scope."""
         return self.covers(meta.namespace) and resource.subject.key_of(meta) is not None

@@ -108,6 +108,11 @@ class Subject:
             return resource_key(self.resource, meta.namespace, meta.name)
         return controlled_key(meta.controller, meta.namespace, self.main.resource)
 
+    @property
+    def owners_stay(self) -> bool:
+        """Whether its objects are controlled by such as have no namespace, and never leave the ring with one."""
+        return self.role is Role.CONTROLLED and not self.main.resource.namespaced
+
 
 @dataclass(frozen=True, slots=True)
 class ResolvedRing:

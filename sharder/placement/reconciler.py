@@ -189,7 +189,6 @@ class Reconciler:
     async def _decide(self, resource: RingResource, meta: SlimMeta) -> Outcome:
         scope, membership = self._scope, self._members.membership
         shard = meta.label(scope.labels.shard)
-        in_scope = scope.covers(meta.namespace, unseen=shard is not None)
         if resource.removed and resource.subject.role is Role.CONTROLLED:
             # Whose child it was is not known any more; owners that leave go first, by acknowledgement.
             desired: Desired = Target(shard, by_owner=True) if shard and scope.owners_leave else OwnerUnassigned()
@@ -202,7 +201,7 @@ class Reconciler:
                 role=resource.subject.role,
                 shard_label=shard,
                 draining=self._drains(meta),
-                in_scope=in_scope and not resource.removed,
+                in_scope=not resource.removed and scope.includes(resource, meta),
                 desired=desired,
                 membership=membership,
             )

@@ -307,11 +307,10 @@ class Resync:
         return True
 
     def _keeps(self, sieve: Sieve, resource: RingResource, meta: SlimMeta) -> bool:
-        scope = self._scope
-        label = meta.label(scope.labels.shard)
+        labels = self._scope.labels
         return sieve.keeps(
             resource.subject.key_of(meta),
-            label,
-            draining=meta.label(scope.labels.drain) is not None,
-            in_scope=scope.covers(meta.namespace, unseen=label is not None),
+            meta.label(labels.shard),
+            draining=meta.label(labels.drain) is not None,
+            in_scope=self._scope.includes(resource, meta),
         )

@@ -154,6 +154,8 @@ async def _explain(
     seen = await reader.leases(ring.name)
     shard_statuses = tuple(read_shard_status(lease, now) for lease in seen.leases or ())
     by_ranges = ring.spec.assign_by is AssignBy.RANGES
+    # What has a shard is where its owner is, in whatever namespace, if that owner has none.
+    stays = subject.owners_stay and not by_ranges and meta.label(ring.spec.labels.shard) is not None
     known = Known(
         ring=resolved,
         subject=subject,
@@ -162,7 +164,7 @@ async def _explain(
         owner=None if by_ranges else await _owner(session.api, reader, resolved, subject, meta),
         membership=read_membership(seen.leases or (), shard_statuses) if seen.whole else None,
         shard_statuses=shard_statuses,
-        covered=(await reader.covers(resolved))(meta.namespace),
+        covered=stays or (await reader.covers(resolved))(meta.namespace),
         conditions=read_conditions(ring.status, ages_of(ring.status, now)),
         up_to_date=ring.up_to_date,
         leading=leading,

@@ -13,9 +13,9 @@ import sharder.kubectl.counting as census_module
 from sharder.core.decisions import Decision, Facts, decide, desire_controlled, desire_main
 from sharder.core.keys import main_key
 from sharder.core.membership import Membership
-from sharder.core.ringspec import Role
+from sharder.core.ringspec import ResolvedMain, Role, Subject
 from sharder.kubectl.counting import Census, Tally, Trouble
-from shardsdk.protocol.objects import SlimMeta
+from shardsdk.protocol.objects import Resource, SlimMeta
 from tests.unit.sharder.kubectl.rings import CONFIGMAP, LABELS, SECRET, glimpse, members
 
 OUTSIDE = "outside"
@@ -76,6 +76,15 @@ def test_what_left_the_scope_and_still_has_a_label_is_leaving() -> None:
     owners, _ = count(members("one"), [glimpse("a", "one", namespace=OUTSIDE), glimpse("b", namespace=OUTSIDE)])
     assert owners.troubles == {Trouble.LEAVING: 1}
     assert owners.by_shard == {"one": 1}
+
+
+def test_a_child_with_a_shard_stays_with_an_owner_that_has_no_namespace() -> None:
+    main = ResolvedMain(Resource("", "v1", "secrets", "Secret", namespaced=False))
+    tally = Tally(Subject(Role.CONTROLLED, CONFIGMAP.resource, main))
+    census = Census(LABELS, members("one"), covers)
+    census.add(tally, glimpse("labelled", "one", namespace=OUTSIDE, owner="a"))
+    census.add(tally, glimpse("unlabelled", namespace=OUTSIDE, owner="a"))
+    assert dict(tally.troubles) == {}
 
 
 def test_where_nobody_knows_the_scope_only_unlabelled_objects_are_unjudged() -> None:
