@@ -73,6 +73,8 @@ class Backlog:
         self.waiting = WaitingSince(clock)
         #: Since when objects drain, those that have been draining longest first.
         self.drains_since: dict[ItemKey, float] = {}
+        #: Namespaces that came into the ring's scope or left it since everything was where it should be.
+        self.unsettled_namespaces: set[str] = set()
         #: What no informer need hold: found by a resync, or given a place to drain.
         self._found: dict[ItemKey, SlimObject] = {}
         #: Let go by their shards, and shown by no informer since.
@@ -211,8 +213,9 @@ class Backlog:
             self.end(key)
         return left
 
-    def compact(self) -> None:
-        """Let go of the room that a mass move has taken: a dict keeps what it had at its largest."""
+    def settle(self) -> None:
+        """Everything is where it should be: let go of the room that a mass move has taken, for dicts keep it."""
+        self.unsettled_namespaces.clear()
         self.waiting.compact()
         self._found, self._to_read, self._unshown = dict(self._found), set(self._to_read), set(self._unshown)
         self.drains_since = dict(self.drains_since)

@@ -13,6 +13,8 @@ or puts it off is an event; TABLE says what each changes:
   while nothing did are over.
 - A pass that a newer membership has overtaken ends, and what it was asked for is
   asked for again; but not for ever.
+- What a pass finds in a namespace that came into scope no watch need hold: the ring is not
+  settled before a pass over that namespace has found nothing.
 
 How a deep pass has ended is an event as well, by the first of CONCLUSIONS that holds.
 """
@@ -56,8 +58,9 @@ class ResyncState:
     nothing, and nothing has changed since.  `deep_at`: when a deep pass is due (`None`: it
     is not).  `owed`: one is due as soon as nothing waits.  `asked`: other passes, not
     before `not_before`.  `left_out`: objects that were found were left out, because too
-    many waited; `left_out_of`: the namespaces of those that no watch holds.  `pause`:
-    before the next attempt.  `superseded`: passes in a row that were overtaken.
+    many waited; `left_out_of`: the namespaces of those that no watch holds.  `again`: the
+    namespaces in which the last pass has found something.  `pause`: before the next
+    attempt.  `superseded`: passes in a row that were overtaken.
     """
 
     settle_after_seconds: float
@@ -70,6 +73,7 @@ class ResyncState:
     not_before: float = float("-inf")
     left_out: bool = False
     left_out_of: frozenset[str] = frozenset()
+    again: frozenset[str] = frozenset()
     pause: float = RETRY_SECONDS[0]
     superseded: int = 0
 
@@ -97,6 +101,7 @@ class Event(Enum):
     SUPERSEDED = "the pass was overtaken by a change of the shards"
     FAILED = "the pass failed"
     ENDED = "the pass has gone through everything"
+    FOUND_IN_NAMESPACES = "a pass over namespaces has found something"
     FOUND_SOME = "a deep pass has found something, or left something out"
     TOO_EARLY = "a deep pass has found nothing, but began before every replica knew the shards"
     OBJECTS_WAIT = "a deep pass has found nothing, but objects wait"
@@ -168,6 +173,13 @@ LEFT_OUT: Final = Effect(
 NONE_LEFT_OUT: Final = Effect(
     "what was left out is forgotten", lambda state, now, named: replace(state, left_out=False, left_out_of=frozenset())
 )
+AGAIN: Final = Effect(
+    "the next deep pass goes through those namespaces again",
+    lambda state, now, named: replace(state, again=state.again | named.namespaces),
+)
+NONE_AGAIN: Final = Effect(
+    "no namespace is to be gone through again", lambda state, now, named: replace(state, again=frozenset())
+)
 CHANGED_NOW: Final = Effect(
     "replicas are given time to know the shards", lambda state, now, named: replace(state, changed_at=now)
 )
@@ -194,11 +206,12 @@ TABLE: Final[Mapping[Event, Change]] = MappingProxyType(
         Event.PERIOD_OVER: Change((DEEP_NOW,)),
         Event.NO_SHARD: Change((NONE_ASKED, NO_DEEP)),
         Event.SHALLOW_BEGINS: Change((NONE_ASKED,)),
-        Event.DEEP_BEGINS: Change((NO_DEEP, NOT_OWED, NONE_ASKED, NONE_LEFT_OUT)),
-        Event.DEEP_BEGINS_AMID: Change((NO_DEEP, NONE_ASKED, NONE_LEFT_OUT)),
+        Event.DEEP_BEGINS: Change((NO_DEEP, NOT_OWED, NONE_ASKED, NONE_LEFT_OUT, NONE_AGAIN)),
+        Event.DEEP_BEGINS_AMID: Change((NO_DEEP, NONE_ASKED, NONE_LEFT_OUT, NONE_AGAIN)),
         Event.SUPERSEDED: Change((ONE_MORE, ASKED)),
         Event.FAILED: Change((ASKED, AFTER_PAUSE, DEEP_WITHIN_PAUSE, PAUSE_DOUBLED)),
         Event.ENDED: Change((NONE_IN_A_ROW,)),
+        Event.FOUND_IN_NAMESPACES: Change((UNCLEAN, AGAIN, DEEP_SOON)),
         Event.FOUND_SOME: Change((DEEP_WITHIN_PAUSE, PAUSE_DOUBLED)),
         Event.TOO_EARLY: Change((DEEP_WHEN_ALL_KNOW,)),
         Event.OBJECTS_WAIT: Change((OWED,)),
@@ -289,7 +302,8 @@ def begin(state: ResyncState, now: float, *, moving: bool) -> tuple[ResyncState,
     `moving`: objects change hands just now.
     """
     deep = state.deep_at is not None and now >= state.deep_at
-    asked = Asked(state.asked.shallow, state.asked.namespaces | state.left_out_of) if deep else state.asked
+    more = state.left_out_of | state.again if deep else frozenset()
+    asked = Asked(state.asked.shallow, state.asked.namespaces | more)
     event = Event.SHALLOW_BEGINS
     if deep:
         event = Event.DEEP_BEGINS_AMID if moving else Event.DEEP_BEGINS
@@ -300,6 +314,8 @@ def begin(state: ResyncState, now: float, *, moving: bool) -> tuple[ResyncState,
 def conclude(state: ResyncState, passed: Round, found: int, now: float, *, quiet: bool) -> ResyncState:
     """The state after passes that went through everything, and `found` so many; `quiet`: nothing waits."""
     state = on(state, Event.ENDED, now)
+    if found and passed.asked.namespaces:
+        state = on(state, Event.FOUND_IN_NAMESPACES, now, Asked(namespaces=passed.asked.namespaces))
     if not passed.deep or passed.generation != state.generation:
         return state
     end = _End(state, found, passed.began, quiet)

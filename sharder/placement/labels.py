@@ -83,12 +83,16 @@ class LabelAssignment:
 
     def namespace_changed(self, name: str, before: SlimMeta | None, after: SlimMeta | None) -> None:
         """A namespace came, changed its labels or went."""
-        if self._placement is None or self._placed is None:
+        if self._ground is None:
+            return  # a ring that begins lists everything
+        ring, namespaces = self._ground.scope.ring, self._namespaces
+        if excluded_by_name(ring) is not None or namespaces.covered(ring, before) == namespaces.covered(ring, after):
             return
-        ring, namespaces = self._placed.ring, self._namespaces
-        if excluded_by_name(ring) is None and namespaces.covered(ring, before) != namespaces.covered(ring, after):
+        if self._placement is not None:
             self._placement.namespace_changed(name)
-            self._tell_changed()
+        else:  # it is being made anew, and its watches go on
+            self._ground.backlog.unsettled_namespaces.add(name)
+        self._tell_changed()
 
     def restart_watches(self) -> None:
         """Begin every watch anew: an API server may hang, and say nothing of it."""

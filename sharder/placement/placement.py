@@ -76,7 +76,7 @@ class Placement:
         self.resync = resync = Resync(
             scope, members, api, backlog=backlog, transit=transit, counters=leadership.counters, clock=clock,
             sync_period_seconds=pace.sync_period_seconds, settle_after_seconds=pace.settle_after_seconds,
-            when_settled=(backlog.compact, handovers.compact),
+            when_settled=(backlog.settle, handovers.compact),
         )  # fmt: skip
         self._reconciler = Reconciler(
             scope, members, api, backlog=backlog, families=families, transit=transit, writer=writer,
@@ -105,6 +105,7 @@ class Placement:
 
     def namespace_changed(self, namespace: str) -> None:
         """A namespace came into the ring's scope or left it."""
+        self.backlog.unsettled_namespaces.add(namespace)
         if not self.scope.covers(namespace):
             for key in self.backlog.leave(namespace):
                 self._transit.leave(key)
@@ -123,6 +124,9 @@ class Placement:
     async def _follow_changes(self) -> None:
         # All that is known already is news to everything here.
         self._adopt(Membership())
+        # What the placement before this one had not come to, or what came while there was none.
+        for namespace in sorted(self.backlog.unsettled_namespaces):
+            self.namespace_changed(namespace)
         unsubscribe = self.backlog.subscribe(self._handler)
         try:
             await self._enqueue_all()

@@ -35,6 +35,8 @@ IDLE = ResyncState(SETTLE, changed_at=900.0, pause=4.0, not_before=NOW + 1)
 CLEAN = replace(IDLE, clean=True)
 NS = Asked(namespaces=frozenset({"a"}))
 LEFT_OUT = replace(CLEAN, left_out=True, left_out_of=frozenset({"b"}))
+#: Objects were left out, and others found in a namespace.
+FOUND = replace(LEFT_OUT, again=frozenset({"c"}))
 
 
 def changed(state: ResyncState, **fields: Any) -> ResyncState:
@@ -73,9 +75,9 @@ MOVED = changed(IDLE, owed=True, deep_at=NOW + RETRY_SECONDS[0], pause=RETRY_SEC
         (changed(CLEAN, deep_at=NOW + 9), Event.PERIOD_OVER, NOTHING, changed(CLEAN, deep_at=NOW)),
         (changed(CLEAN, deep_at=NOW, asked=NS), Event.NO_SHARD, NOTHING, CLEAN),
         (changed(CLEAN, deep_at=NOW + 9, asked=NS), Event.SHALLOW_BEGINS, NOTHING, changed(CLEAN, deep_at=NOW + 9)),
-        (changed(LEFT_OUT, deep_at=NOW, owed=True, asked=NS), Event.DEEP_BEGINS, NOTHING, CLEAN),
+        (changed(FOUND, deep_at=NOW, owed=True, asked=NS), Event.DEEP_BEGINS, NOTHING, CLEAN),
         (
-            changed(LEFT_OUT, deep_at=NOW, owed=True, asked=NS), Event.DEEP_BEGINS_AMID, NOTHING,
+            changed(FOUND, deep_at=NOW, owed=True, asked=NS), Event.DEEP_BEGINS_AMID, NOTHING,
             changed(CLEAN, owed=True),
         ),
         (IDLE, Event.SUPERSEDED, NS, changed(IDLE, asked=NS, superseded=1)),
@@ -85,6 +87,7 @@ MOVED = changed(IDLE, owed=True, deep_at=NOW + RETRY_SECONDS[0], pause=RETRY_SEC
             changed(IDLE, not_before=NOW + 40, deep_at=NOW + 2, pause=RETRY_SECONDS[1]),
         ),
         (changed(IDLE, superseded=2), Event.ENDED, NOTHING, IDLE),
+        (CLEAN, Event.FOUND_IN_NAMESPACES, NS, changed(IDLE, again=NS.namespaces, deep_at=NOW + 4)),
         (CLEAN, Event.FOUND_SOME, NOTHING, changed(CLEAN, deep_at=NOW + 4, pause=8.0)),
         (IDLE, Event.TOO_EARLY, NOTHING, changed(IDLE, deep_at=900.0 + SETTLE)),
         (IDLE, Event.OBJECTS_WAIT, NOTHING, changed(IDLE, owed=True)),
@@ -145,10 +148,23 @@ def test_when_the_next_pass_begins(state: ResyncState, moment: float) -> None:
 
 
 def test_a_pass_takes_what_is_asked_for_and_a_deep_one_what_was_left_out() -> None:
-    waiting = replace(LEFT_OUT, asked=NS, deep_at=NOW, generation=3)
+    waiting = replace(FOUND, asked=NS, deep_at=NOW, generation=3)
     assert begin(waiting, NOW - 1, moving=False) == (replace(waiting, asked=NOTHING), Round(False, NS, 3, NOW - 1))
-    both = Asked(namespaces=frozenset({"a", "b"}))
-    assert begin(waiting, NOW, moving=False) == (replace(CLEAN, generation=3), Round(True, both, 3, NOW))
+    all_three = Asked(namespaces=frozenset({"a", "b", "c"}))
+    assert begin(waiting, NOW, moving=False) == (replace(CLEAN, generation=3), Round(True, all_three, 3, NOW))
+
+
+def test_a_namespace_in_which_something_was_found_is_gone_through_until_nothing_is() -> None:
+    state, passed = begin(on(CLEAN, Event.NAMESPACE_CHANGED, NOW, NS), NOW + 1, moving=False)
+    assert (passed.deep, passed.asked) == (False, NS)
+    now = NOW + 1
+    for _ in range(2):
+        state = conclude(state, passed, 1, now, quiet=True)
+        assert not state.clean
+        now = due(state, NOW + 300)
+        state, passed = begin(state, now, moving=False)
+        assert (passed.deep, passed.asked) == (True, NS)
+    assert conclude(state, passed, 0, now, quiet=True).clean
 
 
 def test_a_pass_is_overtaken_but_not_for_ever() -> None:
