@@ -147,6 +147,7 @@ def rbac(
 )
 @click.argument("source", metavar="FILE")
 @click.option("--dev", is_flag=True, help="start again whenever a Python file next to FILE, or below, is saved")
+@click.option("--supervised", is_flag=True, hidden=True)
 @click.option("--install-crds", is_flag=True, help="bring the definitions of its custom resources up to date first")
 @click.option("-n", "--namespace", metavar="NAMESPACE", help="of its Leases (default: the pod's, or the kubeconfig's)")
 @_where_objects_are
@@ -175,16 +176,24 @@ def rbac(
     help="lines for a terminal, lines with date and module, or JSON (default: json in a pod, else terminal)",
 )
 @click.pass_obj
-def run(arguments: Sequence[str], /, source: str, dev: bool, **options: Any) -> int:
+def run(arguments: Sequence[str], /, source: str, dev: bool, supervised: bool, **options: Any) -> int:
     """`shardsdk run`.  Raises: ShardingError."""
     if dev:
         from shardsdk.commands.reloading import folder_of, supervise_here
 
         return supervise_here([each for each in arguments if each != "--dev"], folder_of(source))
+    from shardsdk.commands.loading import Unloadable
+    from shardsdk.commands.reloading import UNLOADABLE
     from shardsdk.commands.run import Options
     from shardsdk.commands.run import run as begin
 
-    return begin(Options(source, **options))
+    try:
+        return begin(Options(source, **options))
+    except Unloadable as error:
+        if not supervised:
+            raise
+        _complain(error)
+        return UNLOADABLE
 
 
 @command.command(
@@ -336,10 +345,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         error.show()
         return error.exit_code
     except ShardingError as error:
-        from shardsdk.logs import printable
-
-        sys.stderr.write(f"shardsdk: {printable(str(error))}\n")
+        _complain(error)
         return 2 if isinstance(error, ConfigurationError) else 1
+
+
+def _complain(error: ShardingError) -> None:
+    from shardsdk.logs import printable
+
+    sys.stderr.write(f"shardsdk: {printable(str(error))}\n")
 
 
 def _write(text: str) -> None:

@@ -24,6 +24,10 @@ from shardsdk.process.manager import Manager
 WANTED: Final = "an Operator (or a Manager)"
 
 
+class Unloadable(ConfigurationError):
+    """The program itself is wrong, not what it runs with: whoever wrote it has to change it."""
+
+
 def load(source: str) -> Program:
     """Find the program in `FILE.py`, `module`, `FILE.py:name` or `module:name`.
 

@@ -1,9 +1,11 @@
 """`shardsdk run --dev`: the program in a process of its own, started again whenever a file of it is saved.
 
     started ──> runs ──> a file is saved ──> asked to stop, ended ──> started
-                     └─> ends by itself ───> waits for the next change
+                     ├─> fails ────────────> after a pause, or when a file is saved ──> started
+                     └─> cannot be loaded, or was asked to stop ──> waits for the next change
 
-A program that cannot be loaded ends by itself, with its reason; saving it mended is enough.
+What fails may fail for what no file mends (an API server that is away, a definition that is not installed), so it is
+tried again, after pauses that grow.  A program that cannot be loaded says why; saving it mended is enough.
 """
 
 from __future__ import annotations
@@ -14,10 +16,21 @@ import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
+
+from shardsdk.kube.backoff import double
+from shardsdk.kube.clock import Clock, SystemClock
 
 #: How long a program may take to stop before it is ended at once.
 STOP_SECONDS: Final = 5.0
+#: Pauses before what has failed is started again: the first, doubling, and the longest.
+RETRY_SECONDS: Final = (1.0, 30.0)
+#: What ran for so long before it failed is started again after the first pause.
+WORKED_SECONDS: Final = 60.0
+#: How a supervised program exits that only another file mends.  Source: sysexits.h, EX_DATAERR.
+UNLOADABLE: Final = 65
+#: Given to a program that is supervised, at the end of its command line.
+SUPERVISED: Final = "--supervised"
 #: Saved files whose names are told; of more, how many.
 NAMED: Final = 3
 
@@ -25,20 +38,28 @@ NAMED: Final = 3
 Changes = AsyncIterator[Sequence[str]]
 
 
-async def supervise(command: Sequence[str], changes: Changes, tell: Callable[[str], None]) -> int:
+async def supervise(
+    command: Sequence[str], changes: Changes, tell: Callable[[str], None], clock: Clock | None = None
+) -> int:
     """Run `command`, and anew after each change, until it is interrupted; gives the exit code of the last.
 
     Ctrl-C goes to both, and the program ends in order.
     """
+    clock = clock or SystemClock()
     changed = asyncio.ensure_future(anext(changes))
+    failures = 0
     try:
         while True:
+            began = clock.monotonic()
             program = await asyncio.create_subprocess_exec(*command)
             ended = asyncio.ensure_future(program.wait())
             try:
                 await asyncio.wait({changed, ended}, return_when=asyncio.FIRST_COMPLETED)
                 if ended.done() and not changed.done():
-                    tell(f"ended with {ended.result()}; waiting for a file to be saved")
+                    failures = 0 if clock.monotonic() - began >= WORKED_SECONDS else failures
+                    if await _await_change(changed, ended.result(), failures, tell, clock):
+                        failures += 1
+                        continue
                 saved = await changed
             except asyncio.CancelledError:
                 return await _stop(program)
@@ -46,11 +67,30 @@ async def supervise(command: Sequence[str], changes: Changes, tell: Callable[[st
                 return await ended
             await _stop(program)
             tell(f"{_name(saved)} changed; starting again")
-            changed = asyncio.ensure_future(anext(changes))
+            changed, failures = asyncio.ensure_future(anext(changes)), 0
     finally:
         changed.cancel()
         with contextlib.suppress(asyncio.CancelledError, StopAsyncIteration):
             await changed
+
+
+async def _await_change(
+    changed: asyncio.Future[Sequence[str]], code: int, failures: int, tell: Callable[[str], None], clock: Clock
+) -> bool:
+    """Wait until a file is saved (False), or until it is time to try again a program that exited with `code`."""
+    if code in (0, UNLOADABLE):
+        tell(f"{'ended' if code == 0 else 'not started'}; waiting for a file to be saved")
+        await asyncio.wait({changed})
+        return False
+    seconds = double(RETRY_SECONDS[0], failures, RETRY_SECONDS[1])
+    tell(f"ended with {code}; starting again in {seconds:g} s, or when a file is saved")
+    pause = asyncio.ensure_future(clock.sleep(seconds))
+    try:
+        either: set[asyncio.Future[Any]] = {changed, pause}
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        return not changed.done()
+    finally:
+        pause.cancel()
 
 
 async def saved_files(folder: Path) -> Changes:
@@ -73,7 +113,8 @@ def supervise_here(arguments: Sequence[str], folder: Path) -> int:
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, this.cancel)
         tell(f"watching {folder} for changes")
-        return await supervise([sys.executable, "-m", "shardsdk", *arguments], saved_files(folder), tell)
+        command = [sys.executable, "-m", "shardsdk", *arguments, SUPERVISED]
+        return await supervise(command, saved_files(folder), tell)
 
     return asyncio.run(main())
 

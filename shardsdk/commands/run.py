@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from shardsdk.admission.settings import Serving
-from shardsdk.commands.loading import load
+from shardsdk.commands.loading import Unloadable, load
 from shardsdk.commands.preflight import find_namesake, find_problems
 from shardsdk.commands.program import Program
 from shardsdk.commands.sockets import socket_of
@@ -90,22 +90,30 @@ def run(options: Options) -> int:
     """Be the process; gives its exit code.  Raises: ShardingError, with what to do, when it cannot begin."""
     as_json = _setup_logging(options)
     try:
-        program = load(options.source)
+        program, manager = _load(options)
         spare_memory()
         with asyncio.Runner() as runner:
             hush_cut_connections(runner.get_loop())
-            return int(runner.run(_run(program, options)))
+            return int(runner.run(_run(program, manager, options)))
     except ShardingError as error:
         if as_json:
             return int(exit_code_for(error))
         raise
 
 
-async def _run(program: Program, options: Options) -> ExitCode:
+def _load(options: Options) -> tuple[Program, Manager]:
+    """Raises: Unloadable."""
     settings = options.settings()
-    if not in_pod() and options.health is None:
-        settings["health_address"] = f"unix:{socket_of(program.name, os.getpid(), os.environ)}"
-    manager = program.manager_with(settings)
+    try:
+        program = load(options.source)
+        if not in_pod() and options.health is None:
+            settings["health_address"] = f"unix:{socket_of(program.name, os.getpid(), os.environ)}"
+        return program, program.manager_with(settings)
+    except ConfigurationError as error:
+        raise Unloadable(str(error)) from error
+
+
+async def _run(program: Program, manager: Manager, options: Options) -> ExitCode:
     access = await load_access(manager.kubeconfig, manager.context)
     patience = PATIENCE_SECONDS if in_pod() else 0.0
     async with Client(access) as api:

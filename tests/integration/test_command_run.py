@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
@@ -117,7 +118,9 @@ async def test_rights_that_are_missing_are_rules_that_help(
     assert lines[0] == f"by a Role in namespace {namespace}:"
     rules = [json.loads(_quoted(line.removeprefix("- "))) for line in lines if line.startswith("- ")]
     assert {name for rule in rules for name in rule["resources"]} == {"secrets", "leases", "events"}
-    async with granted(admin, namespace, rules, "sites"), prompt.running("run", "sites.py") as line:
+    async with AsyncExitStack() as grants, prompt.running("run", "sites.py", "--dev") as line:
+        await line("starting again in")
+        await grants.enter_async_context(granted(admin, namespace, rules, "sites"))
         await line("Leader is working")
 
 
@@ -144,7 +147,7 @@ async def test_it_starts_again_when_its_file_is_saved(admin_prompt: Prompt, name
         file.write_text(good + "def (")
         await line("sites.py changed; starting again")
         assert f"{file.name}, line " in await line("invalid syntax")
-        await line("ended with 2; waiting for a file to be saved")
+        await line("not started; waiting for a file to be saved")
         file.write_text(good)
         await line("sites.py changed; starting again")
         await line("Leader is working")

@@ -7,12 +7,14 @@ import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Iterator, Sequence
+from datetime import datetime
 from pathlib import Path
 
 import pytest
 
+from shardsdk.cli import main
 from shardsdk.commands import reloading
-from shardsdk.commands.reloading import folder_of, saved_files, supervise
+from shardsdk.commands.reloading import SUPERVISED, UNLOADABLE, WORKED_SECONDS, folder_of, saved_files, supervise
 
 #: Writes that it has started into a pipe, and ends as it is told.
 PROGRAM = """
@@ -23,8 +25,52 @@ if how == "stubborn":
 os.write(pipe, b"started\\n")
 if how == "fails":
     sys.exit(3)
+if how == "broken":
+    sys.exit(65)
+if how == "stops":
+    sys.exit(0)
 signal.pause()
 """
+
+
+GOOD = """
+from shardsdk import Context, Operator
+from shardsdk.kinds import Secret
+
+operator = Operator("good")
+
+
+@operator.reconcile(Secret)
+async def keep(ctx: Context[Secret]) -> None:
+    pass
+"""
+
+
+class HandClock:
+    """Time goes by when the test says so; each time that it is asked for, `runs_seconds` have passed."""
+
+    def __init__(self, runs_seconds: float = 0.0) -> None:
+        self._now = 0.0
+        self._runs_seconds = runs_seconds
+        self.slept: asyncio.Queue[tuple[float, asyncio.Event]] = asyncio.Queue()
+
+    def monotonic(self) -> float:
+        self._now += self._runs_seconds
+        return self._now
+
+    def now(self) -> datetime:
+        raise NotImplementedError
+
+    async def sleep(self, seconds: float) -> None:
+        over = asyncio.Event()
+        self.slept.put_nowait((seconds, over))
+        await over.wait()
+
+    async def pass_pause(self, seconds: float) -> None:
+        """Let the pause that is made go by, which is so long."""
+        asked, over = await self.slept.get()
+        assert asked == seconds
+        over.set()
 
 
 class Stage:
@@ -74,20 +120,69 @@ async def test_a_saved_file_starts_the_program_again(stage: Stage) -> None:
     assert await supervising == -signal.SIGTERM
 
 
-@pytest.mark.parametrize("stage", ["fails"], indirect=True)
-async def test_a_program_that_fails_waits_for_the_next_change(stage: Stage) -> None:
-    supervising = asyncio.create_task(supervise(stage.command, stage.changes(), stage.told.put_nowait))
+@pytest.mark.parametrize(("stage", "said"), [("broken", "not started"), ("stops", "ended")], indirect=["stage"])
+async def test_what_only_another_file_starts_waits_for_the_next_change(stage: Stage, said: str) -> None:
+    clock = HandClock()
+    supervising = asyncio.create_task(supervise(stage.command, stage.changes(), stage.told.put_nowait, clock))
     await stage.started()
-    assert await stage.told.get() == "ended with 3; waiting for a file to be saved"
+    assert await stage.told.get() == f"{said}; waiting for a file to be saved"
     stage.changed.put_nowait(["a.py", "b.py"])
     await stage.started()
     assert await stage.told.get() == "a.py, b.py changed; starting again"
-    assert await stage.told.get() == "ended with 3; waiting for a file to be saved"
+    assert await stage.told.get() == f"{said}; waiting for a file to be saved"
     stage.changed.put_nowait(["a.py", "b.py", "c.py", "d.py"])
     await stage.started()
     assert await stage.told.get() == "4 files changed; starting again"
     stage.changed.put_nowait(None)
+    assert await supervising == (UNLOADABLE if said == "not started" else 0)
+    assert clock.slept.empty()
+
+
+def again(seconds: float) -> str:
+    return f"ended with 3; starting again in {seconds:g} s, or when a file is saved"
+
+
+@pytest.mark.parametrize("stage", ["fails"], indirect=True)
+async def test_a_program_that_fails_is_started_again_after_pauses_that_grow(stage: Stage) -> None:
+    clock = HandClock()
+    supervising = asyncio.create_task(supervise(stage.command, stage.changes(), stage.told.put_nowait, clock))
+    for seconds in (1, 2, 4, 8, 16, 30, 30):
+        await stage.started()
+        assert await stage.told.get() == again(seconds)
+        await clock.pass_pause(seconds)
+    await stage.started()
+    assert await stage.told.get() == again(30)
+    stage.changed.put_nowait(["a.py"])
+    assert await stage.told.get() == "a.py changed; starting again"
+    await stage.started()
+    assert await stage.told.get() == again(1)
+    supervising.cancel()
     assert await supervising == 3
+
+
+@pytest.mark.parametrize("stage", ["fails"], indirect=True)
+async def test_what_worked_for_a_while_is_started_again_soon(stage: Stage) -> None:
+    clock = HandClock(runs_seconds=WORKED_SECONDS)
+    supervising = asyncio.create_task(supervise(stage.command, stage.changes(), stage.told.put_nowait, clock))
+    for _ in range(3):
+        await stage.started()
+        assert await stage.told.get() == again(1)
+        await clock.pass_pause(1)
+    supervising.cancel()
+    await supervising
+
+
+def test_a_file_that_cannot_be_loaded_is_told_from_a_cluster_that_is_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "broken.py").write_text("operator = Operator(")
+    assert main(["run", "broken.py", SUPERVISED]) == UNLOADABLE
+    assert "broken.py, line 1: " in capsys.readouterr().err
+    assert main(["run", "broken.py"]) == 2
+    (tmp_path / "config").write_text("")
+    (tmp_path / "good.py").write_text(GOOD)
+    assert main(["run", "good.py", "--kubeconfig", "config", SUPERVISED]) == 2
 
 
 @pytest.mark.parametrize("stage", ["stubborn"], indirect=True)
