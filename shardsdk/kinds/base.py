@@ -44,6 +44,17 @@ class ModelMeta(msgspec.StructMeta):
         made.__rules__ = (*getattr(made, "__rules__", ()), *rules)
         return made
 
+    if not TYPE_CHECKING:
+
+        def __call__(cls, *values: Any, **fields: Any) -> Any:  # noqa: N805
+            """Make one; a field that there is not is refused, with what was probably meant."""
+            try:
+                return super().__call__(*values, **fields)
+            except TypeError:
+                if unknown := next((each for each in fields if each not in cls.__struct_fields__), None):
+                    raise TypeError(_explain_unknown(cls, unknown)) from None
+                raise
+
 
 class Model(msgspec.Struct, rename="camel", omit_defaults=True, repr_omit_defaults=True, metaclass=ModelMeta):
     """A part of an object: a spec, a status, or what they are made of.
@@ -102,6 +113,22 @@ class Kind(Model, metaclass=KindMeta):
     else:
         metadata: ObjectMeta = _UNNAMED
     resource: ClassVar[Resource]
+
+
+def _explain_unknown(cls: type[msgspec.Struct], name: str) -> str:
+    """Of a keyword that is no field of `cls`."""
+    import difflib
+
+    known = cls.__struct_fields__
+    said = f"{cls.__name__} has no field {name!r}"
+    if name in cls.__struct_encode_fields__:  # as it is written in YAML
+        return f"{said}; in Python it is {known[cls.__struct_encode_fields__.index(name)]!r}"
+    if issubclass(cls, Kind) and name in ObjectMeta.__struct_fields__:
+        more = "" if name == "name" else f" or {cls.__name__}(ObjectMeta(name=…, {name}=…), …)"
+        return f"{said}: it is of its metadata; write {cls.__name__}(NAME, …){more}"
+    if near := difflib.get_close_matches(name, known, 1):
+        return f"{said}; did you mean {near[0]!r}?"
+    return f"{said}; it has {', '.join(known) or 'none'}"
 
 
 def resource_of(kind: type[Kind] | Kind) -> Resource:

@@ -286,3 +286,25 @@ def test_rules_of_a_class_hold_for_its_heirs() -> None:
 def read(kind: Any, body: dict[str, Any]) -> Any:
     """As the client decodes it."""
     return codec_of(kind).decode(Target("get", "things", "", "a"), msgspec.json.encode(body))
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "said"),
+    [
+        (Page, {"htlm": ""}, "Page has no field 'htlm'; did you mean 'html'?"),
+        (Page, {"draftOf": ""}, "Page has no field 'draftOf'; in Python it is 'draft_of'"),
+        (Widget, {"colour": ""}, "Widget has no field 'colour'; it has metadata, size"),
+        (Widget, {"name": ""}, "Widget has no field 'name': it is of its metadata; write Widget(NAME, …)"),
+        (
+            Widget, {"labels": {}},
+            "Widget has no field 'labels': it is of its metadata; write Widget(NAME, …) or"
+            " Widget(ObjectMeta(name=…, labels=…), …)",
+        ),
+        (Website, {"spec": Page("a"), "stauts": None}, "Website has no field 'stauts'; did you mean 'status'?"),
+        (Page, {}, "Missing required argument 'html'"),
+    ],
+)  # fmt: skip
+def test_a_misspelt_field_is_told_with_what_was_meant(kind: type[Any], fields: dict[str, Any], said: str) -> None:
+    with pytest.raises(TypeError) as error:
+        kind(**fields)
+    assert str(error.value) == said
