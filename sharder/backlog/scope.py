@@ -75,15 +75,11 @@ class RingScope:
     def includes(self, resource: RingResource, meta: SlimMeta) -> bool:
         """Whether an object is in the ring's scope.
 
-        One that has a shard is while nobody knows its namespace, and wherever it is with an owner that has none: its
-        owner stays, and whoever works on that one sees it by its label.
+        One that has a shard is while nobody knows its namespace; and whose owner has no namespace is wherever it is,
+        since that one stays, and whoever works on it has to see it.
         """
         labelled = meta.label(self.labels.shard) is not None
-        return (labelled and resource.subject.owners_stay) or self.covers(meta.namespace, unseen=labelled)
-
-    def moves_with_owner(self, resource: RingResource, meta: SlimMeta) -> bool:
-        """Whether a child goes where its owner does: in the owner's namespace always, elsewhere as the ring says."""
-        return not resource.subject.owners_stay or self.includes(resource, meta)
+        return resource.subject.owners_stay or self.covers(meta.namespace, unseen=labelled)
 
     def is_ours(self, resource: RingResource, meta: SlimMeta) -> bool:
         """Whether the ring has a key for the object, and its namespace in scope."""

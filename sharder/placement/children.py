@@ -69,8 +69,7 @@ async def _read(
         for namespace in _narrow(namespaces, subject.resource):
             async for objects in read_all(api, subject.resource, namespace, selector, busy=busy):
                 for obj in objects:
-                    if scope.moves_with_owner(child, obj.metadata):
-                        yield child, obj.metadata
+                    yield child, obj.metadata
 
 
 def select_children(labels: RingLabels, targets: Iterable[str | None]) -> Selector:

@@ -172,8 +172,7 @@ class Families:
         for child, watch in self._of(main):
             if watch is None or watch.position is None:
                 return None
-            shown = (obj.metadata for obj in watch.store.by_index(_BY_OWNER, owner.uid))
-            found += [(child, meta) for meta in shown if self._scope.moves_with_owner(child, meta)]
+            found += [(child, obj.metadata) for obj in watch.store.by_index(_BY_OWNER, owner.uid)]
         goes_there = self._membership.target(resource_key(main.resource, owner.namespace, owner.name)) == target
         return found if goes_there and not self._too_many else None
 
