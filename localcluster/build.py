@@ -34,6 +34,9 @@ _SOURCES_BYTES: Final = 1 * _GIB
 #: A terminal is told more often than a log.
 _PROGRESS_SECONDS: Final = 1.0 if sys.stderr.isatty() else 15.0
 _DRAFT_PREFIX: Final = ".build-"
+#: Variables that builds do not inherit.  How garbage is collected in programs that run for seconds would have the
+#: compiler do little else.
+NOT_OURS: Final = ("GOFLAGS", "GOGC", "GOMEMLIMIT")
 
 Say = Callable[[str], None]
 
@@ -111,7 +114,8 @@ def _prepare(draft: Path, compiler: Path, environment: Mapping[str, str], tell: 
         "GOWORK": "off",
         "CGO_ENABLED": "0",
     }
-    variables.pop("GOFLAGS", None)
+    for name in NOT_OURS:
+        variables.pop(name, None)
     sources = go_env(compiler, "GOMODCACHE", environment)
     needed = _BUILD_BYTES
     if not sources.is_dir():

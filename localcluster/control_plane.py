@@ -23,7 +23,6 @@ from localcluster.audit import audit_flags
 from localcluster.binaries import Binaries, find_binaries, say
 from localcluster.components import (
     DEFAULT_CONTROLLERS,
-    GO_ENVIRONMENT,
     SERVICE_ADDRESS,
     BindConflict,
     Component,
@@ -31,6 +30,7 @@ from localcluster.components import (
     apiserver_flags,
     controller_manager_flags,
     feature_gate_flags,
+    go_environment,
 )
 from localcluster.errors import ComponentFailed, LocalClusterError
 from localcluster.kubeconfig import Cluster, certificate_credentials, token_credentials, write_kubeconfig
@@ -283,7 +283,7 @@ class ControlPlane:
             stdin=asyncio.subprocess.PIPE if stdin is not None else asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
-            env={"HOME": str(self.folder), "KUBECONFIG": str(kubeconfig or self.admin_kubeconfig), **GO_ENVIRONMENT},
+            env={"HOME": str(self.folder), "KUBECONFIG": str(kubeconfig or self.admin_kubeconfig), **go_environment()},
         )
         output, errors = await process.communicate(None if stdin is None else stdin.encode())
         if process.returncode:

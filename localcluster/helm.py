@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Final
 
 from localcluster.binaries import KUBERNETES_VERSION, MODULE, cache_home, say
-from localcluster.build import Say, delete_tree, go_env, one_at_a_time
+from localcluster.build import NOT_OURS, Say, delete_tree, go_env, one_at_a_time
 from localcluster.errors import BinariesMissing
 from localcluster.golang import find_go
 
@@ -119,7 +119,8 @@ def _compile(compiler: Path, draft: Path, environment: Mapping[str, str]) -> Non
         "GOWORK": "off",
         "CGO_ENABLED": "0",
     }
-    variables.pop("GOFLAGS", None)
+    for name in NOT_OURS:
+        variables.pop(name, None)
     if not go_env(compiler, "GOMODCACHE", environment).is_dir():
         # Nobody here programs in Go: the sources shall not stay either.
         variables["GOMODCACHE"] = str(draft / "sources")

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -27,10 +27,12 @@ from shardsdk.errors import ConfigurationError, NotFound, ShardingError
 from shardsdk.kube.api import Api
 from shardsdk.kube.clock import Clock
 from shardsdk.logs import logger_of
-from shardsdk.protocol.namespaces import CoveredNamespaces
 from shardsdk.protocol.objects import CLUSTERRINGS, GroupResource
 from shardsdk.protocol.ranges import BY_LABELS, HashBy, hash_by_of
 from shardsdk.queueing.metrics import Metrics
+
+if TYPE_CHECKING:
+    from shardsdk.protocol.namespaces import CoveredNamespaces
 
 log: Final = logger_of(__name__)
 
@@ -171,6 +173,8 @@ class RingCheck:
                 " alone needs a ring with assignment Labels"
             )
         if found is not None:
+            from shardsdk.protocol.namespaces import CoveredNamespaces  # of rings by ranges alone
+
             covered = CoveredNamespaces.parse(ring.spec.namespace_selector)
             if self._covered not in (None, covered):
                 raise ConfigurationError(

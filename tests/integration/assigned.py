@@ -182,8 +182,6 @@ class Ranged(Assigned):
 
     async def close(self) -> None:
         await self.untouched()
-        for namespace in self.namespaces:
-            await self.admin.delete("v1/namespaces", namespace)
         for resource in ("clusterroles", "clusterrolebindings"):
             await self.admin.delete(f"rbac.authorization.k8s.io/v1/{resource}", self.account)
 

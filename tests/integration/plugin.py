@@ -15,7 +15,7 @@ from typing import Any, Final
 import msgspec
 
 from localcluster import AdminClient, ControlPlane
-from localcluster.installation import ROOT
+from localcluster.installation import NO_AUTHORITIES, ROOT
 
 #: What the wheel's entry points are called, and what they run.
 SCRIPTS: Final = {
@@ -79,6 +79,7 @@ class Plugin:
             "HOME": str(self.folder),
             "KUBECONFIG": str(self.kubeconfig),
             "PYTHONPATH": str(ROOT),
+            **NO_AUTHORITIES,
         }
 
     async def run(self, *arguments: str, stdin: str = "") -> Said:

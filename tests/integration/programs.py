@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from localcluster.installation import NO_AUTHORITIES
 from tests.integration.harness import REPOSITORY, Stage
 
 #: Time for what a slow machine does in a second.
@@ -62,7 +63,7 @@ class Programs:
         with path.open("ab") as log:
             process = await asyncio.create_subprocess_exec(
                 sys.executable, *arguments, cwd=self.folder, stdout=log, stderr=log,
-                env={**os.environ, **own, "PYTHONUNBUFFERED": "1", **(environment or {})},
+                env={**os.environ, **NO_AUTHORITIES, **own, "PYTHONUNBUFFERED": "1", **(environment or {})},
             )  # fmt: skip
         self.started.append(Program(name, process, path))
         return self.started[-1]

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from localcluster.installation import ROOT
+from localcluster.installation import NO_AUTHORITIES, ROOT
 
 SECONDS = 120
 
@@ -29,6 +29,7 @@ class Prompt:
         return {name: os.environ[name] for name in names if name in os.environ} | {
             "KUBECONFIG": str(self.kubeconfig), "PYTHONPATH": str(ROOT), "XDG_RUNTIME_DIR": str(self.folder),
             "PYTHONUNBUFFERED": "1",
+            **NO_AUTHORITIES,
         }  # fmt: skip
 
     async def start(self, *arguments: str, **environment: str) -> asyncio.subprocess.Process:
