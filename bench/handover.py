@@ -37,7 +37,7 @@ SHARDS: Final = ("one", "two", "three")
 JOINS: Final = "four"
 WAYS: Final = ("Labels", "Ranges")
 MOST_RAW: Final = 2_000
-LOOK_SECONDS: Final = 0.05
+LOOK_SECONDS: Final = 0.25
 PATIENCE_SECONDS: Final = 600.0
 _PATCHED: Final = re.compile(
     r'^apiserver_request_total\{.*resource="(?:configmaps|ringassignments)".*verb="(?:PATCH|POST|PUT)".*\} (\S+)$',
