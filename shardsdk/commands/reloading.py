@@ -43,7 +43,8 @@ async def supervise(
 ) -> int:
     """Run `command`, and anew after each change, until it is interrupted; gives the exit code of the last.
 
-    Ctrl-C goes to both, and the program ends in order.
+    What interrupts it (Ctrl-C, `kill %1`) goes to everybody in its process group: the program has one of its own, for
+    it would take the second signal, ours, for one that ends it at once.
     """
     clock = clock or SystemClock()
     changed = asyncio.ensure_future(anext(changes))
@@ -51,7 +52,7 @@ async def supervise(
     try:
         while True:
             began = clock.monotonic()
-            program = await asyncio.create_subprocess_exec(*command)
+            program = await asyncio.create_subprocess_exec(*command, process_group=0)
             ended = asyncio.ensure_future(program.wait())
             try:
                 await asyncio.wait({changed, ended}, return_when=asyncio.FIRST_COMPLETED)
@@ -61,11 +62,13 @@ async def supervise(
                         failures += 1
                         continue
                 saved = await changed
+                await _stop(program)
             except asyncio.CancelledError:
-                return await _stop(program)
+                with contextlib.suppress(asyncio.CancelledError):
+                    await _stop(program)
+                return await ended
             except StopAsyncIteration:
                 return await ended
-            await _stop(program)
             tell(f"{_name(saved)} changed; starting again")
             changed, failures = asyncio.ensure_future(anext(changes)), 0
     finally:
@@ -110,7 +113,8 @@ def supervise_here(arguments: Sequence[str], folder: Path) -> int:
     async def main() -> int:
         loop, this = asyncio.get_running_loop(), asyncio.current_task()
         assert this is not None
-        for number in (signal.SIGINT, signal.SIGTERM):
+        # A terminal that is closed tells its foreground process group alone.
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             loop.add_signal_handler(number, this.cancel)
         tell(f"watching {folder} for changes")
         command = [sys.executable, "-m", "shardsdk", *arguments, SUPERVISED]
@@ -125,20 +129,22 @@ def folder_of(source: str) -> Path:
     return Path(place).resolve().parent if place.endswith(".py") else Path.cwd()
 
 
-async def _stop(program: asyncio.subprocess.Process) -> int:
-    """Have it end in order, or at once when that takes too long; gives its exit code."""
-    for _ in range(2):  # the second signal ends it at once
-        if program.returncode is not None:
-            break
-        with contextlib.suppress(ProcessLookupError):
-            program.terminate()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(STOP_SECONDS):
-                await program.wait()
-    if program.returncode is None:
-        with contextlib.suppress(ProcessLookupError):
-            program.kill()
-    return await program.wait()
+async def _stop(program: asyncio.subprocess.Process) -> None:
+    """Have it end in order; at once when that takes too long, or when this is interrupted once more."""
+    try:
+        for _ in range(2):  # the second signal ends it at once
+            if program.returncode is not None:
+                return
+            with contextlib.suppress(ProcessLookupError):
+                program.terminate()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(STOP_SECONDS):
+                    await program.wait()
+    finally:
+        if program.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                program.kill()
+            await program.wait()
 
 
 def _name(saved: Sequence[str]) -> str:

@@ -7,14 +7,18 @@ from __future__ import annotations
 
 import logging
 from datetime import UTC, datetime
+from types import TracebackType
 from typing import Final
 
 from shardsdk.logs import fields_of, message_of, one_line, render_field, render_stack
+from shardsdk.process.mainloop import is_the_users
 
 _RESET: Final = "\x1b[0m"
 _FAINT: Final = "\x1b[2m"
 #: By the least level that has it.
 _COLOURS: Final = ((logging.ERROR, "\x1b[31m"), (logging.WARNING, "\x1b[33m"), (logging.INFO, "\x1b[32m"), (0, _FAINT))
+
+ExceptionInfo = tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
 
 
 class TerminalFormatter(logging.Formatter):
@@ -32,6 +36,13 @@ class TerminalFormatter(logging.Formatter):
         stack = render_stack(self, record)
         line = f"{moment:%H:%M:%S} {self._in(colour, f'{record.levelname:<7}')} {one_line(message_of(record))}"
         return line + (f" {self._in(_FAINT, fields)}" if fields else "") + (f"\n{stack}" if stack else "")
+
+    def formatException(self, ei: ExceptionInfo) -> str:  # noqa: N802
+        """The stack from the program's first line on; all of it where none is the program's."""
+        entry = ei[2]
+        while entry is not None and not is_the_users(entry.tb_frame.f_code.co_filename):
+            entry = entry.tb_next
+        return super().formatException(ei if entry is None else (ei[0], ei[1], entry))  # type: ignore[arg-type]
 
     def _in(self, colour: str, text: str) -> str:
         return f"{colour}{text}{_RESET}" if self._colours else text

@@ -109,12 +109,13 @@ def describe_stack(frame: FrameType | None) -> dict[str, str]:
     """Where a thread is: `at` in the program's own code, and the `frames` from the innermost on."""
     frames = list(reversed(traceback.extract_stack(frame))) if frame is not None else []
     places = [f"{each.filename}:{each.lineno} in {each.name}: {each.line}" for each in frames]
-    own = [place for each, place in zip(frames, places, strict=True) if _is_the_users(each.filename)]
+    own = [place for each, place in zip(frames, places, strict=True) if is_the_users(each.filename)]
     named = " < ".join(f"{Path(each.filename).name}:{each.lineno} {each.name}" for each in frames[:MAX_FRAMES])
     return {"at": (own or places or ["?"])[0], "frames": named}
 
 
-def _is_the_users(filename: str) -> bool:
+def is_the_users(filename: str) -> bool:
+    """Whether a line of code is the program's own, and not a library's."""
     path = Path(filename)
     library = Path(traceback.__file__).parent
     ours = Path(__file__).parents[1]

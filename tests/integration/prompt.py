@@ -35,7 +35,7 @@ class Prompt:
     async def start(self, *arguments: str, **environment: str) -> asyncio.subprocess.Process:
         return await asyncio.create_subprocess_exec(
             sys.executable, "-m", "shardsdk", *arguments, cwd=self.folder, env=self.environment | environment,
-            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, process_group=0,
         )  # fmt: skip
 
     async def run(self, *arguments: str, **environment: str) -> tuple[int, str, str]:
@@ -64,7 +64,7 @@ class Prompt:
 
         try:
             yield line
-            process.send_signal(signal.SIGTERM)
+            os.killpg(process.pid, signal.SIGINT)  # as Ctrl-C does
             async with asyncio.timeout(SECONDS):
                 _, rest = await process.communicate()
             assert process.returncode == 0, "".join([*seen, rest.decode()])

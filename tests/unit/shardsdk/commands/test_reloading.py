@@ -9,6 +9,7 @@ import sys
 from collections.abc import AsyncIterator, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -101,8 +102,8 @@ def stage(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
     made = Stage(request.param)
     real = asyncio.create_subprocess_exec
 
-    async def start(*command: str) -> asyncio.subprocess.Process:
-        return await real(*command, close_fds=False)
+    async def start(*command: str, **options: Any) -> asyncio.subprocess.Process:
+        return await real(*command, close_fds=False, **options)
 
     monkeypatch.setattr(asyncio, "create_subprocess_exec", start)
     yield made
@@ -192,6 +193,16 @@ async def test_a_program_that_does_not_stop_is_ended(stage: Stage, monkeypatch: 
     await stage.started()
     stage.changed.put_nowait(["a.py"])
     await stage.started()
+    supervising.cancel()
+    assert await supervising == -signal.SIGKILL
+
+
+@pytest.mark.parametrize("stage", ["stubborn"], indirect=True)
+async def test_a_second_interrupt_ends_a_program_at_once(stage: Stage) -> None:
+    supervising = asyncio.create_task(supervise(stage.command, stage.changes(), stage.told.put_nowait))
+    await stage.started()
+    supervising.cancel()
+    await asyncio.sleep(0)
     supervising.cancel()
     assert await supervising == -signal.SIGKILL
 

@@ -5,13 +5,16 @@ from __future__ import annotations
 import logging
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Coroutine, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
 from shardsdk.commands import run
 from shardsdk.commands.terminal import TerminalFormatter
 from shardsdk.logs import logger_of
+from shardsdk.testing.virtual import VirtualClock, run_virtual
 
 
 def line(message: str, *, colours: bool = False, level: int = logging.WARNING, **fields: object) -> str:
@@ -59,6 +62,33 @@ def test_the_stack_of_an_unexpected_error_follows() -> None:
     first, *stack = TerminalFormatter(colours=False).format(record).splitlines()
     assert first.endswith('ERROR   Failed error="RuntimeError: boom"')
     assert stack[-1] == "RuntimeError: boom"
+
+
+async def fail(clock: VirtualClock) -> None:
+    raise RuntimeError("boom")
+
+
+def stack_of(story: Callable[[VirtualClock], Coroutine[Any, Any, None]]) -> list[str]:
+    """What is shown of an error that comes up below Python's and the library's own functions."""
+    with ThreadPoolExecutor() as pool:
+        error = pool.submit(run_virtual, story).exception()
+    assert error is not None
+    raised = type(error), error, error.__traceback__
+    record = logging.LogRecord("x", logging.ERROR, __file__, 1, "Failed", None, raised)
+    return TerminalFormatter(colours=False).format(record).splitlines()[1:]
+
+
+def test_the_stack_begins_with_the_programs_own_line() -> None:
+    stack = stack_of(fail)
+    assert stack[0] == "Traceback (most recent call last):"
+    assert stack[1].startswith(f'  File "{__file__}", line ')
+    assert stack[1].endswith("in fail")
+
+
+def test_the_stack_of_an_error_within_the_library_is_whole() -> None:
+    stack = "\n".join(stack_of(None))  # type: ignore[arg-type]
+    assert "concurrent/futures/thread.py" in stack
+    assert "in run_virtual" in stack
 
 
 @pytest.mark.parametrize(
