@@ -95,6 +95,7 @@ def _guarded(function: Callable[P, int | None]) -> Callable[P, int]:
     help="one line of text or one JSON object per event (default: text)",
 )
 @kubeconfig_option()
+@click.version_option(f"{VERSION} (Python {sys.version.split()[0]})", message="sharder %(version)s")
 @click.pass_context
 @_guarded
 def command(context: click.Context) -> int | None:

@@ -56,6 +56,7 @@ _where_objects_are: Final = click.option(
 @click.group(
     "shardsdk", help="For authors of sharded controllers.", context_settings={"help_option_names": ["-h", "--help"]}
 )
+@click.version_option(f"{VERSION} (Python {sys.version.split()[0]})", message="shardsdk %(version)s")
 def command() -> None:
     """Has commands."""
 

@@ -21,7 +21,7 @@ from shardsdk.lease.claim import describe_holder, is_overdue
 from shardsdk.process.served import explain_unserved
 from shardsdk.protocol.labels import API_GROUP, SYSTEM_NAMESPACE
 from shardsdk.protocol.leases import Lease
-from shardsdk.protocol.objects import CLUSTERRINGS, LEASES, GroupResource, Resource
+from shardsdk.protocol.objects import CLUSTERRINGS, LEASES, NAMESPACES, GroupResource, Resource
 from shardsdk.rbac import Right, Rule, render_rules, rights_of
 
 _REVIEWS: Final = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
@@ -31,8 +31,9 @@ _REVIEWS: Final = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 class Needs:
     """What a program needs of a cluster; `source` is what it is called at a prompt.
 
-    `resources` have to be served, of which `own` are those whose definitions come with the program.  `grants` are rules
-    as in a Role, each with the namespace where it is to hold (`None`: in all).  `ring` has to be there (`None`: none).
+    `namespace` (empty: none) has to be there.  `resources` have to be served, of which `own` are those whose
+    definitions come with the program.  `grants` are rules as in a Role, each with the namespace where it is
+    to hold (`None`: in all).  `ring` has to be there (`None`: none).
     """
 
     source: str
@@ -40,6 +41,7 @@ class Needs:
     own: frozenset[GroupResource] = frozenset()
     grants: Sequence[tuple[str | None, Rule]] = ()
     ring: str | None = None
+    namespace: str = ""
 
 
 async def find_problems(api: Api, needs: Needs) -> list[str]:
@@ -49,6 +51,8 @@ async def find_problems(api: Api, needs: Needs) -> list[str]:
     """
     served = served_by(api)
     found = []
+    if needs.namespace and (problem := await _find_missing_namespace(api, needs.namespace)):
+        found.append(problem)
     for each in dict.fromkeys(needs.resources):
         install = _install(needs) if each.group_resource in needs.own else ""
         if problem := await explain_unserved(served, each, install):
@@ -63,6 +67,19 @@ async def find_problems(api: Api, needs: Needs) -> list[str]:
 def _install(needs: Needs) -> str:
     by_hand = f"shardsdk crd {needs.source} | kubectl apply --server-side -f -"
     return f"`shardsdk run {needs.source} --install-crds`, or `{by_hand}`"
+
+
+async def _find_missing_namespace(api: Api, namespace: str) -> str | None:
+    try:
+        await api.get(NAMESPACES, namespace)
+    except NotFound:
+        return (
+            f"there is no namespace {namespace!r}, where its Lease belongs; create it by `kubectl create namespace"
+            f" {namespace}`, or name another by -n"
+        )
+    except ApiError:
+        pass  # a shard need not be allowed to read it
+    return None
 
 
 # -- the ring ---------------------------------------------------------------------

@@ -83,6 +83,7 @@ class Program:
             self.source,
             [source.resource for spec in manager.controllers for source in spec.resources],
             ring=manager.ring,
+            namespace=own_namespace if manager.ring is not None or manager.election is not None else "",
         )
         if isinstance(self.found, Manager):
             return replace(needs, grants=_grants_of(manager, own_namespace))

@@ -335,7 +335,7 @@ class Operator:
         given = {"watch_namespace": self.watch_namespace, "timings": self._timings, "program": self.name, **settings}
         if not self._reconcilers and not self._tasks and not self._webhooks.all:
             raise ConfigurationError(
-                f"operator {self.name!r} does nothing: decorate a function with @{self.name}.reconcile(Kind)"
+                f"operator {self.name!r} does nothing: decorate a function with its reconcile(Kind)"
             )
         manager = Manager(ring or self.ring, **self._elected(given))
         for spec in self.controllers():

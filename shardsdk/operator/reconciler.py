@@ -19,6 +19,7 @@ Refuses what cannot work, where it is written.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -275,7 +276,8 @@ class Reconciler(Generic[K]):
         return to
 
     def _same_sort(self, function: Callable[..., Any], what: str) -> None:
-        """Raises: ConfigurationError unless it is async just when the reconcile function is."""
+        """Raises: ConfigurationError unless it takes a context, and is async just when the reconcile function is."""
+        _check_takes_context(function, self.declared.kind)
         if is_async(function) != is_async(self.function):
             one, other = ("async", "plain") if is_async(self.function) else ("plain", "async")
             raise ConfigurationError(
@@ -319,6 +321,7 @@ def _check(function: Callable[..., Any], declared: Declared) -> None:
     """Raises: ConfigurationError."""
     if not callable(function):
         raise ConfigurationError(f"reconcile({declared.kind.__qualname__}) decorates a function, not {function!r}")
+    _check_takes_context(function, declared.kind)
     named = declared.name or declared.operator
     if len(named) > _NAME_CHARACTERS:
         raise ConfigurationError(f"{named!r} is too long for a finalizer: use up to {_NAME_CHARACTERS} characters")
@@ -326,3 +329,16 @@ def _check(function: Callable[..., Any], declared: Declared) -> None:
         if resource_of(kind).group_resource == resource_of(declared.kind).group_resource:
             raise ConfigurationError(f"{kind.__qualname__} objects cannot own one another: take it out of owns=")
     check_returns(function, declared.kind, status_of(declared.kind))
+
+
+def _check_takes_context(function: Callable[..., Any], kind: type[Kind]) -> None:
+    """Raises: ConfigurationError."""
+    name = getattr(function, "__name__", "reconcile")
+    try:
+        inspect.signature(function).bind(None)
+    except ValueError:
+        pass  # written in C: nobody knows
+    except TypeError as error:
+        raise ConfigurationError(
+            f"{name} is called with the context alone ({error}): write `def {name}(ctx: Context[{kind.__name__}])`"
+        ) from error

@@ -32,8 +32,9 @@ def roles_in(text: str) -> list[tuple[str, str]]:
 # -- version and usage ------------------------------------------------------
 
 
-def test_version_prints_the_version(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["version"]) == 0
+@pytest.mark.parametrize("asked", ["version", "--version"])
+def test_version_prints_the_version(asked: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([asked]) == 0
     assert capsys.readouterr().out.startswith(f"sharder {VERSION} (Python 3.")
 
 

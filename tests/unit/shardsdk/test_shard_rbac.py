@@ -14,6 +14,7 @@ import yaml
 from shardsdk.cli import main
 from shardsdk.protocol.objects import GroupResource
 from shardsdk.rbac import ShardRole, shard_role
+from shardsdk.version import VERSION
 from tests.permissions import Permission, read_files, read_permissions
 
 ROOT = Path(__file__).parents[3]
@@ -116,3 +117,9 @@ def test_where_ranges_are_assigned_a_shard_reads_who_has_which_and_patches_no_ob
     assert {verb for resource, verb in granted if resource == "secrets"} == {"list", "watch"}
     [assignments] = [rule for rule in rules if rule["resources"] == ["ringassignments"]]
     assert assignments["resourceNames"] == ["example"]
+
+
+@pytest.mark.parametrize("asked", ["version", "--version"])
+def test_the_command_says_its_version(asked: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([asked]) == 0
+    assert capsys.readouterr().out.startswith(f"shardsdk {VERSION} (Python 3.")

@@ -11,7 +11,7 @@ import pytest
 from shardsdk.commands.preflight import Needs, find_problems
 from shardsdk.errors import BadRequest, ConnectionFailed, Forbidden, NotFound
 from shardsdk.kube.api import ACCESS_REVIEWS, Api, Operation, RawRequest
-from shardsdk.protocol.objects import CLUSTERRINGS, Resource
+from shardsdk.protocol.objects import CLUSTERRINGS, NAMESPACES, Resource
 
 WEBSITES = Resource("example.com", "v1", "websites", "Website")
 CONFIGMAPS = Resource("", "v1", "configmaps", "ConfigMap")
@@ -34,6 +34,12 @@ class Cluster:
         self.error: Exception | None = None
 
     async def send(self, operation: Operation[Any]) -> Any:
+        if operation.resource == NAMESPACES:
+            if operation.name == "secret":
+                raise Forbidden("not permitted", status=403)
+            if operation.name != "team":
+                raise NotFound(f"no {operation.name}", status=404)
+            return None
         if operation.resource == CLUSTERRINGS:
             if operation.name not in self.rings:
                 raise NotFound(f"no {operation.name}", status=404)
@@ -243,3 +249,12 @@ async def test_an_identity_without_a_name_is_this_one() -> None:
     rule = {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["list"]}
     (problem,) = await problems(cluster, resources=[], grants=[(None, rule)])
     assert problem.startswith("this identity lacks rights")
+
+
+async def test_a_namespace_that_is_not_there_is_told_before_its_lease_is_waited_for() -> None:
+    assert await problems(Cluster(SERVED), resources=[WEBSITES], namespace="taem") == [
+        "there is no namespace 'taem', where its Lease belongs; create it by `kubectl create namespace taem`, or name"
+        " another by -n"
+    ]
+    assert await problems(Cluster(SERVED), resources=[WEBSITES], namespace="team") == []
+    assert await problems(Cluster(SERVED), resources=[WEBSITES], namespace="secret") == []

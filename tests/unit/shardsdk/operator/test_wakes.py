@@ -227,6 +227,10 @@ def own_kind(operator: Operator) -> None:
     operator.reconcile(Website, owns=[Website])(publish)
 
 
+async def without() -> None:
+    """Takes nothing."""
+
+
 @pytest.mark.parametrize(
     ("mistake", "remedy"),
     [
@@ -243,6 +247,8 @@ def own_kind(operator: Operator) -> None:
         (lambda operator: Operator("a", ring="b"), "sharded=True"),
         (lambda operator: operator.reconcile(Website, name="x" * 64)(publish), "too long"),
         (lambda operator: operator.reconcile(Website)("no function"), "decorates a function"),
+        (lambda operator: operator.reconcile(Website)(without), r"write `def without\(ctx: Context\[Website\]\)`"),
+        (lambda operator: operator.reconcile(Website)(publish).finalize(without), "called with the context alone"),
         (lambda operator: operator.reconcile(Website)(publish).timer(every=0)(publish), "never pause"),
     ],
 )
