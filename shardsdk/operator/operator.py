@@ -35,7 +35,7 @@ from shardsdk.lease.leadership import Election
 from shardsdk.lease.timings import LeaseTimings
 from shardsdk.logs import setup_logging_unless_done
 from shardsdk.operator.permissions import Permissions, permissions_of
-from shardsdk.operator.reconciler import Declared, Function, Reconciler, Settings, status_of
+from shardsdk.operator.reconciler import Declared, Function, Reconciler, Settings, check_kinds, status_of
 from shardsdk.operator.webhooks import TIMEOUT_SECONDS, Declarations, Mutated, On, Validated
 from shardsdk.process.manager import Manager
 from shardsdk.process.process import exit_code_for
@@ -122,7 +122,7 @@ class Operator:
             kind,
             self.name,
             name,
-            tuple(owns),
+            check_kinds(kind, owns),
             prune,
             scope,
             when,

@@ -49,6 +49,7 @@ Function = Callable[[Context[K]], Awaitable[Any] | Any]
 #: Which main objects a watched one matters to: names in its namespace, requests, or the objects themselves.
 MapTo = Callable[[W], Iterable[str | Request | Kind]]
 
+_A_CLASS: Final = "name the class of the objects, such as Secret of shardsdk.kinds or one of your own"
 #: The domain of finalizers on kinds that have no group of their own.
 DEFAULT_DOMAIN: Final = "sharding.timebertt.dev"
 _NAME_CHARACTERS: Final = 63
@@ -284,6 +285,24 @@ class Reconciler(Generic[K]):
                 f"{self.title!r} has {'an' if one == 'async' else 'a'} {one} reconcile and {other} {what}: write both"
                 f" {one}"
             )
+
+
+def check_kinds(kind: object, owns: object) -> tuple[type[Kind], ...]:
+    """What a function is declared to own.  Raises: ConfigurationError for what is no class of objects."""
+    if not isinstance(kind, type):
+        if named := getattr(kind, "__name__", ""):
+            raise ConfigurationError(
+                f"{named} is decorated without a kind: write @operator.reconcile(Secret) above it, with the class of"
+                " its objects"
+            )
+        raise ConfigurationError(f"reconcile({kind!r}): {_A_CLASS}")
+    if isinstance(owns, type):
+        raise ConfigurationError(f"reconcile({kind.__name__}): write owns=[{owns.__name__}], a list")
+    owned: tuple[Any, ...] = tuple(owns) if isinstance(owns, Iterable) else (owns,)
+    for each in owned:
+        if not isinstance(each, type):
+            raise ConfigurationError(f"reconcile({kind.__name__}): owns has {each!r}; {_A_CLASS}")
+    return owned
 
 
 def finalizer_of(declared: Declared) -> str:
