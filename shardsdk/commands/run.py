@@ -23,7 +23,15 @@ from shardsdk.commands.preflight import find_namesake, find_problems
 from shardsdk.commands.program import Program
 from shardsdk.commands.sockets import socket_of
 from shardsdk.commands.terminal import TerminalFormatter
-from shardsdk.errors import ConfigurationError, ConnectionFailed, Forbidden, ShardingError, Unauthorized
+from shardsdk.errors import (
+    ApiError,
+    ConfigurationError,
+    ConnectionFailed,
+    Forbidden,
+    NotFound,
+    ShardingError,
+    Unauthorized,
+)
 from shardsdk.kube.access import in_pod, load_access
 from shardsdk.kube.api import Api
 from shardsdk.kube.client import Client
@@ -37,6 +45,7 @@ from shardsdk.logs import LogFormat, LogLevel, logger_of, setup_logging
 from shardsdk.process.manager import Manager
 from shardsdk.process.memory import spare_memory
 from shardsdk.process.process import ExitCode, exit_code_for
+from shardsdk.protocol.objects import NAMESPACES
 
 log: Final = logger_of(__name__)
 
@@ -142,6 +151,7 @@ async def _prepare(
             failure = ConfigurationError(str(error))  # nothing has begun, and whoever calls has to do something
         if failure is None:
             await _tell_of_namesake(api, manager, own, clock)
+            await _tell_of_namespaces(api, manager)
             return
         await _put_up_with(failure, clock, until)
 
@@ -167,6 +177,20 @@ async def _tell_of_namesake(api: Api, manager: Manager, namespace: str, clock: C
             "The name of this shard is in use; it waits until that process has stopped, or name it by --shard",
             extra={"shard": shard, "namespace": namespace, "holder": holder},
         )
+
+
+async def _tell_of_namespaces(api: Api, manager: Manager) -> None:
+    """One that is to have objects may come later; or it is misspelt."""
+    for namespace in filter(None, manager.watch_namespaces):
+        try:
+            await api.get(NAMESPACES, namespace)
+        except NotFound:
+            log.warning(
+                "A namespace is not there in which objects are to be watched; nothing happens until it is",
+                extra={"namespace": namespace},
+            )
+        except ApiError:
+            pass  # who works in one need not be allowed to read it
 
 
 async def _put_up_with(failure: ShardingError, clock: Clock, until: float) -> None:

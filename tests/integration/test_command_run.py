@@ -27,6 +27,19 @@ manager.add(controller_for(SECRETS){where}.reconcile(reconcile))
 """
 
 
+OPERATOR = """
+from shardsdk import Context, Operator
+from shardsdk.kinds import Secret
+
+operator = Operator("{name}")
+
+
+@operator.reconcile(Secret)
+async def keep(ctx: Context[Secret]) -> None:
+    pass
+"""
+
+
 @pytest.fixture
 def admin_prompt(tmp_path: Path, control_plane: ControlPlane) -> Prompt:
     return Prompt(tmp_path, control_plane.admin_kubeconfig)
@@ -56,6 +69,17 @@ async def test_it_runs_without_ports_explains_itself_and_stops_in_order(
         code, _, complaint = await admin_prompt.run("explain", "secret/c", "-n", namespace)
         assert (code, complaint.startswith(f"secrets c: there is none in namespace '{namespace}' at ")) == (1, True)
     assert list((admin_prompt.folder / "shardsdk").iterdir()) == []
+
+
+async def test_a_namespace_that_is_misspelt_is_told(admin_prompt: Prompt, namespace: str) -> None:
+    (admin_prompt.folder / "keep.py").write_text(OPERATOR.format(name=namespace))
+    code, _, err = await admin_prompt.run("run", "keep.py", "-n", "nowhere")
+    assert code == 2
+    assert err.startswith("shardsdk: there is no namespace 'nowhere', where its Lease belongs; create it by `kubectl")
+    where = ("-n", namespace, "--watch-namespace", "nowhere")
+    async with admin_prompt.running("run", "keep.py", *where) as line:
+        assert "namespace=nowhere" in await line("A namespace is not there in which objects are to be watched")
+        await line("Leader is working")
 
 
 async def test_in_a_pod_it_prints_json_and_has_a_pods_ports(
