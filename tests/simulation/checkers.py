@@ -25,6 +25,8 @@ MAX_VIOLATIONS: Final = 10
 TAINT_SECONDS: Final = 60.0
 #: A child made without label is labelled by placement within a second or so, once a leader can.
 UNLABELLED_SECONDS: Final = 20.0
+#: How long a child that came while its owner was moved, so that the mover had not read it, may take to follow.
+NEWS_SECONDS: Final = 2.0
 #: After a hanging API server answers again, how long what it had taken in is executed.
 _HUNG_SECONDS: Final = 0.1
 
@@ -44,7 +46,8 @@ class Checkers:
     #: When an object was last taken from a shard that has not got it back, and when a process acquired its lease.
     _taken: dict[tuple[str, str], float] = field(default_factory=dict)
     _acquired: dict[str, float] = field(default_factory=dict)
-    _strays: dict[str, tuple[str, int]] = field(default_factory=dict)
+    #: Whose child came back with an old label, how often that owner had changed hands by then, and when.
+    _strays: dict[str, tuple[str, int, float]] = field(default_factory=dict)
     #: Whose child an object was as it was made, and how often that owner had changed hands by then.
     _made_for: dict[str, tuple[str | None, int]] = field(default_factory=dict)
     _torn_leases: dict[str, float] = field(default_factory=dict)
@@ -122,7 +125,7 @@ class Checkers:
 
     def set_back_strays(self) -> None:
         """Children that came back with an old label may be there again, wherever their owners are."""
-        for piece, (owner, _) in list(self._strays.items()):
+        for piece, (owner, *_) in list(self._strays.items()):
             self.strayed(piece, owner)
 
     # -- reconciles ----------------------------------------------------------
@@ -285,13 +288,15 @@ class Checkers:
 
     def strayed(self, piece: str, owner: str) -> None:
         """A child came back with an old label; it is where it should be after its owner's next handover."""
-        self._strays[piece] = (owner, self.world.ownership.changes(owner))
+        self._strays[piece] = (owner, self.world.ownership.changes(owner), self.world.now)
 
     def is_stray(self, child: Version, owner: str | None) -> bool:
-        """Whether a child came back with an old label, and its owner has not changed hands since."""
-        if owner is None:
+        """Whether a child came back with an old label, and its owner has not changed hands since (or amid that)."""
+        of, changes, came = self._strays.get(child.key.name, (None, 0, 0.0))
+        if owner is None or of != owner:
             return False
-        return self._strays.get(child.key.name) == (owner, self.world.ownership.changes(owner))
+        since = self.world.ownership.changes(owner) - changes
+        return since == 0 or (since == 1 and self.world.now - came < NEWS_SECONDS)
 
     def _may_follow(self, ring: RingLabels, child: Version, shard: str) -> bool:
         """A child may be taken from a living shard once its owner is not there any more."""

@@ -123,3 +123,27 @@ async def test_whose_lease_a_user_has_emptied_may_meet_a_namesake_for_as_long_as
     written = {**owner.doc, "spec": {"key": "b"}}
     world.storage.replace(WORKS, owner, written, Author(first.process, first))
     assert [each.rule for each in world.checkers.violations if each.rule == "two owners"] == broken
+
+
+@pytest.mark.parametrize(
+    ("shards", "waits", "follows"),
+    [(["fam-1"], 1.0, True), (["fam-1"], 3.0, False), (["fam-1", "fam-2"], 1.0, False)],
+    ids=["amid a handover", "and never followed", "before another one"],
+)
+@in_virtual_time
+async def test_a_child_that_came_back_while_its_owner_was_moved_may_follow_a_moment_later(
+    clock: VirtualClock, shards: list[str], waits: float, follows: bool
+) -> None:
+    world = World(draw_plan(1), clock)
+    meta = {"namespace": OWNER.namespace, "name": OWNER.name}
+    owner = store(world, WORKS, {**meta, "labels": {FAMILY.shard: "fam-0"}})
+    reference = {"apiVersion": WORKS.api_version, "kind": WORKS.kind, "name": OWNER.name, "uid": owner.uid}
+    world.checkers.strayed(OWNER.name, owner.uid)
+    labels = {FAMILY.shard: "fam-9"}
+    store(world, PIECES, {**meta, "labels": labels, "ownerReferences": [{**reference, "controller": True}]})
+    for shard in shards:
+        assign(world, shard)
+    await clock.sleep(waits)
+    world.checkers.began(Doing(shards[-1], f"{shards[-1]}_1", WORKS, owner.uid, 1, fenced=False))
+    broken = [each.rule for each in world.checkers.violations]
+    assert ("children with their owner" not in broken) == follows
