@@ -8,6 +8,7 @@ tests of its own.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Collection
@@ -15,16 +16,20 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+import aiohttp
+
 from localcluster import AdminClient
-from localcluster.admin import path_of
+from localcluster.admin import AdminError, path_of
 from sharder.core.hashring import HashRing
 from shardsdk.protocol.labels import parse_ring_name
 from tests.integration.scripted import LEASES, RING_LABEL, Object
 
 RINGS: Final = "sharding.timebertt.dev/v1alpha1/clusterrings"
 WEBHOOKS: Final = "admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
-#: How often the whole world is compared; several resources have no common event.
+#: How long what changes is left to change further before the whole world is compared again.
 LOOK_SECONDS: Final = 0.2
+#: How long it is not looked at if nothing is said to change: a watch tells of nothing that was gone when it began.
+BLIND_SECONDS: Final = 5.0
 #: For what takes seconds when nothing else runs.  No longer: what was missed and is found by some later pass would do.
 TIMEOUT_SECONDS: Final = 60.0
 NOBODY: Final = "-"
@@ -305,19 +310,50 @@ class Ring:
         `shards`: and until these are the available ones.
         """
         faults: list[str] = []
+
+        async def look() -> bool:
+            available = await self.available()
+            if shards is not None and available != set(shards):
+                faults[:] = [f"{sorted(available)} are available"]
+            else:
+                faults[:] = await self.faults(strict=strict)
+            return not faults
+
         try:
             async with asyncio.timeout(timeout):
-                while True:
-                    available = await self.available()
-                    if shards is not None and available != set(shards):
-                        faults = [f"{sorted(available)} are available"]
-                    else:
-                        faults = await self.faults(strict=strict)
-                    if not faults:
-                        return
-                    await asyncio.sleep(LOOK_SECONDS)
+                if await look():
+                    return
+                async with self._changing() as changed:
+                    while not await look():
+                        with contextlib.suppress(TimeoutError):
+                            await asyncio.wait_for(changed.wait(), BLIND_SECONDS)
+                        changed.clear()
+                        await asyncio.sleep(LOOK_SECONDS)
         except TimeoutError:
             raise TimeoutError(f"not in place after {timeout} s: {'; '.join(faults[:20])}") from None
+
+    @asynccontextmanager
+    async def _changing(self) -> AsyncIterator[asyncio.Event]:
+        """What is set whenever one of the ring's leases or objects has changed."""
+        changed = asyncio.Event()
+
+        async def follow(resource: str, namespace: str | None, labels: str) -> None:
+            while True:
+                with contextlib.suppress(AdminError, aiohttp.ClientError, ConnectionError):
+                    async for _ in self.admin.changes(resource, namespace, labels=labels):
+                        changed.set()
+                changed.set()
+                await asyncio.sleep(LOOK_SECONDS)
+
+        followed: list[tuple[str, str | None, str]] = [(LEASES, None, f"{RING_LABEL}={self.name}")]
+        followed += [(each, self.namespace_of(each), "") for each in dict.fromkeys(self.resources)]
+        tasks = [asyncio.create_task(follow(*each)) for each in followed]
+        try:
+            yield changed
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
 
     # -- the ring's own object -----------------------------------------------
 
