@@ -22,6 +22,8 @@ GROUPS: Final = (
     "tests/unit/sharder/placement/test_placement.py",
 )
 NAMESPACES: Final = ("tests/unit/sharder/placement/test_namespaces_watched.py",)
+MEANWHILE: Final = ("tests/unit/sharder/placement/test_namespaces_meanwhile.py",)
+CLUSTER_SCOPED: Final = ("tests/unit/sharder/placement/test_owners_without_namespace.py",)
 RESYNC: Final = ("tests/unit/sharder/core/test_resync.py", "tests/unit/sharder/placement/test_resync.py")
 DECISIONS: Final = ("tests/unit/sharder/core/test_decisions.py",)
 ADMISSION: Final = ("tests/unit/sharder/core/test_admission.py", "tests/properties/test_admission.py")
@@ -250,6 +252,34 @@ SHARDER_FAULTS: Final[dict[str, Fault]] = {
         "if before is None or (before.selector, before.scope) != (wanted.selector, wanted.scope):",
         "if before is None or before != wanted:",
         NAMESPACES,
+    ),
+    "NAMESPACES_FORGOTTEN": Fault(
+        "a namespace that came is gone through also by the placement that an edit begins anew",
+        "sharder.placement.placement",
+        "for namespace in sorted(self.backlog.unsettled_namespaces):",
+        "for namespace in ():",
+        MEANWHILE,
+    ),
+    "NAMESPACES_UNHEARD": Fault(
+        "a namespace that comes while the placement is made anew is gone through",
+        "sharder.placement.labels",
+        "self._ground.backlog.unsettled_namespaces.add(name)",
+        "pass",
+        MEANWHILE,
+    ),
+    "NAMESPACES_ONCE": Fault(
+        "a namespace that came is gone through until nothing is found there",
+        "sharder.core.resync",
+        "if found and passed.asked.namespaces:",
+        "if False:",
+        MEANWHILE,
+    ),
+    "CHILDREN_BY_THEIR_NAMESPACE": Fault(
+        "what a cluster-scoped owner controls is where that is, in whatever namespace",
+        "sharder.backlog.scope",
+        "return resource.subject.owners_stay or self.covers(",
+        "return self.covers(",
+        CLUSTER_SCOPED,
     ),
     # -- the one decision --------------------------------------------------------
     "TEAR_FROM_THE_LIVING": Fault(
