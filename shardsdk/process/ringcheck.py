@@ -7,7 +7,7 @@ owner moves, and the next shard makes it again.
 A shard whose lease no sharder looks at is given nothing, and nothing else tells: no ring of that
 name, no sharder, or one that may not read.
 
-The ring is read at the start and now and then; what is missing is told, and does
+The ring is read at the start and every minute; what is missing is told, and does
 not end the process.  A ring that does not exist yet, that is being edited, or that may not be read is no
 reason to work on nothing; what is wrong comes up only when an object moves.
 
@@ -36,11 +36,9 @@ if TYPE_CHECKING:
 
 log: Final = logger_of(__name__)
 
-#: How soon a ring that lacks something, or could not be read, is read again; and one by ranges, of whose namespaces
-#: nobody but its shards judges: what it covers since a moment ago is nobody's until they begin anew.
-WRONG_SECONDS: Final = 60.0
-#: How soon one by labels that is as it should be.
-RIGHT_SECONDS: Final = 600.0
+#: How often the ring is read: what was made again the other way has two owners until then, and one by ranges, of whose
+#: namespaces nobody but its shards judges, has nobody for what it covers since a moment ago.
+READ_SECONDS: Final = 60.0
 #: How long a lease may be held before a sharder has written its state, and how often it is looked at then.
 UNSEEN_SECONDS: Final = 30.0
 
@@ -144,8 +142,7 @@ class RingCheck:
         while True:
             await self._look()
             self.looked.set()
-            soon = self._missing or self._failure or self._hash_by is not None
-            await self._clock.sleep(WRONG_SECONDS if soon else RIGHT_SECONDS)
+            await self._clock.sleep(READ_SECONDS)
 
     def lists(self, main: GroupResource, owned: GroupResource) -> bool:
         """Whether the ring is known to list `owned` among what objects of `main` control."""
