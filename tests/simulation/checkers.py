@@ -181,7 +181,7 @@ class Checkers:
 
     def _check_child(self, doing: Doing, child: Version, ring: RingLabels) -> None:
         label = child.label(ring.shard)
-        if self.is_stray(child, doing.uid):
+        if self.is_stray(child, doing.uid) or self.world.poison.leaves_halfway(child, ring):
             return
         if label == doing.shard or self.is_tainted(doing.uid) or self.is_tainted(child.uid):
             return

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from shardsdk.errors import Forbidden, ServerError
 from shardsdk.kube.store import Key
+from shardsdk.protocol.labels import RingLabels
 from shardsdk.protocol.objects import Resource
 from tests.simulation.collecting import owner_uid
 from tests.simulation.storage import Version
@@ -71,6 +72,14 @@ class Poison:
             return False
         owner = owner_uid(version) if version.doc["kind"] == PIECES.kind else None
         return version.uid in self._families or owner in self._families
+
+    def leaves_halfway(self, child: Version, ring: RingLabels) -> bool:
+        """Whether a child was let go of, outside the ring's namespaces, and its owner cannot be.
+
+        Nobody brings the child back, as somebody does within them: there is no shard to which the two belong.
+        """
+        out = child.label(ring.shard) is None and not self.world.in_scope(ring, child.key.namespace)
+        return out and self.excuses(child)
 
     def _waits_for_resource(self, version: Version) -> bool:
         """Whether an object, its owner or its children cannot be written because none of their resource can."""
