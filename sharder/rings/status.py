@@ -30,6 +30,8 @@ log = logging.getLogger(__name__)
 
 #: Between two writes of a status that differ in numbers only: while much moves, they always do.
 STATUS_SECONDS: Final = 3.0
+#: A pause so short is none: clocks are not as fine, and who waits for it spins.
+_AT_ONCE_SECONDS: Final = 0.001
 #: Reason of the Event about objects whose labels cannot be changed.
 REFUSED: Final = "PlacementRefused"
 
@@ -65,7 +67,7 @@ class StatusWriter:
         if all(before.get(name) == value for name, value in status.items()):
             return None
         news = [each for each in changed_conditions(before, status) if not _can_wait(before, each)]
-        early = self._written_at + STATUS_SECONDS - clock.monotonic()
+        early = due_in(self._written_at, clock.monotonic())
         if early > 0 and not news and before.get("observedGeneration") == status["observedGeneration"]:
             return early
         await self.write(status)
@@ -94,6 +96,12 @@ class StatusWriter:
 
     def _event(self, ring: RingSnapshot, kind: EventType, reason: str, message: str) -> None:
         self._recorder.event(Regarding.of(CLUSTERRINGS, ring.obj.metadata), kind, reason, message)
+
+
+def due_in(written_at: float, now: float) -> float:
+    """In how many seconds what may wait is written, after what was `written_at`; 0: now."""
+    left = written_at + STATUS_SECONDS - now
+    return left if left > _AT_ONCE_SECONDS else 0.0
 
 
 def health_of(
