@@ -73,7 +73,7 @@ _MOST_WORKERS = 8
 # Most control planes here run for seconds, and then garbage is not worth collecting: a fifth less of their CPU time.
 # Those of programs that tests start (the demo, say) inherit it.
 os.environ.setdefault("GOGC", "off")
-os.environ.setdefault("GOMEMLIMIT", "600MiB")
+os.environ.setdefault("GOMEMLIMIT", "400MiB")
 
 _KEPT_LOGS = pytest.StashKey[list[Path]]()
 _FAILED = pytest.StashKey[set[str]]()
