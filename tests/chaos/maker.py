@@ -85,6 +85,7 @@ def options_of(parser: argparse.ArgumentParser) -> argparse.Namespace:
     parser.add_argument("--children", type=int, default=2)
     parser.add_argument("--busy-seconds", type=float, default=0.2)
     parser.add_argument("--restart-grace", type=int, default=0)
+    parser.add_argument("--unfenced", action="store_true")
     options = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     return options

@@ -21,6 +21,7 @@ def main(kind: type[Maker] = Maker) -> None:
         kubeconfig=options.kubeconfig,
         timings=LeaseTimings.of(options.lease_seconds),
         restart_grace_seconds=options.restart_grace,
+        fenced=not options.unfenced,
         health_address="0",
         metrics_address="0",
     )

@@ -94,10 +94,11 @@ class Rig:
             "lease-seconds": self.setup.lease_seconds, "children": self.setup.children,
             "busy-seconds": self.setup.busy_seconds, "restart-grace": self.setup.restart_grace_seconds,
         }  # fmt: skip
+        unfenced = [] if self.setup.fenced else ["--unfenced"]
         await self.installation.start_shard(
             name,
             module=self.shards_run.shard_module,
-            arguments=[f"--{key}={value}" for key, value in arguments.items()],
+            arguments=[f"--{key}={value}" for key, value in arguments.items()] + unfenced,
             kubeconfig=kubeconfig_of(self.folder, name, self.proxies[name].port, self.users.get(name)),
             environment={**self.shards_run.environment, **self._clocks(name)},
         )

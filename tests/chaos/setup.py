@@ -16,6 +16,7 @@ class Setup:
     `previous`: sharders and shards are of the version before this one.
     `audited`: API servers write audit logs.
     `restart_grace_seconds`: for how long a shard that stops keeps its lease.
+    `fenced`: shards promise to have stopped by the end of their lease, as those in Go do not.
     """
 
     lease_seconds: int = 15
@@ -28,6 +29,7 @@ class Setup:
     reads_requests: bool = False
     apiservers: int = 1
     restart_grace_seconds: int = 0
+    fenced: bool = True
     previous: bool = False
     audited: bool = True
     clocks: dict[str, tuple[float, float]] = field(default_factory=dict)
