@@ -30,7 +30,7 @@ from shardsdk.kube.selectors import Selector, equals
 from shardsdk.protocol.labels import LEASE_RING_LABEL, parse_ring_name
 from shardsdk.protocol.leases import Lease
 from shardsdk.protocol.objects import LEASES, NAMESPACES, PartialObject
-from shardsdk.protocol.ranges import RING_ASSIGNMENTS, HashBy, Named, held_ranges, named_by, point_of
+from shardsdk.protocol.ranges import RING_ASSIGNMENTS, HashBy, Named, named_by, point_of
 
 RING: Final = "handover"
 SHARDS: Final = ("one", "two", "three")
@@ -172,8 +172,8 @@ class Scene:
 
     def on_lease(self, delta: Delta[Lease]) -> None:
         """Count changes of held ranges."""
-        before = held_ranges(delta.old.metadata.annotations) if delta.old else None
-        self.held += before is not None and before != held_ranges(delta.object.metadata.annotations)
+        before = delta.old.held_ranges if delta.old else None
+        self.held += before is not None and before != delta.object.held_ranges
 
 
 async def handing_over(objects: int, say: Say) -> None:

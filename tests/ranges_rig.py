@@ -23,7 +23,6 @@ from shardsdk.protocol.ranges import (
     HashBy,
     HashRanges,
     Named,
-    held_ranges,
     render_assignment,
 )
 from shardsdk.ranges.holder import RangeHolder
@@ -121,7 +120,7 @@ class RangesWorld:
     def held(self, name: str) -> HashRanges:
         """What the shard's lease says."""
         lease = lease_in(self.server, name)
-        return NOWHERE if lease is None else held_ranges(lease.metadata.annotations)
+        return NOWHERE if lease is None else lease.held_ranges or NOWHERE
 
     def take_over(self, name: str) -> None:
         """Acquire a shard's lease, which has run out, as the sharder does."""

@@ -24,7 +24,6 @@ from shardsdk.protocol.ranges import (
     HashBy,
     HashRanges,
     Named,
-    held_ranges,
     named_by,
     point_of,
     render_assignment,
@@ -154,7 +153,7 @@ class Stage:
     def _held(self) -> dict[str, HashRanges]:
         found = self.server.select(LEASES, None, Selector(equals(LEASE_RING_LABEL, RING.ring)))
         leases = [msgspec.convert(each, Lease) for each in found]
-        return {each.metadata.name: held_ranges(each.metadata.annotations) for each in leases if each.held_by_shard}
+        return {each.metadata.name: each.held_ranges or NOWHERE for each in leases if each.held_by_shard}
 
     async def share(self, *names: str) -> None:
         """Name these, each for as much of the space."""

@@ -28,7 +28,6 @@ from shardsdk.protocol.ranges import (
     HashRanges,
     Named,
     RingAssignment,
-    held_ranges,
     parse_assignment,
     point_of,
     render_bound,
@@ -150,7 +149,7 @@ class ByRanges:
         name, before = lease.metadata.name, self.held.get(lease.metadata.name, NOWHERE)
         # A lease that is gone, was released, or was acquired by the sharder holds nothing.
         there = delta.kind is not EventKind.DELETED and lease.held_by_shard
-        now = held_ranges(lease.metadata.annotations) if there else NOWHERE
+        now = (lease.held_ranges or NOWHERE) if there else NOWHERE
         if now == before:
             return  # a renewal
         self.held[name] = now

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from shardsdk.protocol.leases import Lease
-from shardsdk.protocol.ranges import HELD_RANGES_ANNOTATION, NOWHERE, HashBy, HashRanges, Named, held_ranges
+from shardsdk.protocol.ranges import NOWHERE, HashBy, HashRanges, Named
 
 
 def holdings(leases: Iterable[Lease]) -> dict[str, HashRanges]:
@@ -29,13 +29,8 @@ def holdings(leases: Iterable[Lease]) -> dict[str, HashRanges]:
     for lease in leases:
         if lease.held_by_shard:
             name = lease.metadata.name
-            held[name] = held.get(name, NOWHERE) | held_ranges(lease.metadata.annotations)
+            held[name] = held.get(name, NOWHERE) | (lease.held_ranges or NOWHERE)
     return held
-
-
-def knows_ranges(lease: Lease) -> bool:
-    """Whether a lease says what its shard holds, if only nothing; who knows labels alone says neither."""
-    return HELD_RANGES_ANNOTATION in (lease.metadata.annotations or {})
 
 
 def next_named(named: Named, wanted: Named, held: Mapping[str, HashRanges]) -> Named:

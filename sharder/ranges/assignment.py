@@ -43,7 +43,6 @@ from shardsdk.protocol.leases import Lease
 from shardsdk.protocol.objects import LEASES, GroupResource, PartialObject, SlimMeta
 from shardsdk.protocol.ranges import (
     EVERYWHERE,
-    HELD_RANGES_ANNOTATION,
     NAMESPACE_COUNTS_ANNOTATION,
     NOWHERE,
     RING_ASSIGNMENTS,
@@ -119,7 +118,7 @@ class RangeAssignment:
         self.wanted: Wanted | None = None
         #: What was found at the last look; `None`: there was none yet.
         self.state: State | None = None
-        self._held: dict[LeaseKey, tuple[str | None, ...] | None] = {}
+        self._held: dict[LeaseKey, tuple[str, HashRanges | None, str | None] | None] = {}
         self._report = RangeReport(self._store, leadership.clock)
         self._reported = ReportedWeights(leadership.clock)
         self._candidates = Candidates(leadership.clock)
@@ -166,9 +165,8 @@ class RangeAssignment:
         seen = snapshot.leases.get(key) if snapshot is not None else None
         says = None
         if seen is not None:
-            annotations = seen.lease.metadata.annotations or {}
-            told = (annotations.get(each) for each in (HELD_RANGES_ANNOTATION, NAMESPACE_COUNTS_ANNOTATION))
-            says = (seen.lease.holder, *told)
+            counts = (seen.lease.metadata.annotations or {}).get(NAMESPACE_COUNTS_ANNOTATION)
+            says = (seen.lease.holder, seen.lease.held_ranges, counts)
         if self._held.get(key) != says:
             self._held[key] = says
             self._wake.set()

@@ -8,7 +8,8 @@ Guarantees: who has never said so is named for nothing.  Who is named and says s
 longer keeps what it has for one duration of its Lease, in which a shard that somebody's
 hand took that annotation from has written it again; after that others get it.  What it
 said last counts as held for as long, also what it is about to give up: it may still
-work there (tests/unit/sharder/ranges/test_candidates.py).
+work there (tests/unit/sharder/ranges/test_candidates.py).  Nor does a process inherit what
+another of its name has said before it: that speaks for the write that it came with.
 
 Does not guarantee: anything of what was said before this leader came, and is said no longer.
 """
@@ -17,10 +18,10 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable
 
-from sharder.core.ranges import holdings, knows_ranges
+from sharder.core.ranges import holdings
 from shardsdk.kube.clock import Clock
 from shardsdk.protocol.leases import Lease
-from shardsdk.protocol.ranges import NOWHERE, HashRanges, held_ranges
+from shardsdk.protocol.ranges import NOWHERE, HashRanges
 
 
 class Candidates:
@@ -46,8 +47,8 @@ class Candidates:
         self._silent_since, self._silent_until, self._said, self._named = {}, {}, {}, named
         for lease in leases:
             name, who = lease.metadata.name, (lease.metadata.name, lease.instance)
-            if knows_ranges(lease):
-                self._said[who] = self._said.get(who, NOWHERE) | held_ranges(lease.metadata.annotations)
+            if (says := lease.held_ranges) is not None:
+                self._said[who] = self._said.get(who, NOWHERE) | says
                 continue
             since = self._silent_since[who] = before.get(who, now)
             until = self._silent_until[name] = since + lease.duration_seconds
@@ -55,6 +56,8 @@ class Candidates:
             last = HashRanges.union(
                 each for (of, instance), each in said.items() if of == name and lease.instance in (None, instance)
             )
+            # What a process said that wrote the lease before it, perhaps before this leader came.
+            last |= lease.left_ranges
             if now < until and last:
                 self._said[who] = self._said.get(who, NOWHERE) | last
                 held[name] |= last

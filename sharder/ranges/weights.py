@@ -16,7 +16,7 @@ from typing import Final
 
 from shardsdk.kube.clock import Clock
 from shardsdk.protocol.leases import Lease
-from shardsdk.protocol.ranges import held_ranges, point_of, read_counts
+from shardsdk.protocol.ranges import NOWHERE, point_of, read_counts
 
 #: Of a namespace of which nobody has told anything.
 UNTOLD: Final = 1.0
@@ -42,7 +42,7 @@ class ReportedWeights:
         for lease in leases:
             counts = read_counts(lease.metadata.annotations) if lease.held_by_shard else {}
             if counts:
-                held = held_ranges(lease.metadata.annotations)
+                held = lease.held_ranges or NOWHERE
                 self._told.update((point, weight) for point, weight in counts.items() if point in held)
 
     def of(self, namespaces: Iterable[str]) -> dict[str, float]:

@@ -25,7 +25,7 @@ from shardsdk.protocol.ranges import (
     NAMESPACE_COUNTS_ANNOTATION,
     NOWHERE,
     HashRanges,
-    held_ranges,
+    render_held,
 )
 
 #: What a Lease says of ranges, for one incarnation of its holder.
@@ -104,7 +104,7 @@ class HeldRanges:
     def answered(self, lease: Lease) -> None:
         """That write was confirmed, and has made `lease`."""
         number, ranges = self._sent
-        if held_ranges(lease.metadata.annotations) == ranges:
+        if (lease.held_ranges or NOWHERE) == ranges:
             self.confirmed = number
 
     @property
@@ -222,7 +222,7 @@ def _annotations(claim: Claim, renew_time: str) -> dict[str, str | None]:
     return {
         INSTANCE_ANNOTATION: render_instance(claim.instance, renew_time),
         FENCED_ANNOTATION: renew_time if claim.fenced else None,
-        HELD_RANGES_ANNOTATION: None if claim.held is None else str(claim.held),
+        HELD_RANGES_ANNOTATION: None if claim.held is None else render_held(claim.held, renew_time),
         NAMESPACE_COUNTS_ANNOTATION: claim.counts or None,
     }
 

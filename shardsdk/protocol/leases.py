@@ -17,6 +17,7 @@ import msgspec
 
 from shardsdk.protocol.labels import FENCED_ANNOTATION, INSTANCE_ANNOTATION, LEASE_RING_LABEL
 from shardsdk.protocol.objects import ObjectMeta
+from shardsdk.protocol.ranges import HELD_RANGES_ANNOTATION, NOWHERE, HashRanges, parse_held
 
 #: The share of a lease that is left unused at its end.  It covers the time
 #: between the last look at the clock and the API server's receiving a write, and
@@ -81,6 +82,26 @@ class Lease(msgspec.Struct, frozen=True, rename="camel"):
         """The process that wrote the lease; `None` when its author does not say, empty: none that is at work."""
         instance, mark, said_at = (self.metadata.annotations or {}).get(INSTANCE_ANNOTATION, "").rpartition("@")
         return instance if mark and said_at == self.spec.renew_time else None
+
+    @property
+    def held_ranges(self) -> HashRanges | None:
+        """The ranges in which its holder may be working; `None`: who wrote it last does not say."""
+        said = self._said_of_ranges
+        return None if said is None or said[1] not in (None, self.spec.renew_time) else said[0]
+
+    @property
+    def left_ranges(self) -> HashRanges:
+        """What another process said that it holds, whose annotation is still there.
+
+        It may be at work there for one duration from that renewal on.
+        """
+        said = self._said_of_ranges
+        return NOWHERE if said is None or self.held_ranges is not None else said[0]
+
+    @property
+    def _said_of_ranges(self) -> tuple[HashRanges, str | None] | None:
+        text = (self.metadata.annotations or {}).get(HELD_RANGES_ANNOTATION)
+        return None if text is None else parse_held(text)
 
     @property
     def fenced(self) -> bool:

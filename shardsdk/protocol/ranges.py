@@ -31,7 +31,7 @@ from shardsdk.protocol.objects import ObjectMeta, Resource, SlimMeta
 
 #: How many points there are; also the end of the last range, which no point reaches.
 SPACE: Final = 1 << 64
-#: Lease annotation: the ranges in which the lease's shard may be working, as `HashRanges` writes them.
+#: Lease annotation: the ranges in which the lease's shard may be working, as `render_held` writes them.
 HELD_RANGES_ANNOTATION: Final = "alpha.sharding.timebertt.dev/held-ranges"
 #: Lease annotation: how many objects the shard has in each namespace, as `render_counts` writes it.
 NAMESPACE_COUNTS_ANNOTATION: Final = "alpha.sharding.timebertt.dev/namespace-counts"
@@ -220,13 +220,25 @@ def _parse_span(text: str) -> tuple[int, int]:
     return span
 
 
-def held_ranges(annotations: dict[str, str] | None) -> HashRanges:
-    """What a lease with these annotations says that its shard holds; what makes no sense holds everything."""
-    text = (annotations or {}).get(HELD_RANGES_ANNOTATION, "")
+def render_held(ranges: HashRanges, renew_time: str) -> str:
+    """The value of the annotation of held ranges, in a write that sets this renewTime.
+
+    >>> render_held(HashRanges.of((0, 16)), "2030-01-01T00:00:00.000000Z")
+    '0x0000000000000000-0x0000000000000010@2030-01-01T00:00:00.000000Z'
+    """
+    return f"{ranges}@{renew_time}"
+
+
+def parse_held(text: str) -> tuple[HashRanges, str | None]:
+    """What an annotation of held ranges says, and the renewTime of its write; what makes no sense holds everything.
+
+    `None`: it does not say whose write it came with, as older shards do, and is true of any.
+    """
+    said, mark, said_at = text.partition("@")
     try:
-        return HashRanges.parse(text)
+        return HashRanges.parse(said), said_at if mark else None
     except ConfigurationError:
-        return EVERYWHERE
+        return EVERYWHERE, said_at if mark else None
 
 
 def render_counts(counts: Mapping[str, int]) -> str:

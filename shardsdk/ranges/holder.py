@@ -28,7 +28,7 @@ from shardsdk.protocol.labels import RingLabels
 from shardsdk.protocol.ranges import NOWHERE, RING_ASSIGNMENTS, HashBy, HashRanges, Named, named_by, render_bound
 from shardsdk.ranges.counts import COUNT_SECONDS, NamespaceCounts
 from shardsdk.ranges.look import look
-from shardsdk.ranges.parts import Changes, Part, Parts
+from shardsdk.ranges.parts import Changes, LeftRanges, Part, Parts
 
 log: Final = logger_of(__name__)
 
@@ -81,6 +81,7 @@ class RangeHolder:
         self._clock = clock
         self._rng = rng
         self._parts = Parts()
+        self._left = LeftRanges()
         self._written = 0
         self._tasks: asyncio.TaskGroup | None = None
         self._pausing = False
@@ -160,7 +161,7 @@ class RangeHolder:
         try:
             async with asyncio.timeout(LOOK_SECONDS):
                 ring, shard, where = self._lease.ring.ring, self._lease.name, self._lease.namespace
-                free = await look(self._api, ring, shard, self.by, where)
+                free = await look(self._api, ring, shard, self.by, where, self._left, self._clock)
         except (ShardingError, TimeoutError) as error:
             log.warning(
                 "Nobody knows whether ranges are free that this shard is named for; it looks again",

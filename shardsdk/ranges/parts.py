@@ -25,7 +25,7 @@ from enum import Enum
 from typing import Final
 
 from shardsdk.protocol.leases import Lease
-from shardsdk.protocol.ranges import EVERYWHERE, NOWHERE, HashRanges, Named, held_ranges
+from shardsdk.protocol.ranges import EVERYWHERE, HELD_RANGES_ANNOTATION, NOWHERE, HashRanges, Named
 
 #: How long a shard waits after a look that was refused, at first and at most; doubles with
 #: each in a row, and half of it is chance: two that have met do not meet again for ever.
@@ -299,13 +299,38 @@ class Parts:
         self._parts = {part: ranges for part, ranges in after.items() if ranges}
 
 
-def free_for(shard: str, named: Named | None, leases: Iterable[Lease]) -> HashRanges:
+def free_for(shard: str, named: Named | None, leases: Iterable[Lease], left: HashRanges = NOWHERE) -> HashRanges:
     """What a look has found: the ranges of `shard` in which no other shard that holds its lease may be working.
 
     `named` is what the RingAssignment said (`None`: it could not be read), and `leases` are
-    those of the ring, read *after* that; both live, of the API server.
+    those of the ring, read *after* that; both live, of the API server.  In `left` processes may
+    be working whose leases another of their name renews (`LeftRanges`).
     """
     if named is None:
         return NOWHERE
     others = (each for each in leases if each.held_by_shard and each.metadata.name != shard)
-    return named.of(shard) - HashRanges.union(held_ranges(each.metadata.annotations) for each in others)
+    return named.of(shard) - left - HashRanges.union(each.held_ranges or NOWHERE for each in others)
+
+
+class LeftRanges:
+    """What leases still say of processes that renew them no longer, as one shard has read it at its looks.
+
+    A process of the same name that knows nothing of ranges, as any in Go, leaves the annotation where
+    it finds it.  Whoever wrote it renewed before that, so for one duration from then on it may be at
+    work; it is counted from when a look has seen it first.
+    """
+
+    def __init__(self) -> None:
+        #: By lease and annotation, which is that of one write: until when its author may be at work.
+        self._until: dict[tuple[str, str, str], float] = {}
+
+    def read(self, leases: Iterable[Lease], now: float) -> HashRanges:
+        """Where somebody may be at work by these; `now` is of a clock that never goes back, in seconds."""
+        before, self._until, lasting = self._until, {}, NOWHERE
+        for lease in leases:
+            if lease.held_by_shard and lease.left_ranges:
+                meta = lease.metadata
+                said = meta.namespace, meta.name, (meta.annotations or {})[HELD_RANGES_ANNOTATION]
+                until = self._until[said] = before.get(said, now + lease.duration_seconds)
+                lasting |= lease.left_ranges if now < until else NOWHERE
+        return lasting

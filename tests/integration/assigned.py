@@ -17,7 +17,7 @@ import yaml
 from localcluster import AdminClient
 from shardsdk.protocol.leases import Lease
 from shardsdk.protocol.objects import GroupResource
-from shardsdk.protocol.ranges import BY_LABELS, BY_RANGES, HashBy, Named, held_ranges, named_by, point_of
+from shardsdk.protocol.ranges import BY_LABELS, BY_RANGES, NOWHERE, HashBy, Named, named_by, point_of
 from shardsdk.rbac import ShardRole, shard_role
 from tests.integration.harness import Stage
 from tests.integration.ranged_shard import ASSIGNMENTS
@@ -151,7 +151,7 @@ class Ranged(Assigned):
             msgspec.convert(each, Lease)
             for each in await self.admin.list(LEASES, labels=f"{RING_LABEL}={self.ring.name}")
         ]
-        held = {each.metadata.name: held_ranges(each.metadata.annotations) for each in leases if each.held_by_shard}
+        held = {each.metadata.name: each.held_ranges or NOWHERE for each in leases if each.held_by_shard}
         named = await self.named()
         return held.keys() == shards and named.shards == held and not named.nobodys
 

@@ -76,9 +76,9 @@ def render(spans: Spans) -> str:
 
 
 def parse(text: str) -> Spans:
-    """What a lease says; nonsense holds everything."""
+    """What a lease says, whoever renews it; nonsense holds everything."""
     try:
-        return [(int(part[:18], 16), int(part[19:], 16)) for part in text.split(",") if part]
+        return [(int(part[:18], 16), int(part[19:], 16)) for part in text.partition("@")[0].split(",") if part]
     except ValueError:
         return [(0, SPACE)]
 
@@ -90,27 +90,26 @@ class Lease:
         self.held: Spans = []
         self.sent = time.monotonic()
         found = call("GET", f"{leases}/{name}")
-        metadata = {"name": name, "labels": {RING_LABEL: ring}, "annotations": {HELD: ""}}
-        body = {"metadata": metadata, "spec": self.spec()}
         if found is None:
-            self.version = call("POST", leases, body)["metadata"]["resourceVersion"]
+            self.version = call("POST", leases, self.body([], name=name))["metadata"]["resourceVersion"]
             return
         assert not found["spec"].get("holderIdentity"), "somebody else holds it; wait, and start again"
         self.version = found["metadata"]["resourceVersion"]
         self.hold([])
 
-    def spec(self) -> dict[str, Any]:
+    def body(self, spans: Spans, **metadata: str) -> dict[str, Any]:
+        """That these are held, by who makes this very write."""
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-        times = {"renewTime": now} if self.held else {"renewTime": now, "acquireTime": now}
-        return {"holderIdentity": name, "leaseDurationSeconds": LEASE_SECONDS, **times}
+        times = {"renewTime": now} if spans else {"renewTime": now, "acquireTime": now}
+        said = {"labels": {RING_LABEL: ring}, "annotations": {HELD: f"{render(spans)}@{now}"}}
+        spec = {"holderIdentity": name, "leaseDurationSeconds": LEASE_SECONDS, **times}
+        return {"metadata": {**metadata, **said}, "spec": spec}
 
     def hold(self, spans: Spans) -> None:
         """Renew, and say that these are held; the lease counts from before the write was sent."""
         sent, self.held = time.monotonic(), spans
-        annotations = {HELD: render(spans)}
-        metadata = {"resourceVersion": self.version, "labels": {RING_LABEL: ring}, "annotations": annotations}
         try:
-            made = call("PATCH", f"{leases}/{name}", {"metadata": metadata, "spec": self.spec()})
+            made = call("PATCH", f"{leases}/{name}", self.body(spans, resourceVersion=self.version))
         except urllib.error.HTTPError:
             found = call("GET", f"{leases}/{name}")  # the sharder labels leases, too
             assert found["spec"]["holderIdentity"] == name, "the lease is another's"

@@ -78,7 +78,7 @@ def render(spans: Spans) -> str:
 
 def parse(text: str) -> Spans:
     """What a Lease says."""
-    pairs = (part.split("-") for part in text.split(",") if part)
+    pairs = (part.split("-") for part in text.partition("@")[0].split(",") if part)
     return join((int(start, 16), int(end, 16)) for start, end in pairs)
 
 
@@ -120,6 +120,8 @@ class RangedShard(ScriptedShard):
         self._workers = workers
         self._held: Spans = frozenset()
         self._working: Spans = frozenset()
+        #: Until when what a lease said of another process counts, by the annotation.
+        self._left: dict[str, float] = {}
 
     async def start(self, *, same_pod: bool = False) -> None:
         """Acquire the lease, which holds nothing then, and follow the RingAssignment."""
@@ -139,7 +141,7 @@ class RangedShard(ScriptedShard):
         await self._write_ours({"holderIdentity": "", "leaseDurationSeconds": 1})
 
     def _annotations(self, now: str) -> dict[str, Any]:
-        return {**super()._annotations(now), HELD: render(self._held)}
+        return {**super()._annotations(now), HELD: f"{render(self._held)}@{now}"}
 
     async def _follow(self) -> None:
         try:
@@ -189,5 +191,15 @@ class RangedShard(ScriptedShard):
                 for each in leases
                 if each["metadata"]["name"] != self.name
                 and each["spec"].get("holderIdentity") == each["metadata"]["name"]
+                and self._counts(each)
             )
         )
+
+    def _counts(self, lease: Object) -> bool:
+        """Whether what it says is of the process that renews it, or of one before that may still be at work."""
+        said = (lease["metadata"].get("annotations") or {}).get(HELD, "")
+        _, stamped, said_at = said.partition("@")
+        if not stamped or said_at == lease["spec"]["renewTime"]:
+            return True
+        now = asyncio.get_running_loop().time()
+        return now < self._left.setdefault(said, now + lease["spec"]["leaseDurationSeconds"])

@@ -13,8 +13,8 @@ import pytest_asyncio
 from localcluster import AdminClient, ControlPlane
 from shardsdk.lease.election import ElectionTimings
 from tests.integration.harness import REPOSITORY, Stage, set_stage
-from tests.integration.ranged_shard import ASSIGNMENTS, EVERYTHING, RangedShard, Workers, join, named
-from tests.integration.scripted import Object
+from tests.integration.ranged_shard import ASSIGNMENTS, EVERYTHING, HELD, RangedShard, Workers, join, named
+from tests.integration.scripted import LEASES, Object, Script, ScriptedShard
 from tests.integration.world import LONE_SECRETS, Ring
 
 QUICK = ElectionTimings(lease_duration=4, renew_deadline=3, retry_period=0.3)
@@ -147,6 +147,25 @@ async def test_two_sharders_at_once_that_know_nothing_of_each_other_share_a_ring
         await on.workers.until_spread("two", "three", "four")
         await on.shards["two"].crash()
         await on.workers.until_spread("three", "four")
+
+
+@pytest.mark.timeout(300)
+async def test_a_process_that_knows_labels_alone_inherits_no_range_under_the_name_of_a_crashed_shard(
+    plane: ControlPlane, own: AdminClient
+) -> None:
+    async with ranged(plane, own, "inherited") as on:
+        await on.share("one", "two")
+        await on.shards["one"].crash()
+        labelled = ScriptedShard(own, on.ring.name, ("", ""), "default", "one", (), Script(go_like=True))
+        on.stage.shards.append(labelled)
+        await labelled.start()
+        lease = await own.get(LEASES, "one", "default")
+        assert not lease["metadata"]["annotations"][HELD].endswith(lease["spec"]["renewTime"]), (
+            "it leaves what it finds"
+        )
+        await on.workers.until_spread("two")
+        assert (await on.ring.condition("ShardsFit", "False", says="one"))["reason"] == "LabelsOnly"
+        assert not labelled.lost.is_set()
 
 
 @pytest.mark.timeout(300)

@@ -119,6 +119,27 @@ RANGES_FAULTS: Final[dict[str, Fault]] = {
         "(lease.metadata.name, None)\n",
         CANDIDATES,
     ),
+    "INHERIT_WHAT_IS_HELD": Fault(
+        "what a lease says that its shard holds is true of the process alone that wrote it with this renewTime",
+        "shardsdk.protocol.leases",
+        "return None if said is None or said[1] not in (None, self.spec.renew_time) else said[0]",
+        "return None if said is None else said[0]",
+        ("tests/unit/shardsdk/protocol/test_ranges.py", *CANDIDATES),
+    ),
+    "TAKE_WHAT_WAS_LEFT_AT_ONCE": Fault(
+        "where a process may be at work whose lease another of its name renews nobody works for one duration of it",
+        "shardsdk.ranges.parts",
+        "return named.of(shard) - left - ",
+        "return named.of(shard) - ",
+        ("tests/unit/shardsdk/ranges/test_holder.py",),
+    ),
+    "GRANT_WHAT_WAS_LEFT_AT_ONCE": Fault(
+        "what such a process may be working on is granted to nobody for as long",
+        "sharder.ranges.candidates",
+        "last |= lease.left_ranges",
+        "pass",
+        CANDIDATES,
+    ),
     "FORGET_SINCE_WHEN": Fault(
         "a range is on its way since the first part of it was",
         "sharder.core.rangestatus",

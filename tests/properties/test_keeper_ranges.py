@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardsdk.lease.steps import Phase
-from shardsdk.protocol.ranges import NOWHERE, SPACE, HashRanges, held_ranges
+from shardsdk.protocol.ranges import NOWHERE, SPACE, HashRanges
 from tests.lease_rig import lease_in
 from tests.properties.test_keeper import HOSTILE_SECONDS, NAME, NAMESPACE, Machine, World
 
@@ -61,7 +61,7 @@ def play(seed: int) -> Counter[str]:
         for machine in world.machines:
             if id(machine) in worked and machine.may_write(world.now):
                 working = worked[id(machine)].ranges(machine)
-                said = NOWHERE if lease is None else held_ranges(lease.metadata.annotations)
+                said = NOWHERE if lease is None else lease.held_ranges or NOWHERE
                 assert not working - said, f"{machine.number} works on {working}, and its lease says {said}"
                 world.happened["worked"] += bool(working)
 

@@ -10,7 +10,7 @@ from shardsdk.kube.store import Key
 from shardsdk.protocol.labels import LEASE_RING_LABEL
 from shardsdk.protocol.leases import Lease
 from shardsdk.protocol.objects import LEASES
-from shardsdk.protocol.ranges import NOWHERE, RING_ASSIGNMENTS, HashRanges, Named, held_ranges, named_by
+from shardsdk.protocol.ranges import NOWHERE, RING_ASSIGNMENTS, HashRanges, Named, named_by
 from tests.simulation.storage import Commit, Version
 from tests.simulation.vocabulary import HASHES, MAIN_OF
 
@@ -78,7 +78,7 @@ class Holdings:
         before = self.held(shard)
         lease: Lease | None = commit.after.decode(Lease) if commit.after is not None else None
         holds = lease is not None and lease.held_by_shard
-        self._held[shard] = held_ranges(lease.metadata.annotations) if lease is not None and holds else NOWHERE
+        self._held[shard] = (lease.held_ranges or NOWHERE) if lease is not None and holds else NOWHERE
         if self._held[shard] != before:
             self._world.note(f"{commit.author.name}: {shard} holds {short(self._held[shard])}")
 

@@ -20,7 +20,6 @@ from shardsdk.protocol.ranges import (
     RING_ASSIGNMENTS,
     HashRanges,
     RingAssignmentSpec,
-    held_ranges,
     parse_assignment,
     render_counts,
 )
@@ -152,7 +151,7 @@ class RangedShard:
 
     def _others(self) -> HashRanges:
         leases = (msgspec.convert(each, Lease) for each in self._server.select(LEASES))
-        return HashRanges.union(held_ranges(each.metadata.annotations) for each in leases if _holds(each, self.name))
+        return HashRanges.union(each.held_ranges or NOWHERE for each in leases if _holds(each, self.name))
 
 
 def _holds(other: Lease, name: str) -> bool:

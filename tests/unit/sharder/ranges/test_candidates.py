@@ -6,7 +6,7 @@ from sharder.ranges.candidates import Candidates
 from shardsdk.protocol.labels import INSTANCE_ANNOTATION
 from shardsdk.protocol.leases import Lease, LeaseSpec, render_instance
 from shardsdk.protocol.objects import ObjectMeta
-from shardsdk.protocol.ranges import HELD_RANGES_ANNOTATION, NOWHERE, HashRanges
+from shardsdk.protocol.ranges import HELD_RANGES_ANNOTATION, NOWHERE, HashRanges, render_held
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
 
 GO, NOBODY = frozenset({"go"}), frozenset[str]()
@@ -72,3 +72,19 @@ async def test_what_is_said_to_be_given_up_is_and_another_process_holds_what_it_
     assert candidates.read([held("a", None, "one")], named=()) == {"a": NOWHERE}
     candidates.read([held("a", str(low), "one")], named=())
     assert candidates.read([held("a", None, "two")], named=()) == {"a": NOWHERE}
+
+
+@in_virtual_time
+async def test_a_process_inherits_nothing_that_another_of_its_name_has_said(clock: VirtualClock) -> None:
+    """One that knows labels alone rewrites the spec, and leaves the annotations as they are."""
+    candidates, low = Candidates(clock), HashRanges.of((0, 16))
+    left = render_held(low, "2029-12-31T23:59:00.000000Z")
+    assert candidates.read([held("a", left)], named={"a"}) == {"a": low}, "its author may be at work"
+    assert not candidates.unfit
+    await clock.sleep(14)
+    assert candidates.read([held("a", left)], named={"a"}) == {"a": low}
+    await clock.sleep(1)
+    assert candidates.read([held("a", left)], named={"a"}) == {"a": NOWHERE}
+    assert candidates.unfit == {"a"}
+    assert candidates.read([held("a", render_held(low, THEN))], named={"a"}) == {"a": low}
+    assert not candidates.unfit

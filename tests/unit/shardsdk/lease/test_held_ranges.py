@@ -13,15 +13,20 @@ from shardsdk.lease.steps import Phase, Read, Wait, Write
 from shardsdk.lease.timings import LeaseTimings
 from shardsdk.protocol.labels import INSTANCE_ANNOTATION, SHARDER_HOLDER
 from shardsdk.protocol.leases import Lease
-from shardsdk.protocol.ranges import HELD_RANGES_ANNOTATION, NOWHERE, SPACE, HashRanges, held_ranges
+from shardsdk.protocol.ranges import HELD_RANGES_ANNOTATION, NOWHERE, SPACE, HashRanges, render_held
 from tests.keeper_driver import CLAIM, EPOCH, Driver, lease_of
 
 LOW, HIGH = HashRanges.of((0, SPACE // 2)), HashRanges.of((SPACE // 2, SPACE))
 
 
 def said(driver: Driver) -> str | None:
-    """The annotation as the API server has it."""
-    return (driver.lease.metadata.annotations or {}).get(HELD_RANGES_ANNOTATION)
+    """The ranges as the API server has them, of a write that has said so of itself; `None`: it says nothing."""
+    text = (driver.lease.metadata.annotations or {}).get(HELD_RANGES_ANNOTATION)
+    if text is None:
+        return None
+    ranges, _, said_at = text.partition("@")
+    assert said_at == driver.lease.spec.renew_time
+    return ranges
 
 
 def holding(ranges: HashRanges = LOW) -> Driver:
@@ -41,7 +46,8 @@ def test_ranges_are_written_at_once_under_the_version_last_seen() -> None:
     write = driver.next()
     assert isinstance(write, Write)
     assert write.body["metadata"]["resourceVersion"] == version
-    assert write.body["metadata"]["annotations"][HELD_RANGES_ANNOTATION] == str(LOW)
+    says = render_held(LOW, write.body["spec"]["renewTime"])
+    assert write.body["metadata"]["annotations"][HELD_RANGES_ANNOTATION] == says
     assert driver.keeper.held.confirmed == 0
     driver.keeper.wrote(driver_lease(driver, write), driver.at())
     assert driver.keeper.held.confirmed == 1
@@ -67,8 +73,9 @@ def test_renewals_keep_it_and_put_it_back() -> None:
     driver.due().step()
     assert said(driver) == str(LOW)
     driver.meddle({"metadata": {"annotations": {HELD_RANGES_ANNOTATION: str(HIGH)}}})
-    while not isinstance(driver.due().step(), Write) or said(driver) != str(LOW):
+    while not isinstance(driver.due().step(), Write) or driver.lease.held_ranges != LOW:
         pass
+    assert said(driver) == str(LOW)
     assert driver.keeper.phase is Phase.HOLDING
 
 
@@ -201,4 +208,4 @@ def test_a_candidate_for_a_lead_writes_no_annotations_at_all() -> None:
     driver.keeper = keeper
     driver.acquire()
     assert not driver.lease.metadata.annotations
-    assert held_ranges(driver.lease.metadata.annotations) == NOWHERE
+    assert driver.lease.held_ranges is None

@@ -9,7 +9,7 @@ from shardsdk.lease.claim import Claim
 from shardsdk.lease.hold import Hold
 from shardsdk.lease.tenure import Goodbye, Listener, Tenure
 from shardsdk.lease.timings import LeaseTimings
-from shardsdk.protocol.ranges import NOWHERE, SPACE, HashRanges, held_ranges
+from shardsdk.protocol.ranges import NOWHERE, SPACE, HashRanges
 from shardsdk.testing.memoryapi import Fault
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
 from tests.lease_rig import NAMESPACE, RING, SHARD, Rig
@@ -31,7 +31,8 @@ async def test_ranges_are_written_at_once_and_their_number_is_told_once_a_write_
     def said() -> HashRanges:
         lease = rig.lease()
         assert lease is not None
-        return held_ranges(lease.metadata.annotations)
+        assert lease.held_ranges is not None
+        return lease.held_ranges
 
     await acquired.wait()
     began = clock.monotonic()

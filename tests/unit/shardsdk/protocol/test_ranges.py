@@ -6,6 +6,8 @@ import msgspec
 import pytest
 
 from shardsdk.errors import ConfigurationError
+from shardsdk.protocol.leases import Lease, LeaseSpec
+from shardsdk.protocol.objects import ObjectMeta
 from shardsdk.protocol.ranges import (
     EVERYWHERE,
     HELD_RANGES_ANNOTATION,
@@ -18,13 +20,14 @@ from shardsdk.protocol.ranges import (
     HashRanges,
     Named,
     RingAssignmentSpec,
-    held_ranges,
     parse_assignment,
+    parse_held,
     point_of,
     read_counts,
     render_assignment,
     render_bound,
     render_counts,
+    render_held,
 )
 
 FIRST, MIDDLE = render_bound(0), render_bound(1 << 63)
@@ -55,13 +58,39 @@ def test_a_selector_has_the_form_that_the_api_server_reads() -> None:
 def test_what_makes_no_sense_is_refused_and_holds_everything(text: str, error: str) -> None:
     with pytest.raises(ConfigurationError, match=error):
         HashRanges.parse(text)
-    assert held_ranges({HELD_RANGES_ANNOTATION: text}) == EVERYWHERE
+    assert parse_held(text) == (EVERYWHERE, None)
+    assert parse_held(f"{text}@then") == (EVERYWHERE, "then")
 
 
-def test_a_lease_without_the_annotation_holds_nothing() -> None:
-    assert held_ranges(None) == held_ranges({}) == held_ranges({HELD_RANGES_ANNOTATION: " "}) == NOWHERE
-    text = f"{FIRST}-{MIDDLE}, {MIDDLE}-{render_bound(SPACE)}"
-    assert held_ranges({HELD_RANGES_ANNOTATION: text}) == EVERYWHERE
+def test_an_annotation_that_says_nothing_of_its_write_is_read_as_it_was() -> None:
+    assert parse_held(" ") == parse_held("") == (NOWHERE, None)
+    assert parse_held(f"{FIRST}-{MIDDLE}, {MIDDLE}-{render_bound(SPACE)}") == (EVERYWHERE, None)
+
+
+THEN, NOW = "2030-01-01T00:00:00.000000Z", "2030-01-01T00:00:05.000000Z"
+
+
+@pytest.mark.parametrize(
+    ("said", "held", "left"),
+    [
+        (None, None, NOWHERE),
+        ("", NOWHERE, NOWHERE),
+        (str(EVERYWHERE), EVERYWHERE, NOWHERE),
+        (render_held(EVERYWHERE, NOW), EVERYWHERE, NOWHERE),
+        (render_held(NOWHERE, NOW), NOWHERE, NOWHERE),
+        (render_held(EVERYWHERE, THEN), None, EVERYWHERE),
+        (render_held(NOWHERE, THEN), None, NOWHERE),
+        ("nonsense", EVERYWHERE, NOWHERE),
+        (f"nonsense@{NOW}", EVERYWHERE, NOWHERE),
+        (f"nonsense@{THEN}", None, EVERYWHERE),
+    ],
+)
+def test_what_a_lease_says_it_holds_is_of_the_write_it_came_with(
+    said: str | None, held: HashRanges | None, left: HashRanges
+) -> None:
+    annotations = {} if said is None else {HELD_RANGES_ANNOTATION: said}
+    lease = Lease(ObjectMeta(name="a", annotations=annotations), LeaseSpec("a", 15, renew_time=NOW))
+    assert (lease.held_ranges, lease.left_ranges) == (held, left)
 
 
 @pytest.mark.parametrize(

@@ -8,12 +8,13 @@ from random import Random
 
 import pytest
 
+from shardsdk.protocol.leases import render_micro_time
 from shardsdk.protocol.objects import LEASES
 from shardsdk.protocol.ranges import EVERYWHERE, NOWHERE, RING_ASSIGNMENTS, SPACE, HashRanges
 from shardsdk.ranges.parts import Changes, Part
 from shardsdk.testing.memoryapi import Fault
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
-from tests.lease_rig import RING
+from tests.lease_rig import NAMESPACE, RING
 from tests.ranges_rig import HIGH, LOW, RangesWorld
 
 MIDDLE = HashRanges.of((SPACE // 4, SPACE // 4 * 3))
@@ -185,3 +186,32 @@ def random_shares(rng: Random, names: list[str]) -> dict[str, HashRanges]:
         if (name := rng.choice([*names, ""])) != "":
             shares[name] = shares.get(name, NOWHERE) | HashRanges.of((start, end))
     return shares
+
+
+async def renewed_by_another(world: RangesWorld, name: str, clock: VirtualClock) -> None:
+    """A process that knows labels alone renews the lease of that name: it rewrites the spec."""
+    while True:
+        spec = {"holderIdentity": name, "leaseDurationSeconds": 15, "renewTime": render_micro_time(clock.now())}
+        world.server.patch(LEASES, name, NAMESPACE, {"spec": spec})
+        await asyncio.sleep(2)
+
+
+@in_virtual_time
+@pytest.mark.parametrize("crashed", [True, False], ids=["crashed", "at work"])
+async def test_a_process_that_knows_labels_alone_inherits_no_ranges_with_the_name_that_it_takes(
+    clock: VirtualClock, crashed: bool
+) -> None:
+    """Others get them, and not while the one that had them may work: until it sees that its lease is another's."""
+    world = RangesWorld(clock)
+    a, b = world.start("a"), world.start("b")
+    world.name({"a": EVERYWHERE})
+    await world.until(lambda: a.holder.working == EVERYWHERE)
+    with world.never_two_owners():
+        if crashed:
+            a.process.kill()
+        usurper = asyncio.create_task(renewed_by_another(world, "a", clock))
+        world.name({"b": EVERYWHERE})
+        took = await world.until(lambda: b.holder.working == EVERYWHERE)
+        usurper.cancel()
+    assert 15 <= took < 15 + 5.1
+    assert a.owns() == NOWHERE

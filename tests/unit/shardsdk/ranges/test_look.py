@@ -9,6 +9,7 @@ import pytest
 
 from shardsdk.errors import ConnectionFailed
 from shardsdk.protocol.labels import LEASE_RING_LABEL
+from shardsdk.protocol.leases import render_micro_time
 from shardsdk.protocol.objects import LEASES
 from shardsdk.protocol.ranges import (
     HELD_RANGES_ANNOTATION,
@@ -19,8 +20,10 @@ from shardsdk.protocol.ranges import (
     HashRanges,
     Named,
     render_assignment,
+    render_held,
 )
 from shardsdk.ranges.look import look
+from shardsdk.ranges.parts import LeftRanges
 from shardsdk.testing.memory import MemoryServer
 from shardsdk.testing.memoryapi import Fault, MemoryApi
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
@@ -45,7 +48,7 @@ def add_lease(server: MemoryServer, name: str, held: HashRanges, *, ring: str = 
 
 
 async def looked(server: MemoryServer, clock: VirtualClock, by: HashBy = HashBy.NAMESPACE) -> HashRanges:
-    return await look(MemoryApi(server, clock), "example", "me", by, "shards")
+    return await look(MemoryApi(server, clock), "example", "me", by, "shards", LeftRanges(), clock)
 
 
 @in_virtual_time
@@ -77,7 +80,8 @@ async def test_the_leases_are_those_of_after_the_assignment(clock: VirtualClock)
             add_lease(server, "other", LOW)  # while the answer about the assignment is on its way
         return 1.0
 
-    assert await look(MemoryApi(server, clock, delay=delay), "example", "me", HashBy.NAMESPACE, "shards") == NOWHERE
+    api = MemoryApi(server, clock, delay=delay)
+    assert await look(api, "example", "me", HashBy.NAMESPACE, "shards", LeftRanges(), clock) == NOWHERE
 
 
 @in_virtual_time
@@ -85,4 +89,31 @@ async def test_a_look_that_fails_finds_nothing_out(clock: VirtualClock) -> None:
     api = MemoryApi(world(), clock)
     api.fault = Fault.REFUSED
     with pytest.raises(ConnectionFailed):
-        await look(api, "example", "me", HashBy.NAMESPACE, "shards")
+        await look(api, "example", "me", HashBy.NAMESPACE, "shards", LeftRanges(), clock)
+
+
+@in_virtual_time
+async def test_what_a_process_has_left_counts_for_one_duration_of_its_lease_and_no_longer(clock: VirtualClock) -> None:
+    """Another of its name, which knows nothing of ranges, renews the lease and leaves the annotation as it is."""
+    server, left = world(), LeftRanges()
+    add_lease(server, "other", LOW)
+
+    def renew(said_at: str | None) -> None:
+        spec = {"renewTime": render_micro_time(clock.now())}
+        metadata = {"annotations": {HELD_RANGES_ANNOTATION: render_held(LOW, said_at)}} if said_at else {}
+        server.patch(LEASES, "other", "shards", {"metadata": metadata, "spec": spec})
+
+    async def free() -> bool:
+        return bool(await look(MemoryApi(server, clock), "example", "me", HashBy.NAMESPACE, "shards", left, clock))
+
+    renew("2029-01-01T00:00:00.000000Z")
+    for _ in range(7):
+        assert not await free()
+        await clock.sleep(2)
+        renew(None)
+    await clock.sleep(0.9)
+    assert not await free()
+    await clock.sleep(0.2)
+    assert await free()
+    renew("2029-01-01T00:00:01.000000Z")
+    assert not await free(), "another write than the one that was seen"
