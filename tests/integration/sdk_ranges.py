@@ -119,6 +119,13 @@ class SdkShard:
         self.manager.stopping.set()
         return await self._process
 
+    async def ended(self) -> ExitCode:
+        """Wait until it ends by itself, by what it says."""
+        assert self._process is not None
+        code = await self._process
+        self._chronicle.shards.remove(self)
+        return code
+
     async def crash(self) -> None:
         """Be gone from one moment to the next: the lease is left to run out."""
         assert self._process is not None

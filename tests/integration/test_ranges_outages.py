@@ -1,14 +1,16 @@
-"""An API server that is killed and comes back while ranges change hands, on a real control plane."""
+"""API server and etcd are killed and come back, while ranges change hands and for longer than a lease, for real."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from typing import Final
 
 import pytest
 import pytest_asyncio
 
 from localcluster import ControlPlane
+from shardsdk.process.process import ExitCode
 from shardsdk.protocol.ranges import HashBy, Named, named_by
 from tests.integration.ranged_shard import ASSIGNMENTS
 from tests.integration.sdk_ring import NAMES, TEAMS, Ranged, ranged, set_up
@@ -17,6 +19,8 @@ from tests.integration.sdk_ring import NAMES, TEAMS, Ranged, ranged, set_up
 SLOW_SECONDS = 2.0
 #: Of leases that outlive an API server which takes its time.
 LEASE_SECONDS = 60
+#: Of leases that run out while an API server is away, and before a sharder ends that cannot reach it.
+SHORT_LEASE_SECONDS: Final = 5
 #: The shards that there are when another comes.
 OLD = ("a", "b", "c")
 
@@ -64,6 +68,31 @@ async def test_a_handover_ends_that_an_api_server_was_killed_in(
         worked = on.chronicle.worked
         assert worked == {name: before.of(name) for name in OLD} | {"d": after.of("d")}, "nobody worked anywhere else"
         assert not [name for name in OLD if after.of(name) - before.of(name)], "and nothing has moved but to d"
+        assert await on.children() == {(team, name): 1 for team in TEAMS for name in NAMES}
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("dead", ["kube-apiserver", "etcd"])
+async def test_shards_come_back_to_what_they_had_after_an_outage_longer_than_their_leases(
+    plane: ControlPlane, dead: str
+) -> None:
+    async with ranged(plane, f"outlasted-{dead}") as on:
+        await on.start(*OLD, lease_seconds=SHORT_LEASE_SECONDS)
+        await on.until_all_by(*OLD)
+        before = await until_in_place(on, *OLD)
+        component = plane.etcd if dead == "etcd" else plane.apiserver
+        await component.kill()
+        # Whoever waits for the leases counts from the last renewal, which was before this.
+        run_out = asyncio.create_task(asyncio.sleep(SHORT_LEASE_SECONDS))
+        assert {await on.shards[name].ended() for name in OLD} == {ExitCode.LEASE_LOST}
+        await run_out
+        await component.start()
+        await plane.apiserver.ready()
+
+        await on.start(*OLD, lease_seconds=SHORT_LEASE_SECONDS)  # their containers are started again
+        await on.touch()
+        await on.until_all_by(*OLD)
+        assert await until_in_place(on, *OLD) == before, "nothing has moved"
         assert await on.children() == {(team, name): 1 for team in TEAMS for name in NAMES}
 
 
