@@ -21,7 +21,8 @@ FAULTS: Final = {
     for fault in (
         Fault("shard-killed", "SIGKILL of a shard that stays away until others have its objects, and comes back",
               processes.shard_killed, 2, VICTIM, 1.0),
-        Fault("unfenced-shard-killed", "the same, of shards that do not promise to stop with their lease, as those in Go",
+        Fault("unfenced-shard-killed",
+              "the same, of shards that do not promise to stop with their lease, as those in Go",
               processes.shard_killed, 2, VICTIM, 2.0, setup={"fenced": False}),
         Fault("shard-killed-and-back", "SIGKILL of a shard, which is started again under its name at once",
               processes.shard_killed_and_back, 0, (), 0.5),
