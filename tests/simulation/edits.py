@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from shardsdk.kube.store import Key
 from shardsdk.protocol.labels import RingLabels
-from shardsdk.protocol.namespaces import LEFT_OUT, NAME_LABEL
 from shardsdk.protocol.objects import CLUSTERRINGS
 from tests.simulation.storage import Author
 from tests.simulation.vocabulary import FAMILY, IN_RING, WORKS, ring_object, selector_of
@@ -28,14 +27,20 @@ class Edits:
         world.note(f"user changes ring {ring.ring}")
         spec = dict(world.storage.demand(CLUSTERRINGS, Key("", ring.ring)).doc["spec"])
         if world.plan.ranges:
-            if spec.pop("namespaceSelector", None) is None:
-                left_out = {"key": NAME_LABEL, "operator": "NotIn", "values": sorted(LEFT_OUT)}
-                spec["namespaceSelector"] = {"matchExpressions": [left_out]}
+            self._select(spec, world.covering.in_other_words(ring))
         elif "matchLabels" in (spec.get("namespaceSelector") or {}):
             spec["namespaceSelector"] = {"matchExpressions": selector_of(spec["namespaceSelector"]["matchLabels"])}
         else:
             labels = {IN_RING: "yes"} if world.plan.select_namespaces else {}
             spec["namespaceSelector"] = {"matchLabels": labels}
+        self._write(ring, spec)
+
+    def cover_others(self, ring: RingLabels) -> None:
+        """Have a ring by ranges cover one namespace more, or one less: its shards end, and are started anew."""
+        world = self._world
+        world.note(f"user has ring {ring.ring} cover other namespaces")
+        spec = dict(world.storage.demand(CLUSTERRINGS, Key("", ring.ring)).doc["spec"])
+        self._select(spec, world.covering.otherwise(ring))
         self._write(ring, spec)
 
     def list_works(self, listed: bool) -> None:
@@ -57,6 +62,12 @@ class Edits:
         else:
             world.server.served.pop((WORKS.group, WORKS.plural), None)
         self.change_ring(FAMILY)
+
+    @staticmethod
+    def _select(spec: dict[str, Any], selector: dict[str, Any] | None) -> None:
+        spec.pop("namespaceSelector", None)
+        if selector is not None:
+            spec["namespaceSelector"] = selector
 
     def _write(self, ring: RingLabels, spec: dict[str, Any]) -> None:
         world = self._world

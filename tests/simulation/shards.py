@@ -60,6 +60,8 @@ class ShardProcess:
         self._rng = rng = Random(f"{world.seed}/{self.identity}")
         self.clock = world.machines.clock_of(self.identity, rng)
         self._world = world
+        #: How often its ring had come to cover other namespaces when it started.
+        self._covers = world.covering.changes(ring)
         self._reconciling = Reconciling(world, name, self.identity, self.clock, rng, fenced=True)
         timings = world.plan.shard_timings
         self._manager = Manager(
@@ -124,6 +126,9 @@ class ShardProcess:
             case ExitCode.OK:
                 pass
             case ExitCode.LEASE_LOST | ExitCode.STUCK:
+                self._world.shard_exited(self)
+            case ExitCode.CONFIGURATION if self._covers != self._world.covering.changes(self.ring):
+                self._world.mark("ended because its ring covers others")
                 self._world.shard_exited(self)
             case ExitCode.FAILED | ExitCode.CONFIGURATION:
                 self._world.crashed(self.identity, RuntimeError(code.name))

@@ -31,6 +31,7 @@ from tests.simulation.marks import no_marks
 from tests.simulation.network import Link
 from tests.simulation.ownership import Ownership
 from tests.simulation.poison import Poison
+from tests.simulation.ranges.covering import IDLE, Covering
 from tests.simulation.ranges.judges import judges_of_ranges
 from tests.simulation.replicas import ReplicaProcess
 from tests.simulation.restoring import Restores
@@ -93,6 +94,7 @@ class World:
         )
         self.index = Index()
         self.edits = Edits(self)
+        self.covering = Covering(self)
         self.machines = Machines(self)
         self.storage.on_set_back.append(self.index.rebuild)
         for each in (self.index, self.waits, self.liveness, self.ownership, self.checkers):
@@ -358,7 +360,7 @@ class World:
 
     def _set_up(self) -> None:
         plan, rng = self.plan, Random(f"{self.seed}/setup")
-        for name in self.namespaces:
+        for name in (*self.namespaces, *((IDLE,) if plan.ranges else ())):
             body = {"metadata": {"name": name, "labels": {IN_RING: "yes"}}}
             self.storage.create(NAMESPACES, self.storage.name_for(NAMESPACES, body), SETUP)
         for name in RINGS:

@@ -28,6 +28,8 @@ from tests.simulation.schedule import (
 EDITS: Final = {"delete_assignment": 3, "spoil_assignment": 2, "name_anybody": 3, "claim_ranges": 2}
 #: What they do to leases.
 TEARS: Final = {"delete_lease": 2, "empty_lease": 2}
+#: What they do to rings: it breaks neither half.
+COVERS: Final = {"cover_others": 1}
 #: What may stay broken: there is no webhook.
 BREAKABLE: Final = tuple(each for each in Broken if each is not Broken.WEBHOOK)
 #: What concerns labels alone (of objects, of namespaces that a ring selects by), webhooks, or children of whom labels
@@ -49,7 +51,7 @@ def draw_ranges_plan(
     by_hand = rng.choice(wanted or (EDITS, TEARS, {}))
     weights = {
         what: weight * rng.choice((0.0, 0.5, 1.0, 1.0, 3.0))
-        for what, weight in (WEIGHTS | by_hand).items()
+        for what, weight in (WEIGHTS | COVERS | by_hand).items()
         if what not in _BY_LABELS or what in by_hand
     }
     weights |= focus or {}

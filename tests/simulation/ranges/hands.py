@@ -20,7 +20,7 @@ from shardsdk.protocol.ranges import (
 )
 from tests.simulation.storage import Version
 from tests.simulation.users import Users
-from tests.simulation.vocabulary import HASHES
+from tests.simulation.vocabulary import HASHES, RINGS
 
 #: Specs that make no sense, each in another way.
 _NONSENSE: tuple[dict[str, Any], ...] = (
@@ -69,6 +69,10 @@ class Hands:
         if found is not None:
             says = rng.choice(("nonsense", str(HashRanges.of((0, SPACE)))))
             self._users.patch(LEASES, found, {"metadata": {"annotations": {HELD_RANGES_ANNOTATION: says}}})
+
+    def cover_others(self, rng: Random) -> None:
+        """Somebody edits which namespaces a ring covers."""
+        self._world.edits.cover_others(RINGS[rng.choice(sorted(RINGS))])
 
     def _pick(self, rng: Random) -> Version | None:
         return self._users.pick(RING_ASSIGNMENTS, rng)
