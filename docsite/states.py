@@ -39,6 +39,7 @@ _REASONS: Final[Mapping[Reason, str]] = {
     Reason.OWNER_STILL_ASSIGNED: "It left the ring, but its owner still has a shard; the owner goes first.",
     Reason.NO_SHARD_AVAILABLE: "No shard is available.",
     Reason.OWNER_UNASSIGNED: "Its owner has no shard yet.",
+    Reason.OWNER_MOVES: "Its owner is being given to a shard; it goes with it.",
     Reason.OWNER_UNAVAILABLE: "Its owner's shard is not available; both move as a group.",
     Reason.TARGET_UNAVAILABLE: "The shard where it belongs is not available.",
     Reason.TARGET_NOT_READY: (

@@ -118,13 +118,18 @@ class OwnerUnassigned:
 
 
 @dataclass(frozen=True, slots=True)
+class OwnerMoves:
+    """The owner is being given to a shard together with what it controls; the object is with it afterwards."""
+
+
+@dataclass(frozen=True, slots=True)
 class OwnerUnavailable:
     """The owner is labelled with the shard `name`, which is not available; both move as a group."""
 
     name: str
 
 
-Desired = Target | NoKey | NoShard | OwnerUnassigned | OwnerUnavailable
+Desired = Target | NoKey | NoShard | OwnerUnassigned | OwnerMoves | OwnerUnavailable
 
 
 class Reason(StrEnum):
@@ -137,6 +142,7 @@ class Reason(StrEnum):
     OWNER_STILL_ASSIGNED = "owner_still_assigned"
     NO_SHARD_AVAILABLE = "no_shard_available"
     OWNER_UNASSIGNED = "owner_unassigned"
+    OWNER_MOVES = "owner_moves"
     OWNER_UNAVAILABLE = "owner_unavailable"
     TARGET_UNAVAILABLE = "target_unavailable"
     TARGET_NOT_READY = "target_not_ready"
@@ -185,15 +191,22 @@ def is_owner(uid: str, found: SlimMeta | None) -> bool:
 
 
 def desire_controlled(
-    key: str | None, membership: Membership, *, owner_exists: bool, owner_label: str | None = None
+    key: str | None,
+    membership: Membership,
+    *,
+    owner_exists: bool,
+    owner_label: str | None = None,
+    owner_moves: bool = False,
 ) -> Desired:
     """Where a controlled object should be: with its owner; the ring's answer only if there is no owner.
 
     `key` is that of the owner; `owner_label` is the shard label that the owner
-    carries now, None when it carries none.
+    carries now, None when it carries none.  `owner_moves`: its family is under way.
     """
     if key is None or not owner_exists:
         return desire_main(key, membership)
+    if owner_moves:
+        return OwnerMoves()
     if owner_label is None:
         return OwnerUnassigned()
     if owner_label not in membership.available:
@@ -218,6 +231,8 @@ def decide(facts: Facts) -> Outcome:
             return Outcome(Decision.KEEP if kept else Decision.DEFER, None, Reason.NO_SHARD_AVAILABLE)
         case OwnerUnassigned():
             return Outcome(Decision.DEFER, None, Reason.OWNER_UNASSIGNED)
+        case OwnerMoves():
+            return Outcome(Decision.DEFER, None, Reason.OWNER_MOVES)
         case OwnerUnavailable():
             return Outcome(Decision.DEFER, None, Reason.OWNER_UNAVAILABLE)
         case Target() as target:
@@ -259,7 +274,11 @@ def _decide_leaving(facts: Facts) -> Outcome:
     follows = isinstance(facts.desired, OwnerUnavailable) or (
         isinstance(facts.desired, Target) and facts.desired.by_owner
     )
-    if facts.role is Role.CONTROLLED and situation is Situation.OTHER_AVAILABLE and follows:
+    controlled, labelled = facts.role is Role.CONTROLLED, situation is not Situation.NOBODY
+    if controlled and labelled and isinstance(facts.desired, OwnerMoves):
+        # Let go of now, it would be missing where its owner is about to be.
+        return Outcome(Decision.DEFER, None, Reason.OWNER_MOVES)
+    if controlled and situation is Situation.OTHER_AVAILABLE and follows:
         return Outcome(Decision.DEFER, None, Reason.OWNER_STILL_ASSIGNED)
     return Outcome(LEAVING[facts.role, situation], None, Reason.LEFT_SCOPE)
 

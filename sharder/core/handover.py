@@ -71,6 +71,7 @@ class Facts:
     `may_take`: its shard is gone still and its lease held, or nobody has the owner.
     `target`: where it is going, chosen when the shards `chosen_among` were available;
     `wanted`: where it would go now (`None`: nowhere), with those that are `available`.
+    `in_scope`: it is the ring's still.
     """
 
     may_take: bool
@@ -78,6 +79,7 @@ class Facts:
     chosen_among: frozenset[str]
     wanted: str | None
     available: frozenset[str]
+    in_scope: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +97,7 @@ SAME_TARGET: Final = Need(
     "the target is still the right one, or the same shards are available",
     lambda facts: facts.wanted == facts.target or facts.available == facts.chosen_among,
 )
+IN_SCOPE: Final = Need("the owner's namespace has not left the ring", lambda facts: facts.in_scope)
 TARGET_THERE: Final = Need("the target is available", lambda facts: facts.target in facts.available)
 
 
@@ -114,13 +117,13 @@ TABLE: Final[Mapping[Phase, Transition]] = MappingProxyType(
         Phase.UNREAD: Transition(Step.READ_OWNER, Phase.HELD),
         Phase.HELD: Transition(Step.DRAIN_OWNER, Phase.DRAINED, needs=(MAY_TAKE,)),
         Phase.DRAINED: Transition(Step.RENEW_FENCE, Phase.LET_GO),
-        Phase.LET_GO: Transition(Step.AIM, Phase.AIMED, needs=(A_TARGET,)),
+        Phase.LET_GO: Transition(Step.AIM, Phase.AIMED, needs=(A_TARGET, IN_SCOPE)),
         Phase.AIMED: Transition(Step.LOOK_AT_WATCHES, Phase.SHOWN, Phase.UNKNOWN),
-        Phase.SHOWN: Transition(Step.PATCH_CHILDREN, Phase.SHOWN_MOVED, needs=(MAY_TAKE, SAME_TARGET)),
+        Phase.SHOWN: Transition(Step.PATCH_CHILDREN, Phase.SHOWN_MOVED, needs=(MAY_TAKE, SAME_TARGET, IN_SCOPE)),
         Phase.SHOWN_MOVED: Transition(Step.AWAIT_WATCHES, Phase.KNOWN, Phase.UNKNOWN, needs=(TARGET_THERE,)),
         Phase.UNKNOWN: Transition(Step.LIST_CHILDREN, Phase.KNOWN),
-        Phase.KNOWN: Transition(Step.PATCH_CHILDREN, Phase.GATHERED, needs=(MAY_TAKE, SAME_TARGET)),
-        Phase.GATHERED: Transition(Step.PATCH_OWNER, Phase.MOVED, needs=(TARGET_THERE, MAY_TAKE)),
+        Phase.KNOWN: Transition(Step.PATCH_CHILDREN, Phase.GATHERED, needs=(MAY_TAKE, SAME_TARGET, IN_SCOPE)),
+        Phase.GATHERED: Transition(Step.PATCH_OWNER, Phase.MOVED, needs=(TARGET_THERE, MAY_TAKE, IN_SCOPE)),
     }
 )
 

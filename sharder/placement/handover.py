@@ -101,6 +101,10 @@ class Handovers:
         if meta.uid not in self._moving and meta.uid not in self._waiting:
             self._expected(key).ended(meta.uid)
 
+    def is_moving(self, uid: str) -> bool:
+        """Whether the family of this owner is under way."""
+        return uid in self._moving
+
     def submit(self, key: ItemKey, resource: RingResource, meta: SlimMeta) -> None:
         """Have an owner moved that is unassigned or stranded; once at a time."""
         if meta.uid in self._moving:
@@ -204,7 +208,8 @@ class Handovers:
 
     def _facts(self, family: Family) -> Facts:
         available = self._members.membership.available
-        return Facts(self._may_take(family), family.target, family.available, self._target(family), available)
+        in_scope = not family.resource.removed and self._scope.includes(family.resource, family.meta)
+        return Facts(self._may_take(family), family.target, family.available, self._target(family), available, in_scope)
 
     async def _take(self, step: Step, family: Family) -> bool:
         """Whether a step has succeeded."""

@@ -216,7 +216,8 @@ class Reconciler:
         owner = await self._reader.find(main, reference.name, namespace)
         exists = is_owner(reference.uid, owner.metadata if owner is not None else None)
         label = owner.metadata.label(self._scope.labels.shard) if owner is not None else None
-        return desire_controlled(key, membership, owner_exists=exists, owner_label=label)
+        moves = owner is not None and self._handovers.is_moving(owner.metadata.uid)
+        return desire_controlled(key, membership, owner_exists=exists, owner_label=label, owner_moves=moves)
 
     def _drains(self, meta: SlimMeta) -> bool:
         return meta.label(self._scope.labels.drain) is not None

@@ -253,6 +253,20 @@ SHARDER_FAULTS: Final[dict[str, Fault]] = {
         "if before is None or before != wanted:",
         NAMESPACES,
     ),
+    "GIVEN_AFTER_ITS_NAMESPACE_LEFT": Fault(
+        "an owner whose namespace leaves the ring while its children move is given to nobody",
+        "sharder.core.handover",
+        "needs=(TARGET_THERE, MAY_TAKE, IN_SCOPE)",
+        "needs=(TARGET_THERE, MAY_TAKE)",
+        ("tests/unit/sharder/placement/test_namespaces_left.py",),
+    ),
+    "CHILDREN_LET_GO_MEANWHILE": Fault(
+        "a child stays while its owner's family is under way, wherever its namespace goes",
+        "sharder.placement.reconciler",
+        "owner is not None and self._handovers.is_moving(owner.metadata.uid)",
+        "False",
+        ("tests/unit/sharder/placement/test_namespaces_left.py",),
+    ),
     "NAMESPACES_FORGOTTEN": Fault(
         "a namespace that came is gone through also by the placement that an edit begins anew",
         "sharder.placement.placement",

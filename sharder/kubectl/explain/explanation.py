@@ -195,6 +195,7 @@ _DEFERRED = {
     Reason.OWNER_STILL_ASSIGNED: "its owner is asked to go first",
     Reason.NO_SHARD_AVAILABLE: "no shard of the ring is available",
     Reason.OWNER_UNASSIGNED: "its owner has no shard yet; it follows its owner",
+    Reason.OWNER_MOVES: "its owner is being given to a shard; it goes with it",
     Reason.OWNER_UNAVAILABLE: "its owner's shard is not available; both move together",
     Reason.TARGET_UNAVAILABLE: "the shard where it belongs is not available",
     Reason.TARGET_NOT_READY: "the shard where it belongs does not renew its lease at present, or crashed a moment ago",

@@ -15,6 +15,7 @@ from sharder.core.decisions import (
     Facts,
     NoKey,
     NoShard,
+    OwnerMoves,
     OwnerUnassigned,
     OwnerUnavailable,
     Reason,
@@ -43,6 +44,7 @@ DESIRES: tuple[Desired, ...] = (
     NoKey(),
     NoShard(),
     OwnerUnassigned(),
+    OwnerMoves(),
     *(OwnerUnavailable(name) for name in ("gone", "twin")),
     *(Target(name, by_owner) for name, by_owner in product(TARGETS, (False, True))),
 )
@@ -72,6 +74,8 @@ def expected(facts: Facts) -> Decision:
     if not facts.in_scope:
         if nobody:
             return Decision.KEEP
+        if not main and isinstance(desired, OwnerMoves):
+            return Decision.DEFER
         if stranded:
             return Decision.RELEASE
         if main:
@@ -92,7 +96,7 @@ def expected(facts: Facts) -> Decision:
 
 
 def test_every_fact_has_the_decision_that_design_gives_it() -> None:
-    assert len(ALL) == 2 * 6 * 2 * 2 * 13 * 2
+    assert len(ALL) == 2 * 6 * 2 * 2 * 14 * 2
     wrong = [(facts, decide(facts)) for facts in ALL if decide(facts).decision is not expected(facts)]
     assert wrong == []
 
@@ -170,6 +174,14 @@ def test_a_main_object_wants_the_rings_answer() -> None:
 )
 def test_a_controlled_object_wants_to_be_with_its_owner(label: str | None, desired: Desired) -> None:
     assert desire_controlled("/Secret/default/a", SHARDS, owner_exists=True, owner_label=label) == desired
+
+
+@pytest.mark.parametrize("label", [None, "slow", "gone"])
+def test_a_controlled_object_waits_for_an_owner_that_is_under_way(label: str | None) -> None:
+    key = "/Secret/default/a"
+    desired = desire_controlled(key, SHARDS, owner_exists=True, owner_label=label, owner_moves=True)
+    assert desired == OwnerMoves()
+    assert isinstance(desire_controlled(key, SHARDS, owner_exists=False, owner_moves=True), Target)
 
 
 def test_without_an_owner_a_controlled_object_wants_the_rings_answer() -> None:

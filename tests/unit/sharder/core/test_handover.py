@@ -9,6 +9,7 @@ import pytest
 
 from sharder.core.handover import (
     A_TARGET,
+    IN_SCOPE,
     MAY_TAKE,
     SAME_TARGET,
     TABLE,
@@ -26,7 +27,7 @@ from sharder.core.membership import Membership
 
 BOTH = frozenset({"one", "two"})
 #: Nothing has changed since the target was chosen.
-AS_BEFORE = Facts(may_take=True, target="one", chosen_among=BOTH, wanted="one", available=BOTH)
+AS_BEFORE = Facts(may_take=True, target="one", chosen_among=BOTH, wanted="one", available=BOTH, in_scope=True)
 READS = (Step.AWAIT_WATCHES, Step.LIST_CHILDREN)
 
 
@@ -120,9 +121,14 @@ def test_a_family_with_nowhere_to_go_waits() -> None:
     assert next_step(Phase.LET_GO, lambda: AS_BEFORE) is Step.AIM
 
 
+@pytest.mark.parametrize("phase", [Phase.LET_GO, Phase.SHOWN, Phase.KNOWN, Phase.GATHERED])
+def test_nothing_is_given_to_anybody_that_has_left_the_ring(phase: Phase) -> None:
+    assert next_step(phase, lambda: replace(AS_BEFORE, in_scope=False)) is None
+
+
 def test_every_need_is_of_some_step() -> None:
     needs = {need.words for transition in TABLE.values() for need in transition.needs}
-    assert needs == {need.words for need in (MAY_TAKE, A_TARGET, SAME_TARGET, TARGET_THERE)}
+    assert needs == {need.words for need in (MAY_TAKE, A_TARGET, SAME_TARGET, IN_SCOPE, TARGET_THERE)}
 
 
 @pytest.mark.parametrize("phase", [Phase.UNREAD, Phase.HELD, Phase.DRAINED, Phase.UNKNOWN, Phase.KNOWN])
