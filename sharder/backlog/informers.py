@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final
 
-from sharder.backlog.objects import ItemKey, RingResource
+from sharder.backlog.objects import ItemKey, RingResource, Sharing
 from sharder.backlog.scope import Members, RingScope
 from sharder.cache.namespaces import excluded_by_name
 from sharder.core.membership import Membership
@@ -199,6 +199,7 @@ class Informers:
 
     def _make(self, number: int, kind: Pending) -> FilteredInformer:
         resource, shard = self._scope.resources[number].subject.resource, self._scope.labels.shard
+        sharing = Sharing()
 
         def keep(obj: SlimObject) -> bool:
             scope, of_ring = self._scope, self._scope.resources[number]
@@ -213,7 +214,8 @@ class Informers:
         def reflect(selector: Selector, namespace: str | None) -> Reflector[SlimObject]:
             return Reflector(
                 self._api, resource, namespace=namespace, selector=selector, model=SlimObject, metadata_only=True,
-                keep=keep, handler=lambda delta: self._on_event(number, kind, delta), on_failing=self._on_failing,
+                keep=keep, transform=sharing.share,
+                handler=lambda delta: self._on_event(number, kind, delta), on_failing=self._on_failing,
                 name="/".join(filter(None, (self._scope.name, resource.plural, kind, namespace))),
                 clock=self._clock, rng=self._rng, indexes={_BY_SHARD: shards_of},
                 relist_seconds=min(self._sync_period_seconds, MAX_RELIST_SECONDS),

@@ -6,7 +6,11 @@ object that is to move should cost little, of all others nothing.
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
+from typing import Final
+
+import msgspec
 
 from sharder.core.ringspec import Role, Subject
 from shardsdk.protocol.objects import PartialObject, Resource, SlimMeta, SlimObject
@@ -25,6 +29,41 @@ def slim(obj: PartialObject) -> SlimObject:
             owner_references=meta.owner_references,
         )
     )
+
+
+#: Sets of labels that objects share; what has more is told apart by its labels, and shares nothing.
+MAX_SHARED: Final = 512
+
+
+class Sharing:
+    """Has objects share what many of them say: a namespace, label keys, labels that are all the same.
+
+    When a shard leaves, all of its objects are held until they have another, and each would bring its own copy of
+    these: half of its memory.
+    """
+
+    def __init__(self) -> None:
+        self._labels: dict[tuple[tuple[str, str], ...], dict[str, str]] = {}
+
+    @property
+    def kept(self) -> int:
+        """How many sets of labels it keeps to share."""
+        return len(self._labels)
+
+    def share(self, obj: SlimObject) -> SlimObject:
+        """The same object; nobody may write into its labels."""
+        meta = obj.metadata
+        labels = self._share_labels(meta.labels) if meta.labels else None
+        return SlimObject(msgspec.structs.replace(meta, namespace=sys.intern(meta.namespace), labels=labels))
+
+    def _share_labels(self, labels: dict[str, str]) -> dict[str, str]:
+        said = tuple(labels.items())
+        shared = self._labels.get(said)
+        if shared is None:
+            if len(self._labels) >= MAX_SHARED:
+                self._labels.clear()
+            shared = self._labels[said] = {sys.intern(key): value for key, value in labels.items()}
+        return shared
 
 
 def newest_first(objects: list[SlimObject]) -> list[SlimObject]:
