@@ -10,7 +10,7 @@ import msgspec
 from shardsdk.errors import ConfigurationError, RetryRule, ShardingError
 from shardsdk.kube.api import Api
 from shardsdk.kube.backoff import Backoff
-from shardsdk.kube.clock import Clock
+from shardsdk.kube.clock import Clock, SystemClock
 from shardsdk.kube.server import Access
 from shardsdk.logs import logger_of
 from shardsdk.protocol.namespaces import CoveredNamespaces
@@ -18,6 +18,9 @@ from shardsdk.protocol.objects import CLUSTERRINGS
 from shardsdk.protocol.ranges import BY_LABELS, HashBy, hash_by_of
 
 log: Final = logger_of(__name__)
+
+#: For how long a refusal is not believed while the API server does not say that it is ready.
+STARTING_SECONDS: Final = 10.0
 
 
 class _Spec(msgspec.Struct, frozen=True, rename="camel"):
@@ -40,9 +43,12 @@ class ByRanges(NamedTuple):
 async def read_ring(api: Api, ring: str, clock: Clock, rng: Random) -> ByRanges | None:
     """How the ring assigns by ranges; `None`: it assigns by labels, is not there, or may not be read.
 
+    An API server that has just started knows no rules yet, and no types: what it refuses is asked again.
+
     Raises: ConfigurationError for a ring that this version cannot work in.
     """
     backoff = Backoff(rng, first_seconds=0.5, max_seconds=10.0)
+    believed_at, ready = clock.monotonic() + STARTING_SECONDS, False
     while True:
         try:
             spec = (await api.get(CLUSTERRINGS, ring, model=_Ring)).spec
@@ -51,11 +57,39 @@ async def read_ring(api: Api, ring: str, clock: Clock, rng: Random) -> ByRanges 
         except ConfigurationError:
             raise
         except ShardingError as error:
-            status = getattr(error, "status", 0)
-            if status == 403 or error.retry is RetryRule.NEVER:
-                return None
+            if getattr(error, "status", 0) == 403 or error.retry is RetryRule.NEVER:
+                if ready or clock.monotonic() >= believed_at:
+                    return None
+                # It was refused before this answer, so a server that is ready is asked once more.
+                ready = await _is_ready(api)
+                if ready:
+                    continue
             log.info("The ring could not be read; trying again", extra={"ring": ring, "error": str(error)})
             await clock.sleep(backoff.next())
+
+
+async def _is_ready(api: Api) -> bool:
+    """Whether the API server says so, or nobody can tell."""
+    try:
+        await api.raw("GET", "/readyz")
+    except ShardingError as error:
+        # Who may ask is among the rules that a server which has just started does not know.
+        return error.retry is RetryRule.NEVER
+    return True
+
+
+async def read_assignment(
+    access: Access, ring: str, *, clock: Clock | None = None, rng: Random | None = None
+) -> ByRanges | None:
+    """How the ring assigns by ranges, before its lease is sought; `None`: by labels, or it is not there yet.
+
+    Waits while the API server is away.  Raises: ConfigurationError for a ring that this version cannot work in.
+    """
+    from shardsdk.kube.client import Client  # brings aiohttp, which takes a third of a second
+
+    clock = clock or SystemClock()
+    async with Client(access, clock=clock) as api:
+        return await read_ring(api, ring, clock, rng or Random())
 
 
 async def refuse_ranges(access: Access, ring: str, clock: Clock, rng: Random) -> None:
@@ -65,13 +99,9 @@ async def refuse_ranges(access: Access, ring: str, clock: Clock, rng: Random) ->
 
     Raises: ConfigurationError, with what to do.
     """
-    from shardsdk.kube.client import Client  # brings aiohttp, which takes a third of a second
-
-    async with Client(access, clock=clock) as api:
-        ranges = await read_ring(api, ring, clock, rng)
-    if ranges is not None:
+    if await read_assignment(access, ring, clock=clock, rng=rng) is not None:
         raise ConfigurationError(
             f"ring {ring!r} assigns its objects by ranges of hashes, and this program knows them by labels alone: make"
             " the ring with assignment Labels, or write the shard with shardsdk's Operator or Manager, which take the"
-            " way of assigning from the ring"
+            " way of assigning from the ring, or a loop of its own around a `Share`"
         )

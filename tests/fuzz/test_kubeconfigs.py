@@ -78,7 +78,8 @@ kubeconfigs = st.builds(
 
 def runs_nothing(document: Any) -> bool:
     """Whether no mutation has made a command of what could be run."""
-    for user in (document.get("users") or ()) if isinstance(document, dict) else ():
+    users = document.get("users") if isinstance(document, dict) else None
+    for user in users if isinstance(users, list) else ():
         inner = user.get("user") if isinstance(user, dict) else None
         plugin = inner.get("exec") if isinstance(inner, dict) else None
         if isinstance(plugin, dict) and plugin.get("command", "") not in HARMLESS:

@@ -11,7 +11,7 @@ import pytest_asyncio
 
 from localcluster import ControlPlane
 from shardsdk.process.process import ExitCode
-from shardsdk.protocol.ranges import HashBy, Named, named_by
+from shardsdk.protocol.ranges import HashBy, Named, named_by, point_of
 from tests.integration.ranged_shard import ASSIGNMENTS
 from tests.integration.sdk_ring import NAMES, TEAMS, Ranged, ranged, set_up
 
@@ -66,8 +66,11 @@ async def test_a_handover_ends_that_an_api_server_was_killed_in(
         await on.until_all_by(*OLD, "d")
         after = await until_in_place(on, *OLD, "d")
         worked = on.chronicle.worked
-        assert worked == {name: before.of(name) for name in OLD} | {"d": after.of("d")}, "nobody worked anywhere else"
-        assert not [name for name in OLD if after.of(name) - before.of(name)], "and nothing has moved but to d"
+        named = {name: before.of(name) | after.of(name) for name in (*OLD, "d")}
+        assert worked == named, "nobody worked where it was not named, nor where it was named for a while alone"
+        moved = [team for team in TEAMS if before.shard_at(point_of(team)) != after.shard_at(point_of(team))]
+        # A namespace is not split: besides d's part one more may go from one of the others to another.
+        assert len(moved) <= len(TEAMS) // len(named) + 2, "and no more has moved than a fourth shard takes"
         assert await on.children() == {(team, name): 1 for team in TEAMS for name in NAMES}
 
 
@@ -86,10 +89,11 @@ async def test_shards_come_back_to_what_they_had_after_an_outage_longer_than_the
         run_out = asyncio.create_task(asyncio.sleep(SHORT_LEASE_SECONDS))
         assert {await on.shards[name].ended() for name in OLD} == {ExitCode.LEASE_LOST}
         await run_out
+        # Their containers are started again, and wait for the API server: their leases ran out long ago, and who has
+        # seen nobody renew them for a lease may take them over.
+        await on.start(*OLD, lease_seconds=SHORT_LEASE_SECONDS)
         await component.start()
         await plane.apiserver.ready()
-
-        await on.start(*OLD, lease_seconds=SHORT_LEASE_SECONDS)  # their containers are started again
         await on.touch()
         await on.until_all_by(*OLD)
         assert await until_in_place(on, *OLD) == before, "nothing has moved"

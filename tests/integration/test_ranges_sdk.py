@@ -88,7 +88,8 @@ async def test_a_shard_written_from_the_contract_alone_shares_a_ring_with_them_a
     async with ranged(plane, "by-contract") as on:
         await on.start("a", "b")
         await on.until_all_by("a", "b")
-        foreign = ContractShard(on.ring, "foreign", on.kubeconfig, on.chronicle, tmp_path)
+        # A name of its own: whoever has let go of its Lease a moment ago may find it with the sharder, and would wait.
+        foreign = ContractShard(on.ring, "by-contract", on.kubeconfig, on.chronicle, tmp_path)
         await foreign.start()
         await foreign.until_it_works()
         before = await on.children()

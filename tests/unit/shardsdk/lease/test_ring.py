@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from shardsdk.errors import ConfigurationError, ConnectionFailed, Forbidden
-from shardsdk.lease.ring import read_ring
+from shardsdk.errors import ApiError, ConfigurationError, ConnectionFailed, Forbidden, NotFound, ServerError
+from shardsdk.kube.api import RawRequest
+from shardsdk.lease.ring import STARTING_SECONDS, read_ring
 from shardsdk.protocol.objects import CLUSTERRINGS
 from shardsdk.protocol.ranges import HashBy
 from shardsdk.testing.memory import MemoryServer
@@ -46,11 +47,63 @@ async def test_one_that_may_not_be_read_is_by_labels_and_one_that_cannot_be_read
 ) -> None:
     spec = {"assignment": "Ranges", "hashBy": "UID"}
     forbidden = Forbidden("clusterrings is forbidden", status=403)
-    assert await read_ring(api_with(spec, clock, forbidden), RING, clock, Random(1)) is None
+    assert await read_ring(api_with(spec, clock, forbidden, forbidden), RING, clock, Random(1)) is None
     away = ConnectionFailed("nobody listens")
     found = await read_ring(api_with(spec, clock, away, away), RING, clock, Random(1))
     assert found is not None
     assert found.hash_by is HashBy.UID
+
+
+class Starting(MemoryApi):
+    """An API server that refuses everything until `ready_at`, and who says whether it is ready with `unready`."""
+
+    ready_at = 0.0
+    refusal: ApiError
+    unready: ApiError
+    clock: VirtualClock
+
+    async def get(self, *args: Any, **options: Any) -> Any:
+        if self.clock.monotonic() < self.ready_at:
+            raise self.refusal
+        return await super().get(*args, **options)
+
+    async def exchange(self, request: RawRequest) -> bytes:
+        assert request.path == "/readyz"
+        if self.clock.monotonic() < self.ready_at:
+            raise self.unready
+        return b"ok"
+
+
+def starting(clock: VirtualClock, ready_after: float, refusal: ApiError, unready: ApiError) -> Starting:
+    server = MemoryServer()
+    server.create(CLUSTERRINGS, {"metadata": {"name": RING}, "spec": {"assignment": "Ranges", "hashBy": "UID"}})
+    api = Starting(server, clock)
+    api.clock, api.ready_at = clock, clock.monotonic() + ready_after
+    api.refusal, api.unready = refusal, unready
+    return api
+
+
+FORBIDDEN = Forbidden("clusterrings is forbidden", status=403)
+
+
+@pytest.mark.parametrize("refusal", [FORBIDDEN, NotFound("no such type", status=404)], ids=["rules", "types"])
+@pytest.mark.parametrize("unready", [FORBIDDEN, ServerError("informer-sync failed", status=500)], ids=["403", "500"])
+@in_virtual_time
+async def test_what_an_api_server_refuses_that_has_just_started_is_asked_again(
+    clock: VirtualClock, refusal: ApiError, unready: ApiError
+) -> None:
+    found = await read_ring(starting(clock, STARTING_SECONDS / 2, refusal, unready), RING, clock, Random(1))
+    assert found is not None
+    assert found.hash_by is HashBy.UID
+
+
+@in_virtual_time
+async def test_a_refusal_is_believed_in_the_end_though_nobody_may_ask_whether_the_server_is_ready(
+    clock: VirtualClock,
+) -> None:
+    began = clock.monotonic()
+    assert await read_ring(starting(clock, float("inf"), FORBIDDEN, FORBIDDEN), RING, clock, Random(1)) is None
+    assert clock.monotonic() - began >= STARTING_SECONDS
 
 
 @in_virtual_time
