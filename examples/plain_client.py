@@ -3,8 +3,8 @@
     python -m examples.plain_client --name shard-1
 
 It keeps, for every Secret of the ring `checksum`, a ConfigMap that holds the
-checksum of its data.  What a shard has to do besides is in `work`: watch its own
-objects only, give away what is drained, label what it creates.  A ring by ranges is refused.
+checksum of its data.  What a shard has to do besides is in `work`: work on its own
+objects only, and in a ring by labels give away what is drained and label what it creates.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ import threading
 import urllib3
 from kubernetes import client, config, watch
 
-from shardsdk import ConfigurationError, FenceClosed, LeaseLost, LeaseTimings, ShardLease, load_access
+from shardsdk import LeaseTimings, ShardLease, Share, load_access, read_assignment
 from shardsdk.contrib.kubernetes import fence_writes
+from shardsdk.errors import ConfigurationError, FenceClosed, LeaseLost
 
 log = logging.getLogger("shard")
 
@@ -37,7 +38,7 @@ def checksum(data: dict[str, str]) -> str:
     return digest.hexdigest()
 
 
-def reconcile(core: client.CoreV1Api, lease: ShardLease, secret: client.V1Secret) -> None:
+def reconcile(core: client.CoreV1Api, share: Share, secret: client.V1Secret) -> None:
     """Make the ConfigMap of one Secret what it should be."""
     meta = secret.metadata
     if meta.deletion_timestamp:
@@ -45,7 +46,7 @@ def reconcile(core: client.CoreV1Api, lease: ShardLease, secret: client.V1Secret
     owner = {"apiVersion": "v1", "kind": "Secret", "name": meta.name, "uid": meta.uid, "controller": True}
     name = f"{meta.name}-checksum"
     body = {
-        "metadata": {"name": name, "ownerReferences": [owner], "labels": {lease.ring.shard: lease.name}},
+        "metadata": {"name": name, "ownerReferences": [owner], "labels": dict(share.labels)},
         "data": {"sha256": checksum(secret.data or {})},
     }
     try:
@@ -69,24 +70,25 @@ def acknowledge(core: client.CoreV1Api, lease: ShardLease, secret: client.V1Secr
             raise
 
 
-def work(core: client.CoreV1Api, lease: ShardLease, stop: threading.Event) -> None:
+def work(core: client.CoreV1Api, lease: ShardLease, share: Share, stop: threading.Event) -> None:
     """One object at a time, so nothing runs when a drain has its turn."""
-    mine = f"{lease.ring.shard}={lease.name}"
+    selector = share.selector
     while not stop.is_set():
         try:
             # Each watch begins with everything that is there, read consistently.
             for event in watch.Watch().stream(
-                core.list_secret_for_all_namespaces, label_selector=mine, timeout_seconds=2, _request_timeout=10
+                core.list_secret_for_all_namespaces, label_selector=selector, timeout_seconds=2, _request_timeout=10
             ):
                 secret = event["object"]
                 if stop.is_set():
                     return
-                if event["type"] == "DELETED":
-                    continue
-                if lease.ring.drain in secret.metadata.labels:
-                    acknowledge(core, lease, secret)
-                else:
-                    reconcile(core, lease, secret)
+                with share.work_on(secret.metadata.namespace, secret.metadata.uid) as mine:
+                    if not mine or event["type"] == "DELETED":
+                        continue
+                    if lease.ring.drain in (secret.metadata.labels or {}):
+                        acknowledge(core, lease, secret)
+                    else:
+                        reconcile(core, share, secret)
         except (client.ApiException, urllib3.exceptions.HTTPError) as error:
             log.warning("trying again: %s", error)
             stop.wait(1)
@@ -101,17 +103,23 @@ async def run(options: argparse.Namespace) -> None:
     """Hold the lease around the work."""
     timings = LeaseTimings.of(options.lease_seconds)
     access = await load_access()
+    ranges = await read_assignment(access, options.ring)
     # Every write asks the lease, but nobody can promise what a suspended process has just begun to send.
-    lease = ShardLease(access, options.ring, options.name, fenced=False, timings=timings, on_deadline=die)
+    lease = ShardLease(
+        access, options.ring, options.name, fenced=False, ranges=ranges is not None, timings=timings, on_deadline=die
+    )
     config.load_config()
     api_client = client.ApiClient()
-    lease.settle_first(fence_writes(api_client, lease.fence).settled)
-    core = client.CoreV1Api(api_client)
-    stop = threading.Event()
-    async with lease:
+    writes = fence_writes(api_client, lease.fence)
+    lease.settle_first(writes.settled)
+    core, stop = client.CoreV1Api(api_client), threading.Event()
+    async with lease, Share(access, lease, ranges, settled=writes.settled) as share:
         log.info("shard %s is working", lease.name)
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
-        await asyncio.to_thread(work, core, lease, stop)
+        try:
+            await asyncio.to_thread(work, core, lease, share, stop)
+        finally:
+            stop.set()
 
 
 def main() -> None:

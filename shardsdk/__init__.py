@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from shardsdk.kube.server import Access
     from shardsdk.lease.election import LeaderElector
     from shardsdk.lease.leadership import Election
+    from shardsdk.lease.ring import ByRanges, read_assignment
     from shardsdk.lease.shardlease import LeaseState, ShardLease
     from shardsdk.lease.timings import LeaseTimings
     from shardsdk.objects.adoption import Claimed, adopt, claim, release
@@ -64,6 +65,7 @@ if TYPE_CHECKING:
     from shardsdk.operator.operator import Operator
     from shardsdk.process.manager import Manager
     from shardsdk.process.process import ExitCode
+    from shardsdk.process.share import Share
     from shardsdk.protocol.objects import ObjectMeta, OwnerReference, PartialObject, Resource
     from shardsdk.protocol.verdict import Verdict
     from shardsdk.queueing import predicates
@@ -84,6 +86,7 @@ __all__ = [
     "AlreadyOwned",
     "Api",
     "ApiError",
+    "ByRanges",
     "Cache",
     "Claimed",
     "Client",
@@ -135,6 +138,7 @@ __all__ = [
     "ShardIdentity",
     "ShardLease",
     "ShardingError",
+    "Share",
     "SystemClock",
     "TerminalError",
     "TooManyWrites",
@@ -151,6 +155,7 @@ __all__ = [
     "find_condition",
     "load_access",
     "predicates",
+    "read_assignment",
     "release",
     "remove_finalizer",
     "selectors",
@@ -197,7 +202,9 @@ _HOMES: Final = {
     "shardsdk.process.manager": ("Manager",),
     "shardsdk.queueing.metrics": ("Metrics",),
     "shardsdk.cache.objects": ("Request",),
+    "shardsdk.lease.ring": ("ByRanges", "read_assignment"),
     "shardsdk.process.process": ("ExitCode",),
+    "shardsdk.process.share": ("Share",),
     "shardsdk.queueing.queue": ("Priority", "RateLimit", "WorkQueue"),
     "shardsdk.reconcile.references": ("set_controller_reference",),
     "shardsdk.reconcile.controller": ("Controller",),

@@ -33,6 +33,7 @@ from shardsdk.process.health import Check
 from shardsdk.process.world import World
 from shardsdk.protocol.labels import RingLabels, parse_ring_name
 from shardsdk.protocol.leases import Lease, LeaseSpec
+from shardsdk.protocol.namespaces import CoveredNamespaces
 from shardsdk.protocol.objects import GroupResource, SlimMeta
 from shardsdk.protocol.ranges import HashBy, HashRanges
 from shardsdk.queueing.item import ItemState
@@ -61,6 +62,7 @@ __all__ = [
     "Clock",
     "Connect",
     "ControllerMetrics",
+    "CoveredNamespaces",
     "Credentials",
     "Deadlines",
     "Drain",

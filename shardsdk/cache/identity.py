@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from shardsdk.cache.objects import metadata_of
 from shardsdk.kube.selectors import Selector, absent, equals, join
 from shardsdk.protocol.labels import RingLabels
 from shardsdk.protocol.ranges import HashBy
 from shardsdk.protocol.verdict import Verdict, judge
+
+if TYPE_CHECKING:
+    from shardsdk.protocol.namespaces import CoveredNamespaces
 
 
 class Identity(Protocol):
@@ -34,6 +37,11 @@ class Identity(Protocol):
     @property
     def hash_by(self) -> HashBy | None:
         """What of an object is hashed; `None`: objects are known by their labels."""
+        ...
+
+    @property
+    def covered(self) -> CoveredNamespaces | None:
+        """The namespaces whose objects it may have; `None`: labels tell."""
         ...
 
     def judge(self, thing: object) -> Verdict:
@@ -65,6 +73,11 @@ class ShardIdentity:
     def hash_by(self) -> HashBy | None:
         """Nothing is hashed."""
         return None
+
+    @property
+    def covered(self) -> None:
+        """Labels tell."""
+        return
 
     def judge(self, thing: object) -> Verdict:
         """What this shard does with an object."""

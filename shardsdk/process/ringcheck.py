@@ -71,7 +71,7 @@ class RingCheck:
     `mains` are the main resources; `owned` has each resource that their objects
     control, with the main resources that may list it.  `looked_at` says whether a
     sharder has looked at the shard's lease; `None`: nobody knows.  `hash_by` is by
-    what the shard works (`None`: labels).
+    what the shard works (`None`: labels), `covered` what its ring covers for it (`None`: what is read first).
     """
 
     def __init__(
@@ -83,6 +83,7 @@ class RingCheck:
         *,
         shard: str,
         hash_by: HashBy | None = None,
+        covered: CoveredNamespaces | None = None,
         clock: Clock,
         metrics: Metrics | None = None,
         looked_at: Callable[[], bool] | None = None,
@@ -100,7 +101,7 @@ class RingCheck:
         #: The main resources of the ring, each with what it controls; `None`: not known.
         self._listed: dict[GroupResource, frozenset[GroupResource]] | None = None
         #: What a ring by ranges covered first; `None`: it was not read yet.
-        self._covered: CoveredNamespaces | None = None
+        self._covered = covered
         self._missing: tuple[str, ...] = ()
         self._failure = ""
         self._exists = True

@@ -322,6 +322,7 @@ class Workload:
             owned,
             shard=self._shard.shard,
             hash_by=self._shard.hash_by,
+            covered=self._shard.covered,
             clock=self._clock,
             metrics=self._metrics,
             looked_at=self._looked_at,

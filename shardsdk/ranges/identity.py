@@ -38,7 +38,7 @@ class RangeIdentity:
         self.ring: RingLabels = ring
         self.shard: str = shard
         self.hash_by: HashBy = by
-        self._namespaces = namespaces
+        self.covered: CoveredNamespaces = namespaces
         #: Asked each time; `None`: nothing is held yet.
         self.held: Held | None = None
 
@@ -52,7 +52,7 @@ class RangeIdentity:
         if self.held is None:
             return Verdict.IGNORE
         metadata = metadata_of(thing)
-        if not self._namespaces.covers(metadata.namespace):
+        if not self.covered.covers(metadata.namespace):
             return Verdict.IGNORE
         point = self.hash_by.point(metadata)
         if point in self.held.working:

@@ -11,6 +11,7 @@ STEPS: Final = ("tests/properties/test_ranges_steps.py", "tests/unit/sharder/ran
 CUTTING: Final = ("tests/properties/test_cutting.py",)
 TOLD: Final = ("tests/unit/sharder/core/test_rangestatus.py", "tests/unit/sharder/ranges/test_assignment.py")
 CANDIDATES: Final = ("tests/unit/sharder/ranges/test_candidates.py",)
+SHARE: Final = ("tests/unit/shardsdk/process/test_share.py",)
 PLUGIN: Final = ("tests/unit/sharder/kubectl/test_ranges.py",)
 
 RANGES_FAULTS: Final[dict[str, Fault]] = {
@@ -153,5 +154,40 @@ RANGES_FAULTS: Final[dict[str, Fault]] = {
         "if place.holder is not None:\n            tally",
         "if place.named is not None:\n            tally",
         PLUGIN,
+    ),
+    "GIVE_AWAY_WHAT_A_LOOP_WORKS_ON": Fault(
+        "a loop of one's own keeps a range until what it has begun there has ended",
+        "shardsdk.process.share",
+        "        await self._no_block_in(lambda point: point in ranges)\n",
+        "",
+        SHARE,
+    ),
+    "GIVE_AWAY_WHAT_A_LOOP_IS_WRITING": Fault(
+        "and until its writes have",
+        "shardsdk.process.share",
+        "        await self._settled()\n",
+        "",
+        SHARE,
+    ),
+    "LEAVE_WORK_BEHIND": Fault(
+        "a loop's lease is kept until what it has begun has ended",
+        "shardsdk.process.share",
+        "await self._no_block_in(lambda point: True)",
+        "pass",
+        SHARE,
+    ),
+    "COVER_WHAT_WAS_ASKED": Fault(
+        "a shard works in the namespaces that its ring covered when it was asked, or ends",
+        "shardsdk.process.ringcheck",
+        "self._covered = covered\n        self._missing",
+        "self._covered = None\n        self._missing",
+        SHARE,
+    ),
+    "BELIEVE_A_SERVER_THAT_STARTS": Fault(
+        "what an API server refuses that is not ready is asked again",
+        "shardsdk.lease.ring",
+        "if ready or clock.monotonic() >= believed_at:",
+        "if True:",
+        ("tests/unit/shardsdk/lease/test_ring.py",),
     ),
 }

@@ -1,0 +1,259 @@
+"""A loop of one's own by ranges: what it is let into stays its own until it is out again, in any thread."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from random import Random
+
+import pytest
+
+from shardsdk.errors import ConfigurationError, LeaseLost
+from shardsdk.lease.ring import ByRanges
+from shardsdk.lease.shardlease import ShardLease
+from shardsdk.process.share import Share
+from shardsdk.protocol.labels import parse_ring_name
+from shardsdk.protocol.namespaces import NAME_LABEL, CoveredNamespaces
+from shardsdk.protocol.objects import CLUSTERRINGS
+from shardsdk.protocol.ranges import EVERYWHERE, NOWHERE, HashBy, HashRanges, point_of
+from shardsdk.testing.memoryapi import Fault, MemoryApi
+from shardsdk.testing.virtual import VirtualClock, in_virtual_time
+from tests.lease_rig import NAMESPACE, RING, connecting
+from tests.ranges_rig import HIGH, LOW, RangesWorld
+
+SELECTOR = {"matchExpressions": [{"key": NAME_LABEL, "operator": "NotIn", "values": ["kube-system"]}]}
+SPEC = {"assignment": "Ranges", "hashBy": "Namespace", "namespaceSelector": SELECTOR}
+#: Namespaces in each half of the space of hashes.
+LOWER = next(name for name in map("{}-low".format, range(100)) if point_of(name) in LOW)
+UPPER = next(name for name in map("{}-high".format, range(100)) if point_of(name) in HIGH)
+COVERED = CoveredNamespaces(without=frozenset({"kube-system"}))
+
+
+class Loop:
+    """A shard with a loop of its own, and writes of which one may be on its way."""
+
+    def __init__(self, world: RangesWorld, name: str, covered: CoveredNamespaces | None = COVERED) -> None:
+        self.world, self.name = world, name
+        self.api = MemoryApi(world.server, world.clock)
+        self.lease = ShardLease(
+            connecting(self.api), RING, name, NAMESPACE, ranges=covered is not None, threaded=False, fenced=False,
+            clock=world.clock, rng=Random(1),
+        )  # fmt: skip
+        self.settled = asyncio.Event()
+        self.settled.set()
+        self.told: list[HashRanges] = []
+        self.share = Share(
+            connecting(MemoryApi(world.server, world.clock)), self.lease,
+            None if covered is None else ByRanges(HashBy.NAMESPACE, covered),
+            settled=self.settled.wait, on_change=self.told.append, clock=world.clock, rng=Random(1),
+        )  # fmt: skip
+
+    @asynccontextmanager
+    async def working(self, ranges: HashRanges) -> AsyncIterator[Share]:
+        async with self.lease, self.share as share:
+            self.world.name({self.name: ranges})
+            await self.world.until(lambda: share.working == ranges)
+            yield share
+
+
+@in_virtual_time
+async def test_it_is_let_in_where_it_is_named_and_where_the_ring_covers_and_nowhere_else(clock: VirtualClock) -> None:
+    loop = Loop(RangesWorld(clock), "a", CoveredNamespaces(without=frozenset({f"{LOWER}-system"})))
+    with loop.share.work_on(LOWER) as mine:
+        assert not mine, "its lease is not even sought"
+    async with loop.working(LOW) as share:
+        for namespace, wanted in ((LOWER, True), (UPPER, False), (f"{LOWER}-system", False)):
+            with share.work_on(namespace) as mine:
+                assert mine is wanted
+        loop.world.name({"a": EVERYWHERE})
+        await loop.world.until(lambda: share.working == EVERYWHERE)
+        with share.work_on(UPPER) as mine:
+            assert mine
+    with loop.share.work_on(LOWER) as mine:
+        assert not mine, "it has ended"
+    assert loop.told == [LOW, EVERYWHERE]
+
+
+@in_virtual_time
+async def test_what_is_revoked_stays_on_the_lease_until_the_block_has_ended_and_its_writes_have(
+    clock: VirtualClock,
+) -> None:
+    loop = Loop(RangesWorld(clock), "a")
+    async with loop.working(EVERYWHERE) as share:
+        with share.work_on(UPPER) as mine:
+            assert mine
+            loop.settled.clear()
+            loop.world.name({"a": LOW})
+            await loop.world.until(lambda: share.working == LOW)
+            with share.work_on(UPPER) as again:
+                assert not again, "nothing begins there any more"
+            await asyncio.sleep(20)
+            assert loop.world.held("a") == EVERYWHERE
+        await asyncio.sleep(20)
+        assert loop.world.held("a") == EVERYWHERE, "a write is on its way"
+        loop.settled.set()
+        await loop.world.until(lambda: loop.world.held("a") == LOW)
+        with share.work_on(LOWER) as mine:
+            assert mine, "what it keeps was never taken away"
+
+
+@in_virtual_time
+async def test_blocks_of_one_object_at_once_count_each(clock: VirtualClock) -> None:
+    loop = Loop(RangesWorld(clock), "a")
+    async with loop.working(EVERYWHERE) as share:
+        with share.work_on(UPPER):
+            with share.work_on(UPPER):
+                loop.world.name({"a": LOW})
+                await loop.world.until(lambda: share.working == LOW)
+            await asyncio.sleep(20)
+            assert loop.world.held("a") == EVERYWHERE
+        await loop.world.until(lambda: loop.world.held("a") == LOW)
+
+
+async def test_a_block_in_a_thread_keeps_what_it_has_begun() -> None:
+    """On the real clock: threads do not live in virtual time."""
+    clock = VirtualClock()
+    share = Loop(RangesWorld(clock), "a").share
+    share._loop = asyncio.get_running_loop()
+    share._set_open(EVERYWHERE)
+    inside, out = threading.Event(), threading.Event()
+
+    def work() -> bool:
+        with share.work_on(UPPER) as mine:
+            inside.set()
+            out.wait(30)
+            return mine
+
+    working = asyncio.create_task(asyncio.to_thread(work))
+    await asyncio.to_thread(inside.wait, 30)
+    share._set_open(LOW)
+    ended = asyncio.create_task(share._work_ended(HIGH))
+    await share._work_ended(LOW)
+    assert not ended.done()
+    out.set()
+    await asyncio.wait_for(ended, 30)
+    assert await working
+
+
+@in_virtual_time
+async def test_the_lease_is_kept_until_what_runs_has_ended_though_the_body_has(clock: VirtualClock) -> None:
+    loop = Loop(RangesWorld(clock), "a")
+    ended = asyncio.Event()
+
+    async def work(share: Share) -> None:
+        with share.work_on(UPPER) as mine:
+            assert mine
+            await ended.wait()
+
+    async def body() -> None:
+        async with loop.working(EVERYWHERE) as share:
+            began = asyncio.create_task(work(share))
+            await asyncio.sleep(1)
+            assert not began.done()
+
+    running = asyncio.create_task(body())
+    await asyncio.sleep(30)
+    assert (loop.share.working, loop.world.held("a")) == (NOWHERE, EVERYWHERE)
+    ended.set()
+    await running
+    assert loop.world.held("a") == NOWHERE
+
+
+@in_virtual_time
+async def test_nothing_begins_once_the_lease_is_lost(clock: VirtualClock) -> None:
+    loop = Loop(RangesWorld(clock), "a")
+
+    async def body() -> None:
+        async with loop.working(EVERYWHERE):
+            loop.api.fault = Fault.LOST
+            await asyncio.sleep(600)
+
+    with pytest.raises(LeaseLost):
+        await body()
+    with loop.share.work_on(UPPER) as mine:
+        assert not mine
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ({"assignment": "Labels"}, "works by hashes of namespaces"),
+        ({"namespaceSelector": None}, "covers other namespac"),
+    ],
+)
+@in_virtual_time
+async def test_a_ring_that_is_made_again_otherwise_ends_it_with_what_to_do(
+    clock: VirtualClock, spec: dict[str, object], words: str
+) -> None:
+    world = RangesWorld(clock)
+    world.server.create(CLUSTERRINGS, {"metadata": {"name": RING}, "spec": SPEC})
+    loop = Loop(world, "a", CoveredNamespaces.parse(SELECTOR))
+
+    async def body() -> None:
+        async with loop.working(EVERYWHERE):
+            world.server.patch(CLUSTERRINGS, RING, None, {"spec": spec})
+            await asyncio.sleep(600)
+
+    with pytest.raises(ConfigurationError, match=words):
+        await body()
+    with loop.share.work_on(LOWER) as mine:
+        assert not mine
+
+
+@in_virtual_time
+async def test_a_ring_that_was_edited_while_the_lease_was_waited_for_ends_it(clock: VirtualClock) -> None:
+    world = RangesWorld(clock)
+    world.server.create(CLUSTERRINGS, {"metadata": {"name": RING}, "spec": SPEC})
+    loop = Loop(world, "a", CoveredNamespaces(without=frozenset({"kube-system", "since-then-covered"})))
+
+    async def body() -> None:
+        async with loop.lease, loop.share:
+            await asyncio.sleep(600)
+
+    with pytest.raises(ConfigurationError, match="covers other namespaces than when this process started"):
+        await body()
+
+
+@in_virtual_time
+async def test_of_a_ring_by_labels_it_says_what_to_list_and_lets_all_of_that_in_until_the_end(
+    clock: VirtualClock,
+) -> None:
+    loop = Loop(RangesWorld(clock), "a", None)
+    labels = parse_ring_name(RING)
+    assert (loop.share.selector, loop.share.labels) == (f"{labels.shard}=a", {labels.shard: "a"})
+    async with loop.lease, loop.share as share:
+        with share.work_on(UPPER) as mine:
+            assert mine
+    with loop.share.work_on(UPPER) as mine:
+        assert not mine
+
+
+@in_virtual_time
+async def test_a_ring_by_labels_that_is_made_again_by_ranges_ends_it_too(clock: VirtualClock) -> None:
+    world = RangesWorld(clock)
+    world.server.create(CLUSTERRINGS, {"metadata": {"name": RING}, "spec": {}})
+    loop = Loop(world, "a", None)
+
+    async def body() -> None:
+        async with loop.lease, loop.share:
+            world.server.patch(CLUSTERRINGS, RING, None, {"spec": SPEC})
+            await asyncio.sleep(600)
+
+    with pytest.raises(ConfigurationError, match="this process works by labels"):
+        await body()
+
+
+@in_virtual_time
+async def test_of_a_ring_by_ranges_nothing_is_selected_or_labelled(clock: VirtualClock) -> None:
+    share = Loop(RangesWorld(clock), "a").share
+    assert (share.selector, share.labels) == ("", {})
+
+
+@in_virtual_time
+async def test_an_error_of_the_body_comes_out_as_it_is(clock: VirtualClock) -> None:
+    loop = Loop(RangesWorld(clock), "a")
+    with pytest.raises(ValueError, match="mine"):
+        async with loop.working(EVERYWHERE):
+            raise ValueError("mine")
