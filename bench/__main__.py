@@ -47,7 +47,7 @@ from bench.load import Figures, Usage, creates, generated, measure, patches
 from bench.peer import PeerError, beside
 from bench.peer import Size as PeerSize
 from bench.profiling import NoProfiler, profiled, tell
-from bench.receiving import receiving
+from bench.receiving import MOST_OBJECTS, receiving
 from bench.reconciles import rates
 from bench.replicas import one_and_three
 from bench.rest import resting
@@ -330,7 +330,7 @@ def _play(options: argparse.Namespace) -> dict[str, float]:
             asyncio.run(scaling(size, partial(say, report)))
         case "ranges":
             asyncio.run(handing_over(options.objects or 1000, partial(say, report)))
-            asyncio.run(receiving(options.objects or 1000, partial(say, report)))
+            asyncio.run(receiving(min(options.objects or 1000, MOST_OBJECTS), partial(say, report)))
         case "reconciles":
             asyncio.run(rates(options.objects or 2000, partial(say, report)))
         case "frameworks":

@@ -26,9 +26,10 @@ from shardsdk.kube.api import RawRequest
 from shardsdk.kube.client import Client
 from shardsdk.kube.clock import SystemClock
 from shardsdk.kube.reflector import Delta, Reflector
-from shardsdk.kube.selectors import Selector, equals
+from shardsdk.kube.selectors import Selector, absent, differs, equals, exists, join
 from shardsdk.protocol.labels import LEASE_RING_LABEL, parse_ring_name
 from shardsdk.protocol.leases import Lease
+from shardsdk.protocol.namespaces import LEFT_OUT
 from shardsdk.protocol.objects import LEASES, NAMESPACES, PartialObject
 from shardsdk.protocol.ranges import RING_ASSIGNMENTS, HashBy, Named, named_by, point_of
 
@@ -43,6 +44,9 @@ _PATCHED: Final = re.compile(
     r'^apiserver_request_total\{.*resource="(?:configmaps|ringassignments)".*verb="(?:PATCH|POST|PUT)".*\} (\S+)$',
     re.MULTILINE,
 )
+
+#: What a ring covers that does not say.
+_COVERED: Final = join(*(differs("metadata.namespace", each) for each in sorted(LEFT_OUT)))
 
 Say = Callable[..., None]
 Key = tuple[str, str]
@@ -125,26 +129,34 @@ class Scene:
             if each.metadata.namespace and each.metadata.namespace.startswith("team-")
         }
 
-    async def owners(self) -> dict[Key, str]:
-        """Whose each object is: what names a shard that may work on it, once nothing is on its way; else empty."""
-        objects = await self.keys()
+    async def owners(self, wanted: Iterable[str], gone: Iterable[str]) -> dict[Key, str]:
+        """Whose each object is, once each of `wanted` has some, nobody of `gone` has, and nothing is on its way."""
         if self.way == "Labels":
             labels = parse_ring_name(RING)
-            moving = any(each.metadata.label(labels.drain) is not None for each in objects.values())
-            return {} if moving else {key: each.metadata.label(labels.shard) or "" for key, each in objects.items()}
+            has = [equals(labels.shard, name) for name in wanted]
+            hasnt = [absent(labels.shard), exists(labels.drain), *(equals(labels.shard, name) for name in gone)]
+            if not all([await self._any(each) for each in has]) or any([await self._any(each) for each in hasnt]):
+                return {}
+            return {key: each.metadata.label(labels.shard) or "" for key, each in (await self.keys()).items()}
         try:
             named = named_by(await self.api.get(RING_ASSIGNMENTS, RING, model=dict), HashBy.NAMESPACE)
         except NotFound:
             return {}
-        return {} if named.nobodys else {key: named.shard_at(point_of(key[0])) or "" for key in objects}
+        if named.nobodys or not set(wanted) <= set(named.shards) or set(gone) & set(named.shards):
+            return {}
+        return {key: named.shard_at(point_of(key[0])) or "" for key in await self.keys()}
+
+    async def _any(self, labels: str) -> bool:
+        """Whether anything is selected by these; a look that costs the same however much there is."""
+        async for page in self.api.pages(CONFIGMAPS, selector=Selector(labels, _COVERED), limit=1):
+            return bool(page)
+        return False
 
     async def until_owned(self, wanted: Iterable[str], gone: Iterable[str] = ()) -> dict[Key, str]:
         """Wait until each of `wanted` has objects, nobody of `gone` has, and nothing is on its way."""
         async with asyncio.timeout(PATIENCE_SECONDS):
             while True:
-                owners = await self.owners()
-                has = set(owners.values())
-                if owners and has >= set(wanted) and not has & {"", *gone}:
+                if owners := await self.owners(wanted, gone):
                     return owners
                 await asyncio.sleep(LOOK_SECONDS)
 
@@ -239,7 +251,9 @@ async def _measure(scene: Scene, raw: float, namespaces: int) -> None:
     say(f"{way}: creates", made.rate, "/s", f"[{raw:.0f} without the ring: {made.rate / raw:.2f}]")
     owners = await scene.until_owned(SHARDS)
     await scene.until_begun(owners, owners)
-    full = scene.usage
+    full, began = scene.usage, time.monotonic()
+    await scene.keys()
+    say(f"{way}: a plain client lists all objects in", time.monotonic() - began, "s")
     say(f"{way}: sharder's CPU, of each object", (full.cpu_seconds - empty.cpu_seconds) * 1000 / scene.objects, "ms")
     say(f"{way}: sharder's memory with all objects", full.resident_mib, "MiB")
     await _changing(scene, "a shard joins", owners, scene.start(JOINS), [*SHARDS, JOINS])

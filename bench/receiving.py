@@ -29,6 +29,8 @@ RECEIVERS: Final = ("one", "two", "three", "four")
 #: Enough that shards can have equally many.
 TEAMS: Final = 64
 UPDATES_PER_OBJECT: Final = 10
+#: More say nothing more of what one update brings.
+MOST_OBJECTS: Final = 1000
 _CHUNK_BYTES: Final = 1 << 16
 
 Say = Callable[..., None]
