@@ -13,11 +13,12 @@ import pytest_asyncio
 from localcluster import AdminClient, ControlPlane
 from shardsdk.lease.election import ElectionTimings
 from tests.integration.harness import REPOSITORY, Stage, set_stage
-from tests.integration.ranged_shard import ASSIGNMENTS, EVERYTHING, HELD, RangedShard, Workers, join, named
+from tests.integration.ranged_shard import ASSIGNMENTS, EVERYTHING, HELD, RangedShard, Workers, join, meet, named
 from tests.integration.scripted import LEASES, Object, Script, ScriptedShard
 from tests.integration.world import LONE_SECRETS, Ring
 
 QUICK = ElectionTimings(lease_duration=4, renew_deadline=3, retry_period=0.3)
+FOR_EVER = 3600.0
 FIRST = "0x0000000000000000"
 NAMESPACES = [f"faulty-{number}" for number in range(16)]
 
@@ -130,6 +131,33 @@ async def test_a_sharder_that_is_killed_in_the_middle_of_a_handover_is_followed_
         assert not whole(halfway), "its shards have not let go yet"
         await on.stage.sharder(timings=QUICK)
         await on.workers.until_spread("one", "two", "three")
+
+
+@pytest.mark.timeout(300)
+async def test_a_shard_that_never_lets_go_keeps_what_it_has_holds_up_nobody_else_and_is_told_of(
+    plane: ControlPlane, own: AdminClient
+) -> None:
+    async with ranged(plane, own, "stubborn") as on:
+        await on.start("one", drain_seconds=FOR_EVER)
+        await on.start("two")
+        sharder = await on.stage.sharder(drain_alarm_seconds=1.0)
+        await on.workers.until_spread("one", "two")
+        before = await on.until(whole)
+        await on.start("three")
+        condition = await on.ring.condition("DrainsAcknowledged", "False", says="one")
+        assert "0x" in condition["message"], "and which range"
+        assert (await on.ring.events("Overdue"))["type"] == "Warning"
+        labels = {"ringName": on.ring.name}
+        assert sharder.metric("ranges_in_transit", **labels) > 0
+        assert sharder.metric("oldest_drain_age_seconds", **labels) >= 1.0
+        while not on.workers.working.get("three"):
+            await on.workers.changed.wait()
+        kept = named(before, "one")
+        assert not meet(on.workers.working["three"], kept), "two has let go of its part, and one of nothing"
+
+        await on.shards["one"].crash()  # what people are told to do: its process is ended
+        await on.workers.until_spread("two", "three")
+        await on.ring.condition("DrainsAcknowledged")
 
 
 @pytest.mark.timeout(300)

@@ -20,6 +20,8 @@ from tests.integration.sdk_ring import NAMES, TEAMS, Ranged, ranged, set_up
 
 #: Between two moves of somebody's connections, at least and at most.
 PACE_SECONDS = (0.05, 0.4)
+#: Of leases that outlive an API server which takes its time to come back.
+LONG_LEASE_SECONDS = 60
 
 
 @dataclass
@@ -104,6 +106,39 @@ async def test_connections_that_move_between_servers_that_filter_and_not_lose_no
         await until_they_know_what_is_theirs(on, "a", "d")
         for team in TEAMS:
             await on.admin.delete("v1/secrets", "late", team)
+
+
+@pytest.mark.timeout(300)
+async def test_shards_whose_watches_are_too_old_find_out_what_has_changed_and_give_away_what_they_must(
+    filtering: ControlPlane, ignoring: Component, networks: Networks
+) -> None:
+    async with ranged(filtering, "compacted", networks.connect) as on:
+        networks.pin("sharder", networks.filters)
+        for name in ("a", "b"):
+            await on.start(name, lease_seconds=LONG_LEASE_SECONDS)
+            networks.pin(name, networks.ignores)
+        await on.until_all_by("a", "b")
+        await ignoring.kill()
+        # All of this they miss: changes, a secret that comes, and that another shard has come.
+        await on.touch()
+        await on.admin.create("v1/secrets", {"metadata": {"name": "late"}}, TEAMS[0])
+        await on.start("c", lease_seconds=LONG_LEASE_SECONDS)
+        networks.pin("c", networks.filters)
+        await until_revoked(on)
+        await filtering.compact()
+        await ignoring.start()
+
+        await on.until_all_by("a", "b", "c")
+        await until_they_know_what_is_theirs(on, "a", "b", "c")
+        assert await on.children() == {(team, name): 1 for team in TEAMS for name in NAMES} | {(TEAMS[0], "late"): 1}
+        await on.admin.delete("v1/secrets", "late", TEAMS[0])
+
+
+async def until_revoked(on: Ranged) -> None:
+    """Wait until something is taken from a shard that has not heard of it."""
+    async with asyncio.timeout(60):
+        while not (await on.assignment()).nobodys:
+            await asyncio.sleep(0.05)
 
 
 async def until_they_know_what_is_theirs(on: Ranged, *names: str) -> None:
