@@ -16,7 +16,6 @@ import hashlib
 import logging
 import os
 import signal
-import threading
 
 import urllib3
 from kubernetes import client, config, watch
@@ -38,7 +37,7 @@ def checksum(data: dict[str, str]) -> str:
     return digest.hexdigest()
 
 
-def reconcile(core: client.CoreV1Api, share: Share, secret: client.V1Secret) -> None:
+def reconcile(v1: client.CoreV1Api, share: Share, secret: client.V1Secret) -> None:
     """Make the ConfigMap of one Secret what it should be."""
     meta = secret.metadata
     if meta.deletion_timestamp:
@@ -50,19 +49,19 @@ def reconcile(core: client.CoreV1Api, share: Share, secret: client.V1Secret) -> 
         "data": {"sha256": checksum(secret.data or {})},
     }
     try:
-        core.create_namespaced_config_map(meta.namespace, body)
+        v1.create_namespaced_config_map(meta.namespace, body)
     except client.ApiException as error:
         if error.status != 409:
             raise
-        core.patch_namespaced_config_map(name, meta.namespace, {"data": body["data"]})
+        v1.patch_namespaced_config_map(name, meta.namespace, {"data": body["data"]})
 
 
-def acknowledge(core: client.CoreV1Api, lease: ShardLease, secret: client.V1Secret) -> None:
+def acknowledge(v1: client.CoreV1Api, lease: ShardLease, secret: client.V1Secret) -> None:
     """Give the Secret away: both labels in one patch, unless it has changed since it was read."""
     meta = secret.metadata
     labels = {lease.ring.shard: None, lease.ring.drain: None}
     try:
-        core.patch_namespaced_secret(
+        v1.patch_namespaced_secret(
             meta.name, meta.namespace, {"metadata": {"resourceVersion": meta.resource_version, "labels": labels}}
         )
     except client.ApiException as error:
@@ -70,28 +69,25 @@ def acknowledge(core: client.CoreV1Api, lease: ShardLease, secret: client.V1Secr
             raise
 
 
-def work(core: client.CoreV1Api, lease: ShardLease, share: Share, stop: threading.Event) -> None:
+def work(v1: client.CoreV1Api, lease: ShardLease, share: Share) -> None:
     """One object at a time, so nothing runs when a drain has its turn."""
-    selector = share.selector
-    while not stop.is_set():
+    while not share.stopping.is_set():
         try:
             # Each watch begins with everything that is there, read consistently.
             for event in watch.Watch().stream(
-                core.list_secret_for_all_namespaces, label_selector=selector, timeout_seconds=2, _request_timeout=10
+                v1.list_secret_for_all_namespaces, label_selector=share.selector, timeout_seconds=2, _request_timeout=10
             ):
                 secret = event["object"]
-                if stop.is_set():
-                    return
                 with share.work_on(secret.metadata.namespace, secret.metadata.uid) as mine:
                     if not mine or event["type"] == "DELETED":
                         continue
                     if lease.ring.drain in (secret.metadata.labels or {}):
-                        acknowledge(core, lease, secret)
+                        acknowledge(v1, lease, secret)
                     else:
-                        reconcile(core, share, secret)
+                        reconcile(v1, share, secret)
         except (client.ApiException, urllib3.exceptions.HTTPError) as error:
             log.warning("trying again: %s", error)
-            stop.wait(1)
+            share.stopping.wait(1)
 
 
 def die() -> None:
@@ -101,25 +97,21 @@ def die() -> None:
 
 async def run(options: argparse.Namespace) -> None:
     """Hold the lease around the work."""
-    timings = LeaseTimings.of(options.lease_seconds)
     access = await load_access()
     ranges = await read_assignment(access, options.ring)
     # Every write asks the lease, but nobody can promise what a suspended process has just begun to send.
     lease = ShardLease(
-        access, options.ring, options.name, fenced=False, ranges=ranges is not None, timings=timings, on_deadline=die
-    )
+        access, options.ring, options.name, fenced=False, ranges=ranges, on_deadline=die,
+        timings=LeaseTimings.of(options.lease_seconds),
+    )  # fmt: skip
     config.load_config()
     api_client = client.ApiClient()
-    writes = fence_writes(api_client, lease.fence)
-    lease.settle_first(writes.settled)
-    core, stop = client.CoreV1Api(api_client), threading.Event()
-    async with lease, Share(access, lease, ranges, settled=writes.settled) as share:
+    lease.settle_first(fence_writes(api_client, lease.fence).settled)
+    v1 = client.CoreV1Api(api_client)
+    async with lease, Share(access, lease, ranges) as share:
         log.info("shard %s is working", lease.name)
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
-        try:
-            await asyncio.to_thread(work, core, lease, share, stop)
-        finally:
-            stop.set()
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, share.stopping.set)
+        await asyncio.to_thread(work, v1, lease, share)
 
 
 def main() -> None:

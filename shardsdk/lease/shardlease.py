@@ -50,6 +50,7 @@ from shardsdk.protocol.ranges import HashRanges
 
 if TYPE_CHECKING:
     from shardsdk.kube.client import Client
+    from shardsdk.lease.ring import ByRanges
 
 log: Final = logger_of(__name__)
 
@@ -90,8 +91,8 @@ class ShardLease:
     `restart_grace_seconds`: when the body has ended, keep the lease for so long
     for the next process of this name, instead of releasing it.
 
-    `ranges`: the body works where `hold_ranges` says, if its ring assigns ranges of hashes.  Otherwise a lease made
-    from an `Access` is not sought in such a ring.
+    `ranges`: its ring assigns ranges of hashes, as `read_assignment` says, and the body works where `hold_ranges` does.
+    Without it a lease made from an `Access` is not sought in such a ring.
 
     `on_deadline` is called in the keeper's thread when the lease is lost, its
     hold has ended, and the body has not.
@@ -110,7 +111,7 @@ class ShardLease:
         fenced: bool | None = None,
         instance: str | None = None,
         restart_grace_seconds: int = 0,
-        ranges: bool = False,
+        ranges: ByRanges | bool | None = False,
         threaded: bool = True,
         clock: Clock | None = None,
         rng: random.Random | None = None,
@@ -133,11 +134,11 @@ class ShardLease:
         #: Whether a sharder says of the lease, as it was written last, that its shard is there.
         self.looked_at: bool = False
         #: Called on the body's loop with the number of `hold_ranges` that a confirmed write has said.
-        self.on_held: Callable[[int], None] = _ignore
+        self.on_held: Callable[[int], None] = lambda number: None
         self._source = source.of_shard(self.ring.ring, self.name) if isinstance(source, Access) else source
         self._clock = clock or SystemClock()
         self._rng = rng
-        self._ranges = ranges
+        self._ranges = bool(ranges)
         self._threaded = threaded
         self._on_deadline = on_deadline
         self._fenced = fenced
@@ -206,6 +207,10 @@ class ShardLease:
     def settle_first(self, settled: Callable[[], Awaitable[None]]) -> None:
         """Await `settled()` between the body's end and the release, as for `Client.writes_settled`."""
         self._settlers.append(settled)
+
+    async def writes_settled(self) -> None:
+        """Await all that is to be settled first: no write of the body's that was sent so far can be executed later."""
+        await asyncio.gather(*(settled() for settled in self._settlers))
 
     def hold_ranges(self, ranges: HashRanges, number: int) -> None:
         """Say in the Lease, at once, that the body may be working in these ranges of hashes.
@@ -387,10 +392,6 @@ class ShardLease:
     def _tell(self, callback: Callable[[], None]) -> None:
         if self._host is not None:
             self._host.tell(callback)
-
-
-def _ignore(_: int) -> None:
-    """Who holds no ranges hears of none."""
 
 
 def _check_grace(seconds: int) -> int:

@@ -1,11 +1,12 @@
 """A shard's part of its ring, for a loop of one's own that holds a `ShardLease`, however the ring assigns its objects.
 
     ranges = await read_assignment(access, "my-ring")              # None: by labels
-    lease = ShardLease(access, "my-ring", fenced=False, ranges=ranges is not None)
-    async with lease, Share(access, lease, ranges, settled=writes.settled) as share:
+    lease = ShardLease(access, "my-ring", fenced=False, ranges=ranges)
+    lease.settle_first(writes.settled)                             # whatever the loop writes through
+    async with lease, Share(access, lease, ranges) as share:
         await asyncio.to_thread(work, share)
 
-    for thing in list(label_selector=share.selector):              # in work(), in any thread
+    for thing in list(label_selector=share.selector):              # in work(), in any thread, until share.stopping
         with share.work_on(namespace, uid) as mine:
             if mine:
                 reconcile(thing, labels_of_children=share.labels)
@@ -26,7 +27,7 @@ import asyncio
 import random
 import threading
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, contextmanager
 from types import TracebackType
 from typing import Final, Self
@@ -48,11 +49,13 @@ class Share:
     """Says which objects are this shard's while `lease` is held; entered once, within it.
 
     `source` is how the API server is read: an `Access`, or a function that opens a client.  `ranges` is what the ring
-    says (`read_assignment`; `None`: it assigns by labels); the lease is made with `ranges=True` if it does.
-    `settled()` returns once every write of the loop's that was sent so far is answered or can no longer be executed
-    (`FencedWrites.settled`, `Client.writes_settled`).  `on_change(working)` is called on the event loop with the ranges
-    that are worked on now, whenever that changes.  `namespaces` gives the namespace of each object that the loop
-    knows, so that namespaces with many objects count for more when the ring is shared out; without it all count alike.
+    says (`read_assignment`; `None`: it assigns by labels), and the lease was made with it.  Unless the loop writes
+    through `lease.client()`, `lease.settle_first` is told what it writes through.  `on_change(working)` is called on
+    the event loop with the ranges that are worked on now, whenever that changes.  `namespaces` gives the namespace of
+    each object that the loop knows, so that namespaces with many objects count for more when the ring is shared out;
+    without it all count alike.
+
+    Once `stopping` is set nothing begins any more: by whoever wants the loop to end, or when the body ends.
 
     Raises: ConfigurationError out of the `async with`, whose body is cancelled, when the ring is made again to assign
     otherwise, or covers other namespaces: the process has to start anew.
@@ -64,7 +67,6 @@ class Share:
         lease: ShardLease,
         ranges: ByRanges | None,
         *,
-        settled: Callable[[], Awaitable[object]],
         on_change: Callable[[HashRanges], object] | None = None,
         namespaces: Callable[[], Iterable[str]] | None = None,
         clock: Clock | None = None,
@@ -77,11 +79,11 @@ class Share:
         #: What the objects to list are selected by, and what children are labelled with: nothing, where hashes tell.
         self.selector: Final = identity.selector().labels if ranges is None else ""
         self.labels: Final[Mapping[str, str]] = identity.labels if ranges is None else {}
-        self._settled = settled
         self._tell = on_change
         self._namespaces = namespaces
         self._clock = clock or SystemClock()
         self._rng = rng or random.Random()
+        self.stopping: Final = threading.Event()
         #: Guards what follows: blocks begin and end in any thread.
         self._lock: Final = threading.Lock()
         self._open = NOWHERE
@@ -108,7 +110,8 @@ class Share:
         if ranges is not None:
             point = ranges.hash_by.point(SlimMeta(namespace=namespace, uid=uid))
         with self._lock:
-            begins = point in self._open and (ranges is None or ranges.namespaces.covers(namespace))
+            begins = point in self._open and not self.stopping.is_set()
+            begins = begins and (ranges is None or ranges.namespaces.covers(namespace))
             if begins:
                 self._running[point] += 1
         try:
@@ -142,6 +145,7 @@ class Share:
     ) -> None:
         assert self._task is not None
         assert self._keeping is not None
+        self.stopping.set()
         self._set_open(NOWHERE)
         try:
             await self._no_block_in(lambda point: True)
@@ -201,7 +205,7 @@ class Share:
     async def _work_ended(self, ranges: HashRanges) -> None:
         """Return when no block runs any more that began in these, where none begins now, and all writes have ended."""
         await self._no_block_in(lambda point: point in ranges)
-        await self._settled()
+        await self._lease.writes_settled()
 
     async def _no_block_in(self, inside: Callable[[int], bool]) -> None:
         while True:

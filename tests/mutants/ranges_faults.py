@@ -165,7 +165,7 @@ RANGES_FAULTS: Final[dict[str, Fault]] = {
     "GIVE_AWAY_WHAT_A_LOOP_IS_WRITING": Fault(
         "and until its writes have",
         "shardsdk.process.share",
-        "        await self._settled()\n",
+        "        await self._lease.writes_settled()\n",
         "",
         SHARE,
     ),

@@ -38,17 +38,24 @@ class Loop:
         self.world, self.name = world, name
         self.api = MemoryApi(world.server, world.clock)
         self.lease = ShardLease(
-            connecting(self.api), RING, name, NAMESPACE, ranges=covered is not None, threaded=False, fenced=False,
+            connecting(self.api), RING, name, NAMESPACE, ranges=self._ranges(covered), threaded=False, fenced=False,
             clock=world.clock, rng=Random(1),
         )  # fmt: skip
         self.settled = asyncio.Event()
         self.settled.set()
+        self.lease.settle_first(self._settle)
         self.told: list[HashRanges] = []
         self.share = Share(
             connecting(MemoryApi(world.server, world.clock)), self.lease,
-            None if covered is None else ByRanges(HashBy.NAMESPACE, covered),
-            settled=self.settled.wait, on_change=self.told.append, clock=world.clock, rng=Random(1),
+            self._ranges(covered), on_change=self.told.append, clock=world.clock, rng=Random(1),
         )  # fmt: skip
+
+    @staticmethod
+    def _ranges(covered: CoveredNamespaces | None) -> ByRanges | None:
+        return None if covered is None else ByRanges(HashBy.NAMESPACE, covered)
+
+    async def _settle(self) -> None:
+        await self.settled.wait()
 
     @asynccontextmanager
     async def working(self, ranges: HashRanges) -> AsyncIterator[Share]:
@@ -156,9 +163,20 @@ async def test_the_lease_is_kept_until_what_runs_has_ended_though_the_body_has(c
     running = asyncio.create_task(body())
     await asyncio.sleep(30)
     assert (loop.share.working, loop.world.held("a")) == (NOWHERE, EVERYWHERE)
+    assert loop.share.stopping.is_set(), "threads are told to end"
     ended.set()
     await running
     assert loop.world.held("a") == NOWHERE
+
+
+@in_virtual_time
+async def test_nothing_begins_once_it_is_told_to_stop(clock: VirtualClock) -> None:
+    async with Loop(RangesWorld(clock), "a").working(EVERYWHERE) as share:
+        with share.work_on(UPPER) as mine:
+            share.stopping.set()
+            assert mine, "what has begun goes on"
+            with share.work_on(UPPER) as again:
+                assert not again
 
 
 @in_virtual_time
