@@ -14,6 +14,7 @@ from shardsdk.protocol.objects import LEASES
 from tests.simulation.collecting import owner_uid
 from tests.simulation.leases import Held
 from tests.simulation.storage import Commit, Version
+from tests.simulation.strays import Strays
 from tests.simulation.vocabulary import PIECES, RATES, RING_OF, Doing, Violation, key_of
 
 if TYPE_CHECKING:
@@ -25,8 +26,6 @@ MAX_VIOLATIONS: Final = 10
 TAINT_SECONDS: Final = 60.0
 #: A child made without label is labelled by placement within a second or so, once a leader can.
 UNLABELLED_SECONDS: Final = 20.0
-#: How long a child that came while its owner was moved, so that the mover had not read it, may take to follow.
-NEWS_SECONDS: Final = 2.0
 #: After a hanging API server answers again, how long what it had taken in is executed.
 _HUNG_SECONDS: Final = 0.1
 
@@ -37,6 +36,7 @@ class Checkers:
 
     world: World
     violations: list[Violation] = field(default_factory=list)
+    strays: Strays = field(init=False)
     _last: dict[str, Doing] = field(default_factory=dict)
     _running: dict[tuple[str, str], int] = field(default_factory=dict)
     _tainted: dict[str, float] = field(default_factory=dict)
@@ -46,8 +46,6 @@ class Checkers:
     #: When an object was last taken from a shard that has not got it back, and when a process acquired its lease.
     _taken: dict[tuple[str, str], float] = field(default_factory=dict)
     _acquired: dict[str, float] = field(default_factory=dict)
-    #: Whose child came back with an old label, how often that owner had changed hands by then, and when.
-    _strays: dict[str, tuple[str, int, float]] = field(default_factory=dict)
     #: Whose child an object was as it was made, and how often that owner had changed hands by then.
     _made_for: dict[str, tuple[str | None, int]] = field(default_factory=dict)
     _torn_leases: dict[str, float] = field(default_factory=dict)
@@ -55,6 +53,9 @@ class Checkers:
     _displaced: dict[str, float] = field(default_factory=dict)
     #: Until when holds may last that the store has forgotten, since it was set back.
     _unsure_until: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.strays = Strays(self.world)
 
     def violate(self, rule: str, message: str) -> None:
         """Note that `rule` is broken."""
@@ -123,11 +124,6 @@ class Checkers:
         if self._tainted.get(uid, 0.0) > since:
             self.taint(uid)  # what a user tore is torn again
 
-    def set_back_strays(self) -> None:
-        """Children that came back with an old label may be there again, wherever their owners are."""
-        for piece, (owner, *_) in list(self._strays.items()):
-            self.strayed(piece, owner)
-
     # -- reconciles ----------------------------------------------------------
 
     def began(self, doing: Doing) -> None:
@@ -181,7 +177,7 @@ class Checkers:
 
     def _check_child(self, doing: Doing, child: Version, ring: RingLabels) -> None:
         label = child.label(ring.shard)
-        if self.is_stray(child, doing.uid) or self.world.poison.leaves_halfway(child, ring):
+        if self.strays.excuse(child, doing.uid) or self.world.poison.leaves_halfway(child, ring):
             return
         if label == doing.shard or self.is_tainted(doing.uid) or self.is_tainted(child.uid):
             return
@@ -215,8 +211,8 @@ class Checkers:
             self.world.made_at[commit.latest.uid] = self.world.now
             owner = owner_uid(commit.latest)
             self._made_for[commit.latest.uid] = (owner, self.world.ownership.changes(owner or ""))
-            if commit.resource == PIECES and commit.key.name in self._strays:
-                self.strayed(commit.key.name, self._strays[commit.key.name][0])
+            if commit.resource == PIECES:
+                self.strays.stored(commit.key.name)
         if isinstance(commit.author.doing, Doing):
             self._check_owner(commit, commit.author.doing)
         if commit.resource == PIECES and commit.before is None:
@@ -285,18 +281,6 @@ class Checkers:
         if self.world.is_held_elsewhere(shard) and self.world.index.is_drained(ring.drain, before):
             return  # a shard that has just come beside that hold lets go of what is drained, and does no more
         self._check_hold(commit, shard, what)
-
-    def strayed(self, piece: str, owner: str) -> None:
-        """A child came back with an old label; it is where it should be after its owner's next handover."""
-        self._strays[piece] = (owner, self.world.ownership.changes(owner), self.world.now)
-
-    def is_stray(self, child: Version, owner: str | None) -> bool:
-        """Whether a child came back with an old label, and its owner has not changed hands since (or amid that)."""
-        of, changes, came = self._strays.get(child.key.name, (None, 0, 0.0))
-        if owner is None or of != owner:
-            return False
-        since = self.world.ownership.changes(owner) - changes
-        return since == 0 or (since == 1 and self.world.now - came < NEWS_SECONDS)
 
     def _may_follow(self, ring: RingLabels, child: Version, shard: str) -> bool:
         """A child may be taken from a living shard once its owner is not there any more."""

@@ -224,7 +224,7 @@ class Liveness:
                 if version.doc["metadata"].get("deletionTimestamp") and in_scope:
                     wrong.append(f"{resource.plural} {version.key} is still being deleted")
                 home = self.home_of(ring, version)
-                strayed = self.world.checkers.is_stray(version, owner_uid(version))
+                strayed = self.world.checkers.strays.excuse(version, owner_uid(version))
                 if home is not None and version.label(ring.shard) != home and not strayed:
                     wrong.append(f"{resource.plural} {version.key} is on {version.label(ring.shard)}, not on {home}")
                 if problem := self._problem(ring, version):

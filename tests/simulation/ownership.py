@@ -32,12 +32,18 @@ class Ownership:
     #: How often an object has changed hands, and how often it had when a reconcile began.
     _changes: dict[str, int] = field(default_factory=dict)
     _begun: dict[int, int] = field(default_factory=dict)
+    #: When that was last.
+    _changed_at: dict[str, float] = field(default_factory=dict)
     #: How often an object was given to a shard since the ring or its shards last changed.
     _moves: dict[str, int] = field(default_factory=dict)
 
     def changes(self, uid: str) -> int:
         """How often an object has changed hands."""
         return self._changes.get(uid, 0)
+
+    def changed_at(self, uid: str) -> float:
+        """When an object changed hands last; never: since the beginning."""
+        return self._changed_at.get(uid, 0.0)
 
     def began(self, doing: Doing) -> None:
         """A reconcile begins: whose lease it is, whose object it must be."""
@@ -58,6 +64,7 @@ class Ownership:
             self._moves.pop(commit.latest.uid, None)
         if ring and before and after and before.label(ring.shard) != after.label(ring.shard):
             self._changes[after.uid] = self._changes.get(after.uid, 0) + 1
+            self._changed_at[after.uid] = self.world.now
             if after.label(ring.shard) is not None:
                 self._count_move(commit, after.uid)
             elif commit.author.name == "user":

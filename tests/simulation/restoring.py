@@ -121,7 +121,7 @@ class Restores:
             if was is None or was.label(ring.shard) != version.label(ring.shard):
                 world.ownership.set_back(uid)
             world.checkers.set_back(was, version, ring, taken_at)
-        world.checkers.set_back_strays()
+        world.checkers.strays.set_back()
 
     def _count_from_now(self, before: dict[str, Version], seconds: float) -> None:
         world, now = self._world, self._world.index.mains

@@ -201,7 +201,7 @@ class Tampering:
         metadata = {"name": name, "namespace": work.key.namespace, "ownerReferences": [reference],
                     "labels": {FAMILY.shard: label}}  # fmt: skip
         world.note(f"a backup tool restores piece {name} of {work.uid} with the label of {label}")
-        world.checkers.strayed(name, work.uid)
+        world.checkers.strays.come(name, work.uid)
 
         body = {"metadata": metadata, "spec": {"key": key}}
         self._users.begin(self._users.api.create(PIECES, body, work.key.namespace))

@@ -126,21 +126,32 @@ async def test_whose_lease_a_user_has_emptied_may_meet_a_namesake_for_as_long_as
 
 
 @pytest.mark.parametrize(
-    ("shards", "waits", "follows"),
-    [(["fam-1"], 1.0, True), (["fam-1"], 3.0, False), (["fam-1", "fam-2"], 1.0, False)],
-    ids=["amid a handover", "and never followed", "before another one"],
-)
+    ("had", "first", "shards", "waits", "follows"),
+    [
+        ({FAMILY.shard: "fam-0"}, 0.0, ["fam-1"], 1.0, True),
+        ({FAMILY.shard: "fam-0"}, 0.0, ["fam-1"], 3.0, False),
+        ({FAMILY.shard: "fam-0"}, 0.0, ["fam-1", "fam-2"], 1.0, False),
+        ({}, 0.5, ["fam-1"], 60.0, True),
+        ({}, 3.0, ["fam-1"], 1.0, False),
+        ({}, 0.5, ["fam-1", "fam-2"], 1.0, False),
+    ],
+    ids=[
+        "amid a handover", "and never followed", "before another one", "amid its first assignment",
+        "long before its first assignment", "before its second one",
+    ],
+)  # fmt: skip
 @in_virtual_time
 async def test_a_child_that_came_back_while_its_owner_was_moved_may_follow_a_moment_later(
-    clock: VirtualClock, shards: list[str], waits: float, follows: bool
+    clock: VirtualClock, had: dict[str, str], first: float, shards: list[str], waits: float, follows: bool
 ) -> None:
     world = World(draw_plan(1), clock)
     meta = {"namespace": OWNER.namespace, "name": OWNER.name}
-    owner = store(world, WORKS, {**meta, "labels": {FAMILY.shard: "fam-0"}})
+    owner = store(world, WORKS, {**meta, "labels": had})
     reference = {"apiVersion": WORKS.api_version, "kind": WORKS.kind, "name": OWNER.name, "uid": owner.uid}
-    world.checkers.strayed(OWNER.name, owner.uid)
+    world.checkers.strays.come(OWNER.name, owner.uid)
     labels = {FAMILY.shard: "fam-9"}
     store(world, PIECES, {**meta, "labels": labels, "ownerReferences": [{**reference, "controller": True}]})
+    await clock.sleep(first)
     for shard in shards:
         assign(world, shard)
     await clock.sleep(waits)

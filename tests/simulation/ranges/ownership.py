@@ -80,6 +80,10 @@ class RangeOwnership:
         """Nothing is written to an object that changes hands."""
         return 0
 
+    def changed_at(self, uid: str) -> float:
+        """It never did."""
+        return 0.0
+
     def set_back(self, uid: str) -> None:
         """What an object's labels were says nothing."""
 
