@@ -20,13 +20,11 @@ import signal
 import urllib3
 from kubernetes import client, config, watch
 
-from shardsdk import LeaseTimings, ShardLease, Share, load_access, read_assignment
+from shardsdk import ExitCode, LeaseTimings, ShardLease, Share, load_access, read_assignment
 from shardsdk.contrib.kubernetes import fence_writes
 from shardsdk.errors import ConfigurationError, FenceClosed, LeaseLost
 
 log = logging.getLogger("shard")
-
-LEASE_LOST = 3
 
 
 def checksum(data: dict[str, str]) -> str:
@@ -92,7 +90,7 @@ def work(v1: client.CoreV1Api, lease: ShardLease, share: Share) -> None:
 
 def die() -> None:
     """End the process at once: the thread may be in the middle of something, and others may take the lease now."""
-    os._exit(LEASE_LOST)
+    os._exit(ExitCode.LEASE_LOST)
 
 
 async def run(options: argparse.Namespace) -> None:
@@ -107,11 +105,10 @@ async def run(options: argparse.Namespace) -> None:
     config.load_config()
     api_client = client.ApiClient()
     lease.settle_first(fence_writes(api_client, lease.fence).settled)
-    v1 = client.CoreV1Api(api_client)
     async with lease, Share(access, lease, ranges) as share:
         log.info("shard %s is working", lease.name)
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, share.stopping.set)
-        await asyncio.to_thread(work, v1, lease, share)
+        await asyncio.to_thread(work, client.CoreV1Api(api_client), lease, share)
 
 
 def main() -> None:

@@ -83,7 +83,7 @@ async def load_kubeconfig(paths: str, context: str | None, origin: str, clock: C
             return await _access(_server(chosen.cluster, pair), chosen, origin, clock)
     except _MALFORMED as error:
         raise ConfigurationError(
-            f"{origin} cannot be used: {str(error) or type(error).__name__};"
+            f"{origin} cannot be used: {' '.join(str(error).split()) or type(error).__name__};"
             " check it with `kubectl config view --minify` (contexts: `kubectl config get-contexts`)"
         ) from error
 
@@ -100,7 +100,11 @@ def _existing(paths: str, origin: str) -> list[Path]:
 
 
 def _read(path: Path) -> _Entry:
-    content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except yaml.MarkedYAMLError as error:  # its own words take six lines
+        line = error.problem_mark.line + 1 if error.problem_mark is not None else 1
+        raise ValueError(f"{path} is no YAML, {error.problem} in line {line}") from error
     if content is not None and not isinstance(content, dict):
         raise ValueError(f"{path} is no kubeconfig")
     return _Entry(content or {}, path.parent.absolute())

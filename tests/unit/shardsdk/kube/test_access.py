@@ -98,7 +98,8 @@ async def test_nothing_configured_says_what_to_do(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ("{]", "cannot be used"),
+        ("{]", "config is no YAML, expected the node content, but found ']' in line 1;"),
+        ("a: 1\n\tb: 2", "config is no YAML, found character .* in line 2;"),
         ("", "cannot be used"),
         ("[1, 2]", "cannot be used"),
         ("apiVersion: v1\nkind: Config\n", "cannot be used"),
@@ -114,6 +115,7 @@ async def test_a_malformed_kubeconfig_says_how_to_check_it(tmp_path: Path, conte
         await load(tmp_path, str(path))
     assert "kubectl config view" in str(caught.value)
     assert str(path) in str(caught.value)
+    assert len(str(caught.value).splitlines()) == 1
 
 
 async def test_a_kubeconfig_that_is_not_there_is_an_error_even_in_a_pod(tmp_path: Path) -> None:
