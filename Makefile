@@ -10,6 +10,8 @@ ARGS   ?=
 WORKERS ?= auto
 # So do most tests with real pods; each of these has a node of its own. Somebody's cluster, IMAGE=, is one.
 NODES ?= $(if $(IMAGE),0,3)
+# Of a worker that crashes xdist hands on what it had done as well, and waits for that for ever: the run ends instead.
+DISTRIBUTION := --max-worker-restart 0 --dist loadfile --no-loadscope-reorder
 # The order of the tests: the same in each run, so that what fails can be tried again; ORDER=random for another.
 ORDER ?= 3151281236
 CHECK = $(RUN) ruff check --quiet . && $(RUN) ruff format --check --quiet . && $(RUN) mypy --no-error-summary && \
@@ -63,10 +65,10 @@ demo: $(READY) ## watch shards share, hand over and lose their objects (ASSIGNME
 
 test: controlplane helm ## set everything up, check the code and run every test (ORDER=, ARGS= for pytest)
 	@$(COMPILE) & $(CHECK); checked=$$?; wait; exit $$checked
-	@$(RUN) pytest $(if $(filter-out random,$(ORDER)),--randomly-seed=$(ORDER)) -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
+	@$(RUN) pytest $(if $(filter-out random,$(ORDER)),--randomly-seed=$(ORDER)) -n $(WORKERS) $(DISTRIBUTION) $(ARGS)
 
 e2e-node: $(READY) helm ## test both charts with real pods (root, after node-deps; or on KUBECONFIG= with IMAGE=)
-	@$(RUN) pytest -p no:randomly -n $(NODES) --dist loadfile --no-loadscope-reorder tests/node $(ARGS)
+	@$(RUN) pytest -p no:randomly -n $(NODES) $(DISTRIBUTION) tests/node $(ARGS)
 
 monitoring: controlplane ## ask a real Prometheus what dashboard and alerts ask (Debian's package prometheus; ARGS= for pytest)
 	@$(RUN) pytest tests/monitoring $(ARGS)

@@ -1,9 +1,8 @@
 """A TLS server whose connections end wherever they like: `python -m tests.tls_cutter FOLDER SEED`.
 
 It prints its port, serves until its input ends, and prints how many connections ended
-where.  A process of its own: uvloop may close a file descriptor twice when somebody
-gives up while it connects, which must not meet one that a server in the same process
-has just been given.
+where.  A process of its own: its threads would take turns with the
+loop that is tested.
 """
 
 from __future__ import annotations

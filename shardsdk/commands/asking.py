@@ -17,6 +17,7 @@ import msgspec
 
 from shardsdk.cache.objects import Request
 from shardsdk.errors import ConfigurationError, ConnectionFailed
+from shardsdk.kube.sockets import make_connector
 from shardsdk.process.health import Address
 from shardsdk.protocol.names import before_port
 
@@ -59,7 +60,7 @@ async def ask(address: Address, request: Request) -> Said | None:
     Raises: ConnectionFailed when somebody does and no answer comes, or none of ours.
     """
     path = "/".join(quote(part, safe="") for part in (request.namespace, request.name) if part)
-    connector = aiohttp.UnixConnector(address.socket) if address.socket else aiohttp.TCPConnector()
+    connector = aiohttp.UnixConnector(address.socket) if address.socket else make_connector()
     host = "localhost" if address.socket else f"{before_port(address.host or '127.0.0.1')}:{address.port}"
     wait = aiohttp.ClientTimeout(total=ANSWER_SECONDS)
     try:

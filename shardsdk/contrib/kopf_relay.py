@@ -25,6 +25,7 @@ from shardsdk.kube.clock import Clock, SystemClock
 from shardsdk.kube.fencing import Guard, GuardedRequest, Ledger, SentTooLate, send_guarded
 from shardsdk.kube.server import Access
 from shardsdk.kube.sessions import CONNECT_SECONDS, KEEPALIVE_SECONDS, REQUEST_SECONDS
+from shardsdk.kube.sockets import make_connector
 
 _WRITES: Final = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 _UNAUTHORIZED: Final = 401
@@ -47,7 +48,7 @@ class Relay:
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:
-        connector = aiohttp.TCPConnector(limit=0, ssl=self.access.ssl, keepalive_timeout=KEEPALIVE_SECONDS)
+        connector = make_connector(limit=0, ssl=self.access.ssl, keepalive_timeout=KEEPALIVE_SECONDS)
         self._session = self.access.open_session(
             connector,
             request_class=GuardedRequest,

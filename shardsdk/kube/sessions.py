@@ -36,6 +36,7 @@ from shardsdk.kube.fencing import Guard, GuardedRequest, Ledger, SentTooLate, se
 from shardsdk.kube.lapses import ServerClock, lapses_of, parse_date
 from shardsdk.kube.pace import Pace
 from shardsdk.kube.server import Access
+from shardsdk.kube.sockets import make_connector
 from shardsdk.kube.turns import Turn, Turns
 from shardsdk.kube.warnings import Warnings
 from shardsdk.logs import logger_of
@@ -180,7 +181,7 @@ class Sessions:
         self._sessions = {}
 
     def _open(self, limit: int) -> aiohttp.ClientSession:
-        connector = aiohttp.TCPConnector(
+        connector = make_connector(
             limit=limit, ssl=self.access.ssl, keepalive_timeout=KEEPALIVE_SECONDS, happy_eyeballs_delay=0.25
         )
         return self.access.open_session(

@@ -55,10 +55,30 @@ def test_settings_reach_the_commands() -> None:
         "--dry-run", "image", "BUILDER=/usr/bin/podman --log-level=debug", "SOURCE_DATE_EPOCH=7"
     )
     assert "--tag controller-sharding-examples:" in run_make("--dry-run", "image", "TARGET=examples")
-    assert "-n auto --dist loadfile --no-loadscope-reorder -k lease" in run_make("--dry-run", "test", "ARGS=-k lease")
-    assert "-n 1 --dist" in run_make("--dry-run", "test", "WORKERS=1")
-    assert "-n 3 --dist" in run_make("--dry-run", "e2e-node")
-    assert "-n 0 --dist" in run_make("--dry-run", "e2e-node", "IMAGE=somewhere/sharder:1"), "somebody's cluster is one"
+    assert "-n auto --max-worker-restart 0 --dist loadfile --no-loadscope-reorder -k lease" in run_make(
+        "--dry-run", "test", "ARGS=-k lease"
+    )
+    assert "-n 1 --max" in run_make("--dry-run", "test", "WORKERS=1")
+    assert "-n 3 --max" in run_make("--dry-run", "e2e-node")
+    assert "-n 0 --max" in run_make("--dry-run", "e2e-node", "IMAGE=somewhere/sharder:1"), "somebody's cluster is one"
+
+
+def test_a_worker_that_crashes_ends_the_run(tmp_path: Path) -> None:
+    """Of a worker that is replaced, xdist hands on the files that it had finished, and waits for them for ever."""
+    option = re.search(r"^DISTRIBUTION := (.+)$", MAKEFILE, re.MULTILINE)
+    assert option is not None
+    for number in range(9):
+        abort = "if number == 3: os.abort()" if number == 4 else "time.sleep(0.02)"
+        text = f"def test_it(number):\n    {abort}\n"
+        header = "import os, time, pytest\n@pytest.mark.parametrize('number', range(6))\n"
+        (tmp_path / f"test_{number}.py").write_text(header + text)
+    (tmp_path / "pytest.ini").write_text("[pytest]\nasyncio_default_fixture_loop_scope = function\n")
+
+    command = [sys.executable, "-m", "pytest", "-p", "no:randomly", "-n", "2", *option[1].split()]
+    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)
+
+    assert ran.returncode == 1, ran.stdout
+    assert "test_4.py::test_it[3]' - worker" in ran.stdout or "test_4.py::test_it[3] - worker" in ran.stdout
 
 
 def test_what_is_compiled_is_kept(tmp_path: Path) -> None:
