@@ -56,6 +56,11 @@ def test_every_block_is_run() -> None:
     assert {block.language for blocks in PAGES.values() for block in blocks} <= {"python", "sh"}
 
 
+def test_the_front_page_is_the_example() -> None:
+    (shown,) = (block.text for block in PAGES["sdk/index.md"] if block.file == "website.py")
+    assert shown.removeprefix("# website.py\n").strip() == (ROOT / "examples" / "website.py").read_text().strip()
+
+
 def test_metrics_that_are_recommended_exist() -> None:
     pages = read_pages()
     named = set(re.findall(r"`((?:shardsdk|workqueue|controller_runtime|rest_client)_\w+)`", pages["sdk/running.md"]))
