@@ -237,7 +237,10 @@ class Tenure:
 
     async def _pause(self, wait: Wait) -> None:
         if wait.why and wait.why != self._told:
-            log.info("Waiting for the %s: %s", self._claim, wait.why, extra=self._fields())
+            if wait.why == self._homeless:
+                log.warning("No lease can be made yet: %s", wait.why, extra=self._fields())
+            else:
+                log.info("Waiting for the %s: %s", self._claim, wait.why, extra=self._fields())
         self._told = wait.why
         self._wake.clear()
         # Whether it was woken or time has passed, the keeper is asked again.
@@ -309,7 +312,7 @@ class Tenure:
         if hopeless and self._keeper.phase is Phase.SEEKING:
             raise error
         retry_after = error.retry_after_seconds if isinstance(error, ApiError) else None
-        self._fail(str(error), retry_after or 0.0)
+        self._fail(self._homeless if create and isinstance(error, NotFound) else str(error), retry_after or 0.0)
 
     def _fail(self, why: str, retry_after_seconds: float = 0.0) -> None:
         if self._keeper.phase is Phase.HOLDING:
@@ -350,6 +353,12 @@ class Tenure:
         if not clean:
             log.warning("Could not release the %s; it will run out", self._claim, extra=self._fields())
         return clean
+
+    @property
+    def _homeless(self) -> str:
+        """Why a Lease that is made is not found."""
+        namespace = self._claim.namespace
+        return f"there is no namespace {namespace!r} for the {self._claim}: `kubectl create namespace {namespace}`"
 
     def _moment(self) -> Moment:
         return Moment(self._clock.monotonic(), self._clock.now(), self._rng.random(), self._lapses.seconds)
