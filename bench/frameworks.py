@@ -48,8 +48,8 @@ class Contender:
 
 CONTENDERS: Final = (
     Contender("kopf", "bench.kopf_operator"),
-    Contender("one operator", "bench.one_operator"),
-    Contender("three shards", "examples.checksum", ("one", "two", "three"), sharded=True),
+    Contender("one operator", "bench.our_operator"),
+    Contender("three shards", "bench.our_operator", ("one", "two", "three"), sharded=True),
 )
 PHASES: Final = ("made", "changed", "changed while away")
 MEASURED: Final = ("seconds", "CPU", "memory", "writes per object")
