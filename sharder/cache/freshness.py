@@ -137,4 +137,10 @@ class Confirmation:
 
 
 def _versions(things: Any) -> dict[Key, str]:
-    return {Key(each.metadata.namespace or "", each.metadata.name): each.metadata.resource_version for each in things}
+    return {Key(each.metadata.namespace or "", each.metadata.name): _version(each) for each in things}
+
+
+def _version(thing: Any) -> str:
+    """A lease's with its renewal: a store that was set back gives versions a second time."""
+    version = str(thing.metadata.resource_version)
+    return f"{version} of {thing.spec.renew_time}" if isinstance(thing, Lease) else version

@@ -320,7 +320,7 @@ class TakeoverController:
         _, shard = key
         found = await self._writer.find_all(shard)
         snapshot = self._snapshot() or snapshot  # a lease that has come meanwhile is known
-        if (unknown := unknown_lease(snapshot, shard, found)) is not None:
+        if (unknown := unknown_lease(snapshot, shard, seen, found)) is not None:
             # A shard that lives under it keeps what it has.
             self._cache.relist_leases(f"{unknown} is not known")
             return False

@@ -67,13 +67,17 @@ def lives_elsewhere(snapshot: RingSnapshot, shard: str) -> bool:
     return shard in snapshot.membership.available or shard in snapshot.membership.ambiguous
 
 
-def unknown_lease(snapshot: RingSnapshot, shard: str, found: Iterable[Lease]) -> str | None:
-    """A lease of the ring's shard `shard` that is among all those `found` of that name, and not in the cache.
+def unknown_lease(snapshot: RingSnapshot, shard: str, seen: ObservedLease | None, found: Iterable[Lease]) -> str | None:
+    """What the cache does not know of all the Leases `found` that are called `shard`, of which it has `seen` one.
+
+    That is one of the ring that it does not have at all, or one that says something else in the same version.
 
     Raises: ConfigurationError when a Lease that is no shard's of this ring has the name, and there is none that is.
     """
     known, others = [], []
     for lease in found:
+        if seen is not None and _is_rewritten(seen.lease, lease):
+            return f"what {lease.metadata.namespace}/{shard} says in that version"
         if (lease.metadata.namespace, shard) in snapshot.leases:
             known.append(lease)
         elif lease.ring == snapshot.name:
@@ -87,6 +91,17 @@ def unknown_lease(snapshot: RingSnapshot, shard: str, found: Iterable[Lease]) ->
             f" {LEASE_RING_LABEL}={snapshot.name} if a shard has lost it"
         )
     return None
+
+
+def _is_rewritten(seen: Lease, found: Lease) -> bool:
+    """Whether `found` is another Lease in the version of `seen`, or says something else in it.
+
+    A store that came back from a backup gives versions a second time.  A write that asks for one of them goes through,
+    whatever the lease says by now: that a shard which lives has renewed it, for example.
+    """
+    same = seen.metadata.namespace == found.metadata.namespace
+    same = same and seen.metadata.resource_version == found.metadata.resource_version
+    return same and (seen.metadata.uid, seen.spec) != (found.metadata.uid, found.spec)
 
 
 def presumed_held(snapshot: RingSnapshot, shard: str, proven_since: Callable[[float], float], now: float) -> bool:

@@ -25,7 +25,7 @@ Does not guarantee: that a write whose connection broke was or was not executed
 is well; that OIDC refresh tokens are written back to the kubeconfig; that what
 happened is noticed if etcd came back from a backup without raising its revision
 (`etcdutl snapshot restore --bump-revision`) and was written to beyond the old one
-at once.  Full garbage collections hold the loop up too, by tens of milliseconds:
+at once, before the next list.  Full garbage collections hold the loop up too, by tens of milliseconds:
 call `gc.freeze()` once everything is imported.
 
 The kubernetes package is imported for a kubeconfig's exec plugin or auth provider, and only then.

@@ -78,6 +78,20 @@ SHARD_FAULTS: Final[dict[str, Fault]] = {
         (),
         {"restore_etcd": 6.0},
     ),
+    "VERSIONS_ARE_GIVEN_ONCE": Fault(
+        "a lease that says something else in the version that was seen is not taken over",
+        "sharder.takeover.facts",
+        "    return same and (seen.metadata.uid, seen.spec) != (found.metadata.uid, found.spec)",
+        "    return False",
+        ("tests/unit/sharder/takeover/test_facts.py",),
+    ),
+    "LISTS_GO_BY_VERSIONS": Fault(
+        "a list that says something else in a known version is believed",
+        "shardsdk.kube.mirror",
+        "if same and (not initial or _says_the_same(old, thing)):",
+        "if same:",
+        ("tests/unit/shardsdk/kube/test_mirror.py",),
+    ),
     "UNCONDITIONAL_RENEWAL": Fault(
         "every lease write is conditional on the version that was seen",
         "shardsdk.lease.claim",

@@ -43,7 +43,7 @@ class Backup:
 
 def make_noise(stage: Stage, until_version: int) -> None:
     """Other writes carry the store's version past the positions of watches, before anyone looks."""
-    while stage.server.version <= until_version:
+    while stage.server.version < until_version:
         stage.create(NAMESPACES, {"metadata": {"generateName": "noise-"}}, None)
 
 
@@ -63,7 +63,11 @@ async def restored_lease(stage: Stage, namespace: str = SHARDS, *, duration: int
 
 def restore(stage: Stage, backup: Backup) -> None:
     """The living shards' leases and the leader's survive as they are, as when they write again at once."""
-    position = stage.server.version
+    restore_until(stage, backup, stage.server.version + 1)
+
+
+def restore_until(stage: Stage, backup: Backup, version: int) -> None:
+    """The same, and other writes take the store to this version."""
     kept = {
         resource: {key: one for key, one in things.items() if key.name in ("one", "two", "sharder")}
         for resource, things in stage.server.objects.items()
@@ -71,7 +75,7 @@ def restore(stage: Stage, backup: Backup) -> None:
     }
     backup.put_back(stage.server)
     stage.server.objects[LEASES.group_resource].update(kept[LEASES.group_resource])
-    make_noise(stage, position)
+    make_noise(stage, version)
 
 
 @in_virtual_time
@@ -122,3 +126,35 @@ async def test_a_living_shard_that_only_the_restored_store_knows_of_keeps_its_ob
             stage.server.patch(LEASES, "three", "elsewhere", {"spec": lease(clock, "three", duration=120)["spec"]})
     assert not taken
     assert stage.holder("three") is None, "no lease was made where the shard does not live"
+
+
+@in_virtual_time
+async def test_a_lease_that_was_renewed_in_a_version_that_was_given_before_is_not_taken_over(
+    clock: VirtualClock,
+) -> None:
+    """Nothing but what the lease says tells the two apart: a write on condition of that version would go through."""
+    stage = make_stage(clock)
+    stage.create(CLUSTERRINGS, ring(ALONE), None)
+    stage.start("one")
+    stage.create(LEASES, lease(clock, "three"), SHARDS)
+
+    def renew() -> int:
+        renewed = lease(clock, "three")
+        body = {"metadata": {"annotations": renewed["metadata"]["annotations"]}, "spec": renewed["spec"]}
+        return int(stage.server.patch(LEASES, "three", SHARDS, body)["metadata"]["resourceVersion"])
+
+    async with leading(stage):
+        await stage.until(lambda: stage.condition("Settled") == "True")
+        backup = Backup.of(stage.server)
+        await stage.pass_time(1)
+        seen, at = renew(), clock.monotonic()
+        await stage.pass_time(10)
+        position = stage.server.version
+        restore_until(stage, backup, seen - 1)
+        assert renew() == seen
+        make_noise(stage, position + 1)
+        # As the leader saw it, it has run out for some seconds.
+        await stage.pass_time(at + 20 - clock.monotonic())
+        assert stage.holder("three") == "three"
+        await stage.until(lambda: stage.holder("three") != "three", seconds=40)
+        assert clock.monotonic() >= at + 10 + 15
