@@ -51,6 +51,8 @@ class Checkers:
     _torn_leases: dict[str, float] = field(default_factory=dict)
     #: Until when a process may go on whose lease a user tore, and which a process of the same name has by now.
     _displaced: dict[str, float] = field(default_factory=dict)
+    #: Up to which version each process had been told of leases when the store was set back.
+    _heard: dict[str, int] = field(default_factory=dict)
     #: Until when holds may last that the store has forgotten, since it was set back.
     _unsure_until: float = 0.0
 
@@ -102,14 +104,17 @@ class Checkers:
 
         The sharder's hold counts from now on.  A shard's counts from its last renewal: the one that is there again,
         or a later one that is lost, since nobody's hold becomes longer by a restore.  A leader that has seen that
-        renewal, and nothing since, may have waited for it to run out before the restore, too.
+        renewal, and nothing since, may have waited for it to run out before the restore, too; and one that was told of
+        none of those that are lost, of the one that is there again.
         """
         shard, found, lost = commit.key.name, self._said[commit.latest], self._held.get(commit.key.name)
         self.world.note(f"the lease of {shard} is {found.holder or 'nobody'}'s, as {found.author} wrote it")
-        at = self.world.now
+        self._held[shard] = replace(found, at=self.world.now)
         if found.holder == shard:
-            at = max(found.at, lost.at) if lost is not None and lost.holder == shard else found.at
-        self._held[shard] = replace(found, at=at)
+            self._held[shard] = found
+            if lost is not None and lost.holder == shard and lost.at > found.at:
+                self._held[shard] = replace(found, at=lost.at, number=lost.number, again_at=found.at)
+                self._heard = dict(self.world.server.heard)
 
     def forget_lease(self, shard: str) -> None:
         """There is no lease of this shard any more, and nobody has deleted it."""
@@ -325,7 +330,7 @@ class Checkers:
         if holder == SHARDER_HOLDER and held is not None and held.holder != SHARDER_HOLDER:
             self.world.stats.takeovers += 1
             self.world.note(f"{commit.author.name} takes the lease of {shard} over")
-            self._check_takeover(shard, held)
+            self._check_takeover(shard, held, commit.author.name)
             self.world.spring_traps(shard)
         if held is None or held.holder != holder or commit.author.name not in (held.author, held.torn_from):
             self._acquired[commit.author.name] = self.world.now
@@ -353,8 +358,10 @@ class Checkers:
             self.tore_lease(shard)
         self._held[shard] = replace(held, author="user", torn_from=held.torn_from or held.author)
 
-    def _check_takeover(self, shard: str, held: Held) -> None:
+    def _check_takeover(self, shard: str, held: Held, leader: str) -> None:
         """The shard had its time: once (fenced) or twice, counted while the API server answered."""
+        if held.again_at is not None and self._heard.get(leader, 0) < held.number:
+            held = replace(held, at=held.again_at)
         if self.world.outlasting and shard not in self.world.foreign_names:
             self.violate("outlasts outages", f"lease of {shard} taken {self.world.now - held.at:.3f} s after {held}")
         if held.holder != shard:

@@ -11,7 +11,11 @@ from tests.simulation.storage import Version
 
 @dataclass(slots=True)
 class Held:
-    """What a lease says since when, and who wrote that; of one that a user tore, also who had it until then."""
+    """What a lease says since when, and who wrote that; of one that a user tore, also who had it until then.
+
+    `number` is the version that says so; `again_at`: since when one says so that a restore of the store brought back,
+    while `number` and `at` are those of a later renewal that it lost.
+    """
 
     holder: str
     duration: float
@@ -19,6 +23,8 @@ class Held:
     at: float
     author: str
     torn_from: str = ""
+    number: int = 0
+    again_at: float | None = None
 
     @classmethod
     def read(cls, lease: Version, at: float, author: str) -> Self:
@@ -27,4 +33,4 @@ class Held:
         annotations = lease.doc["metadata"].get("annotations") or {}
         fenced = FENCED_ANNOTATION in annotations and annotations[FENCED_ANNOTATION] == spec.get("renewTime")
         holder, seconds = spec.get("holderIdentity") or "", float(spec.get("leaseDurationSeconds") or 15)
-        return cls(holder, seconds, fenced, at, author)
+        return cls(holder, seconds, fenced, at, author, number=int(lease.doc["metadata"]["resourceVersion"]))

@@ -80,6 +80,8 @@ class SimServer:
         self.rng = rng
         self.admission = admission
         self.served: dict[tuple[str, str], Resource] = {}
+        #: Up to which version each process was told of leases by a watch.
+        self.heard: dict[str, int] = {}
         self._watches: dict[Watch, None] = {}
         self._watches_of: dict[str, dict[Watch, None]] = {}
         self._backlog: list[Callable[[], None]] = []

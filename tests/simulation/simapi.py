@@ -33,7 +33,7 @@ from shardsdk.kube.fencing import Guard, Ledger
 from shardsdk.kube.reading import OPEN_SECONDS
 from shardsdk.kube.sessions import REQUEST_SECONDS
 from shardsdk.kube.store import Key
-from shardsdk.protocol.objects import Resource
+from shardsdk.protocol.objects import LEASES, Resource
 from tests.simulation.limits import Limit
 from tests.simulation.machines import comparison_of
 from tests.simulation.network import Link
@@ -144,10 +144,13 @@ class SimApi(Api):
         watch = self._server.open_watch(
             self.link, resource, selection.namespace, selection.selector, since, options.timeout_seconds
         )
+        of_leases = resource == LEASES
         try:
             if since is not None:
                 yield WatchEvent(WatchKind.BOOKMARK, None, since)
             while (line := await watch.next(silence)) is not None:
+                if of_leases:
+                    self._server.heard[self.link.name] = line.number
                 if line.version is None:
                     yield WatchEvent(line.kind, None, str(line.number), line.initial_end)
                 elif (thing := line.version.decode(selection.model)) is not None:

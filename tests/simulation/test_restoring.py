@@ -60,22 +60,25 @@ async def test_a_watch_of_the_future_is_told_nothing_until_then_and_one_of_the_p
         server.open_watch(link, PLAINS, None, Selector(), str(storage.number - 1), None)
 
 
-@pytest.mark.parametrize(("lost", "taken_at", "in_time"), [
-    (False, 10.5, True),  # as its leader may have waited for it before the restore, which is at 10 s
-    (True, 10.5, False),  # what was renewed at 8 s lasts until 14 s, whatever the store knows of it
-    (True, 13.5, False),
-    (True, 14.5, True),
+@pytest.mark.parametrize(("lost", "heard", "taken_at", "in_time"), [
+    (False, False, 10.5, True),  # as its leader may have waited for it before the restore, which is at 10 s
+    (True, True, 10.5, False),  # what was renewed at 8 s lasts until 14 s, whatever the store knows of it
+    (True, True, 13.5, False),
+    (True, True, 14.5, True),
+    (True, False, 10.5, True),  # nobody can respect what no watch has told
 ])  # fmt: skip
 @in_virtual_time
 async def test_a_hold_lasts_until_it_has_run_out_after_the_last_renewal_and_no_longer_also_if_a_restore_has_lost_that(
-    clock: VirtualClock, *, lost: bool, taken_at: float, in_time: bool
+    clock: VirtualClock, *, lost: bool, heard: bool, taken_at: float, in_time: bool
 ) -> None:
     world = World(draw_plan(1), clock)
     world.storage.create(CLUSTERRINGS, ring_object(FAMILY.ring, select_namespaces=False), USER)
     backup = _hold_lease(world, "fam-0", "fam-0_1").number
     await clock.sleep(8.0)
+    world.server.heard["sharder-0_1"] = backup
     if lost:
-        _hold_lease(world, "fam-0", "fam-0_2")
+        renewed = _hold_lease(world, "fam-0", "fam-0_2").number
+        world.server.heard["sharder-0_1"] = renewed if heard else renewed - 1
     await clock.sleep(2.0)
     world.restores._put_back(backup, 0, 0.0, clock.monotonic())
     await clock.sleep(taken_at - 10.0)
