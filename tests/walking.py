@@ -15,6 +15,7 @@ import shutil
 import signal
 import socket
 import sys
+import zlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -34,6 +35,15 @@ def section_of(text: str, heading: str) -> str:
     return text[start:] if end < 0 else text[start : end + 1]
 
 
+def runtime_directory(folder: Path) -> Path:
+    """Where a test's processes can be asked: not among those of other tests, nor of the user.
+
+    Beside the test's folder, whose own path is too long for a socket in it when pytest
+    is in its hundredth run, or the test's name is long.
+    """
+    return folder.parent / f"{zlib.crc32(folder.name.encode()):x}"
+
+
 async def walk(
     folder: Path, files: Mapping[str, str], commands: Iterable[str], seconds: float
 ) -> tuple[int | None, str]:
@@ -51,8 +61,7 @@ async def walk(
         # Where `localcluster up` notes what runs: not among the user's own.
         "XDG_CACHE_HOME": str(folder / "cache"),
         "HOME": str(folder),
-        # Where processes can be asked: not among those of other tests.
-        "XDG_RUNTIME_DIR": str(folder),
+        "XDG_RUNTIME_DIR": str(runtime_directory(folder)),
     }
     # -m: job control, so that `%1` means what it does at a prompt.
     script = "\n".join(["set -eumx -o pipefail", *commands])

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from localcluster.installation import NO_AUTHORITIES, ROOT
+from tests.walking import runtime_directory
 
 SECONDS = 120
 
@@ -24,10 +25,15 @@ class Prompt:
     kubeconfig: Path
 
     @property
+    def runtime(self) -> Path:
+        """Where its processes can be asked."""
+        return runtime_directory(self.folder)
+
+    @property
     def environment(self) -> dict[str, str]:
         names = ("PATH", "HOME")
         return {name: os.environ[name] for name in names if name in os.environ} | {
-            "KUBECONFIG": str(self.kubeconfig), "PYTHONPATH": str(ROOT), "XDG_RUNTIME_DIR": str(self.folder),
+            "KUBECONFIG": str(self.kubeconfig), "PYTHONPATH": str(ROOT), "XDG_RUNTIME_DIR": str(self.runtime),
             "PYTHONUNBUFFERED": "1",
             **NO_AUTHORITIES,
         }  # fmt: skip

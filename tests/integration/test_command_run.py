@@ -68,7 +68,7 @@ async def test_it_runs_without_ports_explains_itself_and_stops_in_order(
         assert said[1].startswith(f"secrets: {namespace}/b: ")
         code, _, complaint = await admin_prompt.run("explain", "secret/c", "-n", namespace)
         assert (code, complaint.startswith(f"secrets c: there is none in namespace '{namespace}' at ")) == (1, True)
-    assert list((admin_prompt.folder / "shardsdk").iterdir()) == []
+    assert list((admin_prompt.runtime / "shardsdk").iterdir()) == []
 
 
 async def test_a_namespace_that_is_misspelt_is_told(admin_prompt: Prompt, namespace: str) -> None:

@@ -23,7 +23,7 @@ import shardsdk
 import shardsdk.testing
 from docsite.pages import Block, blocks_of, read_pages
 from localcluster import ControlPlane
-from tests.walking import ROOT, make_tools, run
+from tests.walking import ROOT, make_tools, run, runtime_directory
 
 SECONDS = 240
 PAGES = {page: blocks_of(page, text) for page, text in read_pages().items() if page.startswith("sdk/")}
@@ -83,8 +83,7 @@ async def test_page_works(page: str, plane: ControlPlane, tmp_path: Path) -> Non
         "KUBEBUILDER_ASSETS": str(tools),
         "KUBECONFIG": str(plane.admin_kubeconfig),
         "HOME": str(tmp_path),
-        # Where processes can be asked: not among those of other tests.
-        "XDG_RUNTIME_DIR": str(tmp_path),
+        "XDG_RUNTIME_DIR": str(runtime_directory(tmp_path)),
     }
     commands = [command for block in PAGES[page] for command in block.commands]
     if PROGRAM in files:

@@ -18,6 +18,7 @@ from localcluster.images import TARGETS, build_folder
 from localcluster.installation import ROOT
 from shardsdk.version import VERSION
 from tests.node.clusters import Cluster, Complaints, until_right
+from tests.walking import runtime_directory
 
 NAME: Final = "websites"
 PODS: Final = f"app.kubernetes.io/name={NAME}"
@@ -55,7 +56,7 @@ async def shardsdk(cluster: Cluster, folder: Path, *arguments: str) -> tuple[int
         sys.executable, "-m", "shardsdk", *arguments, cwd=ROOT,
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
         env={"PATH": f"{folder}{os.pathsep}{os.environ['PATH']}", "HOME": str(folder),
-             "KUBECONFIG": str(cluster.kubeconfig), "XDG_RUNTIME_DIR": str(folder)},
+             "KUBECONFIG": str(cluster.kubeconfig), "XDG_RUNTIME_DIR": str(runtime_directory(folder))},
     )  # fmt: skip
     output, _ = await process.communicate()
     return process.returncode or 0, output.decode()

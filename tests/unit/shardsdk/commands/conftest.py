@@ -9,6 +9,7 @@ import pytest
 
 from shardsdk.commands import explain as command
 from tests.unit.shardsdk.commands.asked import free_port
+from tests.walking import runtime_directory
 
 
 @pytest.fixture
@@ -16,5 +17,5 @@ def environ(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     """Nothing of this machine's own: neither its processes nor its clusters."""
     monkeypatch.setattr(command, "HEALTH_PORT", free_port())
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "nowhere"))
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(runtime_directory(tmp_path)))
     return dict(os.environ)

@@ -30,6 +30,7 @@ from shardsdk.process.world import World
 from shardsdk.testing.memory import MemoryServer
 from shardsdk.testing.memoryapi import MemoryApi
 from tests.unit.shardsdk.commands.asked import SECRETS, cluster, free_port, one_line, serving
+from tests.walking import runtime_directory
 
 NODES = Resource("", "v1", "nodes", "Node", namespaced=False)
 SITES = "shard.alpha.sharding.timebertt.dev/clusterring-1-sites"
@@ -161,7 +162,8 @@ async def test_a_directory_that_others_can_use_is_refused(environ: dict[str, str
 
 
 def test_a_long_directory_leaves_less_of_the_name(tmp_path: Path) -> None:
-    long = tmp_path / ("x" * (70 - len(str(tmp_path))))
+    short = runtime_directory(tmp_path)
+    long = short / ("x" * (70 - len(str(short))))
     environ = {"XDG_RUNTIME_DIR": str(long)}
     path = socket_of("websites-of-the-whole-company", 4_194_304, environ)
     assert len(str(path)) <= 103
