@@ -25,10 +25,11 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from localcluster.binaries import find_binaries, say
+from localcluster.binaries import Binaries, find_binaries, say
 from localcluster.components import parse_feature_gates, render_feature_gates
 from localcluster.control_plane import ControlPlane
 from localcluster.errors import LocalClusterError
+from localcluster.etcd_data import keep, kept_data
 from localcluster.forwarder import Backend, Forwarder
 from localcluster.helm import find_helm
 from localcluster.images import build_folder, build_images, full_name
@@ -95,8 +96,20 @@ def _acquire(options: argparse.Namespace) -> int:
     if options.node:
         # First, since it builds both at a time where both are missing.
         say(f"localcluster: a node's programs: {find_node_programs().source}")
-    say(f"localcluster: Kubernetes programs: {find_binaries().source}")
+    binaries = find_binaries()
+    say(f"localcluster: Kubernetes programs: {binaries.source}")
+    asyncio.run(_keep_data(binaries))
     return 0
+
+
+async def _keep_data(binaries: Binaries) -> None:
+    """Have later control planes begin with what the first API server makes."""
+    kept = kept_data(binaries)
+    if kept is not None and not kept.is_dir():
+        async with ControlPlane(binaries=binaries, controllers=()) as plane:
+            await plane.apiserver.kill()
+            await plane.etcd.stop()
+            keep(plane.folder / "etcd", kept)
 
 
 def _helm(_: argparse.Namespace) -> int:

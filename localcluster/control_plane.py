@@ -33,6 +33,7 @@ from localcluster.components import (
     go_environment,
 )
 from localcluster.errors import ComponentFailed, LocalClusterError
+from localcluster.etcd_data import begin_with_kept
 from localcluster.kubeconfig import Cluster, certificate_credentials, token_credentials, write_kubeconfig
 from localcluster.node import Node
 from localcluster.pki import Authority, Pair
@@ -340,6 +341,7 @@ class ControlPlane:
         self._etcd_port = self._reserve()
         host = self._network.etcd_host
         url = f"http://{host}:{self._etcd_port}"
+        begin_with_kept(self.binaries, self.folder / "etcd")
         argv = [*self.binaries.etcd, *lone_etcd_flags(self.folder / "etcd", self._etcd_port, host), *self._etcd_extra]
 
         async def is_ready() -> bool:

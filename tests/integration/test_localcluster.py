@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from localcluster import AdminClient, AdminError, ControlPlane, LocalClusterError
+from localcluster.etcd_data import kept_data
 
 _CRD: dict[str, Any] = {
     "apiVersion": "apiextensions.k8s.io/v1",
@@ -119,3 +121,11 @@ async def test_waiting_in_vain_shows_what_was_there(admin: AdminClient, namespac
     await admin.create("v1/configmaps", {"metadata": {"name": "lonely"}}, namespace)
     with pytest.raises(TimeoutError, match=r"1 objects: .*lonely"):
         await admin.eventually("v1/configmaps", lambda found: len(found) == 2, namespace, timeout_seconds=0.3)
+
+
+async def test_it_begins_with_what_an_api_server_made_before(control_plane: ControlPlane, admin: AdminClient) -> None:
+    kept = kept_data(control_plane.binaries)
+    began = datetime.fromtimestamp((control_plane.folder / "pki" / "serviceaccounts.key").stat().st_mtime, UTC)
+    namespace = await admin.get("v1/namespaces", "default")
+    made_before = datetime.fromisoformat(namespace["metadata"]["creationTimestamp"]) < began.replace(microsecond=0)
+    assert made_before == (kept is not None and kept.is_dir())
