@@ -8,11 +8,13 @@ from __future__ import annotations
 import asyncio
 import random
 import re
+import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterable
-from contextlib import AsyncExitStack
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -38,6 +40,11 @@ SHARDS: Final = ("one", "two", "three")
 JOINS: Final = "four"
 WAYS: Final = ("Labels", "Ranges")
 MOST_RAW: Final = 2_000
+#: So often users create objects that the ring covers and others, one after the other, so many of each.
+ROUNDS: Final = 10
+MOST_IN_ROUND: Final = 200
+#: Where no ring covers anything.
+OUTSIDE: Final = "kube-system"
 LOOK_SECONDS: Final = 0.25
 PATIENCE_SECONDS: Final = 600.0
 _PATCHED: Final = re.compile(
@@ -115,6 +122,17 @@ class Scene:
                 environment={NOTES: str(self.notes[name].path)},
             )
 
+    @contextmanager
+    def shards_standing_still(self) -> Iterator[None]:
+        """Have shards do nothing: what they do with objects takes of the same cores."""
+        for shard in self.installation.shards.values():
+            shard.pause()
+        try:
+            yield
+        finally:
+            for shard in self.installation.shards.values():
+                shard.resume()
+
     def forget(self) -> None:
         """Count from now on."""
         for notes in self.notes.values():
@@ -153,11 +171,18 @@ class Scene:
         return False
 
     async def until_owned(self, wanted: Iterable[str], gone: Iterable[str] = ()) -> dict[Key, str]:
-        """Wait until each of `wanted` has objects, nobody of `gone` has, and nothing is on its way."""
+        """Wait until each of `wanted` has objects, nobody of `gone` has, and nothing is on its way.
+
+        Raises: ComponentFailed when one of `wanted` has ended, which loses its lease when the machine is too busy.
+        """
+        wanted = list(wanted)
         async with asyncio.timeout(PATIENCE_SECONDS):
             while True:
                 if owners := await self.owners(wanted, gone):
                     return owners
+                for shard in (self.installation.shards[name] for name in wanted):
+                    if not shard.running:
+                        raise shard.failure("ended")
                 await asyncio.sleep(LOOK_SECONDS)
 
     async def until_begun(self, owners: dict[Key, str], which: Iterable[Key]) -> list[float]:
@@ -202,9 +227,9 @@ async def _one_way(way: str, objects: int, say: Say) -> None:
         plane = await stack.enter_async_context(ControlPlane(feature_gates={"ShardedListAndWatch": True}))
         installation = await stack.enter_async_context(Installation(plane, timings))
         api = await stack.enter_async_context(Client(await load_access(str(plane.admin_kubeconfig))))
-        namespaces = max(objects // 100, 16)
-        for number in range(namespaces):
-            await api.create(NAMESPACES, {"metadata": {"name": f"team-{number}"}})
+        namespaces = [f"team-{number}" for number in range(max(objects // 100, 16))]
+        for name in namespaces:
+            await api.create(NAMESPACES, {"metadata": {"name": name}})
         scene = Scene(way, installation, api, folder, objects, say)
         raw = await measure(_creates(api, "raw", min(objects, MOST_RAW), namespaces))
         spec: dict[str, Any] = {"resources": [{"group": "", "resource": "configmaps"}]}
@@ -221,12 +246,12 @@ async def _one_way(way: str, objects: int, say: Say) -> None:
             watch.cancel()
 
 
-def _creates(api: Client, prefix: str, count: int, namespaces: int) -> list[Callable[[], Any]]:
+def _creates(api: Client, prefix: str, count: int, namespaces: Sequence[str]) -> list[Callable[[], Any]]:
     """Creates of so many ConfigMaps, spread over the namespaces."""
 
     def create(number: int) -> Callable[[], Any]:
         body = {"metadata": {"name": f"{prefix}-{number}"}}
-        return lambda: api.create(CONFIGMAPS, body, f"team-{number % namespaces}")
+        return lambda: api.create(CONFIGMAPS, body, namespaces[number % len(namespaces)])
 
     return [create(number) for number in range(count)]
 
@@ -242,7 +267,7 @@ def _watches(scene: Scene) -> list[Reflector[Any]]:
     ]
 
 
-async def _measure(scene: Scene, raw: float, namespaces: int) -> None:
+async def _measure(scene: Scene, raw: float, namespaces: Sequence[str]) -> None:
     say, way = scene.say, scene.way.lower()
     empty = scene.usage
     say(f"{way}: sharder's memory before", empty.resident_mib, "MiB")
@@ -256,6 +281,8 @@ async def _measure(scene: Scene, raw: float, namespaces: int) -> None:
     say(f"{way}: a plain client lists all objects in", time.monotonic() - began, "s")
     say(f"{way}: sharder's CPU, of each object", (full.cpu_seconds - empty.cpu_seconds) * 1000 / scene.objects, "ms")
     say(f"{way}: sharder's memory with all objects", full.resident_mib, "MiB")
+    await _creating(scene, namespaces)
+    owners = await scene.until_owned(SHARDS)
     await _changing(scene, "a shard joins", owners, scene.start(JOINS), [*SHARDS, JOINS])
     owners = await scene.until_owned([*SHARDS, JOINS])
     await _changing(scene, "a shard leaves", owners, _stop(scene), SHARDS, gone=JOINS)
@@ -264,6 +291,24 @@ async def _measure(scene: Scene, raw: float, namespaces: int) -> None:
     await _changing(
         scene, "a shard is killed", owners, scene.installation.shards[victim].kill(), SHARDS[1:], gone=victim
     )
+
+
+async def _creating(scene: Scene, namespaces: Sequence[str]) -> None:
+    """What the ring costs users who create: as many objects in it and outside of it, while no shard works."""
+    rates: dict[bool, list[float]] = {True: [], False: []}
+    count = min(scene.objects, MOST_IN_ROUND)
+    for turn in range(ROUNDS):
+        with scene.shards_standing_still():  # for a moment, so that nobody loses a lease
+            for covered in (True, False) if turn % 2 else (False, True):
+                places = namespaces if covered else [OUTSIDE]
+                rates[covered].append((await measure(_creates(scene.api, f"turn-{turn}", count, places))).rate)
+        owners = await scene.until_owned(SHARDS)
+        made = [key for key in owners if key[1].startswith(f"turn-{turn}-")]
+        await scene.until_begun(owners, made)
+        await measure([partial(scene.api.delete, CONFIGMAPS, name, namespace) for namespace, name in made])
+    inside, outside = (statistics.median(rates[covered]) for covered in (True, False))
+    ratio = inside / outside
+    scene.say(f"{scene.way.lower()}: creates in the ring, of those outside", ratio, "", f"[{outside:.0f}/s outside]")
 
 
 async def _stop(scene: Scene) -> None:

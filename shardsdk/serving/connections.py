@@ -4,8 +4,10 @@ uvicorn bounds neither the head of a request nor how long a caller may take to
 send one, and at its limit it refuses everybody.  So whoever opens connections and
 says nothing on them would keep API servers out.  Here a connection that has not
 sent a whole request is one that waits; there is room for so many of those, and
-the one that has waited longest is closed for a new one.  An API server sends its
-requests at once, and opens a connection anew when one was closed while idle.
+one that has waited longest is closed for a new one.  An API server sends its
+requests at once, and opens a connection anew when one was closed while idle; but
+one that is closed while a request is on its way costs an admission, so whoever has
+never asked anything makes room before whoever has.
 """
 
 from __future__ import annotations
@@ -23,24 +25,31 @@ HEAD_BYTES_MAX: Final = 64 << 10
 
 
 class Waiting:
-    """Connections in the order in which they began to wait."""
+    """Connections in the order in which they began to wait: those that have been answered, and strangers."""
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._connections: dict[Connection, None] = {}
+        self._strangers: dict[Connection, None] = {}
+        self._answered: dict[Connection, None] = {}
 
-    def add(self, connection: Connection) -> None:
-        """It waits from now on; whoever has waited longest makes room."""
-        self._connections[connection] = None
-        if len(self._connections) > self._most:
-            longest = next(iter(self._connections))
-            del self._connections[longest]
+    def add(self, connection: Connection, *, answered: bool = False) -> None:
+        """It waits from now on; a stranger that has waited longest makes room.
+
+        Those that have been answered have half of the room for themselves.  Who goes on in the other half makes room
+        like a stranger: there is always some for a caller that is new.
+        """
+        (self._answered if answered else self._strangers)[connection] = None
+        if len(self._strangers) + len(self._answered) > self._most:
+            many = self._answered if len(self._answered) > self._most // 2 else self._strangers
+            longest = next(iter(many))
+            del many[longest]
             # Not an orderly end: the caller need not take part in it.
             longest.transport.abort()
 
     def remove(self, connection: Connection) -> None:
         """It has sent its request, or is gone."""
-        self._connections.pop(connection, None)
+        self._strangers.pop(connection, None)
+        self._answered.pop(connection, None)
 
 
 class Connection(HttpToolsProtocol):
@@ -94,7 +103,7 @@ class Connection(HttpToolsProtocol):
         super().on_response_complete()
         if not self.transport.is_closing():
             self._waiting.remove(self)
-            self._waiting.add(self)
+            self._waiting.add(self, answered=True)
 
     def _unset_keepalive_if_required(self) -> None:
         """A byte that arrives is no request yet: uvicorn would wait for the next one for ever."""

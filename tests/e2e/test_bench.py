@@ -192,6 +192,7 @@ async def test_a_handover_by_ranges_writes_no_object(tmp_path: Path) -> None:
         assert report[f"ranges: {change}: objects moved"] > 0, printed
         assert report[f"ranges: {change}: objects written"] == 0, printed
         assert report[f"ranges: {change}: writes"] <= 20, printed
+    assert all(report[f"{way}: creates in the ring, of those outside"] > 0 for way in ("labels", "ranges")), printed
     for where in ("where the API server filters", "where it does not"):
         assert report[f"received {where}: most"] >= report[f"received {where}: mean of shards"] > 0, printed
     # With 10,000 updates it is below 0.3 (docs/performance.md); of fewer, renewals of leases are a large part.

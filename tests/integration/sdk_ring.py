@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import yaml
 
@@ -112,8 +112,11 @@ class Ranged:
 
 
 @asynccontextmanager
-async def ranged(plane: ControlPlane, name: str, connect: Connect = directly) -> AsyncIterator[Ranged]:
-    """A ring, its shards' account, and the sharder; in the end nobody may ever have had two owners."""
+async def ranged(plane: ControlPlane, name: str, connect: Connect = directly, **changes: Any) -> AsyncIterator[Ranged]:
+    """A ring, its shards' account, and the sharder; in the end nobody may ever have had two owners.
+
+    `changes` are fields of the sharder's ReplicaSettings.
+    """
     async with plane.admin() as admin, set_stage(plane, admin, name) as stage:
         spec = {"assignment": "Ranges", "hashBy": "Namespace", "namespaceSelector": None}
         await stage.ring(FAMILY, name=name, grant=False, shards_may=False, **spec)
@@ -125,7 +128,7 @@ async def ranged(plane: ControlPlane, name: str, connect: Connect = directly) ->
         kubeconfig = await plane.service_account_kubeconfig("default", name)
         on = Ranged(plane, admin, stage, name, kubeconfig, connect)
         sharders = await plane.service_account_kubeconfig(SYSTEM, "sharder")
-        await stage.sharder(kubeconfig=await connect("sharder", sharders))
+        await stage.sharder(kubeconfig=await connect("sharder", sharders), **changes)
         watching = asyncio.create_task(on.chronicle.watch())
         try:
             yield on

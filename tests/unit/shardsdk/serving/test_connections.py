@@ -91,6 +91,24 @@ async def test_who_has_asked_again_waits_anew(stage: Stage) -> None:
     assert (await stage.ask(asking)).startswith(b"HTTP/1.1 200")
 
 
+async def test_who_has_been_answered_makes_no_room_for_those_who_say_nothing(stage: Stage) -> None:
+    asking = await stage.connect()
+    await stage.ask(asking)
+    for first in [await stage.connect() for _ in range(8)][:5]:
+        assert await ended(first) == b""
+    assert (await stage.ask(asking)).startswith(b"HTTP/1.1 200")
+
+
+async def test_who_has_been_answered_and_says_no_more_leaves_room_for_those_who_come(stage: Stage) -> None:
+    asked = [await stage.connect() for _ in range(3)]
+    for each in asked:
+        await stage.ask(each)
+    newcomer = await stage.connect()
+    assert await ended(asked[0]) == b""
+    for each in (newcomer, *asked[1:]):
+        assert (await stage.ask(each)).startswith(b"HTTP/1.1 200")
+
+
 async def test_a_request_that_is_being_answered_makes_no_room(stage: Stage) -> None:
     stage.app.open.clear()
     busy = await stage.connect()
