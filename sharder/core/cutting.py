@@ -18,9 +18,9 @@ at their end have hashes close together, so equal widths would share nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from itertools import pairwise
-from typing import Final
+from typing import Final, Protocol
 
 from sharder.core.slices import Slices, even_slices, slices_between
 from shardsdk.protocol.ranges import HashRanges, Named
@@ -53,28 +53,46 @@ _APART: Final = 0.1
 _EACH: Final = 0.01
 
 
+class Cut(Protocol):
+    """Where ranges are to be cut; `cut` is the one that the sharder uses."""
+
+    def __call__(
+        self, named: Named, shards: Collection[str], points: Mapping[int, float], /, *, keep: Collection[str]
+    ) -> Named:
+        """Who is to be named for what."""
+        ...
+
+
 def cut(
-    named: Named, shards: Iterable[str], points: Mapping[int, float], weights: Mapping[str, float] | None = None
+    named: Named,
+    shards: Iterable[str],
+    points: Mapping[int, float],
+    weights: Mapping[str, float] | None = None,
+    *,
+    keep: Collection[str] = (),
 ) -> Named:
     """Who is to be named for what.
 
     `points` is what lies where, hash -> weight (above 0); of nothing the space itself is shared.  `weights`
-    says how much of it a shard is to have, 1 unless it says otherwise.  Without shards all stays as it is.
+    says how much of it a shard is to have, 1 unless it says otherwise.  Those that `keep` what they have are
+    neither given anything nor taken anything from; the shards share the rest, which is not evened out meanwhile
+    unless something moves anyway.  Without shards all stays as it is.
 
     Raises: ValueError for a weight that is not above 0, or too large to be added up.
     """
     names = sorted(set(shards))
     if not names:
         return named
+    keepers = set(keep) - set(names)
     sizes = {name: (weights or {}).get(name, 1.0) for name in names}
     for weight in (*sizes.values(), *points.values()):
         if not 0 < weight < float("inf"):
             raise ValueError(f"a weight is {weight}, not above 0")
-    slices = _slices(named, names, points, sizes)
+    slices = _slices(named, points, sizes, keepers)
     come = [name for name in names if not slices.count[name]]
-    begun = bool(come) or bool(named.nobodys) or not set(named.shards) <= set(names)
+    begun = bool(come) or bool(named.nobodys) or not set(named.shards) <= {*names, *keepers}
     _settle(slices)
-    if begun or slices.fullest > UNEVEN:
+    if begun or (slices.fullest > UNEVEN and not keepers):
         _feed(slices, come)
         _even(slices)
     spans: dict[str, list[tuple[int, int]]] = {}
@@ -83,12 +101,13 @@ def cut(
     return Named(named.by, {name: HashRanges.of(*theirs) for name, theirs in spans.items()})
 
 
-def _slices(named: Named, names: list[str], points: Mapping[int, float], sizes: Mapping[str, float]) -> Slices:
-    owners = {start: shard for shard, ranges in named.shards.items() if shard in names for start, _ in ranges}
+def _slices(named: Named, points: Mapping[int, float], sizes: Mapping[str, float], keepers: Collection[str]) -> Slices:
+    who = {*sizes, *keepers}
+    owners = {start: shard for shard, ranges in named.shards.items() for start, _ in ranges if shard in who}
     ends = {end for ranges in named.shards.values() for _, end in ranges}
     bounds = {start for ranges in named.shards.values() for start, _ in ranges} | ends
     starts = slices_between(points, bounds) if points else even_slices(bounds)
-    return Slices.of(starts, points, owners, ends, sizes)
+    return Slices.of(starts, points, owners, ends, sizes, keep=keepers)
 
 
 def _settle(slices: Slices) -> None:
@@ -164,10 +183,10 @@ def _take_from_neighbours(slices: Slices, name: str) -> None:
     """Widen what it has, until it has its part or its neighbours have too little."""
     while (need := slices.part[name] - slices.load[name]) > _SLIVER * slices.part[name]:
         beside = [
-            (slices.ratio(run.owner), position, run, from_left)
+            (slices.ratio_of(run.owner), position, run, from_left)
             for position, run in enumerate(slices.runs)
             for from_left, near in zip((True, False), slices.neighbours(position), strict=True)
-            if near == name and run.owner is not None and slices.ratio(run.owner) > _GENEROUS + _SLIVER
+            if near == name and slices.may_give(run) and slices.ratio_of(run.owner) > _GENEROUS + _SLIVER
         ]
         taken = slices.load[name]
         for ratio, _, run, from_left in sorted(beside, reverse=True, key=lambda each: each[:2]):

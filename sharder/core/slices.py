@@ -44,7 +44,10 @@ class Run(NamedTuple):
 
 @dataclass(slots=True)
 class Slices:
-    """`load` is what each shard has, `part` what it is to have, `count` how many ranges it has."""
+    """`load` is what each shard has, `part` what it is to have, `count` how many ranges it has.
+
+    `names` are those who may be given something, and be taken something from; the others keep what they have.
+    """
 
     names: Sequence[str]
     part: Mapping[str, float]
@@ -63,18 +66,29 @@ class Slices:
         owners: Mapping[int, str],
         ends: Collection[int],
         sizes: Mapping[str, float],
+        *,
+        keep: Collection[str] = (),
     ) -> Slices:
-        """Slices of these starts; `owners` has whose range starts where, `ends` are where ranges end."""
+        """Slices of these starts; `owners` has whose range starts where, `ends` are where ranges end.
+
+        `keep` are those of whom nothing changes; `sizes` are the others', who share what those do not have.
+        """
         inside = [0.0] * len(starts)
         for point, weight in points.items():
             inside[bisect_right(starts, point) - 1] += weight
         if not points:
             inside = [(end - start) / SPACE for start, end in pairwise([*starts, SPACE])]
         before = [0.0, *accumulate(inside)]
-        total = sum(sizes.values())
-        part = {name: before[-1] * size / total for name, size in sizes.items()}
-        made = cls(list(sizes), part, starts, before, [], {}, {})
-        made._set(_owned(starts, owners, ends))
+        pieces = list(_owned(starts, owners, ends))
+        kept = dict.fromkeys(keep, 0.0)
+        for run in pieces:
+            if run.owner in kept:
+                kept[run.owner] += inside[run.first]
+        # Where nothing lies in what is to be shared, any measure will do.
+        shared, total = before[-1] - sum(kept.values()), sum(sizes.values())
+        part = {name: (shared if shared > 0 else 1.0) * size / total for name, size in sizes.items()}
+        made = cls(list(sizes), part | kept, starts, before, [], {}, {})
+        made._set(pieces)
         return made
 
     def _set(self, pieces: Iterable[Run]) -> None:
@@ -88,8 +102,8 @@ class Slices:
             else:
                 runs.append(run)
         self.runs = runs
-        self.load = dict.fromkeys(self.names, 0.0)
-        self.count = dict.fromkeys(self.names, 0)
+        self.load = dict.fromkeys(self.part, 0.0)
+        self.count = dict.fromkeys(self.part, 0)
         for run in runs:
             if run.owner is not None:
                 self.load[run.owner] += self.weight(run.first, run.last)
@@ -106,8 +120,8 @@ class Slices:
         return self.load[name] / self.part[name]
 
     def ratio_of(self, name: str | None) -> float:
-        """The same; nobody has all it could."""
-        return float("inf") if name is None else self.ratio(name)
+        """The same; nobody, and who is given nothing, has all it could."""
+        return float("inf") if name is None or name not in self.names else self.ratio(name)
 
     @property
     def fullest(self) -> float:
@@ -137,11 +151,15 @@ class Slices:
         return max(level, 0.0)
 
     def surplus(self, run: Run, level: float, *, but: str) -> float:
-        """What the owner of a run has above `level` times its part, of this run; nothing for nobody and for `but`."""
-        if run.owner is None or run.owner == but:
+        """What the owner of a run has above `level` times its part, of this run; nothing but of those that may give."""
+        if run.owner is None or run.owner == but or not self.may_give(run):
             return 0.0
         above = self.load[run.owner] - level * self.part[run.owner]
         return max(0.0, min(above, self.weight(run.first, run.last)))
+
+    def may_give(self, run: Run) -> bool:
+        """Whether some of a run may be taken from its owner."""
+        return run.owner in self.names
 
     def spans(self) -> Iterator[tuple[int, int, str]]:
         """Each run as start, end and owner; what is nobody's is left out."""

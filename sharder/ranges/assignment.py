@@ -23,6 +23,7 @@ from typing import Final
 from sharder.backlog.scope import Wanted
 from sharder.cache.namespaces import Namespaces
 from sharder.cache.rings import LeaseKey, RingCache
+from sharder.core.cutting import Cut
 from sharder.core.membership import Membership
 from sharder.core.ranges import granted, holdings, next_named, rebuilt, revoked
 from sharder.core.rangestatus import Loads, loads_by_namespace, loads_by_width
@@ -61,9 +62,6 @@ LOOK_SECONDS: Final = 1.0
 
 #: Looks that fail one after the other before people are told; somebody else's writes make one fail now and then.
 FAILURES_TOLD: Final = 3
-
-#: Where ranges are to be cut: what is named now, the shards, and what lies where (point -> weight) -> what to aim at.
-Cut = Callable[[Named, frozenset[str], Mapping[int, float]], Named]
 
 
 @dataclass(frozen=True, slots=True)
@@ -345,18 +343,22 @@ class RangeAssignment:
         if not shards:
             return named
         # What is on its way is nobody's; planned anew from there, it might be sent elsewhere halfway.
-        planned = self.state.aim if self.state is not None else named
-        aim = self._cut(planned, shards, self._points(wanted))
+        aim = self.state.aim if self.state is not None else named
+        kept = HashRanges.union(stays.values())
+        planned = Named(
+            named.by, {shard: ranges - kept for shard, ranges in aim.shards.items() if ranges - kept} | stays
+        )
+        # Nothing moves between others while one is not available: after an outage they come back one by one.
+        aim = self._cut(planned, shards, self._points(wanted), keep=stays.keys())
         self._again = None
-        if not planned.nobodys and planned.shards.keys() == shards and aim != planned:
+        if not planned.nobodys and planned.shards.keys() == shards | stays.keys() and aim != planned:
             # Nothing has to move, but for evenness.
             self._again = max(self._budget.left_in(), self._reported.unsure_for()) or None
-            if self._again is None:
+            if self._again is None and not stays:
                 self._budget.spend()
             else:
                 aim = planned
-        kept = HashRanges.union(stays.values())
-        return Named(named.by, {shard: ranges - kept for shard, ranges in aim.shards.items() if ranges - kept} | stays)
+        return aim
 
     @property
     def _shards(self) -> frozenset[str]:

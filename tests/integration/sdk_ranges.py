@@ -73,10 +73,20 @@ class Chronicle:
 
 
 class SdkShard:
-    """A manager in this process that has one config map for each secret; it can crash."""
+    """A manager in this process that has one config map for each secret; it can crash.
+
+    `pod` is the UID of the pod whose container it is; without, it is outside of pods.
+    """
 
     def __init__(
-        self, ring: str, name: str, kubeconfig: Path, chronicle: Chronicle, timings: LeaseTimings | None = None
+        self,
+        ring: str,
+        name: str,
+        kubeconfig: Path,
+        chronicle: Chronicle,
+        timings: LeaseTimings | None = None,
+        *,
+        pod: str | None = None,
     ) -> None:
         self.name = name
         self.plug = Plug()
@@ -86,6 +96,7 @@ class SdkShard:
         )  # fmt: skip
         self.manager.add(controller_for(SECRETS).owns(CONFIGMAPS).options(concurrency=4).reconcile(self._reconcile))
         self._kubeconfig = kubeconfig
+        self._pod = pod
         self._chronicle = chronicle
         self._lease: ShardLease | None = None
         self._process: asyncio.Task[ExitCode] | None = None
@@ -105,7 +116,7 @@ class SdkShard:
 
         world = World(
             lambda: Client(access, fence=self.plug), connect, SystemClock(), Random(), serve=False, signals=False,
-            die=self._die, open=open_client,
+            die=self._die, open=open_client, instance=self._pod,
         )  # fmt: skip
         self._process = asyncio.create_task(self.manager.run_async(world))
 

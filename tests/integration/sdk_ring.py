@@ -60,10 +60,11 @@ class Ranged:
     chronicle: Chronicle = field(default_factory=Chronicle)
     shards: dict[str, SdkShard] = field(default_factory=dict)
 
-    async def start(self, *names: str, lease_seconds: int = 15) -> None:
+    async def start(self, *names: str, lease_seconds: int = 15, in_pods: bool = False) -> None:
         for name in names:
             kubeconfig = await self.connect(name, self.kubeconfig)
-            shard = SdkShard(self.ring, name, kubeconfig, self.chronicle, LeaseTimings.of(lease_seconds))
+            timings, pod = LeaseTimings.of(lease_seconds), f"pod-of-{name}" if in_pods else None
+            shard = SdkShard(self.ring, name, kubeconfig, self.chronicle, timings, pod=pod)
             self.shards[name] = shard
             await shard.start()
 

@@ -83,7 +83,7 @@ async def test_shards_come_back_to_what_they_had_after_an_outage_longer_than_the
     plane: ControlPlane, dead: str
 ) -> None:
     async with ranged(plane, f"outlasted-{dead}", timings=PATIENT) as on:
-        await on.start(*OLD, lease_seconds=SHORT_LEASE_SECONDS)
+        await on.start(*OLD, lease_seconds=SHORT_LEASE_SECONDS, in_pods=True)
         await on.until_all_by(*OLD)
         before = await until_in_place(on, *OLD)
         component = plane.etcd if dead == "etcd" else plane.apiserver
@@ -93,8 +93,8 @@ async def test_shards_come_back_to_what_they_had_after_an_outage_longer_than_the
         assert {await on.shards[name].ended() for name in OLD} == {ExitCode.LEASE_LOST}
         await run_out
         # Their containers are started again, and wait for the API server: their leases ran out long ago, and who has
-        # seen nobody renew them for a lease may take them over.
-        await on.start(*OLD, lease_seconds=SHORT_LEASE_SECONDS)
+        # seen nobody renew them for a lease may take them over.  Each takes its pod's up at once.
+        await on.start(*OLD, lease_seconds=SHORT_LEASE_SECONDS, in_pods=True)
         await component.start()
         await plane.apiserver.ready()
         await on.touch()

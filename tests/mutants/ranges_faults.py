@@ -50,6 +50,27 @@ RANGES_FAULTS: Final[dict[str, Fault]] = {
         "return False",
         STEPS,
     ),
+    "MOVE_WHILE_ONE_IS_AWAY": Fault(
+        "nothing moves between others while one is away that keeps what it has",
+        "sharder.ranges.assignment",
+        "keep=stays.keys())",
+        "keep=())",
+        STEPS,
+    ),
+    "EVEN_OUT_WHILE_ONE_IS_AWAY": Fault(
+        "nothing is evened out while one is away that keeps what it has",
+        "sharder.core.cutting",
+        "(slices.fullest > UNEVEN and not keepers)",
+        "slices.fullest > UNEVEN",
+        CUTTING,
+    ),
+    "TAKE_FROM_WHO_KEEPS": Fault(
+        "who keeps what it has gives nothing to whoever comes",
+        "sharder.core.slices",
+        "return run.owner in self.names",
+        "return run.owner is not None",
+        CUTTING,
+    ),
     "WRITE_ANY_VERSION_OF_RANGES": Fault(
         "an assignment is written against the version that was read",
         "sharder.ranges.store",
@@ -81,7 +102,7 @@ RANGES_FAULTS: Final[dict[str, Fault]] = {
     "EVEN_OUT_AT_ONCE": Fault(
         "with the same shards nothing moves until one has much more than its part",
         "sharder.core.cutting",
-        "if begun or slices.fullest > UNEVEN:",
+        "if begun or (slices.fullest > UNEVEN and not keepers):",
         "if True:",
         CUTTING,
     ),

@@ -68,7 +68,7 @@ def check(named: Named, shards: Collection[str], where: Points) -> None:
 @example(dict(enumerate([1, 2, 2, 1, 1, 1, 2, 7.5, 2, 2, 7.5])), [set("abcd")])
 @given(points, st.lists(names, min_size=1, max_size=6))
 @settings(max_examples=150)
-def test_whatever_shards_there_are_all_is_theirs_in_few_ranges(where: Points, memberships: list[set[str]]) -> None:
+def test_whatever_shards_there_are_everybodyis_theirs_in_few_ranges(where: Points, memberships: list[set[str]]) -> None:
     named = NOBODY
     for shards in memberships:
         named = cut(named, shards, where)
@@ -128,6 +128,37 @@ def test_a_hundred_changes_of_membership_leave_it_even_in_few_ranges_and_move_li
         assert moved(before, named, where) <= MOST_MOVED * has_to_move, change
 
 
+@given(points, names, names, st.data())
+@settings(max_examples=150)
+def test_nothing_moves_because_some_are_away_and_keep_what_they_have(
+    where: Points, first: set[str], then: set[str], data: st.DataObject
+) -> None:
+    named = cut(cut(NOBODY, first, where), then, where)
+    everybody = set(named.shards)  # whoever has nothing, for want of namespaces, is given some where there is room
+    back = data.draw(st.sets(st.sampled_from(sorted(everybody)), min_size=1))
+    assert cut(named, back, where, keep=everybody - back) == named
+    later = {point: data.draw(st.sampled_from([1.0, 30.0])) for point in where}
+    if back < everybody:
+        assert cut(named, back, later, keep=everybody - back) == named, "that it is uneven has time"
+
+
+@given(points, names, names, st.data())
+@settings(max_examples=150)
+def test_who_is_away_gives_nothing_and_is_given_nothing_while_others_share_what_is_free(
+    where: Points, first: set[str], then: set[str], data: st.DataObject
+) -> None:
+    named = cut(NOBODY, first, where)
+    away = data.draw(st.sets(st.sampled_from(sorted(first))))
+    shards = then - away
+    if not shards:
+        return
+    after = cut(named, shards, where, keep=away)
+    assert {name: after.of(name) for name in away} == {name: named.of(name) for name in away}
+    assert not after.nobodys
+    assert set(after.shards) <= shards | away
+    assert cut(after, shards, where, keep=away) == after, "what was cut stays as it was cut"
+
+
 @pytest.mark.parametrize("prefix", ["ns-", "team-", "preview-pr-"])
 def test_namespaces_that_are_numbered_are_shared_although_their_hashes_are_close_together(prefix: str) -> None:
     where = {point_of(f"{prefix}{number:03}"): 1.0 for number in range(100)}
@@ -136,7 +167,7 @@ def test_namespaces_that_are_numbered_are_shared_although_their_hashes_are_close
     assert all(len(ranges) == 1 for ranges in named.shards.values()), "nothing has moved yet: one range each"
 
 
-def test_a_shard_that_comes_takes_from_all_where_they_meet() -> None:
+def test_a_shard_that_comes_takes_from_everybodywhere_they_meet() -> None:
     before = cut(NOBODY, ["a", "b"], {})
     after = cut(before, ["a", "b", "c"], {})
     assert len(after.of("c")) == 1
@@ -205,7 +236,7 @@ def test_cuts_between_namespaces_are_half_way() -> None:
     }
 
 
-def test_without_shards_all_stays_as_it_is() -> None:
+def test_without_shards_everybodystays_as_it_is() -> None:
     named = Named(HashBy.UID, {"gone": EVERYWHERE})
     assert cut(named, [], {}) == named
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from random import Random
@@ -15,8 +15,9 @@ from sharder.backlog.scope import Wanted
 from sharder.cache.namespaces import Namespaces
 from sharder.cache.rings import RingCache
 from sharder.cache.subscribers import Change
+from sharder.core.cutting import Cut
 from sharder.core.ringspec import parse_ring, resolve
-from sharder.ranges.assignment import Cut, RangeAssignment
+from sharder.ranges.assignment import RangeAssignment
 from sharder.takeover.controller import TakeoverController
 from sharder.takeover.fences import CommitProof
 from sharder.takeover.leadership import Leadership
@@ -47,19 +48,21 @@ class Open:
         return 1e9
 
 
-def by_cells(named: Named, shards: frozenset[str], points: Mapping[int, float]) -> Named:
+def by_cells(
+    named: Named, shards: Collection[str], points: Mapping[int, float], *, keep: Collection[str] = ()
+) -> Named:
     """As even as cells go: each keeps what it has up to its share, the rest goes to whoever has least."""
-    width, share = SPACE // CELLS, -(-CELLS // len(shards))
-    cells: dict[str, list[int]] = {shard: [] for shard in sorted(shards)}
+    width, share = SPACE // CELLS, -(-CELLS // len({*shards, *keep}))
+    cells: dict[str, list[int]] = {shard: [] for shard in sorted({*shards, *keep})}
     free = []
     for cell in range(CELLS):
         owner = named.shard_at(cell * width)
-        if owner in cells and len(cells[owner]) < share:
+        if owner in cells and (len(cells[owner]) < share or owner in keep):
             cells[owner].append(cell)
         else:
             free.append(cell)
     for cell in free:
-        cells[min(cells, key=lambda shard: len(cells[shard]))].append(cell)
+        cells[min(sorted(shards), key=lambda shard: len(cells[shard]))].append(cell)
     whole = {
         shard: HashRanges.of(*((cell * width, (cell + 1) * width) for cell in owned)) for shard, owned in cells.items()
     }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 
 from sharder.core.cutting import cut
@@ -315,6 +317,37 @@ async def test_what_shards_report_of_namespaces_moves_ranges_and_not_too_often(c
             for name in names:
                 loads[ring.named().shard_at(point_of(name)) or "nobody"] += 64 if name in heavy else 1
             assert max(loads.values()) < 1.25 * sum(loads.values()) / 2
+
+
+@in_virtual_time
+async def test_nothing_moves_between_others_while_a_lease_is_away_that_somebody_has_deleted(
+    clock: VirtualClock,
+) -> None:
+    rng, shards = Random(1), "abcd"
+    async with ranged(clock) as ring:
+        weights = {name: rng.choice((1, 1, 2, 7)) for name in make_namespaces(ring)}
+        async with sharder(ring.stage, cut=cut) as assignment:
+            for name in shards:
+                ring.start(name).report(weights)
+                await ring.until_spread(*ring.shards)
+            await ring.stage.until(lambda: assignment.summarize().settled)
+            named = ring.named()
+            for name in shards:
+                ring.shards[name].crash()
+                ring.stage.server.delete(LEASES, name, SHARDS)
+                await ring.stage.pass_time(3)
+                assert ring.named() == named, f"{name} may be at work"
+                ring.start(name).report(weights)
+                await ring.until_spread(*shards)
+                await ring.stage.pass_time(3)
+                assert ring.named() == named
+            ring.shards["a"].crash()
+            ring.stage.server.delete(LEASES, "a", SHARDS)
+            ring.start("e").report(weights)
+            await ring.stage.pass_time(5)
+            assert ring.named().of("a") == named.of("a"), "who comes takes from those who are there"
+            ring.start("a").report(weights)
+            await ring.until_spread(*shards, "e")
 
 
 @in_virtual_time
