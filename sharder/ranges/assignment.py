@@ -348,7 +348,7 @@ class RangeAssignment:
         planned = Named(
             named.by, {shard: ranges - kept for shard, ranges in aim.shards.items() if ranges - kept} | stays
         )
-        # Nothing moves between others while one is not available: after an outage they come back one by one.
+        # Nothing moves between others while one is away, whose lease somebody has deleted, say: it makes it again.
         aim = self._cut(planned, shards, self._points(wanted), keep=stays.keys())
         self._again = None
         if not planned.nobodys and planned.shards.keys() == shards | stays.keys() and aim != planned:
