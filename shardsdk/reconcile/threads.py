@@ -2,13 +2,15 @@
 
 A thread cannot be cancelled.  So when its reconcile is cancelled, the function
 is told (`Context.cancelled`, and `Context.run` fails), and its object stays
-busy until it returns: it is not reconciled again and its drain is not
-acknowledged.  When the lease is lost the process ends, whatever the thread does.
+busy until it returns, however often it is cancelled: it is not reconciled again,
+its drain is not acknowledged and its range not given away.  A process that is to
+end, or has lost its lease, ends without it (`ExitCode.STUCK`, `LEASE_LOST`).
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import inspect
 from collections.abc import Awaitable, Callable
@@ -50,8 +52,10 @@ class Threads:
                 return await asyncio.shield(future)
             except asyncio.CancelledError:
                 context.cancel()
-                # A second cancellation ends this wait: then the process is about to end.
-                await asyncio.wait([future])
+                # However often: whoever waits for the object, to give it away, must not take it for idle.
+                while not future.done():
+                    with contextlib.suppress(asyncio.CancelledError):
+                        await asyncio.wait([future])
                 raise
 
         return call

@@ -18,8 +18,16 @@ BARRIER: Final = ("tests/unit/shardsdk/reconcile/test_barrier.py",)
 DRAINS: Final = ("tests/unit/shardsdk/reconcile/test_drains.py",)
 OWN: Final = ("tests/unit/shardsdk/reconcile/test_ownapi.py",)
 RANGES: Final = ("tests/unit/shardsdk/ranges/test_holder.py", "tests/unit/shardsdk/ranges/test_parts.py")
+THREADS: Final = ("tests/unit/shardsdk/reconcile/test_threads.py",)
 
 SHARD_FAULTS: Final[dict[str, Fault]] = {
+    "CANCELLED_TWICE_HAS_ENDED": Fault(
+        "a plain function's object is busy until the function returns, however often it is cancelled",
+        "shardsdk.reconcile.threads",
+        "while not future.done():",
+        "if not future.done():",
+        THREADS,
+    ),
     # -- the shard and its lease ---------------------------------------------
     "HOLD_FROM_THE_ANSWER": Fault(
         "a hold counts from before its write was sent",

@@ -98,6 +98,24 @@ async def test_a_cancelled_function_is_told_and_may_not_write_and_is_waited_for(
     assert refused
 
 
+async def test_a_function_is_waited_for_however_often_it_is_cancelled(context: Ctx) -> None:
+    begun, may_end = threading.Event(), threading.Event()
+
+    def work(context: Ctx) -> None:
+        begun.set()
+        may_end.wait(10)
+
+    running = asyncio.ensure_future(Threads(1).wrap(work)(context))
+    await asyncio.to_thread(begun.wait, 10)
+    for _ in range(3):
+        running.cancel()
+        await asyncio.wait([running], timeout=0.01)
+        assert not running.done()
+    may_end.set()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+
+
 async def test_an_item_stays_busy_beyond_its_limit_until_the_function_returns(context: Ctx) -> None:
     may_end, calls = threading.Event(), []
 
