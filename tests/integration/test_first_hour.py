@@ -11,6 +11,7 @@ import json
 import re
 import signal
 from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -234,12 +235,21 @@ async def no_context(desk: Desk) -> None:
     await desk.fail()
 
 
+@asynccontextmanager
+async def website(desk: Desk) -> AsyncIterator[None]:
+    """The one object that there is meanwhile: programs here work in all namespaces."""
+    await desk.admin.create("example.com/v1/websites", WIDGET, desk.namespace)
+    try:
+        yield
+    finally:
+        await desk.admin.delete("example.com/v1/websites", "a", desk.namespace)
+
+
 @mistake("an exception in the reconcile")
 async def exception(desk: Desk) -> None:
     desk.write(("    await ctx.apply", '    raise KeyError("page")\n    await ctx.apply'))
     await desk.install()
-    await desk.admin.create("example.com/v1/websites", WIDGET, desk.namespace)
-    async with desk.prompt.running("run", "websites.py", "-n", desk.namespace) as line:
+    async with website(desk), desk.prompt.running("run", "websites.py", "-n", desk.namespace) as line:
         desk.said = await line("Reconcile raised") + await line("websites.py")
         events = await desk.admin.eventually(
             "v1/events", lambda found: [each for each in found if _is_warning(each)], desk.namespace
@@ -259,8 +269,8 @@ def _is_warning(event: dict[str, Any]) -> bool:
 async def blocking(desk: Desk) -> None:
     desk.write(("    await ctx.apply", "    time.sleep(25)\n    await ctx.apply"))
     await desk.install()
-    await desk.admin.create("example.com/v1/websites", WIDGET, desk.namespace)
-    await desk.hear("The event loop is blocked", "await what takes time")
+    async with website(desk):
+        await desk.hear("The event loop is blocked", "await what takes time")
     assert "time.sleep(25)" in desk.said or "websites.py" in desk.said
 
 
