@@ -343,10 +343,10 @@ class RangeAssignment:
         if not shards:
             return named
         # What is on its way is nobody's; planned anew from there, it might be sent elsewhere halfway.
-        aim = self.state.aim if self.state is not None else named
+        before = self.state.aim if self.state is not None else named
         kept = HashRanges.union(stays.values())
         planned = Named(
-            named.by, {shard: ranges - kept for shard, ranges in aim.shards.items() if ranges - kept} | stays
+            named.by, {shard: ranges - kept for shard, ranges in before.shards.items() if ranges - kept} | stays
         )
         # Nothing moves between others while one is away, whose lease somebody has deleted, say: it makes it again.
         aim = self._cut(planned, shards, self._points(wanted), keep=stays.keys())

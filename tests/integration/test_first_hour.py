@@ -101,10 +101,10 @@ class Desk:
         assert code == 0, err
         await self.plane.apply(stdin=out)
 
-    def say_as_the_page(self, group: str) -> None:
-        """The mistake was made with the kinds of `group`."""
-        assert group in self.said
-        self.said = self.said.replace(group, "example.com")
+    def say_as_the_page(self, ours: str, pages: str = "example.com") -> None:
+        """The mistake was made with another name than the page's."""
+        assert ours in self.said
+        self.said = self.said.replace(ours, pages)
 
 
 Make = Callable[[Desk], Coroutine[Any, Any, None]]
@@ -286,7 +286,7 @@ async def no_ring(desk: Desk) -> None:
     desk.write(('Operator("websites"', 'Operator("ringless"'), sharded=True)
     await desk.install()
     await desk.fail()
-    desk.said = desk.said.replace("ringless", "websites")
+    desk.say_as_the_page("ringless", "websites")
 
 
 async def make_ring(desk: Desk) -> None:
@@ -322,7 +322,7 @@ async def taken_port(desk: Desk) -> None:
     await desk.fail("--health", f"127.0.0.1:{port}")
     server.close()
     assert f"127.0.0.1:{port} for health" in desk.said
-    desk.said = desk.said.replace(str(port), "PORT")
+    desk.say_as_the_page(str(port), "PORT")
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")

@@ -68,7 +68,7 @@ def check(named: Named, shards: Collection[str], where: Points) -> None:
 @example(dict(enumerate([1, 2, 2, 1, 1, 1, 2, 7.5, 2, 2, 7.5])), [set("abcd")])
 @given(points, st.lists(names, min_size=1, max_size=6))
 @settings(max_examples=150)
-def test_whatever_shards_there_are_everybodyis_theirs_in_few_ranges(where: Points, memberships: list[set[str]]) -> None:
+def test_whatever_shards_there_are_all_is_theirs_in_few_ranges(where: Points, memberships: list[set[str]]) -> None:
     named = NOBODY
     for shards in memberships:
         named = cut(named, shards, where)
@@ -167,7 +167,7 @@ def test_namespaces_that_are_numbered_are_shared_although_their_hashes_are_close
     assert all(len(ranges) == 1 for ranges in named.shards.values()), "nothing has moved yet: one range each"
 
 
-def test_a_shard_that_comes_takes_from_everybodywhere_they_meet() -> None:
+def test_a_shard_that_comes_takes_from_all_where_they_meet() -> None:
     before = cut(NOBODY, ["a", "b"], {})
     after = cut(before, ["a", "b", "c"], {})
     assert len(after.of("c")) == 1
@@ -236,7 +236,7 @@ def test_cuts_between_namespaces_are_half_way() -> None:
     }
 
 
-def test_without_shards_everybodystays_as_it_is() -> None:
+def test_without_shards_all_stays_as_it_is() -> None:
     named = Named(HashBy.UID, {"gone": EVERYWHERE})
     assert cut(named, [], {}) == named
 
