@@ -11,13 +11,14 @@ and pydantic's through `model_validate`, at many times the cost.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final, Generic, NamedTuple, TypeVar, cast
 
 import msgspec
+from msgspec import inspect
 
 from shardsdk.errors import ServerError
 from shardsdk.kinds.base import Kind
@@ -182,7 +183,8 @@ class Codec(Generic[T]):
         """What `error` was about, looked at a second time.  Raises: error."""
         if self.nulls_are_absent:
             with suppress(msgspec.MsgspecError):
-                return msgspec.convert(_drop_nulls(_ANYTHING.decode(body)), self.one.type, dec_hook=build_model)
+                sent = _without_nulls(_ANYTHING.decode(body), inspect.type_info(self.one.type))
+                return msgspec.convert(sent, self.one.type, dec_hook=build_model)
         raise error
 
     def decode_page(self, target: Target, body: bytes, on_unfit: Callable[[Unfit], None] | None = None) -> Page[T]:
@@ -242,10 +244,28 @@ class Codec(Generic[T]):
         return _judge_misfit(target, line, error)
 
 
-def _drop_nulls(value: object) -> object:
-    if isinstance(value, dict):
-        return {name: _drop_nulls(each) for name, each in value.items() if each is not None}
-    return [_drop_nulls(each) for each in value] if isinstance(value, list) else value
+_EMPTY: Final[Mapping[type[inspect.Type], Callable[[], object]]] = {inspect.ListType: list, inspect.DictType: dict}
+
+
+def _without_nulls(value: object, wanted: inspect.Type | None) -> object:
+    """`value` without nulls; a list or map that has to be there is empty, which is what Go's nil is."""
+    if isinstance(wanted, inspect.UnionType):
+        wanted = next((each for each in wanted.types if not isinstance(each, inspect.NoneType)), None)
+    if isinstance(value, list):
+        of_each = wanted.item_type if isinstance(wanted, inspect.ListType) else None
+        return [_without_nulls(each, of_each) for each in value]
+    if not isinstance(value, dict):
+        return value
+    fields = {field.encode_name: field for field in wanted.fields} if isinstance(wanted, inspect.StructType) else {}
+    of_values = wanted.value_type if isinstance(wanted, inspect.DictType) else None
+    kept: dict[str, object] = {}
+    for name, each in value.items():
+        field = fields.get(name)
+        if each is not None:
+            kept[name] = _without_nulls(each, of_values if field is None else field.type)
+        elif field is not None and field.required and type(field.type) in _EMPTY:
+            kept[name] = _EMPTY[type(field.type)]()
+    return kept
 
 
 def codec_of(model: type[T]) -> Codec[T]:

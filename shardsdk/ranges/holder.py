@@ -128,13 +128,16 @@ class RangeHolder:
         self._lease.on_held = self._on_written
         try:
             async with asyncio.TaskGroup() as self._tasks:
-                # That nothing is held: the sharder names nobody who does not say what it holds.
-                self._follow(Changes())
-                if self._namespaces is not None:
-                    self._tasks.create_task(self._count(self._namespaces), name="ranges/count")
-                await self._assignments.run()
+                try:
+                    # That nothing is held: the sharder names nobody who does not say what it holds.
+                    self._follow(Changes())
+                    if self._namespaces is not None:
+                        self._tasks.create_task(self._count(self._namespaces), name="ranges/count")
+                    await self._assignments.run()
+                finally:
+                    # What is written while the rest ends asks for nothing more.
+                    self._tasks = None
         finally:
-            self._tasks = None
             self._parts.lost()
 
     # -- events -----------------------------------------------------------------

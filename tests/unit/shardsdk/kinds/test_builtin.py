@@ -23,6 +23,9 @@ from shardsdk.kinds import (
     EnvVarSource,
     Kind,
     LabelSelector,
+    LimitRange,
+    LimitRangeItem,
+    LimitRangeSpec,
     Model,
     ObjectFieldSelector,
     PodSpec,
@@ -44,6 +47,7 @@ from shardsdk.protocol.objects import ObjectMeta
 
 OWN = [getattr(kinds, name) for name in builtin.__all__]
 KINDS = [each for each in OWN if issubclass(each, Kind)]
+LIMITS = Target("get", "", "limitranges")
 ROLES = Target("list", "rbac.authorization.k8s.io", "roles")
 
 
@@ -105,6 +109,17 @@ def test_null_is_nothing_as_servers_written_in_go_mean_it() -> None:
         WatchKind.MODIFIED,
         Role(ObjectMeta(name="a", resource_version="7")),
         "7",
+    )
+
+
+def test_null_is_an_empty_list_where_there_has_to_be_one() -> None:
+    body = b'{"metadata": {"name": "a", "labels": null}, "spec": {"limits": null}}'
+    found = codec_of(LimitRange).decode(LIMITS, body)
+    assert found.spec is not None
+    assert found.spec.limits == []
+    filled = b'{"metadata": {"name": "a"}, "spec": {"limits": [{"type": "Pod", "max": {"cpu": "1"}, "min": null}]}}'
+    assert codec_of(LimitRange).decode(LIMITS, filled).spec == LimitRangeSpec(
+        limits=[LimitRangeItem(type="Pod", max={"cpu": "1"})]
     )
 
 

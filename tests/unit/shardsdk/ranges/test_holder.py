@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from itertools import pairwise
 from random import Random
 
 import pytest
 
+from shardsdk.protocol.labels import parse_ring_name
 from shardsdk.protocol.leases import render_micro_time
 from shardsdk.protocol.objects import LEASES
-from shardsdk.protocol.ranges import EVERYWHERE, NOWHERE, RING_ASSIGNMENTS, SPACE, HashRanges
+from shardsdk.protocol.ranges import EVERYWHERE, NOWHERE, RING_ASSIGNMENTS, SPACE, HashBy, HashRanges
+from shardsdk.ranges.holder import RangeHolder
 from shardsdk.ranges.parts import Changes, Part
-from shardsdk.testing.memoryapi import Fault
+from shardsdk.testing.memoryapi import Fault, MemoryApi
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
 from tests.lease_rig import NAMESPACE, RING
 from tests.ranges_rig import HIGH, LOW, RangesWorld
@@ -99,6 +102,52 @@ async def test_an_assignment_that_is_gone_or_makes_no_sense_takes_nothing_away_a
     assert a.holder.working == LOW
     world.name({"a": HIGH})
     await world.until(lambda: a.holder.working == HIGH)
+
+
+class WrittenByHand:
+    """A lease that says what is held when the test has it so."""
+
+    ring, name, namespace = parse_ring_name(RING), "a", NAMESPACE
+
+    def __init__(self) -> None:
+        self.number = 0
+        self.on_held: Callable[[int], None] = lambda number: None
+
+    def hold_ranges(self, ranges: HashRanges, number: int) -> None:
+        self.number = number
+
+    def tell_counts(self, counts: str) -> None:
+        """Nobody asks."""
+
+
+@in_virtual_time
+async def test_what_is_written_while_it_ends_asks_for_nothing_more(clock: VirtualClock) -> None:
+    world, lease, answer_seconds = RangesWorld(clock), WrittenByHand(), 0.001
+
+    async def ended(ranges: HashRanges) -> None:
+        try:
+            await asyncio.sleep(1000)
+        finally:
+            await asyncio.sleep(1)  # what runs takes a moment to end
+
+    holder = RangeHolder(
+        MemoryApi(world.server, clock, delay=lambda: answer_seconds), lease, HashBy.NAMESPACE, ended=ended,
+        on_change=lambda changes: None, clock=clock, rng=Random(1),
+    )  # fmt: skip
+    world.name({"a": LOW})
+    running = asyncio.create_task(holder.run())
+    await world.until(lambda: holder.part_at(0) is Part.FLAGGING)
+    lease.on_held(lease.number)
+    await world.until(lambda: holder.working == LOW)
+    world.name({"a": HIGH})
+    await world.until(lambda: holder.ending == LOW)
+    answer_seconds, before = 60.0, clock.monotonic()
+    running.cancel()
+    await asyncio.sleep(0.5)
+    lease.on_held(lease.number)
+    await asyncio.wait([running])
+    assert clock.monotonic() - before < 2, "it ended without a look"
+    assert holder.held == NOWHERE
 
 
 @in_virtual_time
