@@ -186,7 +186,8 @@ class _Side:
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
-        self._transport.pause_reading()
+        # Not at once: before Python 3.11.4 asyncio begins to read after this call, whatever it is told here.
+        asyncio.get_running_loop().call_soon(self._transport.pause_reading)
         self._register.add(self)
         self._connected(self)
 

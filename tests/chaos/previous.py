@@ -102,7 +102,9 @@ def _git(*arguments: str) -> subprocess.CompletedProcess[bytes]:
 def _build(sources: bytes, work: Path) -> Path:
     """A wheel of these sources, unpacked; by the build backend that the lock has, so nothing is fetched."""
     with tarfile.open(fileobj=io.BytesIO(sources)) as archive:
-        archive.extractall(work / "sources", filter="data")
+        if hasattr(tarfile, "data_filter"):  # since Python 3.11.4
+            archive.extraction_filter = tarfile.data_filter
+        archive.extractall(work / "sources")
     subprocess.run(
         [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(work / "dist")],
         cwd=work / "sources", capture_output=True, check=True,
