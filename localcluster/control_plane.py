@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 import aiohttp
 
 from localcluster.admin import AdminClient, AdminError
+from localcluster.applying import apply, read_manifests
 from localcluster.audit import audit_flags
 from localcluster.binaries import Binaries, find_binaries, say
 from localcluster.components import (
@@ -292,12 +293,12 @@ class ControlPlane:
         return output.decode()
 
     async def apply(self, *files: Path, stdin: str | None = None) -> None:
-        """`kubectl apply --server-side` of files or folders; new resource types are served on return."""
-        sources = [part for file in files for part in ("-f", str(file))] + (["-f", "-"] if stdin is not None else [])
-        output = await self.kubectl("apply", "--server-side", "--force-conflicts", "-o", "name", *sources, stdin=stdin)
-        crds = [line for line in output.split() if line.startswith("customresourcedefinition.")]
-        if crds:
-            await self.kubectl("wait", "--for=condition=Established", "--timeout=30s", *crds)
+        """What `kubectl apply --server-side` does with files or folders; new resource types are served on return.
+
+        Raises: LocalClusterError.
+        """
+        async with self.admin() as admin:
+            await apply(admin, read_manifests(files, stdin))
 
     async def compact(self) -> int:
         """Compact etcd's history up to now and return that revision.

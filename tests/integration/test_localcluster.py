@@ -129,3 +129,34 @@ async def test_it_begins_with_what_an_api_server_made_before(control_plane: Cont
     namespace = await admin.get("v1/namespaces", "default")
     made_before = datetime.fromisoformat(namespace["metadata"]["creationTimestamp"]) < began.replace(microsecond=0)
     assert made_before == (kept is not None and kept.is_dir())
+
+
+async def test_what_is_applied_again_is_changed_and_a_new_type_is_served_at_once(
+    control_plane: ControlPlane, admin: AdminClient, namespace: str
+) -> None:
+    made = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "applied", "namespace": namespace}}
+    for data in ({"a": "1", "b": "1"}, {"a": "2"}):
+        await control_plane.apply(stdin=json.dumps({**made, "data": data}))
+    found = await admin.get("v1/configmaps", "applied", namespace)
+    assert found["data"] == {"a": "2"}
+    assert {each["manager"] for each in found["metadata"]["managedFields"]} == {"kubectl"}
+
+    names = {"plural": "widgets", "singular": "widget", "kind": "Widget", "listKind": "WidgetList"}
+    spec = {**_CRD["spec"], "group": "applied.localcluster.test", "names": names}
+    crd = {**_CRD, "metadata": {"name": "widgets.applied.localcluster.test"}, "spec": spec}
+    await control_plane.apply(stdin=json.dumps(crd))
+    widget = {"apiVersion": "applied.localcluster.test/v1", "kind": "Widget", "metadata": {"name": "one"}}
+    await control_plane.apply(stdin=json.dumps(widget))
+    assert await admin.get("applied.localcluster.test/v1/widgets", "one")
+
+
+@pytest.mark.parametrize(
+    ("kind", "more", "said"),
+    [("ConfigMap", {"dato": {}}, "dato"), ("Confmap", {}, "nobody serves Confmap of v1, of which 'refused' is one")],
+)
+async def test_what_cannot_be_applied_is_named(
+    control_plane: ControlPlane, namespace: str, kind: str, more: dict[str, Any], said: str
+) -> None:
+    body = {"apiVersion": "v1", "kind": kind, "metadata": {"name": "refused", "namespace": namespace}, **more}
+    with pytest.raises(LocalClusterError, match=said):
+        await control_plane.apply(stdin=json.dumps(body))
