@@ -1,7 +1,6 @@
 """The owner's side of the supervisor: start, signal and watch components.
 
-Answers come within a millisecond or two, so calls simply block; waiting for a
-process to end is polled, so that it works on any event loop.
+Answers come within a millisecond or two, so calls simply block.
 """
 
 from __future__ import annotations
@@ -28,8 +27,8 @@ from localcluster.supervisor import delete
 
 #: Folders of control planes in the temporary folder start with this.
 FOLDER_PREFIX = "localcluster-"
-#: How often a process that should end is looked at.
-_POLL_SECONDS = 0.01
+#: How often a process that should end is looked at where the kernel does not tell (elsewhere than on Linux).
+_POLL_SECONDS = 0.02
 #: Logs of failed runs are for whoever comes back tomorrow.
 _KEEP_LOGS_SECONDS = 24 * 3600
 #: An answer that takes longer means that the supervisor is stopped or gone.
@@ -58,6 +57,7 @@ class Supervisor:
                 stderr=log,
             )
         self._reader = self._socket.makefile("rb")
+        self._pids: dict[str, int] = {}
         self.closed = False
 
     @property
@@ -68,7 +68,8 @@ class Supervisor:
     def start(self, name: str, argv: Sequence[str], env: Mapping[str, str]) -> int:
         """Start a component whose output goes to its log; returns its process id."""
         answer = self._ask("start", name=name, argv=list(argv), env=dict(env), log=str(self.log(name)))
-        return int(answer["pid"])
+        self._pids[name] = int(answer["pid"])
+        return self._pids[name]
 
     def signal(self, name: str, signum: signal.Signals) -> bool:
         """Send a signal; false when the component is not running."""
@@ -86,7 +87,24 @@ class Supervisor:
         """
         async with asyncio.timeout(timeout_seconds):
             while self.exit_code(name) is None:
-                await asyncio.sleep(_POLL_SECONDS)
+                await self._end_of(name)
+
+    async def _end_of(self, name: str) -> None:
+        """Return once the process has ended, or where nobody tells, after a moment."""
+        descriptor = _watch(self._pids[name])
+        if descriptor is None:
+            await asyncio.sleep(_POLL_SECONDS)
+            return
+        loop = asyncio.get_running_loop()
+        over = loop.create_future()
+        loop.add_reader(descriptor, lambda: None if over.done() else over.set_result(None))
+        try:
+            # It may have ended before, and its number be another's by now.
+            if self.exit_code(name) is None:
+                await over
+        finally:
+            loop.remove_reader(descriptor)
+            os.close(descriptor)
 
     def log(self, name: str) -> Path:
         """The file with the component's output, all its starts in a row."""
@@ -141,6 +159,14 @@ class Supervisor:
 
     def _gone(self) -> LocalClusterError:
         return LocalClusterError(f"the supervisor process {self._process.pid} of {self.folder} is gone")
+
+
+def _watch(pid: int) -> int | None:
+    """A descriptor that is readable once the process has ended; `None`: it is gone, or nobody can tell."""
+    try:
+        return os.pidfd_open(pid)
+    except (AttributeError, OSError):
+        return None
 
 
 def is_running(folder: Path) -> bool:
