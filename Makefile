@@ -41,7 +41,7 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 $(READY): requirements-dev.txt pyproject.toml .ci/environment.py
-	@$(PYTHON) .ci/environment.py $(VENV) requirements-dev.txt
+	@$(PYTHON) .ci/environment.py $(if $(filter file,$(origin PYTHON)),,--as-is) $(VENV) requirements-dev.txt
 	@touch $@
 
 setup: $(READY) ## make .venv with the locked dependencies
