@@ -3,7 +3,7 @@
 Run by `make` with whatever `python3` there is, so this file stays readable to
 old interpreters: its first act is to tell them that they are too old.  Of
 several of that version on the PATH it takes the fastest: one that was compiled
-without optimizations needs a quarter more time for every test.
+without optimizations takes a seventh to two thirds more time.
 
     python3 .ci/environment.py [--as-is] .venv requirements-dev.txt
 """
@@ -49,10 +49,10 @@ def problem():
 
 def fastest(mine):
     """The interpreter `mine`, or another of its version on the PATH that is clearly faster."""
-    name = f"python{sys.version_info[0]}.{sys.version_info[1]}"
-    others = {os.path.join(folder, name) for folder in os.get_exec_path() if folder}
     if os.environ.get("VIRTUAL_ENV"):  # somebody has chosen
         return mine
+    name = f"python{sys.version_info[0]}.{sys.version_info[1]}"
+    others = {os.path.join(folder, name) for folder in os.get_exec_path() if folder}
     times = {}
     for each in [mine, *sorted(others)]:
         try:
