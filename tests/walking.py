@@ -13,13 +13,13 @@ import re
 import shlex
 import shutil
 import signal
-import socket
 import sys
 import zlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from localcluster import find_binaries
+from tests.ports import free_port
 
 ROOT = Path(__file__).parents[1]
 #: Ports that the pages' files name; a test takes free ones.
@@ -48,7 +48,7 @@ async def walk(
     folder: Path, files: Mapping[str, str], commands: Iterable[str], seconds: float
 ) -> tuple[int | None, str]:
     """Run `commands` in `folder`; returns the exit code (`None`: not done after `seconds`) and what they printed."""
-    ports = dict(zip(PORTS, free_ports(len(PORTS)), strict=True))
+    ports = {port: str(free_port()) for port in PORTS}
     for name, text in files.items():
         (folder / name).write_text(re.sub("|".join(PORTS), lambda found: ports[found[0]], text))
     for name in FOLDERS:
@@ -118,13 +118,3 @@ def make_tools(folder: Path) -> Path:
         tool.write_text(f'#!/bin/sh\nexec {shlex.join(command)} "$@"\n')
         tool.chmod(0o755)
     return folder
-
-
-def free_ports(count: int) -> list[str]:
-    """Ports that nobody listens on at the moment."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    try:
-        return [str(each.getsockname()[1]) for each in sockets]
-    finally:
-        for each in sockets:
-            each.close()

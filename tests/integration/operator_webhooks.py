@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import socket
 import ssl
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -21,6 +20,7 @@ from shardsdk.process.world import load_world
 from shardsdk.protocol.objects import Resource
 from shardsdk.rbac import account_with
 from shardsdk.serving.certificate_spec import Lifetimes
+from tests.ports import free_port
 
 LOOPBACK = "127.0.0.1"
 
@@ -191,12 +191,6 @@ async def until_ready(port: int, running: asyncio.Task[Any]) -> None:
                 return
             await asyncio.sleep(0.02)
     raise AssertionError(f"the operator has ended: {running.result()!r}")
-
-
-def free_port() -> int:
-    with socket.create_server((LOOPBACK, 0)) as listening:
-        port: int = listening.getsockname()[1]
-        return port
 
 
 async def apply(plane: ControlPlane, manifests: Sequence[dict[str, Any]]) -> None:

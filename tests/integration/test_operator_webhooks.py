@@ -28,12 +28,12 @@ from tests.integration.operator_webhooks import (
     Page,
     Seen,
     body,
-    free_port,
     granted_kubeconfig,
     pages,
     run,
     webhooks_in_force,
 )
+from tests.ports import free_port
 
 CONFIGURATIONS = [f"{each.api_version}/{each.plural}" for each in (MUTATING, VALIDATING)]
 

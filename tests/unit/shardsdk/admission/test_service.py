@@ -15,6 +15,7 @@ import pytest
 from shardsdk.admission import Serving
 from shardsdk.admission.service import WebhookService
 from shardsdk.errors import ConfigurationError
+from tests.ports import free_port
 from tests.unit.shardsdk.admission.kinds import webhook
 from tests.unit.shardsdk.serving.fake_secrets import FakeSecrets
 
@@ -40,12 +41,6 @@ def service(serving: Serving, stopping: asyncio.Event | None = None, namespace: 
         stopping=stopping or asyncio.Event(),
         render=lambda *_: [],
     )
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        port: int = listening.getsockname()[1]
-        return port
 
 
 @asynccontextmanager

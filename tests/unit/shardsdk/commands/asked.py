@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -22,12 +21,6 @@ from shardsdk.testing.memoryapi import MemoryApi
 SECRETS = Resource("", "v1", "secrets", "Secret")
 
 
-def free_port() -> int:
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        return int(listening.getsockname()[1])
-
-
 def one_line(answer: Answer) -> str:
     (line,) = answer.lines
     return line
@@ -44,10 +37,9 @@ async def serving(answer: Callable[[web.Request], web.Response]) -> AsyncIterato
     app.router.add_get("/{path:.*}", handle)
     runner = web.AppRunner(app)
     await runner.setup()
-    port = free_port()
-    await web.TCPSite(runner, "127.0.0.1", port).start()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
     try:
-        yield Address("127.0.0.1", port)
+        yield Address("127.0.0.1", runner.addresses[0][1])
     finally:
         await runner.cleanup()
 

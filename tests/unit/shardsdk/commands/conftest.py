@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from shardsdk.commands import explain as command
-from tests.unit.shardsdk.commands.asked import free_port
+from tests.ports import free_port
 from tests.walking import runtime_directory
 
 

@@ -29,7 +29,8 @@ from shardsdk.process.process import ExitCode
 from shardsdk.process.world import World
 from shardsdk.testing.memory import MemoryServer
 from shardsdk.testing.memoryapi import MemoryApi
-from tests.unit.shardsdk.commands.asked import SECRETS, cluster, free_port, one_line, serving
+from tests.ports import free_port
+from tests.unit.shardsdk.commands.asked import SECRETS, cluster, one_line, serving
 from tests.walking import runtime_directory
 
 NODES = Resource("", "v1", "nodes", "Node", namespaced=False)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import socket
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
@@ -30,6 +29,7 @@ from shardsdk.queueing.item import ItemState
 from shardsdk.reconcile.explain import Admission, Facts, explain
 from shardsdk.testing.memory import MemoryServer
 from shardsdk.testing.memoryapi import MemoryApi
+from tests.ports import free_port
 
 SECRETS = Resource("", "v1", "secrets", "Secret")
 NODES = Resource("", "v1", "nodes", "Node", namespaced=False)
@@ -38,12 +38,6 @@ NODES = Resource("", "v1", "nodes", "Node", namespaced=False)
 async def get(url: str, accept: str = "*/*") -> tuple[int, Any]:
     async with aiohttp.ClientSession() as session, session.get(url, headers={"Accept": accept}) as answer:
         return answer.status, await (answer.json() if "json" in accept else answer.text())
-
-
-def free_port() -> int:
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        return int(listening.getsockname()[1])
 
 
 @asynccontextmanager
