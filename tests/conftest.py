@@ -9,7 +9,7 @@ from __future__ import annotations
 import gc
 import os
 from collections.abc import AsyncIterator, Generator
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -62,19 +62,36 @@ _LONG = (
     "node/test_controller.py",
 )
 
-#: What fills all cores by itself comes at the end: beside others it takes twice the CPU time, and so do they.
-_ALONE = "simulation/test_simulation.py"
+#: What fills all cores by itself comes at the end: beside others it takes twice the CPU time, and so do they.  Its
+#: processes let all others go first, so that beside those a test of theirs takes minutes.
+_ALONE = ("simulation/test_simulation.py", "simulation/test_command.py")
 
-#: Some wait at any time; more of them take no less time, but a tenth more CPU time, since they find caches cold.  With
-#: its control planes a worker takes a gigabyte and a half.
-_WORKERS_PER_CORE = 2
+#: Some wait at any time.  With its control planes a worker takes a gigabyte and a half.
+_WORKERS_PER_CORE = 3
 _MOST_WORKERS = 8
+
+
+def _keep_to_a_core() -> None:
+    """Have a worker, and all that it starts, stay on one core if there are enough others to keep that busy.
+
+    Waking each other up across cores, and finding caches cold, takes a tenth of their CPU time.
+    """
+    worker, count = (os.environ.get(f"PYTEST_XDIST_WORKER{suffix}", "") for suffix in ("", "_COUNT"))
+    if worker.startswith("gw") and hasattr(os, "sched_setaffinity"):
+        cores = sorted(os.sched_getaffinity(0))
+        if int(count) >= _WORKERS_PER_CORE * len(cores):
+            os.sched_setaffinity(0, {cores[int(worker.removeprefix("gw")) % len(cores)]})
+
+
+_keep_to_a_core()
 
 # Most control planes here run for seconds, and then garbage is not worth collecting: a fifth less of their CPU time.
 # Those of programs that tests start (the demo, say) inherit it.
 os.environ.setdefault("GOGC", "off")
 os.environ.setdefault("GOMEMLIMIT", "400MiB")
 
+_SHARED = pytest.StashKey[ExitStack]()
+_LATE = pytest.StashKey[bool]()
 _KEPT_LOGS = pytest.StashKey[list[Path]]()
 _FAILED = pytest.StashKey[set[str]]()
 
@@ -94,8 +111,10 @@ async def control_plane(request: pytest.FixtureRequest) -> AsyncIterator[Control
     """The control plane that all tests share: use namespaces and names of your own, and stop nothing."""
     plane = _control_plane(request.config)
     await plane.start()
-    yield plane
-    _close(plane, request.config, "control_plane")
+    with ExitStack() as closing:
+        closing.callback(_close, plane, request.config, "control_plane")
+        request.config.stash[_SHARED] = closing
+        yield plane
 
 
 @pytest_asyncio.fixture
@@ -140,15 +159,28 @@ def _close(plane: ControlPlane, config: pytest.Config, fixture: str) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Have what takes long run first, what needs no others beside it last, and the rest in any order."""
     here = Path(__file__).parent
-    places = {path: _place(path.relative_to(here)) for path in {item.path for item in items}}
+    served = {item.path for item in items if _needs_control_plane(item)}
+    places = {path: _place(path.relative_to(here), path in served) for path in {item.path for item in items}}
     items.sort(key=lambda item: places[item.path])
+    for item in items:
+        item.stash[_LATE] = places[item.path] >= len(_LONG)
 
 
-def _place(path: Path) -> int:
-    """When a file's turn comes."""
-    if path == Path(_ALONE):
+def _place(path: Path, served: bool) -> int:
+    """When a file's turn comes; `served`: it needs a control plane."""
+    if str(path) in _ALONE:
         return len(_LONG) + 1
-    return next((place for place, long in enumerate(_LONG) if path.is_relative_to(long)), len(_LONG))
+    return next((place for place, long in enumerate(_LONG) if path.is_relative_to(long)), len(_LONG) - served)
+
+
+def _needs_control_plane(item: pytest.Item) -> bool:
+    return any(name.endswith("control_plane") for name in getattr(item, "fixturenames", ()))
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Close the shared control plane once no test needs it any more: idle it takes CPU time, too."""
+    if item.stash[_LATE]:
+        item.config.stash.get(_SHARED, ExitStack()).close()
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -172,8 +204,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     # What was imported stays until the end: the garbage collector need not look at it again and again.
     gc.collect()
     gc.freeze()
-    needed = any(name.endswith("control_plane") for item in session.items for name in getattr(item, "fixturenames", ()))
-    if not needed or session.config.option.collectonly:
+    if not any(map(_needs_control_plane, session.items)) or session.config.option.collectonly:
         return
     capture = session.config.pluginmanager.getplugin("capturemanager")
     with capture.global_and_fixture_disabled() if capture else nullcontext():
