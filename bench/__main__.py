@@ -289,7 +289,11 @@ def run() -> int:
         help="objects per figure (default: 2000; families 3000, a cache 10000, join 30000, ranges 1000, scale 100000)",
     )
     parser.add_argument("--lease-seconds", type=int, default=15, help="lease of the sharder's shards (default: 15)")
-    parser.add_argument("--rest-seconds", type=float, help="how long rest is measured (default: 20; rest, scale 60)")
+    parser.add_argument(
+        "--rest-seconds",
+        type=float,
+        help="how long rest is measured (default: 20; rest, scale 60; at most, join and families)",
+    )
     parser.add_argument("--json", type=Path, help="write the figures to this file as well")
     parser.add_argument("--namespaces", type=int, help="namespaces of scale (default: one for 100 objects)")
     parser.add_argument("--shards", type=int, default=50, help="shards of scale (default: 50)")
@@ -318,11 +322,11 @@ def _play(options: argparse.Namespace) -> dict[str, float]:
             seconds = options.rest_seconds or 60.0
             asyncio.run(resting(options.objects or 300, options.lease_seconds, seconds, partial(say, report)))
         case "families":
-            asyncio.run(joining(options.objects or 3000, partial(say, report)))
+            asyncio.run(joining(options.objects or 3000, options.rest_seconds or 60.0, partial(say, report)))
         case "conditions":
             asyncio.run(comparing(options.objects or 500, partial(say, report)))
         case "join":
-            asyncio.run(joining_many(options.objects or 30_000, partial(say, report)))
+            asyncio.run(joining_many(options.objects or 30_000, options.rest_seconds or 60.0, partial(say, report)))
         case "scale":
             objects = options.objects or 100_000
             namespaces = options.namespaces or max(objects // 100, 1)

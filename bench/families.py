@@ -8,11 +8,13 @@ import time
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final
 
-from bench.load import CONFIGMAPS, Figures, Usage, measure
+from bench.load import CONFIGMAPS, Usage, measure
 from bench.replicas import FAMILY, SECRETS
 from bench.shards import Shard
+from bench.users import USERS, Users, p99
 from localcluster import ControlPlane
 from localcluster.installation import Installation, SharderTimings
 from sharder.core.hashring import HashRing
@@ -26,6 +28,8 @@ from shardsdk.protocol.objects import NAMESPACES, PartialObject
 
 RING: Final = "families"
 NAMESPACE: Final = "bench"
+#: How long users are looked at while nothing moves.
+REST_SECONDS: Final = 10.0
 #: How long the sharder's memory is looked at after the last object has moved.
 AFTER_SECONDS: Final = 20.0
 
@@ -69,16 +73,16 @@ class Story:
                 await self.changed.wait()
 
 
-async def joining(objects: int, say: Say) -> None:
-    """`objects` owners on two shards; a third joins."""
+async def joining(objects: int, rest_seconds: float, say: Say) -> None:
+    """`objects` owners on two shards; a third joins.  `rest_seconds`: how long rest is looked at, at most."""
     print(f"{objects} Secrets with a ConfigMap each on two shards, a third joins", flush=True)
     timings = SharderTimings(lease_duration=15, renew_deadline=10, retry_period=2, staleness=10)
     async with AsyncExitStack() as stack:
         plane = await stack.enter_async_context(ControlPlane())
         installation = await stack.enter_async_context(Installation(plane, timings))
         access = await load_access(str(plane.admin_kubeconfig))
-        api, watching, using = [await stack.enter_async_context(Client(access)) for _ in range(3)]
-        for name in (NAMESPACE, "users"):
+        api, watching = [await stack.enter_async_context(Client(access)) for _ in range(2)]
+        for name in (NAMESPACE, USERS):
             await api.create(NAMESPACES, {"metadata": {"name": name}})
         selector = {"matchLabels": {"kubernetes.io/metadata.name": NAMESPACE}}
         await installation.ring(RING, {"resources": [FAMILY], "namespaceSelector": selector})
@@ -93,7 +97,7 @@ async def joining(objects: int, say: Say) -> None:
         for shard in shards[:2]:
             await shard.start()
         await _create(api, story, objects)
-        await _move(installation, using, story, shards[2], say)
+        await _move(installation, plane.admin_kubeconfig, story, shards[2], rest_seconds, say)
         watch.cancel()
         for shard in shards:
             shard.crash()
@@ -118,41 +122,33 @@ async def _create(api: Client, story: Story, objects: int) -> None:
     await story.until(lambda: len(story.owners) == objects)
 
 
-async def _move(installation: Installation, using: Client, story: Story, joins: Shard, say: Say) -> None:
+async def _move(
+    installation: Installation, kubeconfig: Path, story: Story, joins: Shard, rest_seconds: float, say: Say
+) -> None:
     (replica,) = installation.sharders.values()
-    rest = await _use(using, "rest", asyncio.create_task(asyncio.sleep(10)))
-    before, began = Usage.of(replica.process.pid), time.perf_counter()
+    rest = await Users(kubeconfig, "rest").until(asyncio.sleep(min(REST_SECONDS, rest_seconds)))
+    before = Usage.of(replica.process.pid)
     ring = HashRing(["one", "two", "three"])
     moving = [name for name in story.owners if ring.owner(main_key("", "Secret", NAMESPACE, name)) == "three"]
-    await joins.start()
-    moved = asyncio.create_task(story.until(lambda: all(story.owners[name] == "three" for name in moving)))
-    busy = await _use(using, "busy", moved)
-    seconds, after = time.perf_counter() - began, Usage.of(replica.process.pid)
-    await asyncio.sleep(AFTER_SECONDS)
+
+    async def join() -> None:
+        await joins.start()
+        await story.until(lambda: all(story.owners[name] == "three" for name in moving))
+
+    busy = await Users(kubeconfig, "busy").until(join())
+    after = Usage.of(replica.process.pid)
+    await asyncio.sleep(min(AFTER_SECONDS, rest_seconds))
     later = Usage.of(replica.process.pid)
     times = sorted(story.seconds) or [0.0]
     say("families: objects moved", len(moving), "")
-    say("families: rate", len(moving) / seconds, "objects/s")
+    say("families: rate", len(moving) / busy.lasted, "objects/s")
     say("families: without an owner, median", times[len(times) // 2], "s")
     say("families: without an owner, p99", times[int(len(times) * 0.99)], "s")
     say("families: without an owner, longest", times[-1], "s")
     say("families: without an owner at once, most", story.most_unowned, "")
     say("families: in transit at once, most", story.most_in_transit, "")
     say("families: CPU per move", (after.cpu_seconds - before.cpu_seconds) * 1000 / max(len(moving), 1), "ms")
-    say("families: a user's create, p99", busy.p99, "ms", f"[{rest.p99:.1f} at rest]")
+    say("families: a user's create, p99", p99(busy.plain) * 1000, "ms", f"[{p99(rest.plain) * 1000:.1f} at rest]")
     say("families: memory before", before.resident_mib, "MiB")
     say("families: memory at the end", after.resident_mib, "MiB")
-    say(f"families: memory {AFTER_SECONDS:.0f} s later", later.resident_mib, "MiB")
-
-
-async def _use(using: Client, prefix: str, until: asyncio.Task[None]) -> Figures:
-    """Create objects one after the other, as a user does, until `until` ends."""
-    latencies: list[float] = []
-    began = time.perf_counter()
-    while not until.done():
-        sent = time.perf_counter()
-        await using.create(CONFIGMAPS, {"metadata": {"name": f"{prefix}-{len(latencies)}"}}, "users")
-        latencies.append(time.perf_counter() - sent)
-        await asyncio.sleep(0.02)
-    await until
-    return Figures(len(latencies), time.perf_counter() - began, tuple(latencies))
+    say("families: memory later", later.resident_mib, "MiB")

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from bench.load import CONFIGMAPS, Usage, measure, patches
 from bench.shards import Owners, Shard
-from bench.users import USERS, Placements, Users, p99, settled
+from bench.users import USERS, Placements, Seen, Users, p99, settled
 from bench.watched import WATCHED, Look, read_looks
 from localcluster import ControlPlane
 from localcluster.installation import Installation, SharderTimings
@@ -43,7 +43,7 @@ class Scene:
 
     installation: Installation
     api: Client
-    using: Client
+    kubeconfig: Path
     owners: Owners
     placements: Placements
     looks: Path
@@ -55,20 +55,20 @@ class Scene:
         (replica,) = self.installation.sharders.values()
         return Usage.of(replica.process.pid)
 
-    async def use(self, prefix: str, until: Any) -> tuple[Users, list[float], list[Look]]:
+    async def use(self, prefix: str, until: Any) -> tuple[Seen, list[float], list[Look]]:
         """Have users make objects until `until` is done: what they saw, and what the leader wrote down."""
         began, before = time.monotonic(), len(self.placements.placed)
-        users = Users(self.using, prefix, OTHER)
-        await users.until(asyncio.ensure_future(until))
-        return users, self.placements.since(before), read_looks(self.looks, began, time.monotonic())
+        seen = await Users(self.kubeconfig, prefix, OTHER).until(until)
+        looks = read_looks(self.looks, began, time.monotonic())
+        return seen, await self.placements.since(before, seen.unnamed), looks
 
     async def settled(self) -> None:
         """Wait until the ring is settled."""
         await settled(self.api, RING)
 
 
-async def joining_many(objects: int, say: Say) -> None:
-    """`objects` ConfigMaps on two shards; a third joins."""
+async def joining_many(objects: int, rest_seconds: float, say: Say) -> None:
+    """`objects` ConfigMaps on two shards; a third joins.  `rest_seconds`: how long rest is looked at, at most."""
     print(f"{objects} ConfigMaps on two shards, a third joins", flush=True)
     timings = SharderTimings(lease_duration=15, renew_deadline=10, retry_period=2, staleness=10)
     async with AsyncExitStack() as stack:
@@ -76,7 +76,7 @@ async def joining_many(objects: int, say: Say) -> None:
         plane = await stack.enter_async_context(ControlPlane())
         installation = await stack.enter_async_context(Installation(plane, timings, sharder_module="bench.watched"))
         access = await load_access(str(plane.admin_kubeconfig))
-        api, watching, using = [await stack.enter_async_context(Client(access)) for _ in range(3)]
+        api, watching = [await stack.enter_async_context(Client(access)) for _ in range(2)]
         for name in (RING, OTHER, USERS):
             await api.create(NAMESPACES, {"metadata": {"name": name}})
         for name in (RING, OTHER):
@@ -94,7 +94,8 @@ async def joining_many(objects: int, say: Say) -> None:
         owners, placements = Owners(watching, RING, RING), Placements(watching, OTHER)
         watches = [asyncio.create_task(each.run()) for each in (owners, placements)]
         await owners.until(lambda counts: counts["one"] + counts["two"] >= objects)
-        await _measure(Scene(installation, api, using, owners, placements, looks, say), shards[2], objects)
+        scene = Scene(installation, api, plane.admin_kubeconfig, owners, placements, looks, say)
+        await _measure(scene, shards[2], objects, rest_seconds)
         for watch in watches:
             watch.cancel()
         for shard in shards:
@@ -115,24 +116,27 @@ def _key(name: str) -> str:
     return main_key("", "ConfigMap", RING, name)
 
 
-async def _measure(scene: Scene, joins: Shard, objects: int) -> None:
+async def _measure(scene: Scene, joins: Shard, objects: int, rest_seconds: float) -> None:
     await scene.settled()
-    rest, placed_at_rest, _ = await scene.use("rest", asyncio.sleep(REST_SECONDS))
+    rest, placed_at_rest, _ = await scene.use("rest", asyncio.sleep(min(REST_SECONDS, rest_seconds)))
     ring = HashRing(["one", "two", "three"])
     moving = sum(ring.owner(_key(f"object-{number}")) == "three" for number in range(objects))
-    before, began = scene.usage, time.perf_counter()
-    await joins.start()
-    moved = scene.owners.until(lambda counts: counts["three"] >= moving, timeout_seconds=600)
-    busy, placed, looks = await scene.use("busy", moved)
-    seconds, after = time.perf_counter() - began, scene.usage
+
+    async def join() -> None:
+        await joins.start()
+        await scene.owners.until(lambda counts: counts["three"] >= moving, timeout_seconds=600)
+
+    before = scene.usage
+    busy, placed, looks = await scene.use("busy", join())
+    after = scene.usage
     await scene.settled()
-    await asyncio.sleep(AFTER_SECONDS)
+    await asyncio.sleep(min(AFTER_SECONDS, rest_seconds))
     later = scene.usage
     patching = measure(patches(scene.api, RING, "object", min(objects, MOST_PATCHED)), PATCHING)
     raw, _, _ = await scene.use("raw", patching)
     say = scene.say
     say("join: objects moved", moving, "")
-    say("join: rate", moving / seconds, "objects/s")
+    say("join: rate", moving / busy.lasted, "objects/s")
     say("join: CPU per move", (after.cpu_seconds - before.cpu_seconds) * 1000 / max(moving, 1), "ms")
     say("join: a write waits for a connection, longest", max(look.write_waited for look in looks), "s")
     say("join: the leader's loop is late, most", max(look.loop_late for look in looks), "s")

@@ -59,7 +59,7 @@ async def resting(objects: int, lease_seconds: int, rest_seconds: float, say: Sa
 
 async def _rest(installation: Installation, seconds: float, say: Say) -> None:
     # What rest costs can only be measured by resting.
-    await asyncio.sleep(QUIET_SECONDS)
+    await asyncio.sleep(min(QUIET_SECONDS, seconds))
     leader = await installation.leader()
     pids = {"leader" if each is leader else "standby": each.process.pid for each in installation.sharders.values()}
     before = {role: Usage.of(pid) for role, pid in pids.items()}

@@ -20,7 +20,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from bench.load import CONFIGMAPS, Usage, creates, measure
 from bench.shards import Owners, Shard, due_to
-from bench.users import USERS, Users, p99, settled
+from bench.users import USERS, Seen, Users, p99, settled
 from bench.watched import WATCHED, Look, read_looks
 from localcluster import ControlPlane
 from localcluster.installation import Installation, SharderTimings
@@ -66,6 +66,7 @@ class Scene:
     size: Size
     installation: Installation
     api: Client
+    kubeconfig: Path
     owners: Owners
     looks: Path
     say: Say
@@ -89,12 +90,11 @@ class Scene:
             while not await self.metric("controller_sharding_resync_duration_seconds_count", ringName=RING):
                 await asyncio.sleep(0.1)
 
-    async def use(self, prefix: str, until: Any) -> tuple[Users, list[Look]]:
+    async def use(self, prefix: str, until: Any) -> tuple[Seen, list[Look]]:
         """Have users make objects until `until` is done: what they saw, and what the leader wrote down."""
         began = time.monotonic()
-        users = Users(self.api, prefix, OTHER)
-        await users.until(asyncio.ensure_future(until))
-        return users, read_looks(self.looks, began, time.monotonic())
+        seen = await Users(self.kubeconfig, prefix, OTHER).until(until)
+        return seen, read_looks(self.looks, began, time.monotonic())
 
 
 async def scaling(size: Size, say: Say) -> None:
@@ -116,7 +116,7 @@ async def scaling(size: Size, say: Say) -> None:
         watch = asyncio.create_task(owners.run())
         await installation.start_sharder("sharder-1", environment={WATCHED: str(looks)})
         await installation.leader()
-        await _measure(Scene(size, installation, api, owners, looks, say), watching)
+        await _measure(Scene(size, installation, api, plane.admin_kubeconfig, owners, looks, say), watching)
         watch.cancel()
         for shard in shards:
             shard.crash()
@@ -210,8 +210,8 @@ async def _pass(scene: Scene) -> None:
     await settled(scene.api, RING)
 
 
-async def _move(scene: Scene, name: str, quiet: Users, change: Callable[[], Any], ended: Callable[[Any], bool]) -> None:
-    before, counted, began = scene.usage, scene.owners.counts.copy(), time.perf_counter()
+async def _move(scene: Scene, name: str, quiet: Seen, change: Callable[[], Any], ended: Callable[[Any], bool]) -> None:
+    before, counted = scene.usage, scene.owners.counts.copy()
     peak = _Peak(scene)
 
     async def moving() -> None:
@@ -220,14 +220,14 @@ async def _move(scene: Scene, name: str, quiet: Users, change: Callable[[], Any]
 
     async with peak:
         busy, looks = await scene.use(name.replace(" ", "-"), moving())
-        seconds, after = time.perf_counter() - began, scene.usage
+        after = scene.usage
         await settled(scene.api, RING, timeout_seconds=1800)
     moved = abs(scene.owners.counts[JOINS] - counted[JOINS])
     await asyncio.sleep(AFTER_SECONDS)
     raw = await measure(_patches(scene), PATCHING)
     say = scene.say
     say(f"{name}: objects moved", moved, "")
-    say(f"{name}: rate", moved / seconds, "objects/s", f"[{raw.rate:.0f} raw patches/s]")
+    say(f"{name}: rate", moved / busy.lasted, "objects/s", f"[{raw.rate:.0f} raw patches/s]")
     say(f"{name}: CPU per move", (after.cpu_seconds - before.cpu_seconds) * 1000 / max(moved, 1), "ms")
     say(f"{name}: memory, most", peak.mib, "MiB", f"[{peak.mib - before.resident_mib:+.1f}]")
     say(f"{name}: memory once settled", scene.usage.resident_mib, "MiB")

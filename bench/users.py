@@ -1,16 +1,25 @@
-"""Users who make objects while the sharder works, and what they notice of it."""
+"""Users who make objects while the sharder works, and what they notice of it.
+
+`python -m bench.users KUBECONFIG PREFIX RING` is their process; see `Users`.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import random
+import subprocess
+import sys
 import time
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 import msgspec
 
 from bench.load import CONFIGMAPS
+from shardsdk.kube.access import load_access
 from shardsdk.kube.client import Client
 from shardsdk.kube.clock import SystemClock
 from shardsdk.kube.reflector import Delta, Reflector
@@ -42,48 +51,87 @@ class _Ring(msgspec.Struct, frozen=True):
         return any(each.type == "Settled" and each.status == "True" for each in self.status.conditions)
 
 
-@dataclass(slots=True)
-class Users:
-    """Who makes objects one after the other: in a namespace of no ring, and of `ring`'s.
+class Seen(msgspec.Struct, frozen=True):
+    """Seconds until the API server had answered, for each create: in a namespace of no ring, and of a ring's.
 
-    `plain` and `named`: seconds until the API server had answered.  A third user makes objects without
-    a name in that ring, which the leader's watch places (see `Placements`).
+    `unnamed`: how many objects were made without a name; `lasted`: seconds that the work took which users were beside.
     """
 
-    api: Client
+    plain: list[float]
+    named: list[float]
+    unnamed: int
+    lasted: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Users:
+    """Who makes objects one after the other: in a namespace of no ring, and of `ring`'s, in a process of their own.
+
+    A third user makes objects without a name in that ring, which the leader's watch places (see `Placements`).  What
+    the process that measures does meanwhile is not counted as their waiting.  Without `ring` there is only the first.
+    """
+
+    kubeconfig: Path
     prefix: str
-    ring: str
-    plain: list[float] = field(default_factory=list)
-    named: list[float] = field(default_factory=list)
+    ring: str = ""
 
-    async def until(self, ended: asyncio.Task[None]) -> None:
-        """Make objects until `ended`, and wait until they have their shards."""
-        making = [asyncio.create_task(each) for each in (self._plain(), self._named(), self._unnamed())]
-        await asyncio.wait([ended, *making], return_when=asyncio.FIRST_COMPLETED)
-        for task in making:
-            task.cancel()
-        for result in await asyncio.gather(*making, return_exceptions=True):
-            if not isinstance(result, asyncio.CancelledError):
-                raise AssertionError("a user's create failed") from result
-        await ended
+    async def until(self, work: Awaitable[None]) -> Seen:
+        """Make objects while `work` is done, one each at least; what the users saw.
 
-    async def _plain(self) -> None:
-        while True:
-            await self._make(USERS, {"name": f"{self.prefix}-{len(self.plain)}"}, self.plain)
+        Raises: AssertionError when a create failed; what `work` raises.
+        """
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "bench.users", str(self.kubeconfig), self.prefix, self.ring,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        )  # fmt: skip
+        ended = asyncio.ensure_future(work)
+        try:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            began, told = time.monotonic(), asyncio.create_task(process.stdout.read())
+            await asyncio.wait([ended, told], return_when=asyncio.FIRST_COMPLETED)
+            lasted = time.monotonic() - began
+            process.stdin.close()
+            if await process.wait() or not ended.done():
+                raise AssertionError("a user's create failed")
+            await ended
+            return msgspec.structs.replace(msgspec.json.decode(await told, type=Seen), lasted=lasted)
+        finally:
+            ended.cancel()
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
 
-    async def _named(self) -> None:
-        while True:
-            await self._make(self.ring, {"name": f"{self.prefix}-{len(self.named)}"}, self.named)
 
-    async def _unnamed(self) -> None:
-        while True:
-            await self._make(self.ring, {"generateName": f"{self.prefix}-"}, [])
+async def _use(kubeconfig: str, prefix: str, ring: str) -> None:
+    """Be the users until standard input ends."""
+    ended = asyncio.Event()
+    asyncio.get_running_loop().add_reader(sys.stdin.fileno(), ended.set)
+    plain: list[float] = []
+    named: list[float] = []
+    unnamed: list[float] = []
 
-    async def _make(self, namespace: str, metadata: dict[str, str], seconds: list[float]) -> None:
+    async with Client(await load_access(kubeconfig)) as api, asyncio.TaskGroup() as making:
+
+        def make(namespace: str, metadata: Callable[[], dict[str, str]], seconds: list[float]) -> None:
+            making.create_task(_make(api, namespace, metadata, seconds, ended))
+
+        make(USERS, lambda: {"name": f"{prefix}-{len(plain)}"}, plain)
+        if ring:
+            make(ring, lambda: {"name": f"{prefix}-{len(named)}"}, named)
+            make(ring, lambda: {"generateName": f"{prefix}-"}, unnamed)
+    sys.stdout.buffer.write(msgspec.json.encode(Seen(plain, named, len(unnamed))))
+
+
+async def _make(
+    api: Client, namespace: str, metadata: Callable[[], dict[str, str]], seconds: list[float], ended: asyncio.Event
+) -> None:
+    while not seconds or not ended.is_set():
         began = time.monotonic()
-        await self.api.create(CONFIGMAPS, {"metadata": metadata}, namespace)
+        await api.create(CONFIGMAPS, {"metadata": metadata()}, namespace)
         seconds.append(time.monotonic() - began)
-        await asyncio.sleep(PAUSE_SECONDS)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(ended.wait(), PAUSE_SECONDS)
 
 
 class Placements:
@@ -93,6 +141,7 @@ class Placements:
         #: When each was shown without a shard that has none yet, by name; and for how long others had none.
         self._unplaced: dict[str, float] = {}
         self.placed: list[float] = []
+        self._changed = asyncio.Event()
         self._label = parse_ring_name(ring).shard
         self._reflector = Reflector(
             api, CONFIGMAPS, namespace=ring, handler=self._tell, clock=SystemClock(), rng=random.Random()
@@ -108,11 +157,15 @@ class Placements:
             self._unplaced[meta.name] = time.monotonic()
         elif meta.label(self._label) is not None and meta.name in self._unplaced:
             self.placed.append(time.monotonic() - self._unplaced.pop(meta.name))
+            self._changed.set()
 
-    def since(self, began: int) -> list[float]:
-        """Seconds of all but the first `began`, and of those that still have no shard."""
-        now = time.monotonic()
-        return [*self.placed[began:], *(now - shown for shown in self._unplaced.values())]
+    async def since(self, before: int, count: int, timeout_seconds: float = 60.0) -> list[float]:
+        """Seconds of the `count` objects after the first `before`, once all have a shard.  Raises: TimeoutError."""
+        async with asyncio.timeout(timeout_seconds):
+            while len(self.placed) < before + count:
+                self._changed.clear()
+                await self._changed.wait()
+        return self.placed[before : before + count]
 
 
 async def settled(api: Client, ring: str, timeout_seconds: float = 180.0) -> None:
@@ -125,3 +178,7 @@ async def settled(api: Client, ring: str, timeout_seconds: float = 180.0) -> Non
 def p99(seconds: list[float]) -> float:
     """Their 99th percentile."""
     return sorted(seconds)[int(len(seconds) * 0.99)]
+
+
+if __name__ == "__main__":
+    asyncio.run(_use(*sys.argv[1:]))

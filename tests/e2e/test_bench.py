@@ -14,6 +14,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from bench.caching import MODELS as CACHED_AS
 from bench.frameworks import CONTENDERS, MEASURED, PHASES
 from bench.imports import PROMISED_SECONDS, RATIO, STATEMENTS
 from bench.peer import OURSELVES
@@ -55,6 +56,26 @@ SHARDS_FIGURES = {
     *(f"{what}: each of three, net, mean" for what in ("memory", "CPU")),
     *(f"{what}: each of three / one replica, mean" for what in ("memory", "CPU")),
     *(f"{what}: fullest of three / one replica" for what in ("memory", "CPU")),
+}
+JOIN_FIGURES = {
+    "objects moved",
+    "rate",
+    "CPU per move",
+    "a write waits for a connection, longest",
+    "the leader's loop is late, most",
+    "another ring's object is placed after, p99",
+    "… longest",
+    *(f"a user's create in {where}, p99" for where in ("another ring", "no ring")),
+    *(f"memory {when}" for when in ("before", "at the end", "once settled")),
+}
+FAMILIES_FIGURES = {
+    "objects moved",
+    "rate",
+    *(f"without an owner, {what}" for what in ("median", "p99", "longest")),
+    *(f"{what} at once, most" for what in ("without an owner", "in transit")),
+    "CPU per move",
+    "a user's create, p99",
+    *(f"memory {when}" for when in ("before", "at the end", "later")),
 }
 SCALE_FIGURES = {
     *(f"rest without objects: {what}" for what in ("CPU", "requests", "resident memory")),
@@ -154,6 +175,37 @@ async def test_many_rings_shards_and_namespaces_are_measured_with_few_objects(tm
     assert report.keys() == SCALE_FIGURES, printed
     assert report["… objects that it looked at"] >= 60
     assert report["a shard joins: objects moved"] == report["a shard leaves: objects moved"] > 0
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(SECONDS + 30)
+async def test_users_are_measured_while_a_shard_joins(tmp_path: Path) -> None:
+    arguments = ["--objects", "30", "--rest-seconds", "1"]
+    report, printed = await bench(tmp_path, "join", *arguments)
+    assert report.keys() == {f"join: {figure}" for figure in JOIN_FIGURES}, printed
+    assert 0 < report["join: objects moved"] < 30
+    assert report["join: rate"] > 0
+    assert report["join: another ring's object is placed after, p99"] <= report["join: … longest"], printed
+    report, printed = await bench(tmp_path, "families", *arguments)
+    assert report.keys() == {f"families: {figure}" for figure in FAMILIES_FIGURES}, printed
+    moved = report["families: objects moved"]
+    assert 0 < moved < 30
+    assert 1 <= report["families: without an owner at once, most"] <= report["families: in transit at once, most"]
+    assert report["families: in transit at once, most"] <= moved, printed
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(SECONDS + 30)
+async def test_rest_conditions_and_caches_are_measured(tmp_path: Path) -> None:
+    report, printed = await bench(tmp_path, "rest", "--objects", "10", "--rest-seconds", "1")
+    figures = {f"rest: {what}, {role}" for what in ("CPU", "resident memory") for role in ("leader", "standby")}
+    assert report.keys() == figures, printed
+    report, printed = await bench(tmp_path, "conditions", "--objects", "4")
+    kinds = ("raw", "without", "with", "without / raw, median", "with / raw, median", "with / without, median")
+    assert report.keys() == {f"{what}, {kind}" for what in ("creates", "patches") for kind in kinds}, printed
+    assert min(report.values()) > 0, printed
+    report, printed = await bench(tmp_path, "cache", "--objects", "20")
+    assert report.keys() == {f"cached as {model}: each" for model in CACHED_AS}, printed
 
 
 @pytest.mark.timeout(SECONDS + 30)
