@@ -14,10 +14,12 @@ import sys
 from asyncio import sslproto
 from typing import Any, Final
 
-#: glibc gives memory of this size and more back to the system at once.  It begins with this size as well, but
-#: raises it up to 32 MiB as soon as a larger piece is freed; then those pieces stay, and break up the heap.
-#: Source: mallopt(3), M_MMAP_THRESHOLD.
-MMAP_THRESHOLD_BYTES: Final = 128 * 1024
+#: glibc gives memory of this size and more back to the system at once.  It begins with 128 KiB, but raises it up to
+#: 32 MiB as soon as a larger piece is freed; then those pieces stay, and break up the heap.  uvloop reads a TLS
+#: connection into a piece of 256 KiB each time: taken from the system for each read, and faulted in, these cost an
+#: eighth of the CPU time of a label write.
+#: Source: mallopt(3), M_MMAP_THRESHOLD; uvloop, SSL_READ_MAX_SIZE.
+MMAP_THRESHOLD_BYTES: Final = 320 * 1024
 _M_MMAP_THRESHOLD: Final = -3
 #: What asyncio reads of a TLS connection at once.  It has a buffer of that size for each, written over once
 #: (256 KiB by default); a record of TLS has 16 KiB at most.

@@ -15,6 +15,8 @@ import pytest
 from shardsdk.process.memory import TLS_BUFFER_BYTES, spare_memory
 from tests.kube_configs import certificate
 
+#: What uvloop reads of a TLS connection at once, into a piece of its own (its SSL_READ_MAX_SIZE).
+READ_BYTES = 256 * 1024
 #: Prints how many of ten pieces the allocator has taken from the system alone, after it has freed a larger one.
 PIECES = """
 import ctypes, sys
@@ -30,15 +32,21 @@ if sys.argv[1] == "spare":
 large = bytearray(20_000_000)
 del large
 before = libc.mallinfo2().hblks
-pieces = [bytearray(256 * 1024) for _ in range(10)]
+pieces = [bytes(int(sys.argv[2])) for _ in range(10)]
 print(libc.mallinfo2().hblks - before)
 """
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="glibc's allocator")
-@pytest.mark.parametrize(("how", "pieces"), [("spare", "10"), ("leave", "0")])
-def test_large_pieces_are_the_systems_whatever_was_freed_before(how: str, pieces: str) -> None:
-    result = subprocess.run([sys.executable, "-c", PIECES, how], capture_output=True, text=True, check=False)
+@pytest.mark.parametrize(
+    ("how", "size", "pieces"),
+    [("spare", 2 * READ_BYTES, "10"), ("leave", 2 * READ_BYTES, "0"), ("spare", READ_BYTES, "0")],
+)
+def test_large_pieces_are_the_systems_whatever_was_freed_before_but_for_what_is_read_at_once(
+    how: str, size: int, pieces: str
+) -> None:
+    command = [sys.executable, "-c", PIECES, how, str(size)]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
     if "unknown" in result.stderr:
         pytest.skip("this C library does not tell")
     assert result.stdout.strip() == pieces
