@@ -26,6 +26,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import sys
 import time
 from collections import Counter
@@ -75,6 +76,7 @@ PARTS = (
 class Bench:
     """One run and what it found."""
 
+    plane: ControlPlane
     api: Client
     installation: Installation
     objects: int
@@ -98,6 +100,16 @@ class Bench:
         (replica,) = self.installation.sharders.values()
         return Usage.of(replica.process.pid)
 
+    def spent(self) -> Counter[str]:
+        """Milliseconds of CPU that everything else has used, whose work is the limit; clients and shards are one."""
+        pids = {"API server": self.plane.apiserver.pid, "etcd": self.plane.etcd.pid, "clients": os.getpid()}
+        return Counter({who: round(Usage.of(pid).cpu_seconds * 1000) for who, pid in pids.items()})
+
+    def say_spent(self, name: str, before: Counter[str], count: int) -> None:
+        """What each of `count` took of it since `before`."""
+        for who, now in self.spent().items():
+            self.say(f"{name}, {who}", (now - before[who]) / max(count, 1), "ms")
+
     async def start_shard(self, name: str, *, fenced: bool = True) -> Shard:
         """Add a shard."""
         lease = self.lease_seconds
@@ -116,8 +128,10 @@ async def baseline(bench: Bench) -> tuple[Figures, Figures]:
     """What the API server does without us."""
     await measure(creates(bench.api, BASELINE, "warm", bench.warming))
     made = await measure(creates(bench.api, BASELINE, "raw", bench.objects))
+    before = bench.spent()
     patched = await measure(patches(bench.api, BASELINE, "raw", bench.objects))
     print("raw API server", flush=True)
+    bench.say_spent("raw patches: CPU each", before, bench.objects)
     bench.say("raw creates", made.rate, "/s")
     bench.say("raw creates p99", made.p99, "ms")
     bench.say("raw patches", patched.rate, "/s")
@@ -158,10 +172,11 @@ async def scaling_out(bench: Bench, raw: Figures) -> None:
     print("scale-out (drain, acknowledge, assign)", flush=True)
     label_counts = bench.owners.counts.copy()
     expected = await due_to("shard-4", bench.api, RING, bench.shards)
-    before, began = bench.usage(), time.perf_counter()
+    before, spent, began = bench.usage(), bench.spent(), time.perf_counter()
     await bench.start_shard("shard-4")
     await bench.owners.until(lambda counts: counts["shard-4"] >= expected)
     moving(bench, "scale-out", expected, time.perf_counter() - began, before, raw)
+    bench.say_spent("scale-out: CPU per move", spent, expected)
     assert label_counts["shard-4"] == 0
 
 
@@ -177,10 +192,11 @@ async def leaving(bench: Bench, raw: Figures) -> None:
     """A shard releases its lease."""
     print("graceful exit", flush=True)
     count = bench.owners.counts["shard-2"]
-    before, began = bench.usage(), time.perf_counter()
+    before, spent, began = bench.usage(), bench.spent(), time.perf_counter()
     await bench.shards.pop("shard-2").release()
     await bench.owners.until(lambda counts: counts["shard-2"] == 0)
     moving(bench, "graceful exit", count, time.perf_counter() - began, before, raw)
+    bench.say_spent("graceful exit: CPU per move", spent, count)
 
 
 async def crashing(bench: Bench, raw: Figures) -> None:
@@ -265,7 +281,7 @@ async def _staged(objects: int, lease_seconds: int, rest_seconds: float) -> Asyn
             await installation.leader()
             owners = Owners(watching, RING, NAMESPACE)
             watch = asyncio.create_task(owners.run())
-            bench = Bench(api, installation, objects, owners, lease_seconds, rest_seconds)
+            bench = Bench(plane, api, installation, objects, owners, lease_seconds, rest_seconds)
             try:
                 yield bench
             finally:
