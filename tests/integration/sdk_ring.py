@@ -103,6 +103,13 @@ class Ranged:
                 patch = {"metadata": {"annotations": {"touched": str(asyncio.get_running_loop().time())}}}
                 await self.admin.patch("v1/secrets", name, patch, team)
 
+    async def touch_children(self) -> None:
+        """Change every secret's config map."""
+        patch = {"metadata": {"annotations": {"touched": str(asyncio.get_running_loop().time())}}}
+        for each in await self.admin.list("v1/configmaps"):
+            if each["metadata"]["namespace"] in TEAMS:
+                await self.admin.patch("v1/configmaps", each["metadata"]["name"], patch, each["metadata"]["namespace"])
+
     async def children(self) -> Counter[tuple[str, str]]:
         """How many config maps each secret has."""
         found = await self.admin.list("v1/configmaps")

@@ -45,6 +45,7 @@ async def test_shards_come_and_go_and_crash_and_every_object_has_one_owner(plane
         async with asyncio.timeout(60):
             while on.shards["d"].filtered() != {filters}:
                 await on.touch()
+                await on.touch_children()  # theirs is another watch
 
         assert await on.shards["b"].stop() is ExitCode.OK
         await on.touch()

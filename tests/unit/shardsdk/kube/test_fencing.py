@@ -294,20 +294,23 @@ async def test_a_write_that_the_network_holds_back_does_not_arrive_after_the_hol
                 await loop.sock_sendall(deaf, b"HTTP/1.1 100 Continue\r\n\r\n")
                 with pytest.raises(ConnectionFailed):
                     await writing
-                await forgotten_by_the_kernel(address[1])
+                await forgotten_by_the_kernel(address[1], listening.getsockname()[1])
 
 
-async def forgotten_by_the_kernel(port: int) -> None:
-    """Wait until no connection begins at this port of the loopback interface."""
+async def forgotten_by_the_kernel(port: int, listening: int) -> None:
+    """Wait until there is no connection from this port of the loopback interface to the other one.
+
+    Another process may have one from the same port to somewhere else by then.
+    """
     async with asyncio.timeout(60):
-        while f"0100007F:{port:04X}" in local_addresses():
+        while (f"0100007F:{port:04X}", f"0100007F:{listening:04X}") in connections():
             await asyncio.sleep(0.01)
 
 
-def local_addresses() -> set[str]:
-    """Where connections begin that have something to say."""
+def connections() -> set[tuple[str, str]]:
+    """From where to where the kernel has connections."""
     lines = Path("/proc/net/tcp").read_text(encoding="ascii").splitlines()[1:]
-    return {fields[1] for fields in map(str.split, lines)}
+    return {(fields[1], fields[2]) for fields in map(str.split, lines)}
 
 
 async def test_a_write_that_was_never_sent_is_no_concern() -> None:
