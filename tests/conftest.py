@@ -66,24 +66,12 @@ _LONG = (
 #: processes let all others go first, so that beside those a test of theirs takes minutes.
 _ALONE = ("simulation/test_simulation.py", "simulation/test_command.py")
 
-#: Some wait at any time.  With its control planes a worker takes a gigabyte and a half.
-_WORKERS_PER_CORE = 3
+#: Some wait at any time; more of them take no less time, but a tenth more CPU time, since they find caches cold.  Three
+#: to a core, each kept to that core with all that it starts, took a tenth less time; but whoever waits for a process
+#: that has no other core to run on than its own waits longer than many tests allow for.  With its control planes a
+#: worker takes a gigabyte and a half.
+_WORKERS_PER_CORE = 2
 _MOST_WORKERS = 8
-
-
-def _keep_to_a_core() -> None:
-    """Have a worker, and all that it starts, stay on one core if there are enough others to keep that busy.
-
-    Waking each other up across cores, and finding caches cold, takes a tenth of their CPU time.
-    """
-    worker, count = (os.environ.get(f"PYTEST_XDIST_WORKER{suffix}", "") for suffix in ("", "_COUNT"))
-    if worker.startswith("gw") and hasattr(os, "sched_setaffinity"):
-        cores = sorted(os.sched_getaffinity(0))
-        if int(count) >= _WORKERS_PER_CORE * len(cores):
-            os.sched_setaffinity(0, {cores[int(worker.removeprefix("gw")) % len(cores)]})
-
-
-_keep_to_a_core()
 
 # Most control planes here run for seconds, and then garbage is not worth collecting: a fifth less of their CPU time.
 # Those of programs that tests start (the demo, say) inherit it.

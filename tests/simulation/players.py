@@ -159,8 +159,6 @@ def _prepare() -> None:
     """Make a process from which one fork after the other plays a plan, with what they all need."""
     # Time is virtual here: whoever lives in real time goes first.
     os.nice(_NICE)
-    if hasattr(os, "sched_setaffinity"):  # a worker of the tests stays on one core
-        os.sched_setaffinity(0, range(os.cpu_count() or 1))
     # Whoever is interrupted by it is who asks for the next.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     Thread(target=_end_with_parent, daemon=True).start()
