@@ -100,15 +100,15 @@ class Bench:
         (replica,) = self.installation.sharders.values()
         return Usage.of(replica.process.pid)
 
-    def spent(self) -> Counter[str]:
-        """Milliseconds of CPU that everything else has used, whose work is the limit; clients and shards are one."""
+    def spent(self) -> dict[str, float]:
+        """CPU seconds that everything else has used, whose work is the limit; clients and shards are one."""
         pids = {"API server": self.plane.apiserver.pid, "etcd": self.plane.etcd.pid, "clients": os.getpid()}
-        return Counter({who: round(Usage.of(pid).cpu_seconds * 1000) for who, pid in pids.items()})
+        return {who: Usage.of(pid).cpu_seconds for who, pid in pids.items()}
 
-    def say_spent(self, name: str, before: Counter[str], count: int) -> None:
+    def say_spent(self, name: str, before: dict[str, float], count: int) -> None:
         """What each of `count` took of it since `before`."""
         for who, now in self.spent().items():
-            self.say(f"{name}, {who}", (now - before[who]) / max(count, 1), "ms")
+            self.say(f"{name}, {who}", (now - before[who]) * 1000 / max(count, 1), "ms")
 
     async def start_shard(self, name: str, *, fenced: bool = True) -> Shard:
         """Add a shard."""
