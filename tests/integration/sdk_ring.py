@@ -100,23 +100,29 @@ class Ranged:
         """Change every secret."""
         for team in TEAMS:
             for name in NAMES:
-                patch = {"metadata": {"annotations": {"touched": str(asyncio.get_running_loop().time())}}}
-                await self.admin.patch("v1/secrets", name, patch, team)
+                await self._touch("v1/secrets", team, name)
 
     async def touch_children(self) -> None:
         """Change every secret's config map."""
-        patch = {"metadata": {"annotations": {"touched": str(asyncio.get_running_loop().time())}}}
-        for each in await self.admin.list("v1/configmaps"):
-            if each["metadata"]["namespace"] in TEAMS:
-                await self.admin.patch("v1/configmaps", each["metadata"]["name"], patch, each["metadata"]["namespace"])
+        for each in await self._config_maps():
+            await self._touch("v1/configmaps", each["namespace"], each["name"])
 
     async def children(self) -> Counter[tuple[str, str]]:
         """How many config maps each secret has."""
-        found = await self.admin.list("v1/configmaps")
-        owned = [each["metadata"] for each in found if each["metadata"]["namespace"] in TEAMS]
         return Counter(
-            (each["namespace"], owner["name"]) for each in owned for owner in each.get("ownerReferences") or ()
+            (each["namespace"], owner["name"])
+            for each in await self._config_maps()
+            for owner in each.get("ownerReferences") or ()
         )
+
+    async def _touch(self, resource: str, namespace: str, name: str) -> None:
+        patch = {"metadata": {"annotations": {"touched": str(asyncio.get_running_loop().time())}}}
+        await self.admin.patch(resource, name, patch, namespace)
+
+    async def _config_maps(self) -> list[Any]:
+        """The metadata of those in the teams' namespaces."""
+        found = await self.admin.list("v1/configmaps")
+        return [each["metadata"] for each in found if each["metadata"]["namespace"] in TEAMS]
 
 
 @asynccontextmanager

@@ -66,15 +66,12 @@ async def knowing(plane: ControlPlane) -> AsyncIterator[RingCache]:
 
 
 async def until_known(registry: RingCache, shards: set[str]) -> None:
-    """Wait until the caches show the ring, and the leases of exactly these shards."""
+    """Wait until the caches show the ring with the leases of exactly these shards."""
     told = asyncio.Event()
     undo = registry.subscribe(lambda ring, what: told.set())
     try:
         async with asyncio.timeout(PATIENCE_SECONDS):
-            while (
-                registry.get("restored") is None
-                or {lease.metadata.name for lease in registry.lease_informer.store} != shards
-            ):
+            while (ring := registry.get("restored")) is None or {name for _, name in ring.leases} != shards:
                 told.clear()
                 await told.wait()
     finally:
