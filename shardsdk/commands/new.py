@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import keyword
 import re
 import sys
@@ -64,7 +65,25 @@ class Project:
             raise ConfigurationError(
                 f"{made.module}.py would hide what Python calls {made.module}: choose another name"
             )
+        if keyword.iskeyword(made.kind):
+            raise ConfigurationError(f"{made.kind} is a word of Python's: choose another kind, by --kind")
+        for clash in sorted(made.models & made.imported()):
+            raise ConfigurationError(
+                f"{made.module}.py would have a class {clash}, and imports another of that name: choose another kind"
+                f" than {made.kind}, by --kind"
+            )
         return made
+
+    @property
+    def models(self) -> frozenset[str]:
+        """The classes that its files define."""
+        return frozenset({self.kind, f"{self.kind}Spec", f"{self.kind}Status"})
+
+    def imported(self) -> frozenset[str]:
+        """The names that its files import from others than each other."""
+        read = (self.render(_template(name)) for name, target in FILES.items() if target.endswith(".py"))
+        imports = (node for text in read for node in ast.walk(ast.parse(text)) if isinstance(node, ast.ImportFrom))
+        return frozenset(each.name for node in imports if node.module != self.module for each in node.names)
 
     @property
     def module(self) -> str:
@@ -96,13 +115,16 @@ class Project:
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             raise ConfigurationError(f"{folder} is there already, and not empty: choose another name, or --folder")
         written = []
-        source = files("shardsdk.commands") / "project"
         for name, target in FILES.items():
             path = folder / self.render(target)
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(self.render((source / name).read_text(encoding="utf-8")), encoding="utf-8")
+            path.write_text(self.render(_template(name)), encoding="utf-8")
             written.append(path)
         return written
+
+
+def _template(name: str) -> str:
+    return (files("shardsdk.commands") / "project" / name).read_text(encoding="utf-8")
 
 
 def plural_of(singular: str) -> str:

@@ -157,6 +157,16 @@ def test_the_kind_is_guessed_from_the_name(name: str, kind: str, plural: str) ->
         ("json", None, "example.com", "json.py would hide what Python calls json: choose another name"),
         ("shardsdk", None, "example.com", "shardsdk.py would hide"),
         ("class", None, "example.com", "class.py would hide"),
+        ("nones", None, "example.com", "None is a word of Python's: choose another kind, by --kind"),
+        ("operators", None, "example.com", "operators.py would have a class Operator, and imports another"),
+        ("config-maps", None, "example.com", "a class ConfigMap, and .* choose another kind than ConfigMap, by --kind"),
+        ("columns", None, "example.com", "a class Column"),
+        ("lengths", None, "example.com", "a class Length"),
+        ("annotateds", None, "example.com", "a class Annotated"),
+        ("conditions", None, "example.com", "a class Condition"),
+        ("model-operator", None, "example.com", "a class Model"),
+        ("contexts", None, "example.com", "a class Context"),
+        ("websites", "CustomResource", "example.com", "a class CustomResource"),
     ],
 )
 def test_wrong_input_says_what_to_write(name: str, kind: str | None, group: str, says: str) -> None:
