@@ -15,6 +15,7 @@ from shardsdk.admission.review import Operation
 from shardsdk.admission.webhook import Sort, Webhook
 from shardsdk.kinds import resource_of
 from shardsdk.protocol.labels import RingLabels, parse_ring_name
+from shardsdk.protocol.namespaces import select_by_name
 from shardsdk.protocol.objects import Resource
 
 Manifest = dict[str, Any]
@@ -174,8 +175,7 @@ def _more_than_another_shard(labels: RingLabels) -> str:
 def _namespace_selector(webhook: Webhook, namespaces: Sequence[str]) -> Manifest:
     if webhook.namespace_selector or not namespaces:
         return dict(webhook.namespace_selector)
-    named = {"key": "kubernetes.io/metadata.name", "operator": "In", "values": sorted(namespaces)}
-    return {"matchExpressions": [named]}
+    return select_by_name(namespaces)
 
 
 def _client_config(webhook: Webhook, given: Mapping[str, Any], ca_bundle: bytes | None) -> Manifest:

@@ -29,6 +29,7 @@ from shardsdk.errors import ConfigurationError
 from shardsdk.operator.operator import Operator
 from shardsdk.protocol.labels import API_GROUP, API_VERSION, RING_KIND
 from shardsdk.protocol.names import LABEL_CHARACTERS, is_dns_label
+from shardsdk.protocol.namespaces import select_by_name
 from shardsdk.protocol.objects import GroupResource
 from shardsdk.protocol.ranges import BY_RANGES, HashBy
 from shardsdk.rbac import Manifest, Rule, account_with, grant, rules_for
@@ -116,7 +117,10 @@ class Deployed:
         """Its ring, and what the sharder may do with the objects of that."""
         if self.ring is None:
             return []
-        how = {} if self.hash_by is None else {"assignment": BY_RANGES, "hashBy": str(self.hash_by)}
+        how: dict[str, Any] = {} if self.hash_by is None else {"assignment": BY_RANGES, "hashBy": str(self.hash_by)}
+        if self.namespaces:
+            # Objects of others would be given to shards that do not see them, and never be taken from them again.
+            how["namespaceSelector"] = select_by_name(self.namespaces)
         ring = {
             "apiVersion": f"{API_GROUP}/{API_VERSION}",
             "kind": RING_KIND,

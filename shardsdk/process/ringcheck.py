@@ -11,6 +11,9 @@ The ring is read at the start and every minute; what is missing is told, and doe
 not end the process.  A ring that does not exist yet, that is being edited, or that may not be read is no
 reason to work on nothing; what is wrong comes up only when an object moves.
 
+Objects in a namespace that the ring covers and its shards do not watch are given to shards that never see them: nobody
+works on them, and nobody gives them away.  That is told as well.
+
 One that assigns its objects otherwise than this process works does end it, before its first reconcile: what
 labels say is nothing where ranges do, and working by them beside shards that do not would be worse.
 """
@@ -71,7 +74,8 @@ class RingCheck:
     `mains` are the main resources; `owned` has each resource that their objects
     control, with the main resources that may list it.  `looked_at` says whether a
     sharder has looked at the shard's lease; `None`: nobody knows.  `hash_by` is by
-    what the shard works (`None`: labels), `covered` what its ring covers for it (`None`: what is read first).
+    what the shard works (`None`: labels), `covered` what its ring covers for it (`None`: what is read first);
+    `watched` are the namespaces in which it sees main resources (`None`: in all of them).
     """
 
     def __init__(
@@ -84,6 +88,7 @@ class RingCheck:
         shard: str,
         hash_by: HashBy | None = None,
         covered: CoveredNamespaces | None = None,
+        watched: frozenset[str] | None = None,
         clock: Clock,
         metrics: Metrics | None = None,
         looked_at: Callable[[], bool] | None = None,
@@ -102,11 +107,14 @@ class RingCheck:
         self._listed: dict[GroupResource, frozenset[GroupResource]] | None = None
         #: What a ring by ranges covered first; `None`: it was not read yet.
         self._covered = covered
+        self._watched = watched
+        self._unwatched = False
         self._missing: tuple[str, ...] = ()
         self._failure = ""
         self._exists = True
         if metrics is not None:
             metrics.missing_in_ring(lambda: float(len(self._missing)))
+            metrics.unwatched_in_ring(lambda: float(self._unwatched))
 
     async def run(self) -> None:
         """Look at the ring, and whether anybody looks at the shard, until cancelled.
@@ -194,6 +202,30 @@ class RingCheck:
         elif self._missing and not missing:
             log.info("The ring lists all that this shard works on", extra=self._where())
         self._missing = missing
+        self._compare_namespaces(ring.spec.namespace_selector)
+
+    def _compare_namespaces(self, selector: Mapping[str, Any] | None) -> None:
+        """Say it when the ring covers what this shard does not watch, as far as names tell."""
+        if self._watched is None:
+            return
+        from shardsdk.protocol.namespaces import CoveredNamespaces, select_by_name  # of such shards alone
+
+        try:
+            unwatched = not CoveredNamespaces.parse(selector).within(self._watched)
+        except ConfigurationError:
+            unwatched = False  # it looks at labels of namespaces, which a shard does not read
+        if unwatched and not self._unwatched:
+            log.error(
+                "The ring covers namespaces that this shard does not watch; nobody works on its objects there",
+                extra={
+                    **self._where(),
+                    "watched": sorted(self._watched),
+                    "remedy": f"spec.namespaceSelector: {select_by_name(self._watched)}",
+                },
+            )
+        elif self._unwatched and not unwatched:
+            log.info("The ring covers no namespace any more that this shard does not watch", extra=self._where())
+        self._unwatched = unwatched
 
     def _find_missing(self, listed: Mapping[GroupResource, frozenset[GroupResource]]) -> tuple[str, ...]:
         mains = [f"resources: {each}" for each in sorted(self._mains - listed.keys())]

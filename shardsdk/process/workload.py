@@ -323,6 +323,7 @@ class Workload:
             shard=self._shard.shard,
             hash_by=self._shard.hash_by,
             covered=self._shard.covered,
+            watched=self._caches.namespaces_of_all(spec.main.resource for spec in specs),
             clock=self._clock,
             metrics=self._metrics,
             looked_at=self._looked_at,

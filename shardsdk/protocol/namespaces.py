@@ -6,7 +6,7 @@ other labels than the one that holds the name are refused.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -54,6 +54,19 @@ class CoveredNamespaces:
     def covers(self, namespace: str) -> bool:
         """Whether objects of `namespace` belong to the ring; cluster-scoped ones (empty) do."""
         return not namespace or (namespace not in self.without and (self.only is None or namespace in self.only))
+
+    def within(self, namespaces: Iterable[str]) -> bool:
+        """Whether no other namespace is covered than these.
+
+        >>> CoveredNamespaces().within(["default"]), CoveredNamespaces(frozenset({"default"})).within(["default"])
+        (False, True)
+        """
+        return self.only is not None and self.only - self.without <= frozenset(namespaces)
+
+
+def select_by_name(namespaces: Iterable[str]) -> dict[str, Any]:
+    """The LabelSelector of these namespaces and no other."""
+    return {"matchExpressions": [{"key": NAME_LABEL, "operator": "In", "values": sorted(namespaces)}]}
 
 
 def _terms(selector: Mapping[str, Any]) -> list[tuple[str, str, frozenset[str]]]:

@@ -53,6 +53,11 @@ class Metrics:
             "Resources this shard works on that its ring does not list: objects of them do not move with their owners",
             registry=self.registry,
         )
+        self._unwatched = Gauge(
+            "shardsdk_ring_covers_unwatched_namespaces",
+            "1 while this shard's ring covers namespaces that it does not watch: nobody works on objects there",
+            registry=self.registry,
+        )
         self._calls = Counter(
             "rest_client_requests", "Requests to the API server", ("method", "code"), registry=self.registry
         )
@@ -82,6 +87,10 @@ class Metrics:
     def missing_in_ring(self, read: Callable[[], float]) -> None:
         """How many resources this shard works on that its ring does not list."""
         self._missing.set_function(read)
+
+    def unwatched_in_ring(self, read: Callable[[], float]) -> None:
+        """Whether the ring covers namespaces that this shard does not watch: 1, else 0."""
+        self._unwatched.set_function(read)
 
     def count_call(self, verb: str, code: int, seconds: float) -> None:
         """Count a request to the API server (`code` 0: no answer); what `Client` takes as `on_call`."""

@@ -8,7 +8,7 @@ the second would double its memory and its watches (`check_specs` says so).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
@@ -79,6 +79,14 @@ class Caches:
     def settings_of(self, name: GroupResource) -> CacheSettings:
         """What the user said of a resource."""
         return self._settings.get(name, CacheSettings())
+
+    def namespaces_of_all(self, resources: Iterable[Resource]) -> frozenset[str] | None:
+        """The namespaces in which objects of each of `resources` are read that have one; `None`: in all."""
+        named = [
+            frozenset(namespaces_of(each, self._settings, self._namespaces)) for each in resources if each.namespaced
+        ]
+        some = [each for each in named if each and "" not in each]
+        return frozenset.intersection(*some) if some else None
 
     def _select(self, own: Selector | None) -> Selector:
         return own or Selector() if self._shard is None else self._shard.selector(own)

@@ -60,8 +60,14 @@ async def remove(admin: AdminClient, text: str) -> None:
 
 @pytest.mark.parametrize(
     ("declared", "arguments"),
-    [("", ()), ("", ("--watch-namespace", "default")), ("sharded=True", ()), ("sharded=True", ("--stateful",))],
-    ids=["elected", "one namespace", "sharded", "stateful"],
+    [
+        ("", ()),
+        ("", ("--watch-namespace", "default")),
+        ("sharded=True", ()),
+        ("sharded=True", ("--stateful",)),
+        ("sharded=True", ("--hash-by", "Namespace", "--watch-namespace", "default")),
+    ],
+    ids=["elected", "one namespace", "sharded", "stateful", "ranges in one namespace"],
 )
 async def test_the_api_server_accepts_all_of_it(
     declared: str, arguments: tuple[str, ...], prompt: Prompt, installed: ControlPlane, restricted: str
@@ -208,9 +214,10 @@ async def test_with_cert_manager_the_api_server_accepts_all_of_it_and_it_runs_wi
 
 @pytest.mark.slow
 @pytest.mark.timeout(3 * SECONDS)
-async def test_shards_run_with_exactly_these_rights_and_share_the_objects(
+async def test_shards_run_with_exactly_these_rights_and_share_the_objects_of_their_namespace(
     tmp_path: Path, fresh_control_plane: ControlPlane
 ) -> None:
+    where = ("--watch-namespace", "default")
     plane, admin_prompt = fresh_control_plane, Prompt(tmp_path, fresh_control_plane.admin_kubeconfig)
     write_sites(tmp_path, "sharded=True")
     async with Installation(plane) as installation, plane.admin() as admin:
@@ -219,22 +226,25 @@ async def test_shards_run_with_exactly_these_rights_and_share_the_objects(
             "--server-side",
             "-f",
             "-",
-            stdin=await manifests(admin_prompt, "--sharder=sharding-system/sharder"),
+            stdin=await manifests(admin_prompt, "--sharder=sharding-system/sharder", *where),
         )
         await plane.kubectl("wait", "--for=condition=Established", "crd/sites.example.com", "--timeout=60s")
         await installation.start_sharder("sharder")
         account = Prompt(tmp_path, await plane.service_account_kubeconfig("default", "sites"))
-        first = account.running("run", "sites.py", "--shard", "one", "--restart-grace", "60")
-        async with first as one, account.running("run", "sites.py", "--shard", "two") as two:
+        first = account.running("run", "sites.py", *where, "--shard", "one", "--restart-grace", "60")
+        async with first as one, account.running("run", "sites.py", *where, "--shard", "two") as two:
             await one("Shard is working")
             await two("Shard is working")
-            async with account.running("run", "sites.py", "--shard", "one") as namesake:
+            async with account.running("run", "sites.py", *where, "--shard", "one") as namesake:
                 assert "shard=one" in await namesake("The name of this shard is in use")
                 await namesake("held by one (instance ")
+            await admin.create("v1/namespaces", {"metadata": {"name": "elsewhere"}})
+            await admin.create(SITES, site("unseen"), "elsewhere")
             for number in range(20):
                 await admin.create(SITES, site(f"site-{number}"), "default")
             await admin.eventually(SITES, lambda found: _shown(found, 20), "default", timeout_seconds=SECONDS)
             assert {_shard_of(each) for each in await admin.list(SITES, "default")} == {"one", "two"}
+            assert not _shard_of(await admin.get(SITES, "unseen", "elsewhere")), "no shard sees it"
             code, out, _ = await account.run("explain", "sites.py", "st/site-7")
             explained, held = out.splitlines()
             assert (code, explained) == (0, "sites.example.com: default/site-7: waits for its next event")

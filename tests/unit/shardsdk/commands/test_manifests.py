@@ -13,6 +13,7 @@ import yaml
 
 from shardsdk.admission import Serving
 from shardsdk.cli import main
+from shardsdk.protocol.namespaces import CoveredNamespaces
 from tests.permissions import Permission, read_permissions
 from tests.printed_manifests import LEASES, complaint, folder, named, of_kind, printed, write
 
@@ -83,6 +84,22 @@ def test_a_sharded_operator_brings_its_ring(capsys: pytest.CaptureFixture[str]) 
     assert Permission("clusterrings.sharding.timebertt.dev", "get", "", "sites") in granted["team/sites"]
     (rule,) = of_kind(made, "FlowSchema")["spec"]["rules"]
     assert rule["subjects"][0]["serviceAccount"] == {"namespace": "team", "name": "sites"}
+
+
+def test_the_ring_of_shards_that_see_some_namespaces_covers_no_others(capsys: pytest.CaptureFixture[str]) -> None:
+    write("sharded=True")
+    made = printed("--watch-namespace", "shop", "--watch-namespace", "pages", capsys=capsys)
+    covered = CoveredNamespaces.parse(of_kind(made, "ClusterRing")["spec"]["namespaceSelector"])
+    assert covered == CoveredNamespaces(frozenset({"shop", "pages"}), frozenset())
+
+
+@pytest.mark.parametrize("how", [(), ("--hash-by", "Namespace")])
+def test_the_ring_of_an_operator_that_names_its_namespace_covers_that(
+    how: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    write("sharded=True, watch_namespace='pages'")
+    spec = of_kind(printed(*how, capsys=capsys), "ClusterRing")["spec"]
+    assert CoveredNamespaces.parse(spec["namespaceSelector"]).only == frozenset({"pages"})
 
 
 def test_shards_that_keep_their_names_are_a_stateful_set(capsys: pytest.CaptureFixture[str]) -> None:

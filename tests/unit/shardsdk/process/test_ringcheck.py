@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from random import Random
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from shardsdk.protocol.objects import CLUSTERRINGS, GroupResource
 from shardsdk.protocol.ranges import HashBy
 from shardsdk.queueing.metrics import Metrics
 from shardsdk.reconcile.barrier import CATCH_UP_SECONDS, UNLABELLED_SECONDS
+from shardsdk.reconcile.caches import Caches, CacheSettings
 from shardsdk.reconcile.context import Context
 from shardsdk.reconcile.spec import controller_for
 from shardsdk.testing import Rig, drive
@@ -26,6 +28,8 @@ from shardsdk.testing.rig import RING, SHARD, Given
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
 from tests.shard_rig import CONFIGMAPS, SECRETS
 
+#: What a merge patch of another selector takes away.
+EMPTY = {"matchLabels": None, "matchExpressions": None}
 MAIN = SECRETS.group_resource
 CHILD = CONFIGMAPS.group_resource
 
@@ -77,6 +81,60 @@ async def test_what_is_owned_and_not_listed_is_told_until_the_ring_lists_it(
         server.patch(CLUSTERRINGS, RING, None, {"spec": NOT_LISTED["spec"]})
         await clock.sleep(READ_SECONDS)
         assert (missing(metrics), check.lists(MAIN, CHILD)) == (1, False)
+
+
+IN_TEAM = {"matchLabels": {NAME_LABEL: "team"}}
+NOT_IN_SYSTEM = {"matchExpressions": [{"key": NAME_LABEL, "operator": "NotIn", "values": ["kube-system"]}]}
+
+
+@in_virtual_time
+async def test_namespaces_that_the_ring_covers_and_nobody_watches_are_told_until_they_are_left_out(
+    clock: VirtualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    server, metrics = MemoryServer(), Metrics()
+    server.create(CLUSTERRINGS, LISTED)
+    watched = frozenset({"team", "other"})
+    check = RingCheck(MemoryApi(server, clock), RING, frozenset({MAIN}), {}, shard="shard-1", watched=watched,
+                      clock=clock, metrics=metrics)  # fmt: skip
+
+    def unwatched() -> float | None:
+        return metrics.registry.get_sample_value("shardsdk_ring_covers_unwatched_namespaces")
+
+    running = asyncio.create_task(check.run())
+    await clock.sleep(3 * READ_SECONDS)
+    (told,) = [each for each in caplog.records if each.levelno == logging.ERROR]
+    assert told.__dict__["watched"] == ["other", "team"]
+    assert unwatched() == 1
+    for selector, found in ((IN_TEAM, 0), (NOT_IN_SYSTEM, 1), ({"matchLabels": {"any": "label"}}, 0)):
+        server.patch(CLUSTERRINGS, RING, None, {"spec": {"namespaceSelector": {**EMPTY, **selector}}})
+        await clock.sleep(READ_SECONDS)
+        assert unwatched() == found, selector
+    assert [each.levelname for each in caplog.records if "does not watch" in each.message] == ["ERROR", "INFO"] * 2
+    running.cancel()
+
+
+@pytest.mark.parametrize(
+    ("manager", "secrets", "watched"),
+    [
+        (None, None, None),
+        ("team", None, {"team"}),
+        (["team", "other"], None, {"team", "other"}),
+        ("team", [], None),
+        (None, ["other"], {"other"}),
+        ("", None, None),
+    ],
+)
+def test_what_is_watched_is_what_the_manager_and_its_caches_say(
+    manager: str | list[str] | None, secrets: list[str] | None, watched: set[str] | None
+) -> None:
+    namespaces = [manager] if isinstance(manager, str) else manager or []
+    settings = {} if secrets is None else {MAIN: CacheSettings(namespaces=secrets)}
+    clock = VirtualClock()
+    caches = Caches(
+        MemoryApi(MemoryServer(), clock), None, namespaces=namespaces, settings=settings, clock=clock, rng=Random(1)
+    )
+    assert caches.namespaces_of_all([SECRETS, CLUSTERRINGS]) == watched
 
 
 @in_virtual_time
