@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Final, Protocol, TypeVar
 
@@ -21,9 +21,16 @@ from sharder.core.membership import Membership
 from sharder.core.observed import ObservedLease, held_until
 from sharder.core.shards import LeaseFacts, ShardState, State, classify
 from sharder.core.takeover import Act, Limits, Step, TakeoverFacts, decide_takeover, hold_seconds
-from sharder.takeover.facts import lives_elsewhere, only_renewed, presumed_held, takeover_facts, unknown_lease
+from sharder.takeover.facts import (
+    lives_elsewhere,
+    only_renewed,
+    presumed_held,
+    takeover_facts,
+    uncovered,
+    unknown_lease,
+)
 from sharder.takeover.fences import CommitProof, JointHold, ShardHold, join
-from sharder.takeover.lease_client import LeaseWriter, Record, Records, namespaces_of
+from sharder.takeover.lease_client import TERMINATING_SECONDS, LeaseWriter, Record, Records
 from sharder.takeover.states import ShardStates
 from shardsdk.errors import ShardingError
 from shardsdk.kube.api import Api, Fence
@@ -125,6 +132,8 @@ class TakeoverController:
         if snapshot is None or not (records and all(record.held for record in records)):
             return None
         if presumed_held(snapshot, shard, self._proof.since, self._clock.monotonic()):
+            return None
+        if not all(map(self._writer.is_terminating, uncovered(snapshot, shard))):
             return None
         joint = join(shard, (record.hold for record in records))
         return joint if joint.remaining() > 0 else None
@@ -260,6 +269,8 @@ class TakeoverController:
             return
         if seen is not None and seen.lease.holder != SHARDER_HOLDER:
             record.drop()
+        if seen is not None and record.held:
+            await self._cover(snapshot, shard)
         self._announce(key, record)
         if seen is None and not snapshot.vanished_named(shard):
             record.missing_since = record.missing_since or self._clock.monotonic()
@@ -329,9 +340,23 @@ class TakeoverController:
             seconds = hold_seconds(seen.facts, self._limits)
             async with record.lock:
                 return await self._writer.acquire(record, seen.lease, seconds)
+        return await self._create(uncovered(snapshot, shard), shard)
+
+    async def _cover(self, snapshot: RingSnapshot, shard: str) -> None:
+        """Hold a name that no shard has had also where its Lease could not be created yet, or where shards are new."""
+        missing = [each for each in uncovered(snapshot, shard) if self._may_start_in(each, shard)]
+        if missing:
+            await self._create(missing, shard)
+
+    def _may_start_in(self, namespace: str, shard: str) -> bool:
+        record = self._records.get((namespace, shard))
+        created = record is not None and record.held  # and not seen yet
+        # Asked again before that is too long ago to count.
+        return not created and not self._writer.is_terminating(namespace, TERMINATING_SECONDS / 2)
+
+    async def _create(self, namespaces: Iterable[str], shard: str) -> bool:
         seconds = hold_seconds(None, self._limits)
-        everywhere = namespaces_of(snapshot.leases, (gone.namespace for gone in snapshot.vanished_named(shard)))
-        return await self._writer.create_all(self._records, self._ring, everywhere, shard, seconds)
+        return await self._writer.create_all(self._records, self._ring, namespaces, shard, seconds)
 
     async def _renew(self, key: LeaseKey) -> bool:
         record = self._records.of(key)
@@ -397,4 +422,8 @@ class TakeoverController:
 
     def _keys(self, shard: str) -> list[LeaseKey]:
         snapshot = self._snapshot()
-        return [] if snapshot is None else [key for key in snapshot.leases if key[1] == shard]
+        return (
+            []
+            if snapshot is None
+            else [(seen.lease.metadata.namespace, shard) for seen in snapshot.leases_named(shard)]
+        )

@@ -12,7 +12,7 @@ from sharder.cache.rings import RingSnapshot
 from sharder.core.observed import ObservedLease, held_until, vanished_until
 from sharder.core.shards import LeaseFacts, ShardState
 from sharder.core.takeover import TakeoverFacts, needs_no_look
-from sharder.takeover.lease_client import Record, usable_seconds
+from sharder.takeover.lease_client import Record, namespaces_of, usable_seconds
 from shardsdk.errors import ConfigurationError
 from shardsdk.protocol.labels import LEASE_RING_LABEL, LEASE_STATE_LABEL
 from shardsdk.protocol.leases import Lease
@@ -51,6 +51,17 @@ def takeover_facts(
         progress_at=record.progress_at,
         barred_until=record.barred_until,
     )
+
+
+def uncovered(snapshot: RingSnapshot, shard: str) -> list[str]:
+    """The namespaces where a shard of this name might start and find no lease that somebody holds.
+
+    Where a shard had its lease, it starts again.  A name that never had one may belong to a shard anywhere.
+    """
+    if any(not seen.lease.placeholder for seen in snapshot.leases_named(shard)):
+        return []
+    everywhere = namespaces_of(snapshot.leases, (gone.namespace for gone in snapshot.vanished_named(shard)))
+    return [each for each in everywhere if (each, shard) not in snapshot.leases]
 
 
 def only_renewed(lease: Lease, state: ShardState, record: Record, recent: float) -> bool:

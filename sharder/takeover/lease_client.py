@@ -26,6 +26,7 @@ from shardsdk.protocol.labels import (
     INSTANCE_ANNOTATION,
     LEASE_RING_LABEL,
     LEASE_STATE_LABEL,
+    PLACEHOLDER_ANNOTATION,
     SHARDER_HOLDER,
 )
 from shardsdk.protocol.leases import Lease, margin_seconds, render_micro_time
@@ -41,6 +42,8 @@ MAX_REPLACED: Final = 8
 #: How the API server words that nothing can be created in a namespace any more.
 #: Source: k8s.io/apiserver, plugin/namespace/lifecycle.
 TERMINATING: Final = "because it is being terminated"
+#: How long a namespace counts as one where nobody can start after it was said to be terminating; it may be made anew.
+TERMINATING_SECONDS: Final = 60.0
 
 
 @dataclass(slots=True)
@@ -140,6 +143,8 @@ class LeaseWriter:
         self._api = api
         self._leader = leader
         self._clock = clock
+        #: When a namespace was last said to be terminating.
+        self._terminating: dict[str, float] = {}
 
     async def find_all(self, shard: str) -> list[Lease]:
         """Every Lease called `shard` in whatever namespace, by a consistent list; also those of no ring."""
@@ -168,7 +173,12 @@ class LeaseWriter:
                 "resourceVersion": lease.metadata.resource_version,
                 # What the annotations promise, the shard promised, and what it held it holds no more.
                 # The state goes along, because a patch of its own would cross the next renewal.
-                "annotations": {INSTANCE_ANNOTATION: None, FENCED_ANNOTATION: None, HELD_RANGES_ANNOTATION: None},
+                "annotations": {
+                    INSTANCE_ANNOTATION: None,
+                    FENCED_ANNOTATION: None,
+                    HELD_RANGES_ANNOTATION: None,
+                    PLACEHOLDER_ANNOTATION: str(transitions) if lease.placeholder else None,
+                },
                 "labels": {LEASE_STATE_LABEL: State.DEAD.value},
             },
             "spec": self._held(seconds) | {"leaseTransitions": transitions},
@@ -204,6 +214,7 @@ class LeaseWriter:
                 "name": shard,
                 "namespace": namespace,
                 "labels": {LEASE_RING_LABEL: ring, LEASE_STATE_LABEL: State.DEAD.value},
+                "annotations": {PLACEHOLDER_ANNOTATION: "0"},
             },
             "spec": self._held(seconds) | {"leaseTransitions": 0},
         }
@@ -215,16 +226,25 @@ class LeaseWriter:
             if TERMINATING not in str(error):
                 raise
             confirmed = False  # no shard can start there either
+            self._terminating[namespace] = self._clock.monotonic()
         if not confirmed:
             record.drop()
             return False
+        self._terminating.pop(namespace, None)
         record.progress_at = self._clock.monotonic()
         return True
+
+    def is_terminating(self, namespace: str, seconds: float = TERMINATING_SECONDS) -> bool:
+        """Whether nothing could be created in a namespace in the last `seconds`, because it is being deleted."""
+        return self._clock.monotonic() - self._terminating.get(namespace, float("-inf")) < seconds
 
     async def create_all(
         self, records: Records, ring: str, namespaces: Iterable[str], shard: str, seconds: float
     ) -> bool:
-        """Create a lease in our name wherever the shard might start; False: it was faster, or can start nowhere."""
+        """Create a lease in our name wherever the shard might start; False: it was faster, or can start nowhere.
+
+        What was created before an error stays, and is no hold by itself: see `uncovered`.
+        """
         created: list[Record] = []
         for namespace in namespaces:
             record = records.of((namespace, shard))

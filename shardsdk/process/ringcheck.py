@@ -107,9 +107,9 @@ class RingCheck:
         self._listed: dict[GroupResource, frozenset[GroupResource]] | None = None
         #: What a ring by ranges covered first; `None`: it was not read yet.
         self._covered = covered
+        self._missing: tuple[str, ...] = ()
         self._watched = watched
         self._unwatched = False
-        self._missing: tuple[str, ...] = ()
         self._failure = ""
         self._exists = True
         if metrics is not None:

@@ -15,7 +15,12 @@ from typing import Final
 
 import msgspec
 
-from shardsdk.protocol.labels import FENCED_ANNOTATION, INSTANCE_ANNOTATION, LEASE_RING_LABEL
+from shardsdk.protocol.labels import (
+    FENCED_ANNOTATION,
+    INSTANCE_ANNOTATION,
+    LEASE_RING_LABEL,
+    PLACEHOLDER_ANNOTATION,
+)
 from shardsdk.protocol.objects import ObjectMeta
 from shardsdk.protocol.ranges import HELD_RANGES_ANNOTATION, NOWHERE, HashRanges, parse_held
 
@@ -108,6 +113,12 @@ class Lease(msgspec.Struct, frozen=True, rename="camel"):
         """Whether its author promises to refuse writes once the lease has run out."""
         promised_at = (self.metadata.annotations or {}).get(FENCED_ANNOTATION)
         return promised_at is not None and promised_at == self.spec.renew_time
+
+    @property
+    def placeholder(self) -> bool:
+        """Whether the sharder made it for a name that had no Lease, and no shard has held it since."""
+        made_at = (self.metadata.annotations or {}).get(PLACEHOLDER_ANNOTATION)
+        return made_at is not None and made_at == str(self.spec.lease_transitions or 0)
 
 
 def render_instance(instance: str, renew_time: str) -> str:

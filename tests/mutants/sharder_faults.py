@@ -111,6 +111,13 @@ SHARDER_FAULTS: Final[dict[str, Fault]] = {
         "                # What",
         LEASES,
     ),
+    "PLACEHOLDERS_IN_SOME_NAMESPACES": Fault(
+        "nothing moves off a name that has no Lease before it is held wherever a shard may start",
+        "sharder.takeover.controller",
+        "if not all(map(self._writer.is_terminating, uncovered(snapshot, shard))):",
+        "if False:",
+        LEASES,
+    ),
     "GIVE_BACK_UNSETTLED": Fault(
         "a lease is given back when nothing that was sent under it can be executed any more",
         "sharder.takeover.lease_client",
