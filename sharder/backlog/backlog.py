@@ -23,6 +23,7 @@ from shardsdk.kube.api import Api
 from shardsdk.kube.clock import Clock
 from shardsdk.kube.reflector import Delta, EventKind
 from shardsdk.kube.selectors import Selector, equals
+from shardsdk.protocol.labels import is_label_name
 from shardsdk.protocol.objects import SlimObject
 from shardsdk.queueing.queue import Priority, RateLimit, WorkQueue
 
@@ -237,6 +238,8 @@ class Backlog:
 
     async def confirm_empty_of(self, shard: str) -> bool:
         """A consistent read of every resource: does no object of ours carry the label of `shard`?"""
+        if not is_label_name(shard):
+            return True  # no object can, and an API server refuses a selector that asks for it
         selector = Selector(labels=equals(self._scope.labels.shard, shard))
         for resource in self._scope.resources.values():
             pages = self._api.pages(resource.subject.resource, selector=selector, model=SlimObject, metadata_only=True)

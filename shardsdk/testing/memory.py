@@ -25,7 +25,7 @@ from shardsdk.kube.store import Key
 from shardsdk.protocol.objects import GroupResource, Resource
 from shardsdk.testing.ownership import apply_patch, note_apply, note_change
 from shardsdk.testing.patching import apply_json_patch, merge
-from shardsdk.testing.selecting import matches
+from shardsdk.testing.selecting import matcher, matches
 
 Object = dict[str, Any]
 #: Plays admission: (verb, resource, old, new) -> new, or raises.
@@ -121,7 +121,8 @@ class MemoryServer:
     def select(self, resource: Resource, namespace: str | None = None, selector: Selector = EVERYTHING) -> list[Object]:
         """Copies of everything selected, by key."""
         found = sorted(self._of(resource).items())
-        return [copy.deepcopy(thing) for _, thing in found if matches(thing, namespace, selector)]
+        selects = matcher(namespace, selector.labels, selector.fields, selector.shards)  # refuses what makes no sense
+        return [copy.deepcopy(thing) for _, thing in found if selects(thing)]
 
     def changes(self, resource: Resource, since: int) -> list[Change]:
         """The steps of the log after version `since`.  Raises: Gone."""

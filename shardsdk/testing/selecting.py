@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from shardsdk.errors import BadRequest, ServerError
 from shardsdk.kube.selectors import Selector
+from shardsdk.protocol.labels import is_label_name
 from shardsdk.protocol.objects import SlimMeta
 from shardsdk.protocol.ranges import HashBy, HashRanges
 
@@ -51,19 +52,27 @@ def _split(text: str) -> tuple[str, ...]:
 def _label(term: str) -> Callable[[Mapping[str, str]], bool]:
     found = _SET.fullmatch(term)
     if found:
-        key, values = found["key"], {value.strip() for value in found["values"].split(",")}
+        key, values = found["key"], {_value(value.strip()) for value in found["values"].split(",")}
         if found["verb"] == "in":
             return lambda labels: labels.get(key) in values
         return lambda labels: labels.get(key) not in values
     key, differs, value = term.partition("!=")
     if differs:
-        return lambda labels: labels.get(key) != value
+        unwanted = _value(value)
+        return lambda labels: labels.get(key) != unwanted
     key, equals, value = term.partition("=")
     if equals:
-        wanted = value.removeprefix("=")
+        wanted = _value(value.removeprefix("="))
         return lambda labels: labels.get(key) == wanted
     absent = term[1:]
     return (lambda labels: absent not in labels) if term.startswith("!") else (lambda labels: term in labels)
+
+
+def _value(text: str) -> str:
+    """The value that a label is compared with.  Raises: BadRequest when no label can have it."""
+    if text and not is_label_name(text):
+        raise BadRequest(f"unable to parse requirement: {text!r} is no label value", status=400, reason="BadRequest")
+    return text
 
 
 def _field(term: str) -> Callable[[Mapping[str, Any]], bool]:
