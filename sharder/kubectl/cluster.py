@@ -1,14 +1,14 @@
 """Asks the API server what the commands need, as far as the caller may know it.
 
 Rings, leases, namespaces and webhook configurations are read; the metadata of
-objects is streamed past a census, and not kept.  What is forbidden leaves a gap,
-and the rest is shown.
+objects is streamed past a census, and not kept.  What is forbidden, or fails, leaves
+a gap, and the rest is shown.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -29,17 +29,17 @@ from sharder.core.ringspec import (
 from sharder.core.selectors import LabelSelector, parse_selector
 from sharder.core.webhookconfig import WEBHOOK_CONFIGURATIONS, go_webhook_name, webhook_name
 from sharder.kubectl.counting import Census, Covers, Tally
-from sharder.kubectl.outcomes import Gaps
+from sharder.kubectl.outcomes import ONE_RESOURCE, Gaps, Unread
 from sharder.kubectl.ranges import RangeCensus, SeenRanges
 from sharder.kubectl.selecting import by_name_alone, describe_selector
 from sharder.kubectl.shards import ShardStatus, read_membership, read_shard_status
 from sharder.kubectl.status.overview import Overview, ResourceCount, count_resource, read_conditions, uncounted_resource
 from sharder.manifests import status_of
-from shardsdk.errors import ConfigurationError, Forbidden, NotFound, ShardingError, StreamInterrupted
+from shardsdk.errors import ConfigurationError, InvalidRingName, NotFound, ShardingError, StreamInterrupted
 from shardsdk.kube.api import Api
 from shardsdk.kube.clock import Clock
 from shardsdk.kube.selectors import Selector, equals, exists
-from shardsdk.protocol.labels import LEASE_RING_LABEL
+from shardsdk.protocol.labels import LEASE_RING_LABEL, parse_ring_name
 from shardsdk.protocol.leases import Lease
 from shardsdk.protocol.objects import (
     CLUSTERRINGS,
@@ -91,9 +91,27 @@ class SeenLeases:
     whole: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """A ring with the resources that are served, those that are not (`missing`), and those of which nobody can tell."""
+
+    ring: ResolvedRing
+    missing: tuple[GroupResource, ...] = ()
+    unread: Mapping[GroupResource, Unread] = field(default_factory=dict)
+
+    def uncounted(self) -> Iterator[ResourceCount]:
+        """The resources whose objects cannot be told from others': without its main resource a child has no key."""
+        for main in self.ring.spec.resources:
+            if main.resource in self.unread:
+                yield uncounted_resource(main.resource, Role.MAIN)
+            for name in main.controlled:
+                if name in self.unread or (main.resource in self.unread and name not in self.missing):
+                    yield uncounted_resource(name, Role.CONTROLLED)
+
+
 @dataclass(slots=True)
 class Reader:
-    """Reads for one command; `namespace`: leases and objects of this one only. What is refused goes to `gaps`."""
+    """Reads for one command; `namespace`: leases and objects of this one only. What cannot be read goes to `gaps`."""
 
     api: Api
     clock: Clock
@@ -108,17 +126,21 @@ class Reader:
             if name is not None:
                 return [read_ring(await self.api.get(CLUSTERRINGS, name, model=dict))]
             found = [read_ring(raw) async for page in self.api.pages(CLUSTERRINGS, model=dict) for raw in page]
-        except Forbidden as error:
+        except NotFound:
+            raise
+        except ONE_RESOURCE as error:
             self.gaps.note("clusterrings" if name is None else f"clusterring {name}", error)
             return None
         return sorted(found, key=lambda ring: ring.name)
 
     async def leases(self, ring: str) -> SeenLeases:
-        """The leases of a ring's shards."""
+        """The leases of a ring's shards; none are read of a ring with a name that cannot be used."""
+        if name_problem(ring):
+            return SeenLeases(None, whole=False)
         selector = Selector(labels=equals(LEASE_RING_LABEL, ring))
         try:
             return SeenLeases(await self._leases(selector, None), whole=True)
-        except Forbidden as error:
+        except ONE_RESOURCE as error:
             self.gaps.note("leases of all namespaces", error)
         if self.namespace is None:
             return SeenLeases(None, whole=False)
@@ -140,12 +162,12 @@ class Reader:
             return SeenRanges.of(ring.hash_by, None, held, f"RingAssignment {ring.name} is not there")
         except ConfigurationError as error:
             return SeenRanges.of(ring.hash_by, None, held, f"RingAssignment {ring.name} makes no sense: {error}")
-        except Forbidden as error:
+        except ONE_RESOURCE as error:
             self.gaps.note(f"ringassignment {ring.name}", error)
             return SeenRanges.of(ring.hash_by, None, held)
 
     async def webhook(self, ring: str) -> Mapping[str, Any] | None:
-        """The ring's webhook configuration; None: there is none.  Raises: Forbidden."""
+        """The ring's webhook configuration; None: there is none.  Raises: ApiError."""
         try:
             found: dict[str, Any] = await self.api.get(WEBHOOK_CONFIGURATIONS, webhook_name(ring), model=dict)
         except NotFound:
@@ -160,11 +182,25 @@ class Reader:
             return None
         return found.metadata.name
 
-    async def resolved(self, spec: RingSpec) -> tuple[ResolvedRing, tuple[GroupResource, ...]]:
-        """The ring with the resources that are served, and those that are not."""
-        served = {name: await self.api.discover(name.group, name.resource) for name in sorted(set(spec.named))}
+    async def resolved(self, spec: RingSpec) -> Resolved:
+        """The ring with what the API server serves of it, and what it does not, or cannot tell."""
+        served, unread = await self._discover(spec.named)
         default = None if spec.namespace_selector is not None else await self._default_namespaces(spec.name)
-        return resolve(spec, served, default)
+        ring, missing = resolve(spec, served, default)
+        return Resolved(ring, tuple(name for name in missing if name not in unread), unread)
+
+    async def _discover(
+        self, names: Iterable[GroupResource]
+    ) -> tuple[dict[GroupResource, Resource | None], dict[GroupResource, Unread]]:
+        """Each as it is served (None: it is not), and apart from those the ones that it could not be asked of."""
+        served: dict[GroupResource, Resource | None] = {}
+        unread: dict[GroupResource, Unread] = {}
+        for name in sorted(set(names)):
+            try:
+                served[name] = await self.api.discover(name.group, name.resource)
+            except ONE_RESOURCE as error:
+                unread[name] = self.gaps.note(str(name), error)
+        return served, unread
 
     async def _default_namespaces(self, ring: str) -> LabelSelector | None:
         """What this cluster's sharder takes for a ring that does not say, as the ring's webhook shows it."""
@@ -254,7 +290,7 @@ class Reader:
                 if attempt < ATTEMPTS:
                     continue
                 self.gaps.note(what, error)
-            except (Forbidden, NotFound) as error:
+            except ONE_RESOURCE as error:
                 self.gaps.note(what, error)
             else:
                 return count_resource(tally, judged=census.membership is not None, overfull=census.overfull)
@@ -266,13 +302,13 @@ class Reader:
     async def _removed(self, ring: Ring, resolved: ResolvedRing) -> list[Subject]:
         """Resources that the ring lists no longer and whose objects may still carry its labels."""
         listed = resolved.spec.named
-        removed = []
-        for name, controlled in placed_resources(ring.status):
-            resource = await self.api.discover(name.group, name.resource) if name not in listed else None
-            if resource is not None:
-                role = Role.CONTROLLED if controlled else Role.MAIN
-                removed.append(Subject(role, resource, ResolvedMain(resource)))
-        return removed
+        placed = {name: controlled for name, controlled in placed_resources(ring.status) if name not in listed}
+        served, _ = await self._discover(placed)
+        return [
+            Subject(Role.CONTROLLED if placed[name] else Role.MAIN, resource, ResolvedMain(resource))
+            for name, resource in served.items()
+            if resource is not None
+        ]
 
     # -- a whole ring --------------------------------------------------------
 
@@ -288,15 +324,18 @@ class Reader:
         scope = ""
         if ring.invalid is not None:
             problems = tuple(str(problem) for problem in ring.invalid.problems)
+        elif wrong := name_problem(ring.name):
+            problems = (wrong,)
         if ring.spec is not None:
-            resolved, missing = await self.resolved(ring.spec)
-            problems = tuple(f"the API server does not serve {name}" for name in missing)
-            scope = describe_selector(resolved.namespace_selector)
+            resolved = await self.resolved(ring.spec)
+            problems = tuple(f"the API server does not serve {name}" for name in resolved.missing)
+            scope = describe_selector(resolved.ring.namespace_selector)
             if ring.spec.assign_by is AssignBy.RANGES:
                 ranges = await self.ranges(ring.spec, leases)
                 problems += (ranges.problem,) if ranges.problem else ()
             if ranges is None or (ranges.named is not None and ranges.held is not None):
-                counts = await self.count(ring, resolved, membership, ranges)
+                counts = await self.count(ring, resolved.ring, membership, ranges)
+            counts += tuple(resolved.uncounted())
         return Overview(
             name=ring.name,
             read=ring.read,
@@ -320,6 +359,15 @@ def read_ring(raw: Mapping[str, Any]) -> Ring:
         return Ring(name, raw, spec=parse_ring(raw))
     except InvalidRing as error:
         return Ring(name, raw, invalid=error)
+
+
+def name_problem(ring: str) -> str:
+    """Why nothing can be labelled with a ring's name (older CRDs, and the Go sharder's, let it pass); empty: it can."""
+    try:
+        parse_ring_name(ring)
+    except InvalidRingName as error:
+        return str(error)
+    return ""
 
 
 def ages_of(status: Mapping[str, Any], now: datetime) -> dict[str, float]:

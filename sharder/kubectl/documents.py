@@ -18,7 +18,6 @@ from sharder.kubectl.outcomes import Unread
 from sharder.kubectl.shards import ShardStatus
 from sharder.kubectl.status.overview import Balance, Overview, RangesView, ResourceCount, balance_of
 from shardsdk.logs import escape_json
-from shardsdk.protocol.labels import parse_ring_name
 from shardsdk.protocol.objects import ObjectMeta, Resource
 
 
@@ -54,7 +53,7 @@ def overview_document(overview: Overview) -> dict[str, Any]:
         "problems": list(overview.problems),
         "namespaces": overview.scope,
         "assignment": "Labels" if overview.ranges is None else "Ranges",
-        "shardLabel": parse_ring_name(overview.name).shard if overview.ranges is None else None,
+        "shardLabel": overview.shard_label,
         "ranges": _ranges(overview.ranges),
         "countedNamespace": overview.namespace,
         "shards": None
@@ -130,13 +129,13 @@ def findings_document(sections: Iterable[tuple[str | None, Sequence[Finding]]]) 
 
 
 def cleanup_document(
-    ring: str, applied: bool, swept: Sequence[Swept], unread: Sequence[str], running: Sequence[str]
+    ring: str, applied: bool, swept: Sequence[Swept], unread: Sequence[str], running: Sequence[str] | None
 ) -> dict[str, Any]:
-    """What `cleanup` did, or would."""
+    """What `cleanup` did, or would; `running` None: which shards run could not be read."""
     return {
         "ring": ring,
         "dryRun": not applied,
-        "shardsRunning": list(running),
+        "shardsRunning": None if running is None else list(running),
         "groupsUnread": list(unread),
         "resources": [
             {

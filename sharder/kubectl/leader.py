@@ -8,9 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Final
 
 from sharder.kubectl.text import span
 from shardsdk.protocol.leases import Lease, parse_micro_time
+
+#: What a gap is called where that lease could not be read; its namespace and name follow.
+LEADERS_LEASE: Final = "the sharder's lease"
 
 
 @dataclass(frozen=True, slots=True)

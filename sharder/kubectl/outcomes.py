@@ -11,11 +11,38 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Final, TypeVar
 
-from shardsdk.errors import ApiError, Forbidden, NotFound, ShardingError
+from shardsdk.errors import (
+    ApiError,
+    BadRequest,
+    Forbidden,
+    Gone,
+    Invalid,
+    MethodNotAllowed,
+    NotFound,
+    ServerError,
+    ShardingError,
+    StreamInterrupted,
+    TooManyRequests,
+)
 
 T = TypeVar("T")
 
 NOT_FOUND: Final = 404
+#: What the API server says about one resource alone (a conversion webhook or an aggregated API server that is down
+#: answers 5xx): the others may well be read.  No answer at all, or an identity that it does not know, is about all.
+ONE_RESOURCE: Final = (
+    BadRequest,
+    Forbidden,
+    NotFound,
+    MethodNotAllowed,
+    Gone,
+    Invalid,
+    TooManyRequests,
+    ServerError,
+    StreamInterrupted,
+)
+#: Of those, that it is refused, or not offered: every answer to come will be the same.
+REFUSED: Final = (Forbidden, NotFound, MethodNotAllowed)
 #: What a shell says of a program that ended by Ctrl-C.
 INTERRUPTED: Final = 130
 
@@ -38,11 +65,12 @@ def exit_code(*, wrong: bool, unknown: bool) -> ExitCode:
 
 @dataclass(frozen=True, slots=True)
 class Unread:
-    """Something that could not be read, why, and what to do about it."""
+    """Something that could not be read, why, and what to do about it; `denied`: a right is missing, nothing failed."""
 
     what: str
     why: str
     remedy: str = ""
+    denied: bool = False
 
     def __str__(self) -> str:
         return f"{self.what}: {self.why}" + (f"; {self.remedy}" if self.remedy else "")
@@ -55,22 +83,23 @@ class Gaps:
     found: list[Unread] = field(default_factory=list)
 
     async def fill(self, what: str, answer: Awaitable[T]) -> T | None:
-        """The answer, or None and a note when the API server refuses it.
+        """The answer, or None and a note when the API server refuses it, or fails over it.
 
         Raises: ShardingError when it is not this one question that failed (no
         connection, no identity).
         """
         try:
             return await answer
-        except (Forbidden, NotFound) as error:
+        except ONE_RESOURCE as error:
             self.note(what, error)
             return None
 
-    def note(self, what: str, error: ShardingError) -> None:
-        """Write down once that `what` could not be read."""
+    def note(self, what: str, error: ShardingError) -> Unread:
+        """Write down once that `what` could not be read; returns the gap."""
         made = unread(what, error)
         if made not in self.found:
             self.found.append(made)
+        return made
 
     def extend(self, more: Iterable[Unread]) -> None:
         """Take over what others could not read."""
@@ -83,7 +112,7 @@ def unread(what: str, error: ShardingError) -> Unread:
     message, _, remedy = text.partition(" — ")
     if isinstance(error, Forbidden):
         verb = "watch" if message.startswith("watch ") else "read"
-        return Unread(what, f"you may not {verb} it" if remedy else f"refused: {message}", remedy)
+        return Unread(what, f"you may not {verb} it" if remedy else f"refused: {message}", remedy, denied=True)
     if isinstance(error, ApiError) and error.status == NOT_FOUND and remedy:
         return Unread(what, "the API server does not serve it", remedy.partition("; ")[2])
     return Unread(what, message, remedy)

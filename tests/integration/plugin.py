@@ -26,6 +26,7 @@ SECONDS: Final = 240.0
 #: Until it is asked again.  At once, it would take the cores from those whom it waits for.
 AGAIN_SECONDS: Final = 0.5
 _ROLES: Final = "rbac.authorization.k8s.io/v1/clusterroles"
+_TYPES: Final = "apiextensions.k8s.io/v1/customresourcedefinitions"
 _BINDINGS: Final = "rbac.authorization.k8s.io/v1/clusterrolebindings"
 
 
@@ -108,6 +109,39 @@ class Plugin:
             while not holds(said := await self.run(*arguments)):
                 await asyncio.sleep(AGAIN_SECONDS)
         return said
+
+
+@asynccontextmanager
+async def broken_type(admin: AdminClient, namespace: str) -> AsyncIterator[str]:
+    """A type with an object in `namespace` that nobody can list: its conversion webhook is away; gives its group."""
+    group = f"{namespace}.broken.example.com"
+    schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
+    versions = [{"name": name, "served": True, "storage": name == "v1", "schema": schema} for name in ("v1", "v2")]
+    client = {"service": {"namespace": namespace, "name": "away", "port": 443}}
+    webhook = {"clientConfig": client, "conversionReviewVersions": ["v1"]}
+    spec = {
+        "group": group, "scope": "Namespaced", "versions": versions,
+        "names": {"plural": "wrecks", "singular": "wreck", "kind": "Wreck"},
+        "conversion": {"strategy": "Webhook", "webhook": webhook},
+    }  # fmt: skip
+    name = f"wrecks.{group}"
+    await admin.create(_TYPES, {"metadata": {"name": name}, "spec": spec})
+    try:
+        await admin.eventually(_TYPES, lambda types: _is_served(types, name))
+        wreck = {"apiVersion": f"{group}/v1", "kind": "Wreck", "metadata": {"name": "wreck"}}
+        await admin.create(f"{group}/v1/wrecks", wreck, namespace)
+        yield group
+    finally:
+        await admin.delete(_TYPES, name)
+
+
+def _is_served(types: Sequence[dict[str, Any]], name: str) -> bool:
+    return any(
+        condition["type"] == "Established" and condition["status"] == "True"
+        for each in types
+        if each["metadata"]["name"] == name
+        for condition in (each.get("status") or {}).get("conditions") or []
+    )
 
 
 async def make_account(plane: ControlPlane, admin: AdminClient, namespace: str, name: str = "viewer") -> Path:

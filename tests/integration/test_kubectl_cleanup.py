@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from localcluster import AdminClient, ControlPlane
 from tests.integration.harness import Stage
-from tests.integration.plugin import Plugin, Said, granted, make_account
+from tests.integration.plugin import Plugin, Said, broken_type, granted, make_account
 from tests.integration.world import RINGS, Ring
 
 RESOURCES = ("--resource", "secrets", "--resource", "cm")
@@ -66,6 +66,28 @@ async def test_what_one_may_not_change_is_said(
     assert "✗ 6 refused: patch secrets" in said.out
     assert "? not looked at: configmaps: you may not list them" in said.out
     assert await labelled(ring) == 12
+
+
+async def test_a_type_whose_conversion_webhook_is_away_is_said_and_the_rest_is_cleaned(
+    plugin: Plugin, stage: Stage, ring: Ring, admin: AdminClient
+) -> None:
+    for shard in stage.shards:
+        await shard.crash()
+    await admin.delete(RINGS, ring.name)
+    async with broken_type(admin, ring.namespace) as group:
+        resources = (*RESOURCES, "--resource", f"wrecks.{group}")
+
+        def done(said: Said) -> bool:
+            # Discovery shows a new type after a moment.
+            assert said.code in (2, 3), said.out + said.err
+            return said.code == 3
+
+        said = await plugin.until(done, "sharding", "cleanup", ring.name, *resources, "--yes", "-o", "json")
+    assert said.err == ""
+    found = {each["resource"]: each for each in said.data["resources"]}
+    assert found["secrets"]["removed"] == found["configmaps"]["removed"] == 6
+    assert f"list wrecks.{group}: " in found["wrecks"]["unread"]
+    assert await labelled(ring) == 0
 
 
 async def test_force_goes_on_and_says_so(plugin: Plugin, stage: Stage, ring: Ring) -> None:

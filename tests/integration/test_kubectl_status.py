@@ -13,7 +13,7 @@ from typing import Any
 
 from localcluster import AdminClient, ControlPlane
 from tests.integration.harness import Stage
-from tests.integration.plugin import SECONDS, Plugin, Said, granted, make_account
+from tests.integration.plugin import SECONDS, Plugin, Said, broken_type, granted, make_account
 from tests.integration.world import Ring
 
 
@@ -82,6 +82,26 @@ async def test_with_few_rights_it_shows_what_it_may_and_names_the_missing_rules(
         assert said.code == 3
         assert "not read: secrets: you may not read it; grant this identity" in said.out
         assert "3 of 3 shards available" in said.out
+
+
+async def test_a_type_whose_conversion_webhook_is_away_is_a_gap_and_the_rest_is_shown(
+    plugin: Plugin, stage: Stage, ring: Ring, admin: AdminClient
+) -> None:
+    async with broken_type(admin, ring.namespace) as group:
+        # The sharder has no part in what the plugin makes of the list.
+        for sharder in stage.sharders:
+            await sharder.stop()
+        await ring.update({"resources": [{"resource": "secrets"}, {"group": group, "resource": "wrecks"}]})
+
+        def gap(said: Said) -> bool:
+            assert said.code in (1, 3), said.err
+            return bool(said.data["rings"][0]["unread"])
+
+        said = await plugin.until(gap, "sharding", "status", ring.name, "-o", "json")
+    [found] = said.data["rings"]
+    assert [each["what"] for each in found["unread"]] == [f"wrecks.{group}"]
+    assert {shard["name"]: shard["objects"]["secrets"] for shard in found["shards"]} == {"one": 2, "two": 2, "three": 2}
+    assert {each["resource"] for each in found["resources"] if not each["counted"]} == {"wrecks"}
 
 
 async def test_a_ring_that_is_not_there_is_one_line(plugin: Plugin, installed: ControlPlane) -> None:

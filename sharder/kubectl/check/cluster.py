@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from typing import Final
 
-from sharder.kubectl.check.findings import Finding, good, problem, skipped, unknown, warning
-from sharder.kubectl.leader import Leading, Sharder
+from sharder.kubectl.check.findings import Finding, failed, failure_of, good, problem, skipped, unknown, warning
+from sharder.kubectl.leader import LEADERS_LEASE, Leading, Sharder
+from sharder.kubectl.outcomes import Unread
 from sharder.kubectl.text import plural
 from shardsdk.protocol.labels import LEASE_RING_LABEL
 
+#: What a gap is called where it could not be asked what the sharder's ServiceAccount may.
+PERMISSIONS: Final = "what the sharder may"
 #: What every sharder needs, whatever its rings: (group, resource) -> verbs.  Source: rbac/sharder.yaml.
 SHARDER_RULES: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
     ("coordination.k8s.io", "leases"): ("get", "list", "watch", "create", "patch", "delete"),
@@ -25,10 +28,14 @@ SHARDER_RULES: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
 }
 
 
-def check_sharder(leading: Leading | None, denied: Collection[str] | None, sharder: Sharder) -> Iterator[Finding]:
-    """Does one lead, and may it do what it needs?  `denied` None: that may not be asked."""
+def check_sharder(
+    leading: Leading | None, denied: Collection[str] | None, sharder: Sharder, gaps: Collection[Unread] = ()
+) -> Iterator[Finding]:
+    """Does one lead, and may it do what it needs?  `denied` None: that could not be asked; `gaps` say why."""
     name = "/".join(sharder.account)
-    if leading is None:
+    if leading is None and (gap := failure_of(gaps, LEADERS_LEASE)) is not None:
+        yield failed("sharder", gap)
+    elif leading is None:
         yield unknown(
             "sharder",
             f"its lease {'/'.join(sharder.lease)} may not be read",
@@ -41,7 +48,9 @@ def check_sharder(leading: Leading | None, denied: Collection[str] | None, shard
             "sharder", leading.words,
             "start the sharder, or look into its log; --lease names the lease of one elsewhere",
         )  # fmt: skip
-    if denied is None:
+    if denied is None and (gap := failure_of(gaps, PERMISSIONS)) is not None:
+        yield failed("permissions", gap)
+    elif denied is None:
         yield skipped("permissions", f"you may not ask what {name} may")
     elif not denied:
         yield good("permissions", f"{name} may do what every sharder needs")

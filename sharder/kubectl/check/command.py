@@ -9,7 +9,7 @@ from typing import Final
 from sharder.core.ringspec import AssignBy
 from sharder.kubectl.check.cluster import check_sharder, check_strangers
 from sharder.kubectl.check.evidence import Evidence
-from sharder.kubectl.check.findings import Finding, Level, unknown
+from sharder.kubectl.check.findings import Finding, Level, failed, unknown
 from sharder.kubectl.check.rings import check_ring
 from sharder.kubectl.check.webhooks import check_webhook
 from sharder.kubectl.documents import findings_document, render_document
@@ -61,19 +61,21 @@ async def _sections(session: Session, ring: str | None, sharder: Sharder, *, pro
     rings = await find_rings(session, reader, ring)
     leading = await read_leader(session.api, reader, sharder.lease)
     evidence = Evidence(reader, sharder, leading, probe)
-    shared = list(check_sharder(leading, await evidence.denied(), sharder))
+    shared = list(check_sharder(leading, await evidence.denied(), sharder, reader.gaps.found))
     if rings is None:
         shared += [unknown("rings", f"{gap.what}: {gap.why}", gap.remedy) for gap in reader.gaps.found[:1]]
     elif ring is None:
-        names = {each.name for each in rings}
+        names, before = {each.name for each in rings}, len(reader.gaps.found)
         shared += check_strangers(names, await evidence.shards_of_rings(), await evidence.webhooks_of_rings())
+        shared += [failed("rings", gap) for gap in reader.gaps.found[before:] if not gap.denied]
     yield Section(None, tuple(shared))
     for each in rings or ():
         own = Evidence(make_reader(session), sharder, leading, probe)
         about = await own.of_ring(each)
         findings = list(check_ring(about))
         if about.resolved is not None and about.resolved.spec.assign_by is AssignBy.LABELS:
-            findings += check_webhook(await own.of_webhook(about.resolved), session.clock.now())
+            seen = await own.of_webhook(about.resolved, whole=not about.undiscovered)
+            findings += check_webhook(seen, session.clock.now())
         yield Section(each.name, tuple(findings))
 
 

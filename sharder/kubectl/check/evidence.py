@@ -14,12 +14,14 @@ import msgspec
 
 from sharder.core.ringspec import AssignBy, ResolvedRing
 from sharder.core.webhookconfig import CERTIFICATES_SECRET, WEBHOOK_CONFIGURATIONS
-from sharder.kubectl.check.cluster import SHARDER_RULES
+from sharder.failures import leaves
+from sharder.kubectl.check.cluster import PERMISSIONS, SHARDER_RULES
 from sharder.kubectl.check.ranges import read_filtering
 from sharder.kubectl.check.rings import RingEvidence
 from sharder.kubectl.check.webhooks import Probe, Probed, ServiceEvidence, WebhookEvidence
 from sharder.kubectl.cluster import Reader, Ring
 from sharder.kubectl.leader import Leading, Sharder
+from sharder.kubectl.outcomes import ONE_RESOURCE
 from sharder.kubectl.ranges import SeenRanges
 from sharder.kubectl.shards import read_shard_status
 from sharder.rbac import RING_VERBS
@@ -66,25 +68,27 @@ class Evidence:
         overview = await self.reader.overview(ring)
         ranges: SeenRanges | None = None
         filters: bool | None = None
-        resolved, missing, namespaces, permissions = None, tuple[GroupResource, ...](), None, None
+        resolved, namespaces, permissions = None, None, None
         if ring.spec is not None:
-            resolved, missing = await self.reader.resolved(ring.spec)
-            namespaces = await self.reader.covered(resolved)
+            resolved = await self.reader.resolved(ring.spec)
+            namespaces = await self.reader.covered(resolved.ring)
             if ring.spec.assign_by is AssignBy.RANGES:
                 ranges = await self.reader.ranges(ring.spec, await self.reader.leases(ring.name))
                 filters = await read_filtering(self.reader.api)
             else:
-                names = [subject.resource.group_resource for subject in resolved.subjects()]
+                names = [subject.resource.group_resource for subject in resolved.ring.subjects()]
                 permissions = await self.permissions((verb, name) for name in names for verb in RING_VERBS)
         return RingEvidence(
-            ring, overview, resolved, missing, namespaces, permissions, self.leading, self.sharder.account, ranges,
-            filters,
+            ring, overview, resolved.ring if resolved is not None else None,
+            resolved.missing if resolved is not None else (), namespaces, permissions, self.leading,
+            self.sharder.account, ranges, filters, tuple(resolved.unread.values()) if resolved is not None else (),
+            tuple(self.reader.gaps.found),
         )  # fmt: skip
 
     async def permissions(
         self, wanted: Iterable[tuple[str, GroupResource]]
     ) -> dict[tuple[str, GroupResource], bool] | None:
-        """What the sharder's ServiceAccount may; None: we may not ask."""
+        """What the sharder's ServiceAccount may; None: that could not be asked, and a gap says why."""
         gate, answers = asyncio.Semaphore(QUESTIONS), dict[tuple[str, GroupResource], bool]()
 
         async def ask(verb: str, resource: GroupResource) -> None:
@@ -96,8 +100,12 @@ class Evidence:
                 for verb, resource in wanted:
                     tasks.create_task(ask(verb, resource))
         except ExceptionGroup as group:
-            if group.split(Forbidden)[1] is not None:
+            if group.split(ONE_RESOURCE)[1] is not None:
                 raise
+            for error in leaves(group):
+                assert isinstance(error, ShardingError)
+                self.reader.gaps.note(PERMISSIONS, error)
+                break
             return None
         return answers
 
@@ -117,20 +125,23 @@ class Evidence:
 
     # -- its webhook -----------------------------------------------------------
 
-    async def of_webhook(self, resolved: ResolvedRing) -> WebhookEvidence:
-        """Everything about a ring's webhook."""
-        read, configuration, other = True, None, None
+    async def of_webhook(self, resolved: ResolvedRing, *, whole: bool = True) -> WebhookEvidence:
+        """Everything about a ring's webhook; `whole`: all of the ring's resources could be looked up."""
+        read, configuration, other, before = True, None, None, len(self.reader.gaps.found)
         try:
             configuration = await self.reader.webhook(resolved.spec.name)
             other = await self.reader.go_webhook(resolved.spec)
-        except Forbidden:
+        except ONE_RESOURCE as error:
+            self.reader.gaps.note("its configuration", error)
             read = False
         webhooks = (configuration or {}).get("webhooks") or [{}]
         client = webhooks[0].get("clientConfig") or {}
         service = await self._service(client["service"]) if client.get("service") else None
         wanted = configuration is not None or not read
         probe = await self._probe(resolved) if wanted else Probe(Probed.NOT_TRIED, "there is no webhook")
-        return WebhookEvidence(resolved, read, configuration, service, await self._serving(), probe, other)
+        serving = await self._serving()
+        failures = tuple(gap for gap in self.reader.gaps.found[before:] if not gap.denied)
+        return WebhookEvidence(resolved, read, configuration, service, serving, probe, other, whole, failures)
 
     async def _service(self, named: Mapping[str, Any]) -> ServiceEvidence | None:
         namespace, name, port = str(named.get("namespace")), str(named.get("name")), named.get("port") or 443
@@ -139,7 +150,8 @@ class Evidence:
             service: dict[str, Any] = await api.get(SERVICES, name, namespace, model=dict)
         except NotFound:
             return ServiceEvidence(where, exists=False)
-        except Forbidden:
+        except ONE_RESOURCE as error:
+            self.reader.gaps.note(f"its Service {where}", error)
             return None
         served = any(each.get("port") == port for each in (service.get("spec") or {}).get("ports") or ())
         selector = Selector(labels=equals("kubernetes.io/service-name", name))
@@ -147,7 +159,8 @@ class Evidence:
         try:
             async for page in api.pages(SLICES, namespace, selector=selector, model=dict):
                 ready += sum(_ready(slice_) for slice_ in page)
-        except Forbidden:
+        except ONE_RESOURCE as error:
+            self.reader.gaps.note(f"the endpoints of its Service {where}", error)
             return ServiceEvidence(where, exists=True, port_served=served)
         return ServiceEvidence(where, exists=True, port_served=served, ready=ready)
 
@@ -202,7 +215,7 @@ class Evidence:
     # -- all rings ---------------------------------------------------------------
 
     async def denied(self) -> list[str] | None:
-        """What every sharder needs and this one may not; None: we may not ask."""
+        """What every sharder needs and this one may not; None: that could not be asked."""
         wanted = {
             (verb, GroupResource(group, resource))
             for (group, resource), verbs in SHARDER_RULES.items()
@@ -212,7 +225,7 @@ class Evidence:
         return None if answers is None else [f"{verb} {name}" for (verb, name), may in answers.items() if not may]
 
     async def shards_of_rings(self) -> dict[str, dict[str, bool]] | None:
-        """Shards by the ring that their lease names, and whether each runs; None: leases may not be read."""
+        """Shards by the ring that their lease names, and whether each runs; None: leases could not be read."""
         found: dict[str, dict[str, bool]] = {}
         selector, now = Selector(labels=exists(LEASE_RING_LABEL)), self.reader.clock.now()
         try:
@@ -220,17 +233,19 @@ class Evidence:
                 for each in page:
                     shards = found.setdefault(each.metadata.label(LEASE_RING_LABEL) or "", {})
                     shards[f"{each.metadata.namespace}/{each.metadata.name}"] = read_shard_status(each, now).runs
-        except Forbidden:
+        except ONE_RESOURCE as error:
+            self.reader.gaps.note("leases of rings that are gone", error)
             return None
         return found
 
     async def webhooks_of_rings(self) -> set[str] | None:
-        """Rings that have a webhook configuration; None: those may not be read."""
+        """Rings that have a webhook configuration; None: those could not be read."""
         selector = Selector(labels=exists(LEASE_RING_LABEL))
         try:
             pages = self.reader.api.pages(WEBHOOK_CONFIGURATIONS, selector=selector)
             return {each.metadata.label(LEASE_RING_LABEL) or "" async for page in pages for each in page}
-        except Forbidden:
+        except ONE_RESOURCE as error:
+            self.reader.gaps.note("webhook configurations of rings that are gone", error)
             return None
 
 

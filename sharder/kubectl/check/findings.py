@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
+
+from sharder.kubectl.outcomes import Unread
 
 
 class Level(StrEnum):
@@ -48,6 +51,16 @@ def warning(topic: str, message: str, remedy: str) -> Finding:
 def unknown(topic: str, message: str, remedy: str = "") -> Finding:
     """Could not be looked at."""
     return Finding(topic, Level.UNKNOWN, message, remedy)
+
+
+def failed(topic: str, gap: Unread) -> Finding:
+    """Could not be looked at, because the API server failed over it."""
+    return unknown(topic, f"{gap.what}: {gap.why}", gap.remedy)
+
+
+def failure_of(gaps: Iterable[Unread], what: str) -> Unread | None:
+    """The gap about what begins with `what`; None: there is none, or it is for want of a right."""
+    return next((gap for gap in gaps if gap.what.startswith(what) and not gap.denied), None)
 
 
 def problem(topic: str, message: str, remedy: str) -> Finding:

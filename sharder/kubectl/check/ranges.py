@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 import msgspec
 
-from sharder.kubectl.check.findings import Finding, good, problem, unknown, warning
+from sharder.kubectl.check.findings import Finding, failed, failure_of, good, problem, unknown, warning
+from sharder.kubectl.outcomes import Unread
 from sharder.kubectl.ranges import SeenRanges
 from sharder.kubectl.text import plural
 from shardsdk.errors import ShardingError
@@ -43,9 +44,11 @@ async def read_filtering(api: Api) -> bool | None:
         return None
 
 
-def check_ranges(ring: str, seen: SeenRanges | None, filters: bool | None) -> Iterator[Finding]:
-    """Everything that only a ring by ranges needs."""
-    yield from _check_assignment(ring, seen)
+def check_ranges(
+    ring: str, seen: SeenRanges | None, filters: bool | None, gaps: Iterable[Unread] = ()
+) -> Iterator[Finding]:
+    """Everything that only a ring by ranges needs; `gaps`: what could not be read of it."""
+    yield from _check_assignment(ring, seen, gaps)
     yield _check_filtering(filters)
     for each in seen.conditions if seen is not None else ():
         topic = _TOPICS.get(each.type)
@@ -56,8 +59,11 @@ def check_ranges(ring: str, seen: SeenRanges | None, filters: bool | None) -> It
             yield good(topic, each.message)
 
 
-def _check_assignment(ring: str, seen: SeenRanges | None) -> Iterator[Finding]:
-    if seen is None or (seen.named is None and not seen.problem):
+def _check_assignment(ring: str, seen: SeenRanges | None, gaps: Iterable[Unread]) -> Iterator[Finding]:
+    unread = seen is None or (seen.named is None and not seen.problem)
+    if unread and (gap := failure_of(gaps, "ringassignment")) is not None:
+        yield failed("ranges", gap)
+    elif seen is None or unread:
         yield unknown(
             "ranges", f"RingAssignment {ring} could not be read",
             "grant yourself get on ringassignments (sharding.timebertt.dev)",

@@ -12,11 +12,13 @@ from typing import Final
 
 from sharder.core.ringspec import AssignBy, ResolvedRing
 from sharder.core.shards import State
-from sharder.kubectl.check.findings import Finding, good, problem, skipped, unknown, warning
+from sharder.kubectl.check.cluster import PERMISSIONS
+from sharder.kubectl.check.findings import Finding, failed, failure_of, good, problem, skipped, unknown, warning
 from sharder.kubectl.check.ranges import check_ranges
 from sharder.kubectl.cluster import Ring
 from sharder.kubectl.counting import Trouble
 from sharder.kubectl.leader import Leading
+from sharder.kubectl.outcomes import Unread
 from sharder.kubectl.ranges import SeenRanges
 from sharder.kubectl.selecting import describe_selector
 from sharder.kubectl.status.overview import Condition, Overview, unleased_shards
@@ -38,7 +40,8 @@ class RingEvidence:
 
     `resolved` None: the spec cannot be used.  `namespaces`: those that the ring
     covers (None: not read).  `permissions` None: the API server does not tell us.  `ranges`, `filters`: of a ring
-    by ranges, its RingAssignment and whether the API server filters.
+    by ranges, its RingAssignment and whether the API server filters.  `undiscovered`: resources of which nobody can
+    tell whether they are served.  `gaps`: all that could not be read.
     """
 
     ring: Ring
@@ -51,6 +54,8 @@ class RingEvidence:
     account: tuple[str, str]
     ranges: SeenRanges | None = None
     filters: bool | None = None
+    undiscovered: tuple[Unread, ...] = ()
+    gaps: tuple[Unread, ...] = ()
 
 
 def check_ring(evidence: RingEvidence) -> Iterator[Finding]:
@@ -61,7 +66,7 @@ def check_ring(evidence: RingEvidence) -> Iterator[Finding]:
     yield from check_namespaces(evidence, evidence.resolved)
     if evidence.resolved.spec.assign_by is AssignBy.RANGES:
         yield good("permissions", "the sharder needs none on the ring's resources")
-        yield from check_ranges(evidence.ring.name, evidence.ranges, evidence.filters)
+        yield from check_ranges(evidence.ring.name, evidence.ranges, evidence.filters, evidence.gaps)
         yield from check_fit(evidence.overview)
     else:
         yield from check_permissions(evidence, evidence.resolved)
@@ -78,12 +83,15 @@ def check_spec(evidence: RingEvidence) -> Iterator[Finding]:
         for each in ring.invalid.problems:
             yield problem("spec", f"{each.path}: {each.message}", each.remedy)
         return
+    yield from (failed("spec", gap) for gap in evidence.undiscovered)
     if evidence.missing:
         names = ", ".join(map(str, evidence.missing))
         yield problem(
             "spec", f"the API server does not serve {names}",
             "install their CustomResourceDefinitions, or correct group and plural in spec.resources",
         )  # fmt: skip
+    elif evidence.undiscovered:
+        pass
     elif evidence.resolved is not None and not evidence.resolved.mains:
         yield problem("spec", "the ring lists no resources", "list what its shards reconcile in spec.resources")
     else:
@@ -97,7 +105,9 @@ def check_spec(evidence: RingEvidence) -> Iterator[Finding]:
 def check_namespaces(evidence: RingEvidence, resolved: ResolvedRing) -> Iterator[Finding]:
     """Does the selector select anything?"""
     selector = describe_selector(resolved.namespace_selector)
-    if evidence.namespaces is None:
+    if evidence.namespaces is None and (gap := failure_of(evidence.gaps, "namespaces")) is not None:
+        yield failed("namespaces", gap)
+    elif evidence.namespaces is None:
         yield skipped("namespaces", f"which namespaces {selector or 'everything'} selects could not be read")
     elif evidence.namespaces:
         yield good("namespaces", f"{plural(len(evidence.namespaces), 'namespace')} selected")
@@ -117,7 +127,7 @@ def check_permissions(evidence: RingEvidence, resolved: ResolvedRing) -> Iterato
     said = condition.status if condition is not None and evidence.overview.up_to_date else None
     remedy = f"kubectl sharding rbac {evidence.ring.name} | kubectl apply -f -"
     if evidence.permissions is None:
-        yield _permissions_by_condition(condition, said, remedy)
+        yield _permissions_by_condition(condition, said, remedy, failure_of(evidence.gaps, PERMISSIONS))
         return
     denied = [
         f"{verb} {subject.resource.group_resource}"
@@ -136,11 +146,16 @@ def check_permissions(evidence: RingEvidence, resolved: ResolvedRing) -> Iterato
         yield problem(topic, f"{name} may not {some(denied, _NAMED)}", remedy)
 
 
-def _permissions_by_condition(condition: Condition | None, said: bool | None, remedy: str) -> Finding:
+def _permissions_by_condition(
+    condition: Condition | None, said: bool | None, remedy: str, gap: Unread | None
+) -> Finding:
+    """By the sharder's own word; `gap`: over which the API server failed (None: a right is missing)."""
     if said:
         return good("permissions", "granted, as the sharder says")
     if said is False and condition is not None:
         return problem("permissions", condition.message.partition(";")[0], remedy)
+    if gap is not None:
+        return failed("permissions", gap)
     return unknown(
         "permissions", "you may not ask what the sharder may, and it has not said so itself",
         "grant yourself create on subjectaccessreviews (authorization.k8s.io)",
@@ -152,6 +167,9 @@ def check_shards(overview: Overview) -> Iterator[Finding]:
     topic = "shards"
     present = overview.present
     if overview.shard_statuses is None or overview.membership is None or present is None:
+        if (gap := failure_of(overview.unread, "leases")) is not None:
+            yield failed(topic, gap)
+            return
         yield unknown(topic, "the shards' leases could not be read", "grant yourself list on leases in all namespaces")
         return
     membership, before = overview.membership, 0
@@ -194,9 +212,11 @@ def check_objects(overview: Overview, leading: Leading | None) -> Iterator[Findi
         yield good(topic, f"all {sum(each.total for each in overview.resources)} are where they belong")
         return
     troubles = [(trouble, overview.seen(trouble)) for trouble in Trouble if overview.seen(trouble)]
-    if not troubles:
+    if not troubles or overview.unread:
+        # What is amiss in the rest says nothing of what could not be counted.
         gaps = "; ".join(str(gap) for gap in overview.unread) or "not everything could be counted"
         yield unknown(topic, gaps)
+    if not troubles:
         return
     counts = ", ".join(f"{count} {trouble.value}" for trouble, count in troubles)
     unsettled_for = settled.seconds if settled is not None and settled.status is False else None

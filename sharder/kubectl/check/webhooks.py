@@ -17,7 +17,8 @@ from urllib.parse import urlsplit
 
 from sharder.core.ringspec import ResolvedRing
 from sharder.core.webhookconfig import account_in, differs, render_webhook, webhook_name
-from sharder.kubectl.check.findings import Finding, good, problem, skipped, unknown, warning
+from sharder.kubectl.check.findings import Finding, failed, good, problem, skipped, unknown, warning
+from sharder.kubectl.outcomes import Unread
 from sharder.kubectl.text import plural, span
 from shardsdk.serving.x509_certificate import Certificate, parse_bundle
 
@@ -57,9 +58,10 @@ class ServiceEvidence:
 class WebhookEvidence:
     """What was read of a ring's webhook.
 
-    `read` False: the configuration may not be read.  `serving`: the certificates
+    `read` False: the configuration could not be read.  `serving`: the certificates
     that the sharder serves with (None: not its own, or not read).  `other`: the
-    configuration that the Go sharder has made for the ring.
+    configuration that the Go sharder has made for the ring.  `whole` False: not all of
+    the ring's resources could be looked up.  `failures`: what the API server failed over.
     """
 
     ring: ResolvedRing
@@ -69,6 +71,8 @@ class WebhookEvidence:
     serving: Sequence[Certificate] | None
     probe: Probe
     other: str | None = None
+    whole: bool = True
+    failures: tuple[Unread, ...] = ()
 
 
 def check_webhook(evidence: WebhookEvidence, now: datetime) -> Iterator[Finding]:
@@ -79,6 +83,7 @@ def check_webhook(evidence: WebhookEvidence, now: datetime) -> Iterator[Finding]
             _PART, f"MutatingWebhookConfiguration {evidence.other} of the Go sharder calls in for this ring, too",
             "stop the Go sharder if it still runs; the leading sharder then removes its configuration within a minute",
         )  # fmt: skip
+    yield from (failed(_PART, gap) for gap in evidence.failures)
     if not evidence.read:
         yield from _check_reach(evidence, read=False)
         return
@@ -99,6 +104,15 @@ def check_webhook(evidence: WebhookEvidence, now: datetime) -> Iterator[Finding]
 
 
 def _check_configuration(evidence: WebhookEvidence, client: Mapping[str, Any], name: str) -> Iterator[Finding]:
+    path = str(client.get("url") or (client.get("service") or {}).get("path") or "")
+    if not path.endswith(f"/{evidence.ring.spec.name}"):
+        yield problem(
+            _PART, f"{name} calls {path or 'no path'}, which is not this ring's",
+            "look into the log of the leading sharder, which repairs it",
+        )  # fmt: skip
+    if not evidence.whole:
+        yield unknown(_PART, f"whether {name} is what the ring asks for: not all of its resources could be read")
+        return
     current = evidence.configuration or {}
     found = account_in((current.get("webhooks") or [{}])[0], evidence.ring)
     wanted = render_webhook(evidence.ring, client_config={}, account=found)
@@ -109,12 +123,6 @@ def _check_configuration(evidence: WebhookEvidence, client: Mapping[str, Any], n
         yield problem(
             _PART, f"{name} is not what the ring asks for (rules, selectors or policies)",
             "the leading sharder puts it right within a second; look into its log if it stays so",
-        )  # fmt: skip
-    path = str(client.get("url") or (client.get("service") or {}).get("path") or "")
-    if not path.endswith(f"/{evidence.ring.spec.name}"):
-        yield problem(
-            _PART, f"{name} calls {path or 'no path'}, which is not this ring's",
-            "look into the log of the leading sharder, which repairs it",
         )  # fmt: skip
 
 
@@ -235,4 +243,4 @@ def _check_reach(evidence: WebhookEvidence, *, read: bool) -> Iterator[Finding]:
     elif read:
         yield skipped(topic, f"no call was made: {probe.why}")
     else:
-        yield unknown("webhook", f"its configuration may not be read, and no call was made: {probe.why}")
+        yield unknown("webhook", f"its configuration could not be read, and no call was made: {probe.why}")

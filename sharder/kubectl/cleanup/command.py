@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from sharder.kubectl.catalog import read_catalog
 from sharder.kubectl.cleanup.sweep import Sweep, Swept
 from sharder.kubectl.documents import cleanup_document, render_document
-from sharder.kubectl.outcomes import ExitCode, exit_code
+from sharder.kubectl.outcomes import ExitCode, Unread, exit_code
 from sharder.kubectl.session import Session
 from sharder.kubectl.shards import read_shard_status
 from sharder.kubectl.status.command import make_reader
@@ -43,7 +43,7 @@ async def clean_up(session: Session, wish: Wish) -> ExitCode:
     if not wish.force:
         await require_gone(session.api, wish.ring)
     resources, unread = await choose_resources(session.api, wish.resources)
-    running = await _running(session, wish.ring)
+    running, gaps = await _running(session, wish.ring)
 
     async def still_gone() -> bool:
         return wish.force or await is_gone(session.api, wish.ring)
@@ -51,7 +51,7 @@ async def clean_up(session: Session, wish: Wish) -> ExitCode:
     sweep = Sweep(session.api, labels, wish.apply, session.namespace, still_gone)
     painter, swept = session.painter, list[Swept]()
     if session.for_people:
-        for line in _warnings(wish, running, painter):
+        for line in _warnings(wish, running or [], gaps, painter):
             session.say(line)
     async for each in sweep.run(resources):
         swept.append(each)
@@ -112,29 +112,34 @@ async def choose_resources(api: Api, wanted: Sequence[str]) -> tuple[list[Resour
     return found, ()
 
 
-async def _running(session: Session, ring: str) -> list[str]:
-    """Shards that still hold a lease of the ring."""
-    now = session.clock.now()
-    leases = (await make_reader(session).leases(ring)).leases or []
+async def _running(session: Session, ring: str) -> tuple[list[str] | None, list[Unread]]:
+    """Shards that still hold a lease of the ring (None: not read), and which leases could not be read."""
+    reader, now = make_reader(session), session.clock.now()
+    leases = (await reader.leases(ring)).leases
+    if leases is None:
+        return None, reader.gaps.found
     shard_statuses = [read_shard_status(lease, now) for lease in leases]
     late = [
         each for each in shard_statuses if each.renewed_seconds is None or each.renewed_seconds < each.duration_seconds
     ]
-    return sorted(f"{each.namespace}/{each.name}" for each in late if each.available)
+    return sorted(f"{each.namespace}/{each.name}" for each in late if each.available), reader.gaps.found
 
 
-def _warnings(wish: Wish, running: list[str], painter: Painter) -> list[str]:
+def _warnings(wish: Wish, running: list[str], gaps: Sequence[Unread], painter: Painter) -> list[str]:
     lines = []
     if wish.force:
         lines.append(painter.paint("! forced: it was not asked whether the ring is gone", Tone.WARN))
     if running:
         text = f"! shards of this ring still run ({some(running, 5)}); they stop working on what loses its labels"
         lines.append(painter.paint(text, Tone.WARN))
+    for gap in gaps:
+        sign = painter.paint("? whether shards of this ring still run was not read", Tone.WARN)
+        lines.append(f"{sign}: {one_line(str(gap))}")
     return lines
 
 
 def render_swept(swept: Swept, painter: Painter) -> list[str]:
-    """The lines of one resource; none where nothing was found."""
+    """The lines of one resource; none where nothing was found, and nothing failed."""
     name = str(swept.resource.group_resource)
     lines = []
     named = ", ".join(swept.examples) + (", …" if swept.found > len(swept.examples) else "")
@@ -144,16 +149,23 @@ def render_swept(swept: Swept, painter: Painter) -> list[str]:
         lines.append(f"  {painter.paint(name, Tone.NAME)}: {swept.removed} of {swept.found} cleaned")
     for kind, count in swept.refused.items():
         lines.append(f"    {painter.paint(f'✗ {count} refused', Tone.BAD)}: {one_line(swept.messages[kind])}")
+    if swept.failed:
+        sign = painter.paint("? not read" + (" to the end" if swept.found else ""), Tone.WARN)
+        lines.append(f"  {painter.paint(name, Tone.NAME)}: {sign}: {one_line(swept.unread)}")
     return lines
 
 
 def summarize(wish: Wish, swept: Sequence[Swept], unread: Sequence[str], painter: Painter) -> list[str]:
     """What it comes to, and what to do next."""
     lines = []
-    closed = [str(each.resource.group_resource) for each in swept if each.unread] + list(unread)
+    closed = [str(each.resource.group_resource) for each in swept if each.unread and not each.failed] + list(unread)
+    failed = [str(each.resource.group_resource) for each in swept if each.failed]
     if closed:
         sign = painter.paint("? not looked at", Tone.WARN)
         lines.append(f"{sign}: {one_line(some(closed, 8))}: you may not list them, or nobody answered")
+    if failed:
+        sign = painter.paint("? not looked at, or not to the end", Tone.WARN)
+        lines.append(f"{sign}: {one_line(some(failed, 8))}: the API server failed over them; try again")
     left, removed = sum(each.left for each in swept), sum(each.removed for each in swept)
     refused = sum(sum(each.refused.values()) for each in swept)
     if left:
@@ -166,5 +178,7 @@ def summarize(wish: Wish, swept: Sequence[Swept], unread: Sequence[str], painter
     elif removed:
         lines.append(painter.paint(f"{plural(removed, 'object')} cleaned.", Tone.GOOD))
     else:
-        lines.append(f"No object has labels of ring {wish.ring}" + (" where it was looked." if closed else "."))
+        lines.append(
+            f"No object has labels of ring {wish.ring}" + (" where it was looked." if closed or failed else ".")
+        )
     return lines

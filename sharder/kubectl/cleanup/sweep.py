@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from sharder.core import patches
-from shardsdk.errors import Conflict, Forbidden, MethodNotAllowed, NotFound, ShardingError, StreamInterrupted
+from sharder.kubectl.outcomes import ONE_RESOURCE, REFUSED
+from shardsdk.errors import Conflict, NotFound, ShardingError, StreamInterrupted
 from shardsdk.kube.api import Api
 from shardsdk.kube.selectors import Selector, absent, exists, join
 from shardsdk.kube.store import Key
@@ -39,7 +40,8 @@ class Swept:
 
     `left`: found in a dry run.  `gone`: deleted, or without labels, before they
     were patched.  `refused`: error -> how often, and the first of each in full.
-    `unread`: why they could not be listed (empty: they were).
+    `unread`: why they could not be listed to the end (empty: they were); `failed`:
+    the API server failed over it, while it may be listed.
     """
 
     resource: Resource
@@ -50,6 +52,7 @@ class Swept:
     messages: dict[str, str] = field(default_factory=dict)
     examples: list[str] = field(default_factory=list)
     unread: str = ""
+    failed: bool = False
 
     @property
     def found(self) -> int:
@@ -66,6 +69,10 @@ class Swept:
         kind = type(error).__name__
         self.refused[kind] = self.refused.get(kind, 0) + 1
         self.messages.setdefault(kind, " ".join(str(error).split()))
+
+    def leave(self, error: ShardingError) -> None:
+        """Say why the rest is not looked at."""
+        self.unread, self.failed = " ".join(str(error).split()), not isinstance(error, REFUSED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,14 +94,15 @@ class Sweep:
             yield await self.sweep(resource)
 
     async def sweep(self, resource: Resource) -> Swept:
-        """Go through one resource; what is refused is counted."""
+        """Go through one resource; what is refused, or fails, is counted.  Raises: RingIsBack, ConnectionFailed."""
         swept = Swept(resource)
         shard, drain = self.labels.shard, self.labels.drain
         try:
             for labels in (exists(shard), join(absent(shard), exists(drain))):
                 await self._sweep_selected(swept, Selector(labels=labels))
-        except (Forbidden, NotFound, MethodNotAllowed, StreamInterrupted) as error:
-            swept.unread = " ".join(str(error).split())
+        except ONE_RESOURCE as error:
+            # Also when it cannot be seen whether the ring is still gone: then nothing of the page was written.
+            swept.leave(error)
         return swept
 
     async def _sweep_selected(self, swept: Swept, selector: Selector) -> None:

@@ -6,15 +6,15 @@ from collections.abc import Iterator
 from typing import Final
 
 from sharder.core.decisions import is_owner
-from sharder.core.ringspec import AssignBy, ResolvedRing, Role, Subject
+from sharder.core.ringspec import AssignBy, ResolvedRing, RingSpec, Role, Subject
 from sharder.kubectl.catalog import Catalog, read_catalog
-from sharder.kubectl.cluster import Reader, Ring, ages_of
+from sharder.kubectl.cluster import Reader, Resolved, Ring, ages_of
 from sharder.kubectl.documents import explanations_document, render_document
-from sharder.kubectl.explain.explanation import Explanation, Known, Owner, explain
+from sharder.kubectl.explain.explanation import Explanation, Known, Owner, explain, undecided
 from sharder.kubectl.explain.ranges import explain_range
 from sharder.kubectl.explain.text import render_explanation, render_stray
-from sharder.kubectl.leader import Leading, read_leading
-from sharder.kubectl.outcomes import ExitCode, exit_code
+from sharder.kubectl.leader import LEADERS_LEASE, Leading, read_leading
+from sharder.kubectl.outcomes import ONE_RESOURCE, ExitCode, exit_code
 from sharder.kubectl.session import Session
 from sharder.kubectl.shards import read_membership, read_shard_status
 from sharder.kubectl.status.command import find_rings, make_reader
@@ -25,7 +25,7 @@ from shardsdk.kube.api import Api
 from shardsdk.kube.store import Key
 from shardsdk.protocol.labels import LABEL_MAX_LENGTH, SHARD_LABEL_PREFIX
 from shardsdk.protocol.leases import Lease
-from shardsdk.protocol.objects import LEASES, ObjectMeta, PartialObject, Resource
+from shardsdk.protocol.objects import LEASES, GroupResource, ObjectMeta, PartialObject, Resource
 
 #: What the name part of a shard label begins with; eight digits of a hash and the ring's name follow.
 _SUFFIX_START: Final = "clusterring-"
@@ -35,7 +35,7 @@ _DIGITS: Final = 8
 async def show_explanation(session: Session, resource: str, name: str | None, lease: tuple[str, str]) -> ExitCode:
     """Explain an object; `name` None: `resource` is RESOURCE/NAME.
 
-    Raises: ConfigurationError for what is not there.
+    Raises: ConfigurationError for what is not there, ShardingError when the rings or the object cannot be read.
     """
     if name is None:
         resource, slash, name = resource.partition("/")
@@ -44,7 +44,7 @@ async def show_explanation(session: Session, resource: str, name: str | None, le
     reader = make_reader(session)
     rings = await find_rings(session, reader, None)
     if rings is None:
-        raise Forbidden(str(reader.gaps.found[0]))
+        raise ShardingError(str(reader.gaps.found[0]))
     found = pick_resource(await read_catalog(session.api), resource, rings)
     namespace = (session.namespace or session.default_namespace) if found.namespaced else None
     meta = await read_object(session.api, found, name, namespace)
@@ -128,15 +128,15 @@ def stray_labels(meta: ObjectMeta, rings: list[Ring]) -> Iterator[tuple[str, str
 
 
 async def read_leader(api: Api, reader: Reader, lease: tuple[str, str]) -> Leading | None:
-    """Whether a sharder leads, by its lease (namespace, name); None: that may not be read."""
+    """Whether a sharder leads, by its lease (namespace, name); None: that could not be read."""
     namespace, name = lease
     where = f"{namespace}/{name}"
     try:
         found = await api.get(LEASES, name, namespace, model=Lease)
     except NotFound:
         found = None
-    except Forbidden as error:
-        reader.gaps.note(f"the sharder's lease {where}", error)
+    except ONE_RESOURCE as error:
+        reader.gaps.note(f"{LEADERS_LEASE} {where}", error)
         return None
     return read_leading(found, where, reader.clock.now())
 
@@ -145,11 +145,11 @@ async def _explain(
     session: Session, reader: Reader, ring: Ring, resource: Resource, meta: ObjectMeta, leading: Leading | None
 ) -> Explanation | None:
     assert ring.spec is not None
-    resolved, _ = await reader.resolved(ring.spec)
+    found = await reader.resolved(ring.spec)
+    resolved = found.ring
     subject = resolved.find(resource.group_resource)
     if subject is None:
-        # Its main resource is not served, so the ring does not place it.
-        return None
+        return _unplaced(ring.spec, found, resource.group_resource, meta)
     now = reader.clock.now()
     seen = await reader.leases(ring.name)
     shard_statuses = tuple(read_shard_status(lease, now) for lease in seen.leases or ())
@@ -170,6 +170,14 @@ async def _explain(
         leading=leading,
     )
     return explain_range(known, await reader.ranges(ring.spec, seen)) if by_ranges else explain(known)
+
+
+def _unplaced(spec: RingSpec, found: Resolved, resource: GroupResource, meta: ObjectMeta) -> Explanation | None:
+    """What to say of a resource without a part; None: it, or its main resource, is not served, so it is not placed."""
+    main = next(main for main in spec.resources if resource in (main.resource, *main.controlled))
+    unread = [name for name in dict.fromkeys((main.resource, resource)) if name in found.unread]
+    role = Role.MAIN if resource == main.resource else Role.CONTROLLED
+    return undecided(spec, role, meta, unread) if unread else None
 
 
 async def _owner(api: Api, reader: Reader, ring: ResolvedRing, subject: Subject, meta: ObjectMeta) -> Owner | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import assert_never
 
@@ -18,14 +18,14 @@ from sharder.core.decisions import (
     desire_main,
 )
 from sharder.core.membership import Membership
-from sharder.core.ringspec import ResolvedRing, Role, Subject
+from sharder.core.ringspec import AssignBy, ResolvedRing, RingSpec, Role, Subject
 from sharder.kubectl.leader import Leading
 from sharder.kubectl.selecting import describe_selector
 from sharder.kubectl.shards import ShardStatus
 from sharder.kubectl.status.overview import Condition
 from sharder.kubectl.text import plural, some, span
 from shardsdk.protocol.labels import LEASE_RING_LABEL
-from shardsdk.protocol.objects import ObjectMeta
+from shardsdk.protocol.objects import GroupResource, ObjectMeta
 
 #: Shards that a sentence names before it only counts.
 _NAMED = 8
@@ -107,6 +107,25 @@ def explain(known: Known) -> Explanation:
         then=_then(known, outcome, current) if outcome is not None else "not known: not everything could be read",
         missing=tuple(_missing(known, outcome, current)),
         in_place=None if outcome is None else outcome.decision in (Decision.KEEP, Decision.IGNORE),
+    )
+
+
+def undecided(spec: RingSpec, role: Role, meta: ObjectMeta, unread: Iterable[GroupResource]) -> Explanation:
+    """What can be said while the API server cannot tell how it serves `unread`, resources of the ring."""
+    labelled = spec.assign_by is AssignBy.LABELS
+    return Explanation(
+        ring=spec.name,
+        role=role,
+        key=None,
+        current=meta.label(spec.labels.shard) if labelled else None,
+        draining=labelled and meta.label(spec.labels.drain) is not None,
+        shard_status="",
+        desired=None,
+        outcome=None,
+        because=tuple(f"whether the API server serves {name} could not be read" for name in unread),
+        then="not known: not everything could be read",
+        missing=(),
+        in_place=None,
     )
 
 

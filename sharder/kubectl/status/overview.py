@@ -11,6 +11,8 @@ from sharder.core.ringspec import Role
 from sharder.kubectl.counting import Tally, Trouble
 from sharder.kubectl.outcomes import Unread
 from sharder.kubectl.shards import ShardStatus
+from shardsdk.errors import InvalidRingName
+from shardsdk.protocol.labels import parse_ring_name
 from shardsdk.protocol.objects import GroupResource
 
 
@@ -92,6 +94,14 @@ class Overview:
     unread: tuple[Unread, ...]
     namespace: str | None = None
     ranges: RangesView | None = None
+
+    @property
+    def shard_label(self) -> str | None:
+        """The label that says whose an object is; None: it goes by ranges, or no label can have the ring's name."""
+        try:
+            return parse_ring_name(self.name).shard if self.ranges is None else None
+        except InvalidRingName:
+            return None
 
     def condition(self, kind: str) -> Condition | None:
         """A condition by its type."""

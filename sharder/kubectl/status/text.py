@@ -19,7 +19,6 @@ from sharder.kubectl.status.overview import (
     unleased_shards,
 )
 from sharder.kubectl.text import Cell, Painter, Tone, bar, number, one_line, plural, span
-from shardsdk.protocol.labels import parse_ring_name
 
 _BAR_WIDTH: Final = 12
 #: The title of the column with bars, which are for eyes: what goes into a pipe ends with the numbers.
@@ -49,7 +48,8 @@ def render_overview(overview: Overview, painter: Painter, *, wide: bool = False)
     lines = [_headline(overview, painter)]
     if overview.scope:
         lines.append(painter.paint(f"  namespaces: {overview.scope}", Tone.FAINT))
-    lines.append(painter.paint(f"  {_how(overview)}", Tone.FAINT))
+    if how := _how(overview):
+        lines.append(painter.paint(f"  {how}", Tone.FAINT))
     if overview.namespace is not None:
         lines.append(painter.paint(f"  only objects of namespace {overview.namespace} are counted", Tone.WARN))
     lines += [painter.paint(f"  ✗ {problem}", Tone.BAD) for problem in overview.problems]
@@ -64,10 +64,10 @@ def render_overview(overview: Overview, painter: Painter, *, wide: bool = False)
 
 
 def _how(overview: Overview) -> str:
-    """How objects are given to shards."""
+    """How objects are given to shards; empty: by a label that the ring's name does not make."""
     ranges = overview.ranges
     if ranges is None:
-        return f"label: {parse_ring_name(overview.name).shard}"
+        return f"label: {overview.shard_label}" if overview.shard_label is not None else ""
     count, moving = sum(ranges.by_shard.values()), ranges.moving
     on_the_way = "" if not moving else f", {moving} on their way"
     return (

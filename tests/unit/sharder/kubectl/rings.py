@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -11,9 +12,16 @@ from sharder.core.membership import Membership, build
 from sharder.core.ringspec import ResolvedMain, ResolvedRing, Role, Subject, parse_ring, resolve
 from sharder.kubectl.session import Session
 from sharder.kubectl.text import Painter
-from shardsdk.errors import Forbidden
+from shardsdk.errors import BadRequest, Forbidden, ServerError, ShardingError, TooManyRequests
 from shardsdk.kube.api import ListOptions, Operation, Selection, T, WatchEvent, WatchOptions
-from shardsdk.protocol.labels import FENCED_ANNOTATION, LEASE_RING_LABEL, LEASE_STATE_LABEL, RingLabels, parse_ring_name
+from shardsdk.protocol.labels import (
+    FENCED_ANNOTATION,
+    LABEL_MAX_LENGTH,
+    LEASE_RING_LABEL,
+    LEASE_STATE_LABEL,
+    RingLabels,
+    parse_ring_name,
+)
 from shardsdk.protocol.leases import Lease, LeaseSpec, render_micro_time
 from shardsdk.protocol.objects import CLUSTERRINGS, ObjectMeta, OwnerReference, Resource, SlimMeta
 from shardsdk.testing.memory import MemoryServer
@@ -28,6 +36,15 @@ SPEC: dict[str, Any] = {"resources": [{"resource": "secrets", "controlledResourc
 MAIN = ResolvedMain(SECRETS, (CONFIGMAPS,))
 SECRET = Subject(Role.MAIN, SECRETS, MAIN)
 CONFIGMAP = Subject(Role.CONTROLLED, CONFIGMAPS, MAIN)
+#: What an API server answers while it fails over one resource.
+FAILURES = (
+    ServerError("list: 500 InternalError: conversion webhook for example.com/v1 failed", status=500),
+    ServerError("list: 503 ServiceUnavailable: the server is away", status=503),
+    TooManyRequests("list: 429 TooManyRequests: storage is (re)initializing", status=429),
+    BadRequest("list: 400 BadRequest: not today", status=400),
+)
+#: Names that a Go sharder's or an older CRD lets pass: one makes a label that ends in '-', one is too long for any.
+UNUSABLE = ("a" * 41 + "-b", "x" * 70)
 
 
 class Wall:
@@ -114,26 +131,43 @@ def manifest(
 
 
 class RestrictedApi(MemoryApi):
-    """An API server that answers some questions with 403; `denied` names verb and plural."""
+    """An API server that answers some questions with 403; `denied` names verb and plural.
+
+    `failing`: what it answers to others instead, by verb (or `discover`) and plural.
+    """
 
     def __init__(self, server: MemoryServer, clock: Any, denied: set[tuple[str, str]]) -> None:
         super().__init__(server, clock, delay=lambda: 0.0, served=(SECRETS, CONFIGMAPS, CLUSTERRINGS))
         self.denied = denied
+        self.failing: dict[tuple[str, str], ShardingError] = {}
+
+    async def discover(self, group: str, plural: str) -> Resource | None:
+        self._fail("discover", plural)
+        return await super().discover(group, plural)
 
     async def send(self, operation: Operation[T]) -> T:
         if operation.verb == "get":
             self._judge("get", operation.resource)
+        self._fail(operation.verb, operation.resource.plural)
         return await super().send(operation)
 
     async def read_pages(self, selection: Selection[T], options: ListOptions) -> AsyncIterator[list[T]]:
         self._judge("list", selection.resource, selection.namespace)
+        self._fail("list", selection.resource.plural)
+        if any(len(value) > LABEL_MAX_LENGTH for value in re.findall(r"=([^,]*)", selection.selector.labels)):
+            raise BadRequest("list: 400 BadRequest: unable to parse requirement: must be no more than 63", status=400)
         async for page in super().read_pages(selection, options):
             yield page
 
     async def read_events(self, selection: Selection[T], options: WatchOptions) -> AsyncIterator[WatchEvent[T]]:
         self._judge("watch", selection.resource, selection.namespace)
+        self._fail("list", selection.resource.plural)
         async for event in super().read_events(selection, options):
             yield event
+
+    def _fail(self, verb: str, plural: str) -> None:
+        if (error := self.failing.get((verb, plural))) is not None:
+            raise error
 
     def _judge(self, verb: str, resource: Resource, namespace: str | None = None) -> None:
         if (verb, resource.plural) in self.denied and namespace is None:

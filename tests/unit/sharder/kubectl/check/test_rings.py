@@ -15,6 +15,7 @@ from sharder.kubectl.check.rings import RingEvidence, check_fit, check_ring
 from sharder.kubectl.cluster import Ring, read_ring
 from sharder.kubectl.counting import Trouble
 from sharder.kubectl.leader import Leading, Sharder
+from sharder.kubectl.outcomes import Unread
 from sharder.kubectl.shards import read_membership, read_shard_status
 from sharder.kubectl.status.overview import Condition, Overview, ResourceCount
 from shardsdk.protocol.leases import Lease
@@ -185,6 +186,14 @@ def test_objects_in_motion_are_a_warning_until_that_lasts() -> None:
     assert finding.level is Level.PROBLEM
     assert finding.message == "2 stranded; on shards without lease: ghost, for 61s"
     assert finding.remedy == "kubectl sharding explain secrets a -n default"
+
+
+def test_what_is_amiss_says_nothing_of_what_could_not_be_counted() -> None:
+    found = amiss(overview=unsettled(None, unread=(Unread("configmaps", "list configmaps: 503"),)))
+    assert [(each.level, each.message.split(";")[0]) for each in found] == [
+        (Level.UNKNOWN, "configmaps: list configmaps: 503"),
+        (Level.WARNING, "2 stranded"),
+    ]
 
 
 def test_objects_in_motion_without_a_sharder_are_a_problem() -> None:

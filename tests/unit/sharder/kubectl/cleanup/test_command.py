@@ -11,11 +11,21 @@ import pytest
 from sharder.kubectl.cleanup.command import Wish, clean_up
 from sharder.kubectl.cleanup.sweep import RingIsBack
 from sharder.kubectl.outcomes import ExitCode
-from shardsdk.errors import ConfigurationError, InvalidRingName
+from shardsdk.errors import ConfigurationError, InvalidRingName, ServerError, ShardingError
 from shardsdk.protocol.leases import Lease
 from shardsdk.protocol.objects import CLUSTERRINGS, LEASES
 from shardsdk.testing.memory import MemoryServer
-from tests.unit.sharder.kubectl.rings import SECRETS, RestrictedApi, Wall, lease, manifest, raw_ring, said, session_of
+from tests.unit.sharder.kubectl.rings import (
+    FAILURES,
+    SECRETS,
+    RestrictedApi,
+    Wall,
+    lease,
+    manifest,
+    raw_ring,
+    said,
+    session_of,
+)
 
 DISCOVERY = {
     "/api": [
@@ -131,6 +141,58 @@ async def test_a_resource_that_may_not_be_listed_leaves_it_open() -> None:
         "? not looked at: secrets: you may not list them, or nobody answered\n"
         "No object has labels of ring checksum where it was looked.\n"
     )
+
+
+@pytest.mark.parametrize("failure", FAILURES)
+async def test_a_resource_that_fails_is_told_and_the_rest_is_cleaned(
+    failure: ShardingError, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = {"resource": "brokens", "verbs": ["list", "patch"], "scope": "Namespaced"}
+    monkeypatch.setitem(DISCOVERY, "/apis", [{"version": "v1", "resources": [broken]}])
+    api = left_behind()
+    api.failing = {("list", "brokens"): failure}
+    code, text = await cleanup(api, apply=True)
+    assert code is ExitCode.UNKNOWN
+    assert text == (
+        "  secrets: 2 of 2 cleaned\n"
+        f"  brokens.example.com: ? not read: {failure}\n"
+        "? not looked at, or not to the end: brokens.example.com: the API server failed over them; try again\n"
+        "2 objects cleaned.\n"
+    )
+    code, text = await cleanup(api, output="json")
+    assert code is ExitCode.UNKNOWN
+    assert [(each["resource"], each["unread"]) for each in json.loads(text)["resources"]] == [("brokens", str(failure))]
+    assert "No object has labels of ring checksum where it was looked.\n" in (await cleanup(api))[1]
+
+
+async def test_nothing_is_written_while_nobody_can_tell_whether_the_ring_is_still_gone() -> None:
+    api = left_behind()
+    get, asked = api.get, 0
+
+    async def failing(*args: Any, **kwargs: Any) -> Any:
+        nonlocal asked
+        asked += 1
+        if asked > 1:
+            raise ServerError("get clusterrings checksum: 503 ServiceUnavailable: away", status=503)
+        return await get(*args, **kwargs)
+
+    api.get = failing  # type: ignore[method-assign]
+    code, text = await cleanup(api, apply=True)
+    assert code is ExitCode.UNKNOWN
+    assert "  secrets: ? not read: get clusterrings checksum: 503" in text
+    assert api.writes == []
+
+
+async def test_leases_that_cannot_be_read_leave_open_whether_shards_run() -> None:
+    api = left_behind(lease("one"))
+    api.failing = {("list", "leases"): ServerError("list leases: 503 ServiceUnavailable: away", status=503)}
+    code, text = await cleanup(api)
+    assert code is ExitCode.WRONG
+    assert text.startswith(
+        "? whether shards of this ring still run was not read: leases of all namespaces: list leases"
+    )
+    assert "2 objects with labels of ring checksum" in text
+    assert json.loads((await cleanup(api, output="json"))[1])["shardsRunning"] is None
 
 
 async def test_a_name_that_no_ring_can_have_is_refused() -> None:

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 import sharder.kubectl.cleanup.sweep as sweeping
 from sharder.kubectl.cleanup.sweep import RingIsBack, Sweep, Swept
-from shardsdk.errors import ConnectionFailed, Forbidden, StreamInterrupted
+from shardsdk.errors import ConnectionFailed, Forbidden, ServerError, ShardingError, StreamInterrupted
 from shardsdk.testing.memory import MemoryServer
-from tests.unit.sharder.kubectl.rings import LABELS, SECRETS, RestrictedApi, Wall, manifest
+from tests.unit.sharder.kubectl.rings import FAILURES, LABELS, SECRETS, RestrictedApi, Wall, manifest
 
 
 async def yes() -> bool:
@@ -99,6 +99,39 @@ async def test_what_is_refused_is_counted_by_its_reason() -> None:
     assert swept.refused == {"ConnectionFailed": 1, "Forbidden": 4}
     assert swept.messages["ConnectionFailed"] == "reset"
     assert swept.found == 5
+
+
+@pytest.mark.parametrize("failure", FAILURES)
+async def test_a_write_that_fails_is_counted_and_the_rest_goes_on(failure: ShardingError) -> None:
+    server = server_with(*(manifest(f"object-{number}", "one") for number in range(5)))
+
+    class Failing(RestrictedApi):
+        async def patch(self, resource: Any, name: str, *args: Any, **kwargs: Any) -> Any:
+            if name == "object-1":
+                raise failure
+            return await super().patch(resource, name, *args, **kwargs)
+
+    swept = await sweep(Failing(server, Wall(), set()))
+    assert (swept.removed, swept.refused, swept.unread) == (4, {type(failure).__name__: 1}, "")
+
+
+async def test_a_list_that_fails_on_its_way_keeps_what_was_done() -> None:
+    class Failing(RestrictedApi):
+        async def pages(self, resource: Any, *args: Any, **kwargs: Any) -> Any:
+            async for page in super().pages(resource, *args, **kwargs | {"limit": 2}):
+                yield page
+                raise ServerError("list secrets: 500 InternalError: gone", status=500)
+
+    server = server_with(*(manifest(f"object-{number}", "one") for number in range(4)))
+    swept = await sweep(Failing(server, Wall(), set()))
+    assert (swept.removed, swept.failed, swept.unread) == (2, True, "list secrets: 500 InternalError: gone")
+
+
+async def test_no_answer_at_all_ends_it() -> None:
+    api = RestrictedApi(server_with(manifest("a", "one")), Wall(), set())
+    api.failing = {("list", "secrets"): ConnectionFailed("refused")}
+    with pytest.raises(ConnectionFailed):
+        await sweep(api)
 
 
 async def test_it_stops_when_the_ring_comes_back() -> None:

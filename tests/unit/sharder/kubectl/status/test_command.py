@@ -12,15 +12,17 @@ import yaml
 from sharder.kubectl.outcomes import ExitCode
 from sharder.kubectl.session import Session
 from sharder.kubectl.status.command import show_status
-from shardsdk.errors import ConfigurationError
+from shardsdk.errors import ConfigurationError, ConnectionFailed, ShardingError
 from shardsdk.protocol.labels import SHARDER_HOLDER
 from shardsdk.protocol.leases import Lease
 from shardsdk.protocol.objects import CLUSTERRINGS, LEASES, NAMESPACES, Resource
 from shardsdk.testing.memory import MemoryServer
 from tests.unit.sharder.kubectl.rings import (
     CONFIGMAPS,
+    FAILURES,
     SECRETS,
     SPEC,
+    UNUSABLE,
     RestrictedApi,
     Wall,
     lease,
@@ -38,6 +40,7 @@ class Cluster:
     def __init__(self, *leases: Lease, spec: dict[str, Any] | None = None, ring: bool = True, **status: Any) -> None:
         self.server = MemoryServer()
         self.denied: set[tuple[str, str]] = set()
+        self.failing: dict[tuple[str, str], ShardingError] = {}
         if ring:
             self.server.create(CLUSTERRINGS, raw_ring(spec=spec, **status), None)
         for each in leases:
@@ -49,7 +52,9 @@ class Cluster:
 
     def session(self, **options: Any) -> Session:
         clock = options.pop("clock", None) or Wall()
-        return session_of(RestrictedApi(self.server, clock, self.denied), clock=clock, **options)
+        api = RestrictedApi(self.server, clock, self.denied)
+        api.failing = self.failing
+        return session_of(api, clock=clock, **options)
 
     async def status(self, ring: str | None = "checksum", **options: Any) -> tuple[ExitCode, str]:
         session = self.session(**options)
@@ -258,6 +263,117 @@ async def test_scope_follows_the_labels_of_namespaces() -> None:
     cluster.put(SECRETS, "foreign", namespace="other")
     _, text = await cluster.status()
     assert "secrets 1 (default/mine)" in text
+
+
+# -- while the API server fails over something --------------------------------
+
+
+def two_rings() -> Cluster:
+    """`another` has Secrets alone and is in order, `checksum` has ConfigMaps as well."""
+    cluster = Cluster(lease("one"), lease("other", ring="another"))
+    cluster.server.create(CLUSTERRINGS, raw_ring("another", spec={"resources": [{"resource": "secrets"}]}), None)
+    return cluster
+
+
+@pytest.mark.parametrize("failure", FAILURES)
+@pytest.mark.parametrize("verb", ["list", "discover"])
+async def test_a_resource_that_fails_is_a_gap_and_everything_else_is_shown(verb: str, failure: ShardingError) -> None:
+    cluster = two_rings()
+    cluster.failing = {(verb, "configmaps"): failure}
+    code, text = await cluster.status(None)
+    assert code is ExitCode.UNKNOWN
+    lines = [" ".join(line.split()) for line in text.splitlines()]
+    assert lines[0] == "Ring another ready 1 of 1 shard available settled"
+    assert "Ring checksum ready 1 of 1 shard available not known whether settled" in lines
+    assert "one ready 1s ago 60s 0 ? 0" in lines
+    assert f"? not read: configmaps: {failure}" in lines
+    another, checksum = json.loads((await cluster.status(None, output="json"))[1])["rings"]
+    assert (another["settled"], another["unread"]) == (True, [])
+    assert [each["name"] for each in checksum["shards"]] == ["one"]
+    assert {each["resource"]: each["counted"] for each in checksum["resources"]} == {
+        "secrets": True,
+        "configmaps": False,
+    }
+    assert checksum["unread"] == [{"what": "configmaps", "why": str(failure), "remedy": ""}]
+    assert (checksum["problems"], checksum["unassigned"]) == ([], None)
+
+
+async def test_without_its_main_resource_a_child_has_no_key() -> None:
+    cluster = two_rings()
+    cluster.failing = {("discover", "secrets"): FAILURES[0]}
+    code, text = await cluster.status("checksum", output="json")
+    assert code is ExitCode.UNKNOWN
+    found = json.loads(text)["rings"][0]
+    assert [(each["resource"], each["counted"]) for each in found["resources"]] == [
+        ("secrets", False),
+        ("configmaps", False),
+    ]
+    assert [each["what"] for each in found["unread"]] == ["secrets"]
+
+
+async def test_a_removed_resource_that_cannot_be_asked_for_leaves_it_open() -> None:
+    placed = [{"resource": "secrets"}, {"resource": "configmaps", "controlled": True}]
+    cluster = Cluster(lease("one"), spec={"resources": [{"resource": "secrets"}]}, placedResources=placed)
+    cluster.failing = {("discover", "configmaps"): FAILURES[0]}
+    code, text = await cluster.status()
+    assert (code, "? not read: configmaps: " in text) == (ExitCode.UNKNOWN, True)
+
+
+async def test_leases_that_fail_leave_the_objects_counted() -> None:
+    cluster = two_rings()
+    cluster.put(SECRETS, "a", "one")
+    cluster.failing = {("list", "leases"): FAILURES[1]}
+    code, text = await cluster.status()
+    assert code is ExitCode.UNKNOWN
+    lines = [" ".join(line.split()) for line in text.splitlines()]
+    assert "one ? 1 0 0" in lines
+    assert f"? not read: leases of all namespaces: {FAILURES[1]}" in lines
+
+
+async def test_rings_that_fail_are_a_gap_and_the_leases_of_one_are_shown_all_the_same() -> None:
+    cluster = two_rings()
+    cluster.failing = {("list", "clusterrings"): FAILURES[1], ("get", "clusterrings"): FAILURES[1]}
+    code, text = await cluster.status(None, output="json")
+    assert code is ExitCode.UNKNOWN
+    assert [each["what"] for each in json.loads(text)["unread"]] == ["clusterrings"]
+    code, text = await cluster.status()
+    assert code is ExitCode.UNKNOWN
+    assert text.startswith("Ring checksum  ring not read  1 of 1 shard available")
+
+
+async def test_no_answer_at_all_ends_it() -> None:
+    cluster = two_rings()
+    cluster.failing = {("discover", "configmaps"): ConnectionFailed("refused")}
+    with pytest.raises(ConnectionFailed):
+        await cluster.status(None)
+
+
+# -- names that cannot be used -------------------------------------------------
+
+
+@pytest.mark.parametrize("name", UNUSABLE)
+async def test_a_ring_whose_name_makes_no_label_says_so_and_others_are_shown(name: str) -> None:
+    cluster = two_rings()
+    cluster.server.create(CLUSTERRINGS, raw_ring(name), None)
+    code, text = await cluster.status(None)
+    assert code is ExitCode.WRONG
+    paragraphs = {each.split()[1]: each for each in f"\n{text}".split("\nRing ")[1:] for each in [f"Ring {each}"]}
+    assert paragraphs.keys() == {"another", "checksum", name}
+    assert "  label: " not in paragraphs[name]
+    assert f"  ✗ metadata.name: ring name '{name}' " in paragraphs[name]
+    assert "1 of 1 shard available  settled" in paragraphs["checksum"]
+    rings = {each["name"]: each for each in json.loads((await cluster.status(None, output="json"))[1])["rings"]}
+    assert (rings[name]["shardLabel"], rings[name]["shards"], rings[name]["unread"]) == (None, None, [])
+    assert len(rings[name]["problems"]) == 1
+    assert [rings[each]["settled"] for each in ("another", "checksum")] == [True, True]
+
+
+@pytest.mark.parametrize("name", UNUSABLE)
+async def test_of_a_ring_that_may_not_be_read_the_name_alone_says_that_it_is_unusable(name: str) -> None:
+    cluster = two_rings()
+    cluster.denied = {("get", "clusterrings")}
+    code, text = await cluster.status(name)
+    assert (code, f"  ✗ ring name '{name}' " in text) == (ExitCode.WRONG, True)
 
 
 # -- one, several, none ------------------------------------------------------

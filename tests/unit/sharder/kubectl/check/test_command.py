@@ -1,0 +1,130 @@
+"""`kubectl sharding check`: what fails, or has a name that cannot be used, keeps nothing else from being checked."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+
+from sharder.core.webhookconfig import render_webhook
+from sharder.kubectl.check.command import run_check
+from sharder.kubectl.leader import Sharder
+from sharder.kubectl.outcomes import ExitCode
+from shardsdk.errors import ShardingError
+from shardsdk.protocol.objects import CLUSTERRINGS, LEASES, Resource
+from shardsdk.testing.memory import MemoryServer
+from tests.unit.sharder.kubectl.rings import (
+    FAILURES,
+    SPEC,
+    UNUSABLE,
+    RestrictedApi,
+    Wall,
+    lease,
+    raw_ring,
+    resolved_ring,
+    said,
+    session_of,
+)
+
+SHARDER = Sharder(("sharding-system", "sharder"), ("sharding-system", "sharder"))
+WEBHOOKS = Resource(
+    "admissionregistration.k8s.io", "v1", "mutatingwebhookconfigurations", "MutatingWebhookConfiguration",
+    namespaced=False,
+)  # fmt: skip
+CLIENT = {
+    "service": {"namespace": "sharding-system", "name": "sharder", "path": "/webhooks/sharder/clusterring/checksum"}
+}
+Found = dict[tuple[str | None, str], list[tuple[str, str]]]
+
+
+class Allowing(RestrictedApi):
+    """The sharder may do everything."""
+
+    async def create(self, resource: Any, *args: Any, **kwargs: Any) -> Any:
+        self._fail("create", resource.plural)
+        return {"status": {"allowed": True}}
+
+
+def api_of(*rings: str) -> Allowing:
+    """`checksum` with its webhook, `another` with Secrets alone, and what else is in `rings`; each has a shard."""
+    server = MemoryServer()
+    server.create(CLUSTERRINGS, raw_ring(), None)
+    for name in ("another", *rings):
+        server.create(CLUSTERRINGS, raw_ring(name, spec={"resources": [{"resource": "secrets"}]}), None)
+    for each in (lease("one"), lease("other", ring="another"), lease("sharder", namespace="sharding-system", ring="")):
+        body: dict[str, Any] = msgspec.to_builtins(each)
+        if each.metadata.name == "sharder":
+            body["metadata"]["labels"] = {}
+        server.create(LEASES, body, each.metadata.namespace)
+    server.create(WEBHOOKS, render_webhook(resolved_ring(SPEC), client_config=CLIENT, ca_bundle=b""), None)
+    return Allowing(server, Wall(), set())
+
+
+async def check(api: Allowing, ring: str | None = None) -> tuple[ExitCode, Found]:
+    """The exit code, and level and message of what was found, by ring and topic."""
+    session = session_of(api, output="json")
+    code, found = await run_check(session, ring, SHARDER, probe=False), Found()
+    for each in json.loads(said(session))["findings"]:
+        found.setdefault((each["ring"], each["topic"]), []).append((each["level"], each["message"]))
+    return code, found
+
+
+def in_order(found: Found, ring: str) -> bool:
+    """Whether everything of a ring was looked at: spec, shards and objects."""
+    return all([level for level, _ in found[ring, topic]] == ["ok"] for topic in ("spec", "shards", "objects"))
+
+
+@pytest.mark.parametrize("failure", FAILURES)
+@pytest.mark.parametrize(("verb", "topic"), [("list", "objects"), ("discover", "spec")])
+async def test_a_resource_that_fails_is_not_known_and_other_rings_are_checked(
+    verb: str, topic: str, failure: ShardingError
+) -> None:
+    api = api_of()
+    before = (await check(api))[1]
+    api.failing = {(verb, "configmaps"): failure}
+    _, found = await check(api)
+    assert in_order(found, "another")
+    assert found["checksum", topic] == [("unknown", f"configmaps: {failure}")]
+    assert found["checksum", "shards"] == before["checksum", "shards"]
+    assert not any("does not serve" in message for each in found.values() for _, message in each)
+    assert not any("is not what the ring asks for" in message for each in found.values() for _, message in each)
+    assert (await check(api, "another"))[0] is (await check(api_of(), "another"))[0]
+
+
+async def test_what_fails_is_unknown_with_the_answer_and_no_right_is_asked_for() -> None:
+    topics = {
+        ("get", "leases"): (None, "sharder"),
+        ("create", "subjectaccessreviews"): (None, "permissions"),
+        ("list", "mutatingwebhookconfigurations"): (None, "rings"),
+        ("get", "mutatingwebhookconfigurations"): ("checksum", "webhook"),
+        ("get", "services"): ("checksum", "webhook"),
+        ("list", "leases"): ("checksum", "shards"),
+        ("list", "namespaces"): ("checksum", "namespaces"),
+    }
+    for question, where in topics.items():
+        api = api_of()
+        api.failing = {question: FAILURES[1]}
+        code, found = await check(api)
+        assert code in (ExitCode.UNKNOWN, ExitCode.WRONG)
+        unknown = [message for level, message in found[where] if level == "unknown"]
+        assert any(str(FAILURES[1]) in message for message in unknown), (question, found[where])
+        assert not any("may not" in message for message in unknown), question
+
+
+async def test_rings_that_fail_are_not_known() -> None:
+    api = api_of()
+    api.failing = {("list", "clusterrings"): FAILURES[1]}
+    code, found = await check(api)
+    assert code is ExitCode.UNKNOWN
+    assert found[None, "rings"] == [("unknown", f"clusterrings: {FAILURES[1]}")]
+
+
+@pytest.mark.parametrize("name", UNUSABLE)
+async def test_a_ring_whose_name_makes_no_label_is_its_own_problem(name: str) -> None:
+    code, found = await check(api_of(name))
+    assert code is ExitCode.WRONG
+    assert in_order(found, "another")
+    [(level, message)] = found[name, "spec"]
+    assert (level, message.startswith("metadata.name: ring name")) == ("problem", True)
