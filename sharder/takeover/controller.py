@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Final, Protocol, TypeVar
+from typing import Final, TypeVar
 
 from sharder.cache.rings import LeaseKey, RingCache, RingSnapshot
 from sharder.core.membership import Membership
@@ -22,15 +22,17 @@ from sharder.core.observed import ObservedLease, held_until
 from sharder.core.shards import LeaseFacts, ShardState, State, classify
 from sharder.core.takeover import Act, Limits, Step, TakeoverFacts, decide_takeover, hold_seconds
 from sharder.takeover.facts import (
+    WorkLeft,
+    lease_keys,
     lives_elsewhere,
     only_renewed,
     presumed_held,
     takeover_facts,
-    uncovered,
     unknown_lease,
 )
 from sharder.takeover.fences import CommitProof, JointHold, ShardHold, join
-from sharder.takeover.lease_client import TERMINATING_SECONDS, LeaseWriter, Record, Records
+from sharder.takeover.lease_client import LeaseWriter, Record, Records
+from sharder.takeover.placeholders import Placeholders
 from sharder.takeover.states import ShardStates
 from shardsdk.errors import ShardingError
 from shardsdk.kube.api import Api, Fence
@@ -55,16 +57,6 @@ UNPROVEN_LOOK_SECONDS: Final = 1.0
 WRITE_AGAIN_SECONDS: Final = 0.5
 #: Pauses before a read is repeated that found objects left on a shard: the first, doubling, and the last.
 READ_AGAIN_SECONDS: Final = (0.2, 10.0)
-
-
-class WorkLeft(Protocol):
-    """What shards have that are not available, as whoever assigns it knows."""
-
-    def is_empty_of(self, shard: str) -> bool | None:
-        """Whether nothing is seen that is this shard's; `None`: not known."""
-
-    async def confirm_empty_of(self, shard: str) -> bool:
-        """The same by a consistent read."""
 
 
 class TakeoverController:
@@ -99,6 +91,7 @@ class TakeoverController:
             clock, name=f"takeover/{ring}", rate_limit=RateLimit(0.05, 5.0, None)
         )
         self._records = Records(clock)
+        self._placeholders = Placeholders(ring, self._writer, self._records, self._limits)
         self._states = ShardStates(proof, clock, self._judge)
         self._on_takeover = on_takeover
         self._work: WorkLeft | None = None
@@ -128,12 +121,13 @@ class TakeoverController:
         """
         if not is_dns_subdomain(shard):
             return join(shard, (ShardHold(shard, self._clock, float("inf")),))
-        snapshot, records = self._snapshot(), [self._records.of(key) for key in self._keys(shard)]
+        snapshot = self._snapshot()
+        records = [self._records.of(key) for key in lease_keys(snapshot, shard)]
         if snapshot is None or not (records and all(record.held for record in records)):
             return None
         if presumed_held(snapshot, shard, self._proof.since, self._clock.monotonic()):
             return None
-        if not all(map(self._writer.is_terminating, uncovered(snapshot, shard))):
+        if self._placeholders.lack(snapshot, shard):
             return None
         joint = join(shard, (record.hold for record in records))
         return joint if joint.remaining() > 0 else None
@@ -149,7 +143,7 @@ class TakeoverController:
         if snapshot is None:
             return True
         now, vanished = self._counted(self._clock.monotonic()), snapshot.vanished_named(shard)
-        for key in self._keys(shard) or [("", shard)]:
+        for key in lease_keys(snapshot, shard) or [("", shard)]:
             seen, missing_since = snapshot.leases.get(key), self._records.of(key).missing_since
             if seen is None and not vanished and not missing_since:
                 return True  # nobody has looked for it yet
@@ -161,19 +155,19 @@ class TakeoverController:
         """Renew the hold by a conditional write that begins now; False: it is lost."""
         if not is_dns_subdomain(shard):
             return True
-        keys = self._keys(shard)
+        keys = lease_keys(self._snapshot(), shard)
         return bool(keys) and all([await self._renew(key) for key in keys]) and self.fence_for(shard) is not None
 
     def moved(self, shard: str) -> None:
         """An object has moved away from `shard` under its hold."""
         now = self._clock.monotonic()
-        for key in self._keys(shard):
+        for key in lease_keys(self._snapshot(), shard):
             record = self._records.of(key)
             record.last_move_at = record.progress_at = now
 
     def enqueue(self, shard: str) -> None:
         """Something about the shard's objects has changed: decide about its leases again."""
-        for key in self._keys(shard) or [("", shard)]:
+        for key in lease_keys(self._snapshot(), shard) or [("", shard)]:
             self._queue.add(key)
 
     # -- what others ask -------------------------------------------------------
@@ -270,7 +264,7 @@ class TakeoverController:
         if seen is not None and seen.lease.holder != SHARDER_HOLDER:
             record.drop()
         if seen is not None and record.held:
-            await self._cover(snapshot, shard)
+            await self._placeholders.complete(snapshot, shard)
         self._announce(key, record)
         if seen is None and not snapshot.vanished_named(shard):
             record.missing_since = record.missing_since or self._clock.monotonic()
@@ -340,23 +334,7 @@ class TakeoverController:
             seconds = hold_seconds(seen.facts, self._limits)
             async with record.lock:
                 return await self._writer.acquire(record, seen.lease, seconds)
-        return await self._create(uncovered(snapshot, shard), shard)
-
-    async def _cover(self, snapshot: RingSnapshot, shard: str) -> None:
-        """Hold a name that no shard has had also where its Lease could not be created yet, or where shards are new."""
-        missing = [each for each in uncovered(snapshot, shard) if self._may_start_in(each, shard)]
-        if missing:
-            await self._create(missing, shard)
-
-    def _may_start_in(self, namespace: str, shard: str) -> bool:
-        record = self._records.get((namespace, shard))
-        created = record is not None and record.held  # and not seen yet
-        # Asked again before that is too long ago to count.
-        return not created and not self._writer.is_terminating(namespace, TERMINATING_SECONDS / 2)
-
-    async def _create(self, namespaces: Iterable[str], shard: str) -> bool:
-        seconds = hold_seconds(None, self._limits)
-        return await self._writer.create_all(self._records, self._ring, namespaces, shard, seconds)
+        return await self._placeholders.create(snapshot, shard)
 
     async def _renew(self, key: LeaseKey) -> bool:
         record = self._records.of(key)
@@ -419,11 +397,3 @@ class TakeoverController:
 
     def _snapshot(self) -> RingSnapshot | None:
         return self._cache.get(self._ring)
-
-    def _keys(self, shard: str) -> list[LeaseKey]:
-        snapshot = self._snapshot()
-        return (
-            []
-            if snapshot is None
-            else [(seen.lease.metadata.namespace, shard) for seen in snapshot.leases_named(shard)]
-        )

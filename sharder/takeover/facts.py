@@ -7,15 +7,26 @@ here, and nothing remembered.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import Protocol
 
-from sharder.cache.rings import RingSnapshot
+from sharder.cache.rings import LeaseKey, RingSnapshot
 from sharder.core.observed import ObservedLease, held_until, vanished_until
 from sharder.core.shards import LeaseFacts, ShardState
 from sharder.core.takeover import TakeoverFacts, needs_no_look
-from sharder.takeover.lease_client import Record, namespaces_of, usable_seconds
+from sharder.takeover.lease_client import Record, usable_seconds
 from shardsdk.errors import ConfigurationError
 from shardsdk.protocol.labels import LEASE_RING_LABEL, LEASE_STATE_LABEL
 from shardsdk.protocol.leases import Lease
+
+
+class WorkLeft(Protocol):
+    """What shards have that are not available, as whoever assigns it knows."""
+
+    def is_empty_of(self, shard: str) -> bool | None:
+        """Whether nothing is seen that is this shard's; `None`: not known."""
+
+    async def confirm_empty_of(self, shard: str) -> bool:
+        """The same by a consistent read."""
 
 
 def takeover_facts(
@@ -51,17 +62,6 @@ def takeover_facts(
         progress_at=record.progress_at,
         barred_until=record.barred_until,
     )
-
-
-def uncovered(snapshot: RingSnapshot, shard: str) -> list[str]:
-    """The namespaces where a shard of this name might start and find no lease that somebody holds.
-
-    Where a shard had its lease, it starts again.  A name that never had one may belong to a shard anywhere.
-    """
-    if any(not seen.lease.placeholder for seen in snapshot.leases_named(shard)):
-        return []
-    everywhere = namespaces_of(snapshot.leases, (gone.namespace for gone in snapshot.vanished_named(shard)))
-    return [each for each in everywhere if (each, shard) not in snapshot.leases]
 
 
 def only_renewed(lease: Lease, state: ShardState, record: Record, recent: float) -> bool:
@@ -119,3 +119,8 @@ def presumed_held(snapshot: RingSnapshot, shard: str, proven_since: Callable[[fl
     """Whether a lease of that name vanished that counts as held, whatever others of the name say."""
     until = vanished_until(snapshot.vanished_named(shard), proven_since)
     return until is not None and now < until
+
+
+def lease_keys(snapshot: RingSnapshot | None, shard: str) -> list[LeaseKey]:
+    """The leases called `shard`, by (namespace, name)."""
+    return [] if snapshot is None else [(each.lease.metadata.namespace, shard) for each in snapshot.leases_named(shard)]

@@ -238,25 +238,6 @@ class LeaseWriter:
         """Whether nothing could be created in a namespace in the last `seconds`, because it is being deleted."""
         return self._clock.monotonic() - self._terminating.get(namespace, float("-inf")) < seconds
 
-    async def create_all(
-        self, records: Records, ring: str, namespaces: Iterable[str], shard: str, seconds: float
-    ) -> bool:
-        """Create a lease in our name wherever the shard might start; False: it was faster, or can start nowhere.
-
-        What was created before an error stays, and is no hold by itself: see `uncovered`.
-        """
-        created: list[Record] = []
-        for namespace in namespaces:
-            record = records.of((namespace, shard))
-            async with record.lock:
-                if await self.create(record, ring, namespace, shard, seconds):
-                    created.append(record)
-            if record.refused is not None:
-                for each in created:  # what we made elsewhere is no hold on what the shard has
-                    each.drop()
-                return False
-        return bool(created)
-
     async def give_all_back(self, leases: Iterable[tuple[Record, Lease]]) -> None:
         """Give back those that are held, side by side."""
         giving = (self.give_back(record, lease) for record, lease in leases if record.held)
@@ -368,8 +349,3 @@ def usable_seconds(hold_length: float) -> float:
 def _whole(seconds: float) -> int:
     """A duration as a Lease can say it."""
     return max(1, round(seconds))
-
-
-def namespaces_of(leases: Iterable[tuple[str, str]], vanished: Iterable[str]) -> list[str]:
-    """Where a shard without any lease might start: where the ring's leases are, or its own was."""
-    return sorted({namespace for namespace, _ in leases} | set(vanished))

@@ -230,9 +230,9 @@ SHARD_FAULTS: Final[dict[str, Fault]] = {
         DRAINS,
     ),
     "ACKNOWLEDGE_A_NEWER_OBJECT": Fault(
-        "an object that changed while writes were settling is settled anew",
+        "a drain that came again while writes were settling is settled anew",
         "shardsdk.reconcile.drains",
-        "if metadata is None or metadata.resource_version != known.resource_version:",
+        "if metadata is None or self._states.get(request) is not state:",
         "if metadata is None:",
         DRAINS,
     ),
@@ -277,5 +277,13 @@ SHARD_FAULTS: Final[dict[str, Fault]] = {
         '"resourceVersion": metadata.get("resourceVersion") or self._version}',
         '"resourceVersion": metadata.get("resourceVersion")}',
         OWN,
+    ),
+    "OWNER_PASSES_TWICE": Fault(
+        "an owner that is given back to a shard waits for its children again",
+        "shardsdk.reconcile.handlers",
+        "            self._barrier.left(request)\n            return\n        priority",
+        "            return\n        priority",
+        ("tests/unit/shardsdk/reconcile/test_barrier.py", "tests/unit/shardsdk/reconcile/test_drains.py"),
+        {"add_shard": 20.0, "drain_by_hand": 20.0},
     ),
 }

@@ -12,6 +12,7 @@ OBSERVED: Final = ("tests/unit/sharder/core/test_observed.py",)
 LEASES: Final = (
     "tests/unit/sharder/takeover/test_controller.py",
     "tests/unit/sharder/takeover/test_failover.py",
+    "tests/unit/sharder/takeover/test_placeholders.py",
     "tests/unit/sharder/cache/test_rings.py",
     "tests/properties/test_takeover.py",
 )
@@ -114,7 +115,7 @@ SHARDER_FAULTS: Final[dict[str, Fault]] = {
     "PLACEHOLDERS_IN_SOME_NAMESPACES": Fault(
         "nothing moves off a name that has no Lease before it is held wherever a shard may start",
         "sharder.takeover.controller",
-        "if not all(map(self._writer.is_terminating, uncovered(snapshot, shard))):",
+        "if self._placeholders.lack(snapshot, shard):",
         "if False:",
         LEASES,
     ),
@@ -394,14 +395,5 @@ SHARDER_FAULTS: Final[dict[str, Fault]] = {
         '"failurePolicy": "Ignore"',
         '"failurePolicy": "Fail"',
         ("tests/unit/sharder/core/test_webhookconfig.py",),
-    ),
-    # -- shards ---------------------------------------------------------------------
-    "OWNER_PASSES_TWICE": Fault(
-        "an owner that is given back to a shard waits for its children again",
-        "shardsdk.reconcile.handlers",
-        "            self._barrier.left(request)\n            return\n        priority",
-        "            return\n        priority",
-        ("tests/unit/shardsdk/reconcile/test_barrier.py", "tests/unit/shardsdk/reconcile/test_drains.py"),
-        {"add_shard": 20.0, "drain_by_hand": 20.0},
     ),
 }

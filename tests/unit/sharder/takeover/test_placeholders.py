@@ -1,0 +1,145 @@
+"""A name without a Lease is held wherever a shard of the ring may start, before anything moves off it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+import pytest
+
+from shardsdk.errors import ConnectionFailed, Forbidden, ServerError, ShardingError
+from shardsdk.protocol.labels import PLACEHOLDER_ANNOTATION, SHARDER_HOLDER
+from shardsdk.protocol.leases import Lease
+from shardsdk.protocol.objects import CLUSTERRINGS, LEASES, NAMESPACES, Resource
+from shardsdk.testing.memoryapi import MemoryApi
+from shardsdk.testing.virtual import VirtualClock, in_virtual_time
+from tests.unit.sharder.placement.stage import (
+    OWNERS,
+    SHARDS,
+    Stage,
+    leading,
+    lease,
+    make_stage,
+    names_on,
+    ring,
+    thing,
+)
+
+ALONE: Final = {"group": OWNERS.group, "resource": OWNERS.plural}
+
+
+class Refusing(MemoryApi):
+    """Some Leases called `gone` cannot be created in the namespace of the shards."""
+
+    refusals: float = 0
+    refusal: ShardingError = ServerError("etcdserver: request timed out", status=500)
+
+    async def create(
+        self, resource: Resource, body: Mapping[str, Any], namespace: str | None = None, **more: Any
+    ) -> Any:
+        if resource == LEASES and (namespace, body["metadata"]["name"]) == (SHARDS, "gone") and self.refusals:
+            self.refusals -= 1
+            raise self.refusal
+        return await super().create(resource, body, namespace, **more)
+
+
+async def renew_elsewhere(stage: Stage, shard: str) -> None:
+    while True:
+        await asyncio.sleep(2)
+        renewed = lease(stage.clock, shard)
+        changes = {"metadata": {"annotations": renewed["metadata"]["annotations"]}, "spec": renewed["spec"]}
+        stage.server.patch(LEASES, shard, "elsewhere", changes)
+
+
+def ring_in_two_namespaces(clock: VirtualClock, object_name: str) -> Stage:
+    """Shards are in both, and an object carries the name of one that has no Lease: it may start in either."""
+    stage = make_stage(clock, api=Refusing)
+    stage.create(NAMESPACES, {"metadata": {"name": "elsewhere"}}, None)
+    stage.create(CLUSTERRINGS, ring(ALONE), None)
+    stage.start("one")
+    stage.create(LEASES, lease(clock, "two"), "elsewhere")
+    stage.shards["two"] = asyncio.create_task(renew_elsewhere(stage, "two"))
+    stage.create(OWNERS, thing(object_name, shard="gone"))
+    return stage
+
+
+async def when_it_moved(stage: Stage, name: str) -> tuple[str | None, str | None]:
+    """Who held each Lease of that name when the object was moved away from it."""
+    await stage.until(lambda: stage.label(OWNERS, name) != "gone", seconds=100)
+    return stage.holder("gone", "elsewhere"), stage.holder("gone")
+
+
+@pytest.mark.parametrize("refusals", [1, 4])
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        ServerError("etcdserver: request timed out", status=500),
+        Forbidden("exceeded quota: count/leases.coordination.k8s.io", status=403, reason="Forbidden"),
+        ConnectionFailed("reset"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+@in_virtual_time
+async def test_nothing_moves_off_a_name_that_a_shard_could_still_start_under(
+    clock: VirtualClock, refusal: ShardingError, refusals: int
+) -> None:
+    stage = ring_in_two_namespaces(clock, "it")
+    assert isinstance(stage.api, Refusing)
+    stage.api.refusal, stage.api.refusals = refusal, refusals
+    async with leading(stage):
+        assert await when_it_moved(stage, "it") == (SHARDER_HOLDER, SHARDER_HOLDER)
+
+
+@in_virtual_time
+async def test_while_it_cannot_be_held_where_shards_are_nothing_moves_and_a_shard_of_that_name_keeps_its_objects(
+    clock: VirtualClock,
+) -> None:
+    name = names_on("gone", "gone", "one", "two")[0]
+    stage = ring_in_two_namespaces(clock, name)
+    assert isinstance(stage.api, Refusing)
+    stage.api.refusals = float("inf")
+    async with leading(stage):
+        await stage.until(lambda: stage.holder("gone", "elsewhere") == SHARDER_HOLDER)
+        await stage.pass_time(120)
+        assert stage.label(OWNERS, name) == "gone"
+        stage.start("gone")
+        await stage.pass_time(60)
+        assert (stage.label(OWNERS, name), stage.draining(OWNERS, name)) == ("gone", False)
+
+
+@pytest.mark.parametrize("given_back", [False, True], ids=["held", "given back"])
+@in_virtual_time
+async def test_a_leader_that_finds_a_name_held_in_one_of_two_namespaces_holds_it_in_the_other_as_well(
+    clock: VirtualClock, given_back: bool
+) -> None:
+    stage = ring_in_two_namespaces(clock, "it")
+    found = lease(clock, "gone", fenced=False, holder="" if given_back else SHARDER_HOLDER, duration=30)
+    found["metadata"]["annotations"] = {PLACEHOLDER_ANNOTATION: "0"}
+    stage.create(LEASES, found, "elsewhere")
+    async with leading(stage):
+        assert await when_it_moved(stage, "it") == (SHARDER_HOLDER, SHARDER_HOLDER)
+        made = stage.server.get(LEASES, "gone", "elsewhere")
+        assert msgspec.convert(made, Lease).placeholder
+
+
+@in_virtual_time
+async def test_where_a_shard_had_its_lease_alone_it_is_held(clock: VirtualClock) -> None:
+    stage = ring_in_two_namespaces(clock, "it")
+    stage.create(LEASES, lease(clock, "gone", holder="", duration=1), SHARDS)
+    async with leading(stage):
+        assert await when_it_moved(stage, "it") == (None, SHARDER_HOLDER)
+
+
+@in_virtual_time
+async def test_a_shard_that_takes_a_placeholder_makes_it_its_own(clock: VirtualClock) -> None:
+    """As client-go does, which counts up and leaves annotations alone."""
+    stage = ring_in_two_namespaces(clock, "it")
+    placed = lease(clock, "gone", fenced=False, holder="gone", duration=15)
+    placed["metadata"]["annotations"] = {PLACEHOLDER_ANNOTATION: "0"}
+    placed["spec"]["leaseTransitions"] = 1
+    stage.create(LEASES, placed, SHARDS)
+    async with leading(stage):
+        assert await when_it_moved(stage, "it") == (None, SHARDER_HOLDER)
+        assert PLACEHOLDER_ANNOTATION not in stage.server.get(LEASES, "gone", SHARDS)["metadata"]["annotations"]
