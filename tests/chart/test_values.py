@@ -82,9 +82,13 @@ def test_a_rings_schema_is_that_of_the_crd() -> None:
     crd = yaml.safe_load(Path("crds/clusterrings.yaml").read_text())
     spec = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
     ring = schema_of(SHARDER)["properties"]["rings"]["additionalProperties"]
+    former = ring["properties"].pop("formerResources")
 
     assert plain(ring) == plain(spec)
     own = schema_of(CONTROLLER)["properties"]["ring"]["properties"]
+    assert own["formerResources"] == former, "of the roles, not of the ring"
+    status = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"]["properties"]
+    assert shape(former) == shape(status["placedResources"]), "one is copied to the other"
     assert plain({key: own[key] for key in spec["properties"]}) == plain(spec["properties"])
 
 
@@ -98,6 +102,17 @@ def plain(node: Any) -> Any:
             if not key.startswith("x-kubernetes") and key not in dropped
         }
     return [plain(each) for each in node] if isinstance(node, list) else node
+
+
+def shape(node: Any) -> Any:
+    """A schema without descriptions."""
+    if isinstance(node, dict):
+        return {
+            key: shape(value)
+            for key, value in plain(node).items()
+            if key not in ("description", "additionalProperties")
+        }
+    return node
 
 
 # -- linted -----------------------------------------------------------------------
@@ -172,7 +187,7 @@ def test_all_that_contradicts_is_told_at_once_with_its_remedy(helm: Helm) -> Non
         "config.webhook.server.certDir is set, but certificates.source is secret, which mounts its own: leave certDir",
         "say which one in certificates.secret.name",
         "give its CA in certificates.secret.caBundle",
-        "there is nothing to protect: declare rings, or list admissionPolicy.resources",
+        "there is nothing to protect: declare rings with resources, or list admissionPolicy.resources",
     ):
         assert word in said
     assert said.count("\n* ") == 7

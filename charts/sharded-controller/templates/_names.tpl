@@ -7,15 +7,28 @@
 {{- end }}
 
 {{- define "sharded-controller.selectorLabels" -}}
-app.kubernetes.io/name: {{ include "sharded-controller.name" . }}
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/name: {{ include "sharded-controller.name" . | quote }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end }}
 
 {{- define "sharded-controller.labels" -}}
 {{ include "sharded-controller.selectorLabels" . }}
 app.kubernetes.io/component: shard
-app.kubernetes.io/managed-by: {{ .Release.Service }}
-helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+app.kubernetes.io/managed-by: {{ .Release.Service | quote }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | quote }}
+{{- end }}
+
+{{/*
+What may carry the labels of the cluster's ring of that name, as a JSON list: of a resource that is taken off a ring they
+have to be removed, so whoever may touch it must not lose that in the same upgrade. Nothing where Helm only renders. Helm
+itself reads the ring when it upgrades it, so this takes no right besides.
+*/}}
+{{- define "sharded-controller.placedResources" -}}
+{{- $placed := list }}
+{{- if .root.Capabilities.APIVersions.Has "sharding.timebertt.dev/v1alpha1/ClusterRing" }}
+{{- $placed = dig "status" "placedResources" list (lookup "sharding.timebertt.dev/v1alpha1" "ClusterRing" "" .ring) }}
+{{- end }}
+{{- toJson $placed }}
 {{- end }}
 
 {{/* What values.schema.json cannot say. */}}
@@ -34,8 +47,27 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- if or (gt (len $ring) 63) (regexMatch "[-.]$" (trunc 42 $ring)) }}
 {{- $problems = append $problems (printf "the ring's name %s is too long, or its first 42 characters end in a dot or dash, so that no label can be made of it: set ring.name" $ring) }}
 {{- end }}
-{{- if gt (len (include "sharded-controller.name" .)) 52 }}
-{{- $problems = append $problems (printf "the name %s is too long for shards to be named after it: set name, up to 52 characters" (include "sharded-controller.name" .)) }}
+{{- if not (regexMatch "^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$" $ring) }}
+{{- $problems = append $problems (printf "the ring's name %s is none for a ClusterRing: set ring.name, of lower-case letters, digits, dashes and dots, beginning and ending with a letter or digit" $ring) }}
+{{- end }}
+{{- $name := include "sharded-controller.name" . }}
+{{- if gt (len $name) 52 }}
+{{- $problems = append $problems (printf "the name %s is too long for shards to be named after it: set name, up to 52 characters" $name) }}
+{{- end }}
+{{- if and (eq .Values.kind "StatefulSet") (not (regexMatch "^[a-z]([-a-z0-9]*[a-z0-9])?$" $name)) }}
+{{- $problems = append $problems (printf "the name %s is none for the Service of a StatefulSet: set name, of lower-case letters, digits and dashes, beginning with a letter" $name) }}
+{{- end }}
+{{- if and .Values.podMonitor.enabled (not .Values.ports.metrics) }}
+{{- $problems = append $problems "podMonitor is enabled, but ports.metrics is 0, so that there is nothing to read: change one of them" }}
+{{- end }}
+{{- $own := include "sharded-controller.labels" . | fromYaml }}
+{{- $labels := dict "podLabels" .Values.podLabels "podMonitor.labels" .Values.podMonitor.labels }}
+{{- range $where := keys $labels | sortAlpha }}
+{{- range $label := keys (get $labels $where) | sortAlpha }}
+{{- if hasKey $own $label }}
+{{- $problems = append $problems (printf "%s has %s, a label that the chart sets itself: leave it out" $where $label) }}
+{{- end }}
+{{- end }}
 {{- end }}
 {{- if $problems }}
 {{- fail (printf "\n\n* %s\n" (join "\n* " $problems)) }}

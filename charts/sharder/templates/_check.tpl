@@ -9,13 +9,15 @@ What values.schema.json cannot say: values that are fine each for itself and wro
 {{- $problems = append $problems (printf "config.leaderElection.resourceNamespace is %s: the sharder's lease and Secret belong into the release's namespace %s; leave it out" $namespace .Release.Namespace) }}
 {{- end }}
 {{- $health := include "sharder.healthAddress" . }}
-{{- if or (eq $health "0") (regexMatch "^(127\\.|localhost:|\\[::1\\]:)" $health) }}
+{{- if or (not (include "sharder.port" $health)) (regexMatch "^(127\\.|localhost:|\\[::1\\]:)" $health) }}
 {{- $problems = append $problems (printf "config.health.bindAddress is %s, where no probe reaches it: use one such as :8081" $health) }}
 {{- end }}
-{{- if not (include "sharder.metricsAddress" .) }}
-{{- if .Values.metrics.serviceMonitor.enabled }}
-{{- $problems = append $problems "metrics.serviceMonitor is enabled, but config.metrics.bindAddress turns metrics off: change one of them" }}
+{{- $metrics := include "sharder.metricsAddress" . }}
+{{- if and $metrics (not (include "sharder.port" $metrics)) }}
+{{- $problems = append $problems (printf "config.metrics.bindAddress is %s, a port that nobody knows beforehand: use one such as :8080, or \"0\" for no metrics" $metrics) }}
 {{- end }}
+{{- if and .Values.metrics.serviceMonitor.enabled (not $metrics) }}
+{{- $problems = append $problems "metrics.serviceMonitor is enabled, but config.metrics.bindAddress turns metrics off: change one of them" }}
 {{- end }}
 {{- if ne .Values.certificates.source "selfManaged" }}
 {{- if dig "webhook" "server" "certDir" "" $config }}
@@ -30,8 +32,12 @@ What values.schema.json cannot say: values that are fine each for itself and wro
 {{- $problems = append $problems "certificates.source is secret: the API server must trust it, so give its CA in certificates.secret.caBundle" }}
 {{- end }}
 {{- end }}
-{{- if and .Values.admissionPolicy.enabled (not .Values.admissionPolicy.resources) (not .Values.rings) }}
-{{- $problems = append $problems "admissionPolicy is enabled, but there is nothing to protect: declare rings, or list admissionPolicy.resources" }}
+{{- $protected := .Values.admissionPolicy.resources }}
+{{- range .Values.rings }}
+{{- $protected = concat $protected (default list .resources) }}
+{{- end }}
+{{- if and .Values.admissionPolicy.enabled (not $protected) }}
+{{- $problems = append $problems "admissionPolicy is enabled, but there is nothing to protect: declare rings with resources, or list admissionPolicy.resources" }}
 {{- end }}
 {{- range $name, $ring := .Values.rings }}
 {{- if regexMatch "[-.]$" (trunc 42 $name) }}
@@ -39,11 +45,11 @@ What values.schema.json cannot say: values that are fine each for itself and wro
 {{- end }}
 {{- end }}
 {{- $problems = concat $problems (include "sharder.portProblems" . | fromJsonArray) (include "sharder.labelProblems" . | fromJsonArray) }}
-{{- $grace := dig "gracefulShutDown" "15s" $config }}
-{{- if regexMatch "^[0-9]+s$" $grace }}
-{{- if ge (trimSuffix "s" $grace | int) (int .Values.terminationGracePeriodSeconds) }}
+{{- /* Helm has no function that parses a duration, but one that moves a date by it, as Go, and the sharder, read it. */}}
+{{- $grace := dig "gracefulShutDown" "" $config | default "15s" }}
+{{- $start := toDate "2006-01-02" "2000-01-01" }}
+{{- if ge ((mustDateModify $grace $start).Sub $start).Seconds (float64 .Values.terminationGracePeriodSeconds) }}
 {{- $problems = append $problems (printf "terminationGracePeriodSeconds is %d, but a replica takes up to config.gracefulShutDown, %s, to hand over: make it longer" (int .Values.terminationGracePeriodSeconds) $grace) }}
-{{- end }}
 {{- end }}
 {{- if .Values.metrics.prometheusRule.enabled }}
 {{- $known := list }}
@@ -82,7 +88,10 @@ What values.schema.json cannot say: values that are fine each for itself and wro
 {{- end }}
 {{- range $name := keys $ports | sortAlpha }}
 {{- $port := get $ports $name }}
-{{- if hasKey $taken $port }}
+{{- if gt (int $port) 65535 }}
+{{- $problems = append $problems (printf "%s has port %s: use one of 1 to 65535" $name $port) }}
+{{- end }}
+{{- if and $port (hasKey $taken $port) }}
 {{- $problems = append $problems (printf "%s and %s both have port %s: change one of them" (get $taken $port) $name $port) }}
 {{- end }}
 {{- $_ := set $taken $port $name }}
@@ -90,9 +99,12 @@ What values.schema.json cannot say: values that are fine each for itself and wro
 {{- toJson $problems }}
 {{- end }}
 
-{{/* Labels of the values that are the chart's own, by which its objects find one another; a JSON list of problems. */}}
+{{/* Labels and annotations of the values that are the chart's own, and would be there twice; a JSON list of problems. */}}
 {{- define "sharder.labelProblems" -}}
 {{- $problems := list }}
+{{- if hasKey (default dict .Values.podAnnotations) "checksum/config" }}
+{{- $problems = append $problems "podAnnotations has checksum/config, an annotation that the chart sets itself: leave it out" }}
+{{- end }}
 {{- $own := include "sharder.labels" . | fromYaml }}
 {{- $labels := dict
   "podLabels" .Values.podLabels

@@ -31,9 +31,9 @@ The SharderConfig: what depends on the release, then what the values say.
 {{- toYaml (mustMergeOverwrite $base (deepCopy .Values.config)) }}
 {{- end }}
 
-{{/* Port of an address such as `:8081` or `[::1]:8081`. */}}
+{{/* Port of an address such as `:8081` or `[::1]:8081`; empty: 0, any that is free, which nobody finds. */}}
 {{- define "sharder.port" -}}
-{{- regexFind "[0-9]+$" . -}}
+{{- regexFind "[1-9][0-9]*$" . -}}
 {{- end }}
 
 {{- define "sharder.healthAddress" -}}
@@ -56,10 +56,26 @@ The SharderConfig: what depends on the release, then what the values say.
 {{- if or (include "sharder.webhookPort" .) (include "sharder.metricsSecure" .) }}true{{ end -}}
 {{- end }}
 
-{{/* The name in the certificate. */}}
+{{/*
+The hosts under which the API server calls the webhook, as a JSON list; the certificate has to be for them. The sharder's
+own certificates are for the same (serving_names in sharder/service.py); a test holds the two together.
+*/}}
+{{- define "sharder.hosts" -}}
+{{- $client := dig "webhook" "config" "clientConfig" dict .Values.config | default dict }}
+{{- if $client.url }}
+{{- toJson (list ((urlParse $client.url).hostname | lower)) }}
+{{- else }}
+{{- $service := $client.service | default dict }}
+{{- $name := $service.name | default (include "sharder.name" .) }}
+{{- $namespace := $service.namespace | default .Release.Namespace }}
+{{- $full := printf "%s.%s.svc" $name $namespace }}
+{{- toJson (list $full (printf "%s.cluster.local" $full) (printf "%s.%s" $name $namespace) $name) }}
+{{- end }}
+{{- end }}
+
+{{/* The first of them, by which others call. */}}
 {{- define "sharder.serverName" -}}
-{{- $url := dig "webhook" "config" "clientConfig" "url" "" .Values.config -}}
-{{- if $url }}{{ (urlParse $url).hostname }}{{ else }}{{ include "sharder.name" . }}.{{ .Release.Namespace }}.svc{{ end -}}
+{{- include "sharder.hosts" . | fromJsonArray | first -}}
 {{- end }}
 
 {{/* Empty: the webhook is off. */}}

@@ -33,7 +33,7 @@ apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRoleBinding
 metadata:
   {{- toYaml $metadata | nindent 2 }}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: {{ .name }}}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: {{ .name | quote }}}
 subjects:
   {{- toYaml $subjects | nindent 2 }}
 {{- with .rules }}
@@ -49,7 +49,7 @@ apiVersion: rbac.authorization.k8s.io/v1
 kind: RoleBinding
 metadata:
   {{- toYaml $inNamespace | nindent 2 }}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: {{ $.name }}}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: {{ $.name | quote }}}
 subjects:
   {{- toYaml $subjects | nindent 2 }}
 {{- end }}
@@ -80,7 +80,7 @@ spec:
     metadata:
       labels: {app.kubernetes.io/name: sharder, app.kubernetes.io/component: hook}
     spec:
-      serviceAccountName: {{ .name }}
+      serviceAccountName: {{ .name | quote }}
       automountServiceAccountToken: true
       enableServiceLinks: false
       restartPolicy: Never

@@ -11,11 +11,11 @@ app.kubernetes.io/component: sharder
 {{- end }}
 
 {{- define "sharder.commonLabels" -}}
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 app.kubernetes.io/part-of: controller-sharding
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
-app.kubernetes.io/managed-by: {{ .Release.Service }}
-helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+app.kubernetes.io/managed-by: {{ .Release.Service | quote }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | quote }}
 {{- end }}
 
 {{- define "sharder.labels" -}}
@@ -45,4 +45,17 @@ sharder-webhook-tls
 {{- else if eq .Values.certificates.source "secret" -}}
 {{ .Values.certificates.secret.name }}
 {{- end -}}
+{{- end }}
+
+{{/*
+What may carry the labels of the cluster's ring of that name, as a JSON list: of a resource that is taken off a ring they
+have to be removed, so whoever may touch it must not lose that in the same upgrade. Nothing where Helm only renders. Helm
+itself reads the ring when it upgrades it, so this takes no right besides.
+*/}}
+{{- define "sharder.placedResources" -}}
+{{- $placed := list }}
+{{- if .root.Capabilities.APIVersions.Has "sharding.timebertt.dev/v1alpha1/ClusterRing" }}
+{{- $placed = dig "status" "placedResources" list (lookup "sharding.timebertt.dev/v1alpha1" "ClusterRing" "" .ring) }}
+{{- end }}
+{{- toJson $placed }}
 {{- end }}
