@@ -130,12 +130,12 @@ class Mirror(Generic[T]):
         if key in self._unfit:
             self._end(key, self._unfit[key].metadata)
 
-    def forget_those(self, gone: Callable[[object], bool]) -> None:
-        """These objects are no business of the store's any more."""
+    def forget_those(self, gone: Callable[[object], bool], listing: Listing | None = None) -> None:
+        """These objects are no business of the store's any more, but for what `listing` has shown."""
         known: list[tuple[Key, object]] = [(key, self.store.get(*key)) for key in self.store.view]
         known += [(key, PartialObject(unfit.metadata)) for key, unfit in self._unfit.items()]
         for key, thing in known:
-            if gone(thing):
+            if (listing is None or key not in listing.seen) and gone(thing):
                 self.forget(key)
 
     def _put(self, key: Key, who: Identity, thing: T, listing: Listing | None) -> None:

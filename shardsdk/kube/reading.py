@@ -112,6 +112,7 @@ class Reader:
         events = read_events(response.content, codec_of(selection.model), call.target, silence_seconds=silence)
         try:
             if options.resource_version is not None:
+                # Ours, not the API server's: the watch is accepted.  Whoever counts on news of it must not count this.
                 yield [WatchEvent(WatchKind.BOOKMARK, None, options.resource_version)]
             async with aclosing(events):
                 async for batch in events:

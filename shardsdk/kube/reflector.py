@@ -30,7 +30,7 @@ from shardsdk.kube.selectors import Selector
 from shardsdk.kube.store import Index, Key, Store
 from shardsdk.logs import logger_of
 from shardsdk.protocol.objects import PartialObject, Resource
-from shardsdk.protocol.ranges import HashRanges
+from shardsdk.protocol.ranges import NOWHERE, HashRanges
 
 if TYPE_CHECKING:
     from shardsdk.kube.slices import Slice
@@ -111,7 +111,7 @@ class Reflector(Generic[T]):
         self.unfit: Mapping[Key, Unfit] = self._mirror.unfit
         #: Set once the first complete, consistent list is in; never cleared.
         self.synced: Final = asyncio.Event()
-        #: Monotonic time of the last event, bookmark or complete list.
+        #: Monotonic time of the last event, bookmark or complete list; that a watch is accepted is none of them.
         self.fresh_at: float = float("-inf")
         #: Why it does not work just now; `None`: it does.
         self.failure: ShardingError | None = None
@@ -130,6 +130,8 @@ class Reflector(Generic[T]):
         self._paused_seconds = 0.0
         self._selected = _EVERYTHING
         self._slice = part
+        #: Not `shown` yet, though the store may have some of it: a list beside the watch was begun.
+        self._begun = NOWHERE
         self._reopening = False
         self._version: str | None = None
         self._epoch = 0
@@ -173,7 +175,8 @@ class Reflector(Generic[T]):
         assert self._slice is not None, self.name
         if ranges == self._slice.wanted:
             return
-        self._forget(self._slice.want(ranges))
+        self._forget(self._slice.want(ranges) | (self._begun - ranges))
+        self._begun &= ranges
         if not ranges:
             self._version = None
         self._reopening = True
@@ -213,6 +216,8 @@ class Reflector(Generic[T]):
 
     async def _attempt_and_pause(self) -> None:
         self._paused_seconds = await self._attempt()
+        if self._is_doubtful():
+            self._version = None
         await self._clock.sleep(self._paused_seconds)
 
     async def _attempt(self) -> float:
@@ -258,21 +263,17 @@ class Reflector(Generic[T]):
         self.failure = error
         extra = {"reflector": self.name, "error": str(error)}
         log.log(level, "Reflector interrupted, it will try again", extra=extra)
-        if not self._may_resume(error):
+        if not leaves_position(error, opened=self._opened_at is not None):
             self._version = None
         if self._on_failing is not None and not again:
             contain(self._on_failing, self.name)
 
-    def _may_resume(self, error: ShardingError) -> bool:
-        """Whether the position is still good; if not, a new list is made.
+    def _is_doubtful(self) -> bool:
+        """Whether nothing was heard for so long that only a list can tell where it is, however the last watch ended.
 
-        Good are errors that say nothing about it, unless it is as old as the
-        silence limit: an API server accepts a watch from a version that it has
-        never had (etcd came back from a backup) and then stays silent for ever.
+        An API server accepts a version that etcd, back from a backup, has never had; then it is silent for ever.
         """
-        if self._clock.monotonic() - self.fresh_at >= self._silence_seconds:
-            return False
-        return leaves_position(error, opened=self._opened_at is not None)
+        return self._clock.monotonic() - self.fresh_at >= self._silence_seconds
 
     async def _list_in_pages(self) -> None:
         """The list for API servers without initial events; the watch goes on from its version."""
@@ -284,7 +285,7 @@ class Reflector(Generic[T]):
         """Apply one consistent list, of objects in `ranges` (`None`: all); its version."""
         metadata_only = self._model is PARTIAL if self._metadata_only is None else self._metadata_only
         selection = Selection(self.resource, self.namespace, selector, self._model, metadata_only)
-        takes = partial(self._is_in, ranges=ranges)
+        takes = (lambda _: True) if self._slice is None or ranges is None else partial(self._slice.has, ranges=ranges)
         return await list_into(self._mirror, listing, self._api, selection, name=self.name, takes=takes)
 
     async def _show_slice(self, part: Slice) -> None:
@@ -297,26 +298,23 @@ class Reflector(Generic[T]):
         gained = part.missing
         if self._version is None or not gained:
             return
-        selector, complete = self._selector if isinstance(self._selector, Selector) else self._selector(), False
-        try:
-            version = await self._read_pages(part.ask(selector, gained), Listing(self._epoch), gained)
-            part.listed(gained, version)
-            complete = True
-        finally:
-            if not complete:
-                self._forget(gained)
+        # What an interrupted list has shown stays until one is complete: it has not ended, and owners passed by it.
+        listing, again, self._begun = Listing(self._epoch), self._begun & gained, self._begun | gained
+        version = await self._read_pages(self._ask_selector(gained), listing, gained)
+        self._forget(again, listing)
+        part.listed(gained, version)
+        self._begun -= gained
 
-    def _is_in(self, thing: object, *, ranges: HashRanges | None) -> bool:
-        return ranges is None or self._slice is None or self._slice.has(thing, ranges)
-
-    def _forget(self, ranges: HashRanges) -> None:
-        if ranges:
-            self._mirror.forget_those(lambda thing: self._is_in(thing, ranges=ranges))
+    def _forget(self, ranges: HashRanges, listing: Listing | None = None) -> None:
+        """Forget what lies in these, but for what `listing` has shown."""
+        if ranges and self._slice is not None:
+            self._mirror.forget_those(partial(self._slice.has, ranges=ranges), listing)
 
     def _begin_list(self) -> Listing:
         """A list of everything begins."""
         if self._slice is not None:
             self._slice.begin()
+            self._begun = NOWHERE
         self._selected = self._ask_selector()
         return Listing(self._epoch)
 
@@ -360,10 +358,12 @@ class Reflector(Generic[T]):
             raise StreamInterrupted(f"{self.name}: the stream ended before its initial events were complete")
 
     def _take(self, event: WatchEvent[T], listing: Listing | None) -> None:
-        now = self._clock.monotonic()
-        if self._opened_at is None:
+        now, first = self._clock.monotonic(), self._opened_at is None
+        if first:
             self._opened_at = now
-        self.fresh_at = now
+        # The client says by the version asked for that the watch is accepted; from the API server that is no news.
+        if not (first and event.kind is WatchKind.BOOKMARK and event.resource_version == self._version):
+            self.fresh_at = now
         if self._takes(event):
             self._mirror.apply(event, listing)
         if listing is None:
@@ -395,6 +395,6 @@ class Reflector(Generic[T]):
         if self._on_synced is not None:
             contain(self._on_synced, self.name)
 
-    def _ask_selector(self) -> Selector:
+    def _ask_selector(self, gained: HashRanges | None = None) -> Selector:
         selector = self._selector if isinstance(self._selector, Selector) else self._selector()
-        return selector if self._slice is None else self._slice.ask(selector, self._slice.shown)
+        return selector if self._slice is None else self._slice.ask(selector, gained or self._slice.shown)
