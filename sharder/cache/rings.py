@@ -12,14 +12,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from types import MappingProxyType
 from typing import Final
 
 from sharder.cache.freshness import SHARD_LEASES, Confirmation
-from sharder.cache.resources import Resolution, resolve_ring
+from sharder.cache.resources import NotLookedUp, Resolution, Unanswered, Unresolved, resolve_ring
 from sharder.cache.ringobject import RingObject
 from sharder.cache.subscribers import Change, LeaseFollower, Subscriber, tell
 from sharder.core import membership as memberships
@@ -46,7 +46,7 @@ STALENESS_SECONDS: Final = 10.0
 RESOLVE_AGAIN_SECONDS: Final = 10.0
 #: Rings looked up side by side: an API group that does not answer holds up its own ring only.
 RESOLVERS: Final = 4
-#: Vanished leases remembered while they may still count as held.
+#: Vanished leases remembered: they may still count as held, and what became of a shard counts when it comes back.
 MAX_VANISHED: Final = 10_000
 
 LeaseKey = tuple[str, str]
@@ -54,16 +54,23 @@ LeaseKey = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class RingSnapshot:
-    """One ring as it was at one moment: its object, what parsing and looking up made of it, and its shards."""
+    """One ring as it was at one moment: its object, what parsing and looking up made of it, and its shards.
+
+    `resolved` is an older spec than the object's while the newest is looked up; `unresolved`: that does not succeed.
+    """
 
     obj: RingObject
     invalid: InvalidRing | None
     resolved: ResolvedRing | None
     unserved: tuple[GroupResource, ...]
-    unanswered: tuple[tuple[GroupResource, str], ...]
+    unanswered: Unanswered
     leases: Mapping[LeaseKey, ObservedLease]
-    vanished: Mapping[LeaseKey, VanishedLease]
+    #: By name.
+    vanished: Mapping[str, tuple[VanishedLease, ...]]
     membership: Membership
+    unresolved: Unresolved | None = None
+    #: The leases by name, once somebody has asked.
+    _named: dict[str, list[ObservedLease]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
     def name(self) -> str:
@@ -77,11 +84,14 @@ class RingSnapshot:
 
     def leases_named(self, shard: str) -> Iterator[ObservedLease]:
         """The leases called `shard`, in whatever namespace."""
-        return (seen for (_, name), seen in self.leases.items() if name == shard)
+        if not self._named:
+            for (_, name), seen in self.leases.items():
+                self._named.setdefault(name, []).append(seen)
+        return iter(self._named.get(shard, ()))
 
-    def vanished_named(self, shard: str) -> list[VanishedLease]:
+    def vanished_named(self, shard: str) -> Sequence[VanishedLease]:
         """The leases called `shard` that are gone."""
-        return [gone for gone in self.vanished.values() if gone.name == shard]
+        return self.vanished.get(shard, ())
 
 
 @dataclass(slots=True)
@@ -97,9 +107,12 @@ class _Ring:
     spec: RingSpec | None = None
     resolved: ResolvedRing | None = None
     unserved: tuple[GroupResource, ...] = ()
-    unanswered: tuple[tuple[GroupResource, str], ...] = ()
+    unanswered: Unanswered = ()
+    unresolved: Unresolved | None = None
     leases: dict[LeaseKey, ObservedLease] = field(default_factory=dict)
     vanished: dict[LeaseKey, VanishedLease] = field(default_factory=dict)
+    #: The same by name, as snapshots share it; `None` until somebody asks after a change.
+    vanished_by_name: Mapping[str, tuple[VanishedLease, ...]] | None = None
     silent: frozenset[str] = frozenset()
     membership: Membership = field(default_factory=Membership)
     snapshot: RingSnapshot | None = None
@@ -109,9 +122,32 @@ class _Ring:
         if self.snapshot is None and self.obj is not None:
             self.snapshot = RingSnapshot(
                 self.obj, self.invalid, self.resolved, self.unserved, self.unanswered,
-                MappingProxyType(dict(self.leases)), MappingProxyType(dict(self.vanished)), self.membership,
+                MappingProxyType(dict(self.leases)), self._take_vanished(), self.membership,
+                self.unresolved,
             )  # fmt: skip
         return self.snapshot
+
+    def _take_vanished(self) -> Mapping[str, tuple[VanishedLease, ...]]:
+        if self.vanished_by_name is None:
+            by_name: dict[str, tuple[VanishedLease, ...]] = {}
+            for gone in self.vanished.values():
+                by_name[gone.name] = (*by_name.get(gone.name, ()), gone)
+            self.vanished_by_name = MappingProxyType(by_name)
+        return self.vanished_by_name
+
+    def remember(self, key: LeaseKey, gone: VanishedLease) -> None:
+        """A lease has vanished; of too many the one is forgotten that did so first."""
+        if len(self.vanished) >= MAX_VANISHED:
+            self.vanished.pop(next(iter(self.vanished)))
+        self.vanished[key] = gone
+        self.vanished_by_name = None
+
+    def recall(self, key: LeaseKey) -> VanishedLease | None:
+        """A lease is there: what is remembered of the one before it, for the last time."""
+        gone = self.vanished.pop(key, None)
+        if gone is not None:
+            self.vanished_by_name = None
+        return gone
 
 
 class RingCache:
@@ -240,16 +276,34 @@ class RingCache:
         if entry is None or entry.spec is None:
             return True
         spec = entry.spec
-        found = await resolve_ring(self._api, spec, self._default_scope, entry.resolved)
+        try:
+            found = await resolve_ring(self._api, spec, self._default_scope, entry.resolved)
+        except NotLookedUp as error:
+            if entry.spec is spec:
+                self._note_unresolved(entry, spec, error)
+            raise
         if entry.spec is not spec:
             return True  # the newer spec is in the queue
-        if found != Resolution(entry.resolved or found.ring, entry.unserved, entry.unanswered) or not entry.resolved:
+        known = Resolution(entry.resolved or found.ring, entry.unserved, entry.unanswered)
+        if found != known or entry.resolved is None or entry.unresolved is not None:
             entry.resolved, entry.unserved, entry.unanswered = found.ring, found.unserved, found.unanswered
+            entry.unresolved = None
             self._tell(entry, Change.RING)
-        for resource, error in found.unanswered:
-            extra = {"ring": ring, "resource": str(resource), "error": error}
+        for resource, why in found.unanswered:
+            extra = {"ring": ring, "resource": str(resource), "error": why}
             log.warning("resource of a ring not looked up, will retry", extra=extra)
         return not found.unserved and not found.unanswered
+
+    def _note_unresolved(self, entry: _Ring, spec: RingSpec, error: NotLookedUp) -> None:
+        """The ring is not used as `spec` asks for, and people should know why; one that is used stays so."""
+        if entry.resolved is not None and entry.resolved.spec == spec:
+            return
+        before = entry.unresolved
+        since = before.since if before is not None and before.generation == spec.generation else self._clock.now()
+        unresolved = Unresolved(spec.generation, error.unanswered, since)
+        if unresolved != before:
+            entry.unresolved = unresolved
+            self._tell(entry, Change.RING)
 
     def resolve_again(self, ring: str) -> None:
         """Look up the ring's resources again."""
@@ -261,7 +315,7 @@ class RingCache:
         name = delta.object.metadata.name
         entry = self._entries.setdefault(name, _Ring(name))
         if delta.kind is EventKind.DELETED:
-            entry.obj = entry.spec = entry.resolved = entry.invalid = None
+            entry.obj = entry.spec = entry.resolved = entry.invalid = entry.unresolved = None
             entry.unserved = entry.unanswered = ()
             if not entry.leases:
                 del self._entries[name]
@@ -274,7 +328,7 @@ class RingCache:
         except InvalidRing as error:
             spec, entry.invalid = None, error
         if spec is None:
-            entry.spec = entry.resolved = None
+            entry.spec = entry.resolved = entry.unresolved = None
         elif entry.spec is None or spec != entry.spec:
             entry.spec = spec
             if not self.ring_informer.synced.is_set():
@@ -293,7 +347,7 @@ class RingCache:
         entry = self._entries.setdefault(lease.ring, _Ring(lease.ring))
         key = (lease.metadata.namespace, lease.metadata.name)
         before = entry.leases.get(key)
-        known = before or entry.vanished.pop(key, None)
+        known = before or entry.recall(key)
         entry.leases[key] = observe(known, lease, self._clock.monotonic(), entry.leases.values())
         # A renewal, and those come all the time, changes nobody's membership but that of a shard that was silent: what
         # it lets go of next, since somebody else was to have it, may be its own again by now.
@@ -312,9 +366,7 @@ class RingCache:
         key = (lease.metadata.namespace, lease.metadata.name)
         seen = entry.leases.pop(key, None)
         if seen is not None:
-            if len(entry.vanished) >= MAX_VANISHED:
-                entry.vanished.pop(next(iter(entry.vanished)))
-            entry.vanished[key] = vanish(seen)
+            entry.remember(key, vanish(seen))
         self._rebuild(entry)
         self._tell_lease(entry, key)
         if entry.obj is None and not entry.leases:

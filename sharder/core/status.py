@@ -60,11 +60,20 @@ class Unsettled:
 
 
 @dataclass(frozen=True, slots=True)
+class NotInForce:
+    """The ring's newest spec cannot be looked up, `since` when; the one before is in use (None: none is)."""
+
+    since: datetime
+    in_use: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Health:
-    """What is known of a ring.
+    """What is known of a ring, as the spec of that `generation` asks for it.
 
     `problems`: why it cannot be used; then nothing else is looked at.
-    `failure`: what keeps failing, in words (None: nothing). `unsettled` None: no
+    `failure`: what keeps failing, in words (None: nothing). `not_in_force`: that
+    spec is not used yet, since none of its resources are known. `unsettled` None: no
     resync has ended yet. `moving`: which ranges of hashes change hands; `unfit`
     shards know labels alone, and get none.
     `stuck_drains` names the objects whose drain is overdue most;
@@ -83,6 +92,7 @@ class Health:
     unfit: frozenset[str] = frozenset()
     missing: tuple[GroupResource, ...] = ()
     unanswered: tuple[tuple[GroupResource, str], ...] = ()
+    not_in_force: NotInForce | None = None
     denied: tuple[MissingRule, ...] = ()
     unsettled: Unsettled | None = None
     moving: str | None = None
@@ -180,8 +190,7 @@ def _resources_served(health: Health) -> Condition:
         name, error = health.unanswered[0]
         message = (
             f"whether the API server serves {_list(str(each) for each, _ in health.unanswered)} is not known: {error};"
-            " they wait, and so do the owners of those and what these control, while the rest is placed; look at"
-            f" `kubectl get apiservices` for group {name.group or 'core'}"
+            f" {_held_up(health.not_in_force)}; look at `kubectl get apiservices` for group {name.group or 'core'}"
         )
         return Condition(kind, False, "NotAnswered", message)
     if not health.missing:
@@ -193,8 +202,20 @@ def _resources_served(health: Health) -> Condition:
     return Condition(kind, False, "NotServed", message)
 
 
+def _held_up(spec: NotInForce | None) -> str:
+    """What waits for those that do not answer."""
+    if spec is None:
+        return "they wait, and so do the owners of those and what these control, while the rest is placed"
+    waits = "nothing of the ring is placed"
+    if spec.in_use is not None:
+        waits = f"the ring is used as it was before it was edited (generation {spec.in_use})"
+    return f"until it is, {waits}; this is tried again and again since {_time(spec.since)}"
+
+
 def _permissions_granted(health: Health) -> Condition:
     kind = ConditionType.PERMISSIONS_GRANTED
+    if not health.denied and health.not_in_force is not None:
+        return Condition(kind, None, "NotYetKnown", "it is not known yet on which resources; see ResourcesServed")
     if not health.denied:
         return Condition(kind, True, "Granted", "the sharder may do what the ring needs")
     remedy = "`sharder rbac RING` prints the ClusterRole and the binding that grant it"
@@ -269,7 +290,8 @@ def _settled(health: Health) -> Condition:
     if health.moving is not None:
         return Condition(kind, False, "Moving", health.moving)
     if counts is None:
-        return Condition(kind, None, "NotYetKnown", "no resync has ended yet")
+        why = "no resync has ended yet" if health.not_in_force is None else "the ring's spec is not in use; see Ready"
+        return Condition(kind, None, "NotYetKnown", why)
     leaving = _list(f"{number} {name}" if number >= 0 else str(name) for name, number in health.leaving)
     left = f"the ring lists no longer, and has labels on: {leaving}"
     if not counts:
@@ -292,10 +314,14 @@ def _stamp(
         "type": str(condition.type),
         "status": status,
         "observedGeneration": generation,
-        "lastTransitionTime": stays or now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "lastTransitionTime": stays or _time(now),
         "reason": condition.reason,
         "message": condition.message[:MAX_MESSAGE_LENGTH],
     }
+
+
+def _time(moment: datetime) -> str:
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _conditions(status: Mapping[str, Any] | None) -> Sequence[Mapping[str, Any]]:

@@ -331,7 +331,7 @@ class RangeAssignment:
         held = self._candidates.read(leases, named)
         self._homes = {lease.metadata.namespace for lease in leases if lease.held_by_shard}
         snapshot = self._cache.get(self._name)
-        vanished = {gone.name for gone in snapshot.vanished.values()} if snapshot is not None else set()
+        vanished = set(snapshot.vanished) if snapshot is not None else set()
         for shard in {lease.metadata.name for lease in leases} | vanished | set(named):
             if shard not in held and self._takeover.may_hold(shard):
                 held[shard] = EVERYWHERE

@@ -21,6 +21,8 @@ from sharder.takeover.fences import CommitProof
 from sharder.takeover.leadership import Leadership
 from shardsdk.events.recorder import EventType, Regarding
 
+#: Rings whose removed resources are looked up side by side.
+LOOKUPS_AT_ONCE: Final = 4
 #: A drain that waits longer than this shows as a condition and an Event.
 DRAIN_ALARM_SECONDS: Final = 60.0
 
@@ -68,6 +70,7 @@ class RingSettings:
 class RingDeps:
     """What the controller of a ring is handed; all but the settings is shared by the rings of one leadership.
 
+    `lookups`: rings whose removed resources are looked up at once.
     `on_settled(ring)` is told when everything has moved that had to.
     """
 
@@ -78,4 +81,5 @@ class RingDeps:
     namespaces: Namespaces
     configurations: WebhookConfigurations
     watch_count: WatchCount
+    lookups: asyncio.Semaphore
     on_settled: Callable[[str], object]

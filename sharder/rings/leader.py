@@ -14,7 +14,7 @@ from sharder.cache.namespaces import Namespaces
 from sharder.cache.rings import LeaseKey, RingCache
 from sharder.core.shards import State
 from sharder.core.summary import Summary
-from sharder.rings.deps import Recorder, RingDeps, RingSettings
+from sharder.rings.deps import LOOKUPS_AT_ONCE, Recorder, RingDeps, RingSettings
 from sharder.rings.ring_controller import RingController
 from sharder.rings.watch_count import WatchCount
 from sharder.rings.webhook_configurations import WebhookConfigurations
@@ -51,7 +51,7 @@ class Leader:
         )
         self._deps = RingDeps(
             leadership, settings, proof, recorder, self._namespaces, self._configurations, WatchCount(cache),
-            on_settled,
+            asyncio.Semaphore(LOOKUPS_AT_ONCE), on_settled,
         )  # fmt: skip
         self._rings: dict[str, RingController] = {}
         self._tasks: asyncio.TaskGroup | None = None

@@ -3,34 +3,65 @@
 The ring's status remembers them (`placedResources`), so that one that is taken off
 the list is cleaned up, whoever leads then.  Hence the order, which the caller keeps:
 a resource is written down before any of its objects gets a label.
+
+What the API server calls them is looked up beside that, in a loop of its own: an API
+group that does not answer must keep nothing from being placed, of whatever ring.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from typing import Any, Final
 
 from sharder.backlog.objects import RingResource
+from sharder.cache.resources import look_up
 from sharder.core.ringspec import ResolvedMain, ResolvedRing, Role, Subject, placed_resources
 from shardsdk.errors import ShardingError
 from shardsdk.kube.api import Api
+from shardsdk.kube.clock import Clock
 from shardsdk.protocol.objects import GroupResource, Resource
+from shardsdk.queueing.queue import Priority, RateLimit, WorkQueue
 
 log = logging.getLogger(__name__)
 
+#: How soon, and at last how often, those are asked for again that did not answer.
+RETRY_SECONDS: Final = 10.0
+RETRY_MAX_SECONDS: Final = 60.0
+#: How long an answer is believed: a type may come back, go, or be served in another version.
+BELIEVED_SECONDS: Final = 60.0
+
 
 class RemovedResources:
-    """Those of one ring; `write(status)` merges into the ring's status.
+    """Those of one ring; `write(status)` merges into the ring's status, `run` looks them up.
 
-    `complete`: all that is removed could be looked up the last time.
+    `slots`: how many rings do so at once.  `when_found` is called when `record` would return something else by now.
     """
 
-    def __init__(self, ring: str, api: Api, write: Callable[[Mapping[str, Any]], Awaitable[None]]) -> None:
+    def __init__(
+        self,
+        ring: str,
+        api: Api,
+        write: Callable[[Mapping[str, Any]], Awaitable[None]],
+        *,
+        clock: Clock,
+        slots: asyncio.Semaphore,
+        when_found: Callable[[], None],
+    ) -> None:
         self._ring = ring
         self._api = api
         self._write = write
-        self.complete = True
+        self._slots = slots
+        self._when_found = when_found
+        self._queue: WorkQueue[str] = WorkQueue(
+            clock, name=f"removed/{ring}", rate_limit=RateLimit(RETRY_SECONDS, RETRY_MAX_SECONDS)
+        )
+        #: Taken off the ring, as `record` found last, each with whether it was controlled; and those asked for since.
+        self._removed: dict[GroupResource, bool] = {}
+        self._asked: set[GroupResource] = set()
+        #: What they and the listed ones are called, as far as anybody has said; `None`: not served.
+        self._known: dict[GroupResource, Resource | None] = {}
         #: What this leader has written of the ring with that uid; its watch may not show it yet.
         self._written: dict[GroupResource, bool] = {}
         self._uid = ""
@@ -38,8 +69,9 @@ class RemovedResources:
     async def record(
         self, status: Mapping[str, Any], resolved: ResolvedRing, clean: frozenset[GroupResource]
     ) -> tuple[RingResource, ...]:
-        """Write down every resource that may carry the ring's labels, and say which the ring lists no longer.
+        """Write down every resource that may carry the ring's labels.
 
+        Returns those that the ring lists no longer, as far as it is known what they are called.
         `status`: the ring's, as last seen.  `clean`: removed resources of which no object has labels any more.
         Raises: ShardingError when it is not written down; then no object may get a label.
         """
@@ -56,6 +88,9 @@ class RemovedResources:
             if name not in listed and name not in unserved and name not in clean
         }
         wanted = {**{name: kept for name, kept in before.items() if name in unserved}, **removed, **listed}
+        # What is listed now is known when it is taken off: its objects are not lost sight of until somebody answers.
+        self._known = {name: known for name, known in self._known.items() if name in wanted}
+        self._known.update({each.resource.group_resource: each.resource for each in resolved.subjects()})
         if wanted != shown:
             rendered = [
                 {"group": name.group, "resource": name.resource, "controlled": controlled}
@@ -65,23 +100,53 @@ class RemovedResources:
             self._written.update(wanted)
             await self._write({"placedResources": rendered})
         self._written = wanted
-        return await self._look_up(removed)
+        self._removed = removed
+        self._asked &= removed.keys()
+        if removed.keys() - self._asked:
+            self._queue.add(self._ring)
+        return self._found()
 
-    async def _look_up(self, removed: Mapping[GroupResource, bool]) -> tuple[RingResource, ...]:
-        found: list[RingResource] = []
-        self.complete = True
-        for name, controlled in sorted(removed.items()):
-            try:
-                resource = await self._api.discover(name.group, name.resource)
-            except ShardingError as error:
-                # What is no longer listed must not keep the rest from being placed.
-                self.complete = False
-                extra = {"ring": self._ring, "resource": str(name), "error": str(error)}
-                log.warning("resource that was taken off the ring not looked up, will retry", extra=extra)
-                continue
-            if resource is not None:
-                found.append(as_removed(resource, controlled=controlled))
-        return tuple(found)
+    @property
+    def unknown(self) -> frozenset[GroupResource]:
+        """Those of which nobody has said yet what they are called."""
+        return frozenset(self._removed.keys() - self._known.keys())
+
+    async def run(self) -> None:
+        """Look up what is removed, and again what did not answer."""
+        try:
+            await self._queue.process(self._look_up, self._not_looked_up)
+        finally:
+            await self._queue.shut_down()
+
+    def _found(self) -> tuple[RingResource, ...]:
+        return tuple(
+            as_removed(resource, controlled=controlled)
+            for name, controlled in sorted(self._removed.items())
+            if (resource := self._known.get(name)) is not None
+        )
+
+    async def _look_up(self, _: str) -> None:
+        async with self._slots:
+            names = sorted(self._removed)
+            self._asked.update(names)
+            answers = await look_up(self._api, names)
+        before = (self._found(), self.unknown)
+        self._known.update({name: found for name, found in answers.served.items() if name in self._removed})
+        if (self._found(), self.unknown) != before:
+            self._when_found()
+        for name, error in answers.failures.items():
+            extra = {"ring": self._ring, "resource": str(name), "error": str(error)}
+            log.warning("resource that was taken off the ring not looked up, will retry", extra=extra)
+        if answers.failures:
+            raise next(iter(answers.failures.values()))
+        if self._removed:
+            self._queue.add_after(self._ring, BELIEVED_SECONDS, Priority.BULK)
+
+    def _not_looked_up(self, ring: str, error: Exception) -> None:
+        if not isinstance(error, ShardingError):
+            extra = {"ring": ring}
+            log.error("resource that was taken off the ring not looked up, will retry", extra=extra, exc_info=error)
+        self._queue.add_rate_limited(ring)
 
 
 def as_removed(resource: Resource, *, controlled: bool) -> RingResource:

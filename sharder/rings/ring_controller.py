@@ -1,14 +1,15 @@
 """Everything of one ring on the leader, from the moment that there is such a ring until there is none.
 
-Three things run side by side, because none may hold up another: the takeover of the
-shards' leases, the assignment of objects (`assignment`), and the reconciles of what surrounds the
-ring.  The order within one reconcile is all in `_reconcile` and `_provide`:
+Four things run side by side, because none may hold up another: the takeover of the
+shards' leases, the assignment of objects (`assignment`), looking up what was taken off the ring, and the
+reconciles of what surrounds the ring.  The order within one reconcile is all in `_reconcile` and `_provide`:
 
 - What the ring lists is written into its status before any object gets a label:
   before placement begins by it, and before the webhook is called for it.
 - The webhook configuration is not applied by half of a ring: while somebody cannot
   say what some resource is, one that is there stays as it is.
 - Another sharder's configuration goes after ours is in force: objects are not left without a webhook.
+- What was taken off the ring is placed as far as it is known; nothing waits for the API server to say more.
 - The status is written last, and says what has failed before; a failure is tried again.
 - A ring that is gone is forgotten when its webhook configuration is.
 - Of a ring by ranges nothing is written down, labelled or brought to the webhook: nobody touches its objects.
@@ -19,6 +20,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
+from dataclasses import replace
 from typing import Any, Final
 
 from sharder.backlog.objects import RingResource
@@ -30,7 +32,6 @@ from sharder.core.summary import Summary
 from sharder.rings.deps import RingDeps
 from sharder.rings.permissions import (
     DENIED_SECONDS,
-    GRANTED_SECONDS,
     RULES_OF_RANGES,
     PermissionsCheck,
     rules_of_labels,
@@ -69,7 +70,10 @@ class RingController:
         self._assign_by = ring.resolved.spec.assign_by if ring is not None and ring.resolved else AssignBy.LABELS
         self._assignment = settings.assign[self._assign_by](name, lead, deps.namespaces, self.takeover)
         self._status = StatusWriter(name, lead, deps.recorder, drain_alarm_seconds=settings.drain_alarm_seconds)
-        self._removed = RemovedResources(name, lead.api, self._status.write)
+        self._removed = RemovedResources(
+            name, lead.api, self._status.write,
+            clock=lead.clock, slots=deps.lookups, when_found=self.enqueue,
+        )  # fmt: skip
         self._webhook = RingWebhook(name, lead, settings.webhook, deps.configurations)
         self._permissions = PermissionsCheck(name, lead.api, lead.clock)
         self._queue: WorkQueue[str] = WorkQueue(lead.clock, name=f"rings/{name}", rate_limit=RateLimit(0.1, 30.0, None))
@@ -156,7 +160,10 @@ class RingController:
     async def run(self) -> None:
         """Follow the ring until it is gone."""
         self.enqueue()
-        parts = (self.takeover.run, self._run_reconciles, self._assignment.run, self._follow_changes, self._gone.wait)
+        parts = (
+            self.takeover.run, self._run_reconciles, self._removed.run, self._assignment.run, self._follow_changes,
+            self._gone.wait,
+        )  # fmt: skip
         tasks: list[asyncio.Task[Any]] = [asyncio.create_task(run()) for run in parts]
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -209,9 +216,9 @@ class RingController:
             except FenceClosed:
                 raise
             except ShardingError as error:
-                await self._show(str(error))
+                await self._show(ring, str(error))
                 raise
-        await self._show(failure)
+        await self._show(ring, failure)
 
     async def _provide(self, ring: RingSnapshot, resolved: ResolvedRing) -> str | None:
         """Have the ring's objects assigned as it asks for; returns what is wrong besides."""
@@ -243,9 +250,7 @@ class RingController:
             rules_of_labels(each.resource.group_resource for each in resources),
             forbidden=self._assignment.summarize().forbidden,
         )
-        self._queue.add_after(
-            self.name, again if self._removed.complete else min(again, GRANTED_SECONDS), Priority.BULK
-        )
+        self._queue.add_after(self.name, again, Priority.BULK)
         return failure
 
     def _place(self, resolved: ResolvedRing, removed: tuple[RingResource, ...]) -> None:
@@ -263,10 +268,13 @@ class RingController:
         if wanted is not None and (resolved is None or resolved.spec.uid != wanted.ring.spec.uid):
             self._assignment.place(None)
 
-    async def _show(self, failure: str | None) -> None:
+    async def _show(self, provided: RingSnapshot, failure: str | None) -> None:
         ring = self._cache.get(self.name)
-        if ring is None:
-            return
-        pause = await self._status.show(ring, self._assignment.summarize(), failure, self._permissions.denied)
+        if ring is None or ring.resolved != provided.resolved:
+            return  # it has been edited meanwhile, and is in the queue
+        summary = self._assignment.summarize()
+        uncounted = dict.fromkeys(self._removed.unknown, -1)
+        summary = replace(summary, leaving=uncounted | summary.leaving)
+        pause = await self._status.show(ring, summary, failure, self._permissions.denied)
         if pause is not None:
             self._queue.add_after(self.name, pause, Priority.BULK)

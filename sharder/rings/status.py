@@ -15,6 +15,7 @@ from sharder.core.status import (
     ConditionType,
     Health,
     MissingRule,
+    NotInForce,
     Unsettled,
     changed_conditions,
     conditions_of,
@@ -56,8 +57,8 @@ class StatusWriter:
         self, ring: RingSnapshot, summary: Summary, failure: str | None, denied: tuple[MissingRule, ...]
     ) -> float | None:
         """Write how the ring is, if its status says otherwise; returns in how many seconds that is due, if not now."""
-        if ring.resolved is None and ring.invalid is None:
-            return None
+        if ring.resolved is None and ring.invalid is None and ring.unresolved is None:
+            return None  # it is being looked up
         clock, before = self._lead.clock, ring.obj.status_dict
         health = health_of(ring, summary, failure, denied, self._drain_alarm_seconds)
         self._lead.counters.conditions(self._ring, {each.type.value: each.status for each in conditions_of(health)})
@@ -118,8 +119,10 @@ def health_of(
         draining=summary.count(Pending.DRAINING),
     )
     stuck = summary.stuck_drain(drain_alarm_seconds)
+    unresolved = ring.unresolved
+    settled = summary.settled and unresolved is None  # by the spec before, where there is one
     return Health(
-        generation=ring.obj.metadata.generation,
+        generation=_generation(ring),
         problems=ring.invalid.problems if ring.invalid is not None else (),
         failure=failure,
         shards=len(ring.leases),
@@ -128,15 +131,29 @@ def health_of(
         unusable=ring.membership.unusable,
         unsteady=ring.membership.unsteady,
         unfit=summary.ranges.unfit if summary.ranges is not None else frozenset(),
-        missing=ring.unserved,
-        unanswered=ring.unanswered,
+        missing=ring.unserved if unresolved is None else (),
+        unanswered=ring.unanswered if unresolved is None else unresolved.unanswered,
+        not_in_force=_not_in_force(ring),
         denied=denied,
-        unsettled=counts if counts or summary.settled else None,
+        unsettled=counts if counts or settled else None,
         moving=summary.ranges.moving if summary.ranges is not None else None,
         stuck_drains=(str(stuck),) if stuck is not None else (),
         stuck_unlisted=stuck is not None and stuck.removed,
         leaving=tuple(sorted(summary.leaving.items())),
     )
+
+
+def _generation(ring: RingSnapshot) -> int:
+    """That of the spec which the conditions speak of; the object's may be newer, while that is looked up."""
+    if ring.unresolved is not None:
+        return ring.unresolved.generation
+    return ring.resolved.spec.generation if ring.resolved is not None else ring.obj.metadata.generation
+
+
+def _not_in_force(ring: RingSnapshot) -> NotInForce | None:
+    if ring.unresolved is None:
+        return None
+    return NotInForce(ring.unresolved.since, ring.resolved.spec.generation if ring.resolved is not None else None)
 
 
 def _was(status: Mapping[str, Any], condition: str, value: str) -> bool:

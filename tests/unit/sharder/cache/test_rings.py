@@ -13,7 +13,7 @@ import pytest
 from sharder.cache.rings import RingCache, RingSnapshot
 from sharder.core.observed import ObservedLease
 from shardsdk.errors import ServerError
-from shardsdk.protocol.objects import CLUSTERRINGS, LEASES, Resource
+from shardsdk.protocol.objects import CLUSTERRINGS, LEASES, NAMESPACES, Resource
 from shardsdk.testing.memoryapi import MemoryApi
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
 from tests.unit.sharder.placement.stage import CHILDREN, OWNERS, RING, SHARDS, Stage, lease, make_stage, ring, running
@@ -238,6 +238,35 @@ async def test_a_lease_watch_on_which_no_shard_is_heard_is_begun_anew_although_n
         await stage.until(lambda: cache.stale, seconds=15)
         stage.api.hangs = False
         await stage.until(lambda: clock.monotonic() - cache.lease_informer.fresh_at < 2, seconds=20)
+
+
+@in_virtual_time
+async def test_what_has_vanished_is_found_by_name_and_costs_a_renewal_nothing(clock: VirtualClock) -> None:
+    stage = make_stage(clock)
+    stage.create(NAMESPACES, {"metadata": {"name": "elsewhere"}}, None)
+    stage.create(CLUSTERRINGS, ring(), None)
+    stage.start("lives")
+    async with knowing(stage) as cache:
+        for namespace in (SHARDS, "elsewhere"):
+            for name in ("one", "two"):
+                stage.create(LEASES, lease(clock, name), namespace)
+        await stage.pass_time(1)
+        stage.server.delete(LEASES, "one", SHARDS)
+        stage.server.delete(LEASES, "one", "elsewhere")
+        stage.server.delete(LEASES, "two", SHARDS)
+        await stage.pass_time(1)
+        before = known(cache)
+        assert [gone.namespace for gone in before.vanished_named("one")] == [SHARDS, "elsewhere"]
+        assert [gone.namespace for gone in before.vanished_named("two")] == [SHARDS]
+        assert [each.lease.metadata.namespace for each in before.leases_named("two")] == ["elsewhere"]
+        assert not list(before.leases_named("one"))
+        await stage.pass_time(5)
+        assert known(cache) is not before, "a shard has renewed its lease"
+        assert known(cache).vanished is before.vanished
+        stage.create(LEASES, lease(clock, "one"), SHARDS)
+        await stage.pass_time(1)
+        assert [gone.namespace for gone in known(cache).vanished_named("one")] == ["elsewhere"]
+        assert [gone.namespace for gone in before.vanished_named("one")] == [SHARDS, "elsewhere"]
 
 
 @in_virtual_time

@@ -13,6 +13,7 @@ from sharder.core.status import (
     ConditionType,
     Health,
     MissingRule,
+    NotInForce,
     Unsettled,
     changed_conditions,
     render_status,
@@ -23,6 +24,7 @@ NOW = datetime(2026, 11, 21, 15, 0, 0, 250_000, tzinfo=UTC)
 LATER = NOW + timedelta(minutes=5)
 GOOD = Health(generation=2, shards=3, available=3, unsettled=Unsettled())
 DEPLOYMENTS = GroupResource("apps", "deployments")
+AWAY = replace(GOOD, unanswered=((DEPLOYMENTS, "503"),), unsettled=None)
 
 
 def conditions(health: Health) -> dict[str, dict[str, Any]]:
@@ -93,6 +95,23 @@ def test_a_ring_that_cannot_be_used_says_why_and_knows_nothing_else() -> None:
     assert found["Ready"]["reason"] == "ReconciliationFailed"
     assert found["Ready"]["message"] == "spec.resources[0]: is wrong; mend it"
     assert {each["status"] for name, each in found.items() if name != "Ready"} == {"Unknown"}
+
+
+@pytest.mark.parametrize(
+    ("in_use", "words"),
+    [(None, "nothing of the ring is placed"), (1, "the ring is used as it was before it was edited (generation 1)")],
+)
+def test_a_spec_that_cannot_be_looked_up_is_not_in_force_and_says_since_when(in_use: int | None, words: str) -> None:
+    health = replace(AWAY, not_in_force=NotInForce(NOW, in_use))
+    unknown = {"PermissionsGranted": "Unknown", "Settled": "Unknown"}
+    assert statuses(health) == {"Ready": "False", "ResourcesServed": "False"} | unknown
+    found = conditions(health)
+    assert (found["Ready"]["reason"], found["ResourcesServed"]["reason"]) == ("ReconciliationFailed", "NotAnswered")
+    for kind in ("Ready", "ResourcesServed"):
+        said = found[kind]["message"]
+        assert "deployments.apps is not known: 503" in said
+        assert words in said
+        assert "again since 2026-11-21T15:00:00Z; look at `kubectl get apiservices` for group apps" in said
 
 
 def test_a_status_that_has_not_changed_is_equal_to_the_one_before() -> None:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator
 from typing import Any, Final
 
+import pytest
+
 from sharder.replica import Replica
+from shardsdk.errors import ServerError
 from shardsdk.protocol.objects import CLUSTERRINGS, Resource
 from shardsdk.testing.memoryapi import MemoryApi
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
@@ -141,3 +145,146 @@ async def test_a_group_goes_where_it_began_to_go(clock: VirtualClock) -> None:
         await stage.until(lambda: stage.label(OWNERS, name) is not None, seconds=12)
         assert child == owner == [(None, "one")]
         assert LABELS.shard in (stage.server.get(CHILDREN, f"{name}-1", "default")["metadata"]["labels"])
+
+
+class Away(MemoryApi):
+    """What some API groups serve nobody says, while they are `away`; `late` ones say so after a while."""
+
+    away = True
+
+    async def discover(self, group: str, plural: str) -> Resource | None:
+        if group == LATE["group"]:
+            await asyncio.sleep(3)
+        elif self.away and group == LOST["group"]:
+            raise ServerError("the server is currently unable to handle the request", status=503)
+        return await super().discover(group, plural)
+
+
+LOST: Final = {"group": "away.example", "resource": "things"}
+LATE: Final = {"group": "late.example", "resource": "things"}
+WAITING: Final = "whether the API server serves things.away.example is not known: the server is currently unable"
+
+
+def things(listed: dict[str, str]) -> Resource:
+    return Resource(listed["group"], "v1", listed["resource"], "Thing")
+
+
+def served(stage: Stage, *listed: dict[str, str]) -> Away:
+    """The connection, once these are served as well."""
+    assert isinstance(stage.api, Away)
+    stage.api.served += map(things, listed)
+    return stage.api
+
+
+def told(stage: Stage, kind: str = "Ready") -> tuple[int, str, str]:
+    """Of what generation a condition speaks, its status, and what it says."""
+    status = stage.server.get(CLUSTERRINGS, RING, None).get("status", {})
+    for each in status.get("conditions", ()):
+        assert each["observedGeneration"] == status["observedGeneration"]
+        if each["type"] == kind:
+            return each["observedGeneration"], each["status"], each["message"]
+    return 0, "", ""
+
+
+@in_virtual_time
+async def test_conditions_speak_of_the_spec_that_is_in_use_until_the_edited_one_is(clock: VirtualClock) -> None:
+    stage = make_stage(clock, api=Away)
+    served(stage, LATE)
+    stage.create(CLUSTERRINGS, ring(ALONE), None)
+    stage.start("one")
+    async with leading(stage):
+        await stage.until(lambda: stage.condition("Settled") == "True")
+        edit(stage, resources=[LATE])
+        await stage.pass_time(2)
+        assert told(stage)[:2] == (1, "True")
+        assert told(stage, "Settled")[:2] == (1, "True")
+        await stage.until(lambda: told(stage)[:2] == (2, "True"), seconds=2)
+        stage.create(things(LATE), thing("it"))
+        await stage.until(lambda: stage.label(things(LATE), "it") == "one", seconds=2)
+
+
+@in_virtual_time
+async def test_an_edited_spec_that_cannot_be_looked_up_is_said_not_to_be_in_force_while_the_old_one_is(
+    clock: VirtualClock,
+) -> None:
+    stage = make_stage(clock, api=Away)
+    api = served(stage, LOST)
+    stage.create(CLUSTERRINGS, ring(ALONE), None)
+    stage.start("one")
+    async with leading(stage):
+        await stage.until(lambda: stage.condition("Settled") == "True")
+        edit(stage, resources=[LOST])
+        await stage.until(lambda: told(stage)[:2] == (2, "False"), seconds=2)
+        since, message = clock.now(), told(stage, "ResourcesServed")[2]
+        assert message.startswith(WAITING)
+        assert "used as it was before it was edited (generation 1)" in message
+        assert f"again since {since:%Y-%m-%dT%H:%M}" in message
+        assert told(stage, "Settled")[:2] == (2, "Unknown")
+        before = stage.patches(CLUSTERRINGS)
+        stage.create(OWNERS, thing("it"))
+        await stage.until(lambda: stage.label(OWNERS, "it") == "one", seconds=2)
+        await stage.pass_time(100)
+        assert told(stage, "ResourcesServed") == (2, "False", message)
+        assert stage.patches(CLUSTERRINGS) - before <= 2, "it is written once, however often it is tried again"
+        edit(stage, namespaceSelector={"matchLabels": {}})
+        await stage.until(lambda: told(stage)[:2] == (3, "False"), seconds=2)
+        api.away = False
+        await stage.until(lambda: told(stage)[:2] == (3, "True"), seconds=15)
+        await stage.until(lambda: stage.draining(OWNERS, "it"), seconds=15)
+
+
+@in_virtual_time
+async def test_an_edit_that_lists_nothing_new_is_in_force_although_nobody_says_what_is_served(
+    clock: VirtualClock,
+) -> None:
+    stage = make_stage(clock, api=Away)
+    api = served(stage, LOST)
+    api.away = False
+    stage.create(CLUSTERRINGS, ring(LOST), None)
+    stage.start("one")
+    async with leading(stage):
+        await stage.until(lambda: stage.condition("Settled") == "True")
+        api.away = True
+        edit(stage, namespaceSelector={"matchLabels": {}})
+        await stage.until(lambda: told(stage)[:2] == (2, "True"), seconds=2)
+
+
+@in_virtual_time
+async def test_an_edit_that_is_undone_while_it_cannot_be_looked_up_leaves_nothing_behind(clock: VirtualClock) -> None:
+    stage = make_stage(clock, api=Away)
+    stage.create(CLUSTERRINGS, ring(ALONE), None)
+    stage.start("one")
+    async with leading(stage):
+        await stage.until(lambda: stage.condition("Settled") == "True")
+        edit(stage, resources=[LOST])
+        await stage.until(lambda: told(stage)[:2] == (2, "False"), seconds=2)
+        edit(stage, resources=[ALONE])
+        await stage.until(lambda: told(stage)[:2] == (3, "True"), seconds=2)
+        await stage.until(lambda: told(stage, "Settled")[:2] == (3, "True"), seconds=30)
+        edit(stage, resources=[LOST])
+        await stage.until(lambda: told(stage)[:2] == (4, "False"), seconds=2)
+        edit(stage, resources=[{"group": "Not A Group", "resource": "x"}])
+        await stage.until(lambda: told(stage)[0] == 5, seconds=2)
+        assert "is no API group" in told(stage)[2]
+
+
+@pytest.mark.parametrize("assignment", [{}, {"assignment": "Ranges", "hashBy": "Namespace"}], ids=["labels", "ranges"])
+def test_a_new_ring_of_which_nothing_can_be_looked_up_says_so(assignment: dict[str, str]) -> None:
+    @in_virtual_time
+    async def story(clock: VirtualClock) -> None:
+        stage = make_stage(clock, api=Away)
+        api = served(stage, LOST)
+        stage.create(CLUSTERRINGS, ring(LOST, **assignment), None)
+        stage.start("one")
+        async with leading(stage):
+            await stage.until(lambda: stage.condition("Ready") == "False", seconds=2)
+            generation, _, message = told(stage, "ResourcesServed")
+            assert generation == 1
+            assert message.startswith(WAITING)
+            assert "nothing of the ring is placed" in message
+            assert told(stage, "PermissionsGranted")[1] == told(stage, "Settled")[1] == "Unknown"
+            api.away = False
+            await stage.until(lambda: stage.condition("Ready") == "True", seconds=15)
+            assert stage.condition("ResourcesServed") == stage.condition("PermissionsGranted") == "True"
+
+    story()
