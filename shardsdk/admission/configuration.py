@@ -15,7 +15,6 @@ from shardsdk.admission.review import Operation
 from shardsdk.admission.webhook import Sort, Webhook
 from shardsdk.kinds import resource_of
 from shardsdk.protocol.labels import RingLabels, parse_ring_name
-from shardsdk.protocol.namespaces import select_by_name
 from shardsdk.protocol.objects import Resource
 
 Manifest = dict[str, Any]
@@ -175,6 +174,8 @@ def _more_than_another_shard(labels: RingLabels) -> str:
 def _namespace_selector(webhook: Webhook, namespaces: Sequence[str]) -> Manifest:
     if webhook.namespace_selector or not namespaces:
         return dict(webhook.namespace_selector)
+    from shardsdk.protocol.namespaces import select_by_name  # of operators that watch some namespaces alone
+
     return select_by_name(namespaces)
 
 
