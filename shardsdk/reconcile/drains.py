@@ -90,6 +90,7 @@ class Drains:
         self._workers: WorkerPool[Request] = WorkerPool(
             self._queue.name, self._acknowledge, self._queue, clock=clock, concurrency=CONCURRENT_ACKNOWLEDGEMENTS
         )
+        inflight.listen(self._began)
         cache.listen(self._observe)
         cache.listen_unfit(self._observe_unfit)
 
@@ -145,23 +146,34 @@ class Drains:
         if state.drain is Drain.ACKNOWLEDGED and state.version == version:
             return False  # as it was given away
         if not state.open:
-            state.since = self._clock.monotonic()
+            state.since, state.settled_at = self._clock.monotonic(), None
         return state.heard(DrainEvent.SEEN)
 
     async def _acknowledge(self, request: Request) -> Outcome | None:
-        known = self._to_give_away(request)
-        if known is None:
+        metadata = self._to_give_away(request)
+        if metadata is None:
             return None
-        if (pause := self._open(request, known).not_before - self._clock.monotonic()) > _AT_ONCE_SECONDS:
+        state = self._open(request, metadata)
+        if (pause := state.not_before - self._clock.monotonic()) > _AT_ONCE_SECONDS:
             return RequeueAfter(pause)
-        if not self._inflight.busy(request):
+        # Not anew because the object is newer: what others change more often than the slowest write is answered would
+        # never be given away.  What this shard sends for it, a reconcile sends; none begins while this drain is shown.
+        if not self._inflight.busy(request) and not state.settled:
+            begun = state.begun
             await self._api.writes_settled()
+            state.settled_at = begun
         # The world may have changed meanwhile: the drain withdrawn, the object newer, a reconcile begun.
         metadata = self._to_give_away(request)
-        if metadata is None or metadata.resource_version != known.resource_version:
-            return None  # its news has brought it back to the queue: settle anew, a reconcile may have come between
+        if metadata is None or self._states.get(request) is not state:
+            return None  # gone, or drained again: that news has brought it back, and a reconcile may have come between
         if self._inflight.busy(request):
-            return self._wait_until_idle(request, self._open(request, metadata))
+            return self._wait_until_idle(request, state)
+        if not state.settled:
+            return RequeueAfter(_AT_ONCE_SECONDS)
+        return await self._give_away(request, metadata, state)
+
+    async def _give_away(self, request: Request, metadata: ObjectMeta, state: DrainState) -> Outcome | None:
+        """Write the acknowledgement of an object that nobody works on any more, as the cache shows it."""
         patch = acknowledgement(self._shard.ring, metadata.resource_version)
         resource, namespace = self._cache.resource, request.namespace or None
         try:
@@ -172,6 +184,9 @@ class Drains:
             return RequeueAfter(CONFLICT_SECONDS)  # the newer object is about to reach the cache, and brings us back
         except NotFound:
             return None
+        except Exception:
+            state.settled_at = None  # this write itself may still be executed
+            raise
         if self._shard.judge(answer) is Verdict.ACKNOWLEDGE:
             return self._try_again(request)
         self._note_acknowledged(request, metadata)
@@ -188,6 +203,7 @@ class Drains:
         pause = double(VOID_SECONDS[0], state.voided, VOID_SECONDS[1])
         state.not_before = self._clock.monotonic() + pause
         state.voided += 1
+        state.settled_at = None
         state.heard(DrainEvent.VOIDED)
         if state.voided > 1:
             log.warning(
@@ -226,6 +242,11 @@ class Drains:
         log.warning("Reconcile cancelled: its object is being drained", extra=self._where(request))
         self._cancel(request)
         return Waiting()
+
+    def _began(self, request: Request) -> None:
+        """A reconcile begins: what it sends, nobody who settles already waits for."""
+        if (state := self._states.get(request)) is not None:
+            state.begun += 1
 
     def _come_back(self, request: Request) -> None:
         state = self._states.get(request)

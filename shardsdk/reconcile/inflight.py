@@ -19,10 +19,17 @@ class InFlight:
         #: The uid of the object of each reconcile, by its name.
         self._running: dict[Request, list[str]] = {}
         self._waiting: dict[Request, list[Callable[[], None]]] = {}
+        self._listeners: list[Callable[[Request], None]] = []
+
+    def listen(self, listener: Callable[[Request], None]) -> None:
+        """Tell `listener` of every reconcile that begins, before it does."""
+        self._listeners.append(listener)
 
     @contextmanager
     def hold(self, request: Request, uid: str = "") -> Iterator[None]:
         """The object is busy within this context; `uid` tells it from others that had its name."""
+        for listener in self._listeners:
+            listener(request)
         uids = self._running.setdefault(request, [])
         uids.append(uid)
         try:

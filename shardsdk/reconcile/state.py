@@ -157,7 +157,7 @@ TRANSITIONS: Final[Mapping[tuple[State, Event], Step]] = {
     (Drain.NONE, DrainEvent.ENDED): Step(Drain.NONE, _STAYS),
     (Drain.NONE, DrainEvent.ACCEPTED): Step(Drain.NONE, _STAYS),
     (Drain.NONE, DrainEvent.VOIDED): Step(Drain.NONE, _STAYS),
-    (Drain.ASKED, DrainEvent.SEEN): Step(Drain.ASKED, "it is newer: what was settled is settled anew", wakes=True),
+    (Drain.ASKED, DrainEvent.SEEN): Step(Drain.ASKED, "it is newer", wakes=True),
     (Drain.ASKED, DrainEvent.GONE): Step(Drain.NONE, "the drain was withdrawn, or the object is gone"),
     (Drain.ASKED, DrainEvent.BUSY): Step(Drain.BUSY, "nobody else may have it before that has ended"),
     (Drain.ASKED, DrainEvent.ENDED): Step(Drain.ASKED, _STAYS),
@@ -313,6 +313,8 @@ class DrainState:
 
     `since` it was asked for; `version` is the one that was acknowledged, `voided`
     how many acknowledgements in a row did not count, `not_before` when the next may be made.
+    `begun` counts the reconciles that began since the drain label was seen, `settled_at` is what it was when this
+    shard's writes were last begun to be settled, with success (`None`: they were not).
     """
 
     drain: Drain = Drain.NONE
@@ -320,6 +322,8 @@ class DrainState:
     version: str = ""
     voided: int = 0
     not_before: float = 0.0
+    begun: int = 0
+    settled_at: int | None = None
 
     def heard(self, event: DrainEvent) -> bool:
         """Take a step of `drain`; whether it wakes the object."""
@@ -330,6 +334,11 @@ class DrainState:
     def open(self) -> bool:
         """Whether it was asked for and not acknowledged."""
         return self.drain not in (Drain.NONE, Drain.ACKNOWLEDGED)
+
+    @property
+    def settled(self) -> bool:
+        """Whether nothing that reconciles have sent for the object can still be executed, once none runs."""
+        return self.settled_at == self.begun
 
 
 class Awaited:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from shardsdk.cache.objects import Request
 from shardsdk.errors import ServerError
 from shardsdk.protocol.objects import PartialObject
 from shardsdk.reconcile.context import Context
@@ -130,6 +131,81 @@ async def test_a_drain_that_comes_again_waits_for_what_was_written_between(clock
         assert rig.server.find(SECRETS, "other-1", "default") is None
         assert RING.drain in rig.labels("mine"), "the second write may still be executed"
         await clock.sleep(30)
+        assert rig.labels("mine") == {}
+
+
+def write_without_answer(rig: Rig, seconds: float) -> None:
+    """Some write of this shard is under way for so long."""
+    write = asyncio.get_running_loop().create_future()
+    rig.api._open.add(write)
+    write.add_done_callback(rig.api._open.discard)
+
+    async def answer() -> None:
+        await rig.clock.sleep(seconds)
+        write.set_result(None)
+
+    rig.tasks.append(asyncio.create_task(answer()))
+
+
+@in_virtual_time
+async def test_what_others_change_all_the_time_is_given_away_though_some_write_is_always_under_way(
+    clock: VirtualClock,
+) -> None:
+    rig = Rig(clock)
+    rig.secret("hot")
+    async with rig.shard(owns=False):
+        await clock.sleep(5)
+        rig.drain("hot")
+        for number in range(60):
+            if RING.drain not in rig.labels("hot"):
+                break
+            if number % 2 == 0:
+                write_without_answer(rig, seconds=3)
+            rig.server.patch(SECRETS, "hot", "default", {"metadata": {"annotations": {"beat": str(number)}}})
+            await clock.sleep(1)
+        assert 3 <= number <= 6, "when the writes were answered that were under way as it was asked for"
+        assert rig.labels("hot") == {}
+    assert rig.reconciled == ["hot"]
+
+
+@in_virtual_time
+async def test_a_reconcile_that_comes_while_writes_settle_has_them_settled_anew(clock: VirtualClock) -> None:
+    """None does while the drain is shown; should one, nobody is to have the object before its writes are dead."""
+    rig = Rig(clock)
+    rig.secret("mine")
+    async with rig.shard(owns=False):
+        await clock.sleep(5)
+        write_without_answer(rig, seconds=3)
+        rig.drain("mine")
+        await clock.sleep(1)
+        with rig.resource.inflight.hold(Request("default", "mine")):
+            write_without_answer(rig, seconds=20)
+        await clock.sleep(18)
+        assert RING.drain in rig.labels("mine")
+        await clock.sleep(3)
+        assert rig.labels("mine") == {}
+
+
+@in_virtual_time
+async def test_an_acknowledgement_that_failed_is_made_again_when_it_can_no_longer_be_executed(
+    clock: VirtualClock,
+) -> None:
+    rig = Rig(clock)
+    rig.secret("mine")
+
+    def fail_once(verb: str, resource: object, old: object, new: dict[str, object]) -> dict[str, object]:
+        rig.server.admit = lambda verb, resource, old, new: new
+        write_without_answer(rig, seconds=20)  # behind a 5xx etcd may still have it in hand
+        raise ServerError("etcd took too long", status=500, reason="InternalError")
+
+    async with rig.shard(owns=False):
+        await clock.sleep(5)
+        rig.drain("mine")
+        rig.server.admit = fail_once
+        await clock.sleep(19)
+        assert RING.drain in rig.labels("mine")
+        assert rig.api.writes.count(("patch", "secrets", "mine")) == 1
+        await clock.sleep(2)
         assert rig.labels("mine") == {}
 
 
