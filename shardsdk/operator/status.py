@@ -3,8 +3,9 @@
 Guarantees (tests/unit/shardsdk/operator/test_status.py): what the model of the
 status does not know stays; of conditions those of other types stay, and
 `lastTransitionTime` moves only when a condition's status does; what is there
-already is not written; what somebody wrote meanwhile answers Conflict, and the
-object is reconciled again.
+already is not written, where what the reconcile itself has written is there,
+too; what somebody wrote meanwhile answers Conflict, and the object is
+reconciled again.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any, TypeVar
 from shardsdk.kinds import Kind
 from shardsdk.kinds.conditions import Condition, merge_conditions
 from shardsdk.kinds.wire import written_out
+from shardsdk.kube.selectors import Selector, equals
 from shardsdk.reconcile.context import Context
 
 K = TypeVar("K", bound=Kind)
@@ -30,7 +32,7 @@ async def write_status(context: Context[Any], returned: Any) -> bool:
 
     Raises: Conflict, NotFound (no object, or a kind without the status subresource).
     """
-    there = getattr(cached_object(context), "status", None)
+    there = getattr(await _as_known(context), "status", None)
     before = {} if there is None else written_out(there)
     after = _complete(context, before, returned)
     if after == before:
@@ -41,6 +43,22 @@ async def write_status(context: Context[Any], returned: Any) -> bool:
     made = await context.api.patch(context.main, name, namespace, {"status": changes}, subresource="status")
     context.metadata = made.metadata
     return True
+
+
+async def _as_known(context: Context[K]) -> K | None:
+    """The object at the version that the reconcile knows: the cache may not show yet what that has written itself."""
+    cached = cached_object(context)
+    if cached is not None and cached.metadata.resource_version == context.version:
+        return cached
+    pages = context.api.pages(  # a list, so that `list` is permission enough
+        context.main,
+        context.namespace or None,
+        selector=Selector(fields=equals("metadata.name", context.name)),
+        model=context.cache(context.main).model,
+        metadata_only=False,
+    )
+    found: list[K] = [each async for page in pages for each in page]
+    return found[0] if found else None
 
 
 def difference(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardsdk import ConfigurationError, Conflict, Context, CustomResource, Operator, RequeueAfter
+from shardsdk import ConfigurationError, Conflict, Context, CustomResource, Operator, RequeueAfter, set_conditions
 from shardsdk.operator.status import difference
-from shardsdk.testing import Rig, drive
+from shardsdk.queueing.predicates import generation_changed
+from shardsdk.testing import MemoryApi, Rig, drive
 from shardsdk.testing.patching import merge
 from tests.unit.shardsdk.operator.websites import ConfigMap, Secret, Website, WebsiteSpec, WebsiteStatus, site, websites
 
@@ -114,6 +115,50 @@ def test_what_was_written_meanwhile_is_not_overwritten() -> None:
     rig = drive(operator_with(function), [], story)
     assert isinstance(rig.outcomes[0][1], Conflict)
     assert [each.type for each in rig.get(Website, "home").status.conditions] == ["Theirs", "Ready"]
+
+
+@pytest.fixture
+def slow_news(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Caches show a write some time after it was answered."""
+    make = MemoryApi.__init__
+    monkeypatch.setattr(MemoryApi, "__init__", lambda *given, **more: make(*given, **{**more, "lag": lambda: 0.1}))
+
+
+def test_what_the_reconcile_wrote_itself_is_not_left_because_the_cache_shows_the_status_as_returned(
+    slow_news: None,
+) -> None:
+    operator = Operator("websites")
+
+    @operator.reconcile(Website, when=generation_changed)
+    async def function(ctx: Context[Website]) -> WebsiteStatus:
+        await ctx.api.patch(ctx.main, ctx.name, ctx.namespace, {"status": {"readyReplicas": 0}}, subresource="status")
+        return WebsiteStatus(2)
+
+    async def story(rig: Rig) -> None:
+        rig.patch(Website, "home", {"spec": {"theme": "dark"}})
+        await rig.clock.sleep(3600)
+
+    rig = drive(operator, [site(replicas=2)], story)
+    assert len(rig.outcomes) == 2
+    status = rig.get(Website, "home").status
+    assert (status.ready_replicas, status.observed_generation) == (2, 2)
+
+
+def test_conditions_that_the_reconcile_set_itself_are_not_left_behind(slow_news: None) -> None:
+    operator = Operator("websites")
+
+    @operator.reconcile(Website, when=generation_changed)
+    async def function(ctx: Context[Website]) -> WebsiteStatus:
+        await set_conditions(ctx, ctx.condition("Progressing", True, "Working"))
+        return WebsiteStatus(2, conditions=[ctx.condition("Progressing", False, "Done")])
+
+    async def story(rig: Rig) -> None:
+        rig.patch(Website, "home", {"spec": {"theme": "dark"}})
+        await rig.clock.sleep(3600)
+
+    rig = drive(operator, [site(replicas=2)], story)
+    (condition,) = rig.get(Website, "home").status.conditions
+    assert (condition.status, condition.reason) == ("False", "Done")
 
 
 def test_nothing_returned_writes_nothing() -> None:
