@@ -244,8 +244,8 @@ class Sessions:
 
     async def _succeed(self, call: Call, guard: Guard | None, turn: Turn | None) -> aiohttp.ClientResponse:
         """The response, its body unread; `turn` (`None`: a stream) is taken with it, for the caller to give back."""
-        renewed = False
-        for attempt in range(1, ATTEMPTS + 1):
+        busy, renewed = 0, False  # a renewal is one more request, not one of the `ATTEMPTS`
+        while True:
             await self._pace.wait()
             credentials = await self.access.headers()
             if turn is not None:
@@ -263,11 +263,11 @@ class Sessions:
                 renewed = True
                 if await self.access.credentials.renew(credentials.get("Authorization")):
                     continue
-            if isinstance(error, TooManyRequests) and error.retry_after_seconds and attempt < ATTEMPTS:
+            busy += isinstance(error, TooManyRequests)
+            if isinstance(error, TooManyRequests) and error.retry_after_seconds and busy < ATTEMPTS:
                 await self._clock.sleep(error.retry_after_seconds)
                 continue
             raise error
-        raise AssertionError("the last attempt returns or raises")
 
     async def _refuse(self, call: Call, response: aiohttp.ClientResponse) -> ApiError:
         """Read an answer that is no success."""

@@ -313,6 +313,32 @@ async def test_a_rejected_token_is_renewed_once() -> None:
             assert len(server.seen) == 4
 
 
+async def test_a_token_that_is_renewed_late_takes_no_attempt_from_patience() -> None:
+    """It runs out while the API server is busy: each attempt but the last is answered with 429, the last with 401."""
+
+    class Rotating:
+        renewals: int = 0
+
+        async def header(self) -> str:
+            return f"Bearer {self.renewals}"
+
+        async def renew(self, rejected: str | None) -> bool:
+            self.renewals += 1
+            return True
+
+    busy, rotating = refuses(429, retry_after=3), Rotating()
+    async with serving(*[busy] * (sessions.ATTEMPTS - 1), refuses(401), says(config_map("a")), refuses(401)) as server:
+        access = replace(direct_access(server.url), credentials=rotating)
+        async with Client(access, clock=InstantClock()) as client:
+            await client.patch(CONFIGMAPS, "a", "default", {})
+            assert rotating.renewals == 1
+            assert len(server.seen) == sessions.ATTEMPTS + 1
+            server.answers, before = [*[busy] * (sessions.ATTEMPTS - 1), refuses(401), busy], len(server.seen)
+            with pytest.raises(TooManyRequests):
+                await client.get(CONFIGMAPS, "a", "default")
+            assert len(server.seen) == before + sessions.ATTEMPTS + 1
+
+
 async def test_a_missing_permission_names_the_rule() -> None:
     said = (
         'configmaps "a" is forbidden: User "u" cannot patch resource "configmaps" in API group "" in the namespace "n"'
