@@ -80,9 +80,12 @@ class FencedWrites:
         if granted <= 0:
             raise FenceClosed(f"write refused before it was sent: the hold on {self._fence.name} has run out")
         limit_way(connection, remaining - granted)
+        now = self._clock.monotonic()
         with self._lock:
+            # Those without an answer, which can no longer be executed: nobody else takes them out.
+            self._open = {key: until for key, until in self._open.items() if until > now}
             self._count += 1
-            self._open[self._count] = self._clock.monotonic() + remaining
+            self._open[self._count] = now + remaining
             return self._count, granted
 
     def answered(self, key: int) -> None:

@@ -122,15 +122,24 @@ class Every:
 class Trigger:
     """Has an object reconciled because a program says so: `push` is for HTTP handlers, webhooks, message queues.
 
-    It may feed several controllers.  What is pushed before any of them runs
-    waits here, each request once; on a replica that does not lead it waits until
-    that replica does.
+    It may feed several controllers, and what is pushed before all of them run waits here, each request once and
+    `MAX_PUSHED` at most, until the last has begun with a copy of it; on a replica that does nothing but lead it waits
+    until that replica does.  Of controllers that are not made yet nothing is known here: where one runs on every
+    replica, or by shards, and another on the leader, the latter may miss what was pushed before it was made (it begins
+    with all that its caches show, and `when` lets pass).
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._early = _Mailbox(lambda: None)
         self._mailboxes: list[_Mailbox] = []
+        #: How many controllers were made that have not begun.
+        self._expected = 0
+
+    def expect(self) -> None:
+        """A controller that has this source was made: what is pushed from now on is kept until it begins."""
+        with self._lock:
+            self._expected += 1
 
     def push(self, request: Request, priority: Priority = Priority.FRESH) -> bool:
         """Have `request` reconciled soon; callable from any thread.
@@ -138,7 +147,8 @@ class Trigger:
         `False`: `MAX_PUSHED` requests wait already, and this one was not taken.
         """
         with self._lock:
-            taken = [mailbox.put(request, priority) for mailbox in self._mailboxes or [self._early]]
+            early = [] if self._mailboxes and not self._expected else [self._early]
+            taken = [mailbox.put(request, priority) for mailbox in [*self._mailboxes, *early]]
             return all(taken)
 
     async def run(self, feed: Feed) -> None:
@@ -146,7 +156,10 @@ class Trigger:
         loop, filled = asyncio.get_running_loop(), asyncio.Event()
         mailbox = _Mailbox(lambda: loop.call_soon_threadsafe(filled.set))
         with self._lock:
-            self._early.waiting, mailbox.waiting = {}, self._early.waiting
+            mailbox.waiting = dict(self._early.waiting)
+            self._expected = max(self._expected - 1, 0)
+            if not self._expected:
+                self._early.waiting = {}
             self._mailboxes.append(mailbox)
         filled.set()
         try:

@@ -36,7 +36,7 @@ from shardsdk.protocol.verdict import Verdict
 from shardsdk.queueing.metrics import Metrics
 from shardsdk.queueing.predicates import Predicate, always
 from shardsdk.queueing.queue import RateLimit, WorkQueue
-from shardsdk.queueing.sources import Feed, RequestSource, Watched
+from shardsdk.queueing.sources import Feed, RequestSource, Trigger, Watched
 from shardsdk.queueing.workers import Done, Outcome, Waiting, WorkerPool, describe
 from shardsdk.reconcile.applied import Applied
 from shardsdk.reconcile.barrier import Barrier
@@ -102,6 +102,9 @@ class Controller(Generic[T]):
         self._field_owner = field_owner
         self._stopped = asyncio.Event()
         self._sources = sources
+        for source, _ in sources:
+            if isinstance(source, Trigger):
+                source.expect()
         self._clock = clock
         self._rng = rng
         self._children: dict[GroupResource, Cache[Any]] = {
@@ -257,7 +260,10 @@ class Controller(Generic[T]):
                     if context.applied is not None:
                         self._forget_applied(request, metadata.uid)
         except BaseException as error:
-            self._states.note_error(request, describe(error))
+            # Of an object that went meanwhile nobody would ever take it back.
+            now = self._cache.peek(request)
+            there = now is not None and metadata_of(now).uid == metadata.uid
+            self._states.note_error(request, describe(error) if there else "")
             raise
         self._states.note_error(request, "")
         if context.applied is not None:

@@ -156,6 +156,17 @@ async def test_a_write_that_is_never_answered_counts_until_the_hold_would_have_e
     assert 10.0 <= clock.monotonic() < 10.1
 
 
+@in_virtual_time
+async def test_writes_that_are_never_answered_are_not_kept_for_ever(clock: VirtualClock) -> None:
+    writes = FencedWrites(Fence(10.0), clock)
+    for _ in range(100):
+        writes.begin()
+        await clock.sleep(1)
+    assert len(writes._open) <= 10
+    await writes.settled()
+    assert 109.0 <= clock.monotonic() < 109.1, "the last still counts"
+
+
 async def test_an_answer_that_says_nothing_about_the_write_does_not_settle_it(rig: Rig) -> None:
     writes = FencedWrites(Fence(0.4), SystemClock())
     key, granted = writes.begin()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterable
+from functools import partial
 
 import pytest
 
@@ -275,6 +276,54 @@ async def test_what_is_pushed_is_reconciled_by_every_controller_of_the_trigger(c
     await clock.sleep(1)
     assert replica.reconciled == ["a", "a"]
     await stop(manager, process)
+
+
+@in_virtual_time
+async def test_what_is_pushed_before_its_controllers_run_each_of_them_gets(clock: VirtualClock) -> None:
+    cluster = Cluster(clock)
+    cluster.secret("a")
+    replica, trigger, before = cluster.replica(), Trigger(), []
+
+    async def also(context: Ctx) -> None:
+        before.append(context.name)
+
+    asked = controller_for(SECRETS, when=of_kind()).source(trigger, when=of_kind(EventKind.GENERIC))
+    manager = Manager().add(asked.reconcile(replica.note)).add(asked.options(name="second").reconcile(also))
+    assert trigger.push(named("a"))
+    process = replica.start(manager)
+    await clock.sleep(5)
+    assert (replica.reconciled, before) == (["a"], ["a"])
+    trigger.push(named("a"))
+    await clock.sleep(5)
+    assert (replica.reconciled, before) == (["a"] * 2, ["a"] * 2)
+    await stop(manager, process)
+
+
+async def test_what_is_pushed_when_the_first_of_two_controllers_runs_waits_for_the_second() -> None:
+    trigger, taken = Trigger(), [asyncio.Queue[Request](), asyncio.Queue[Request]()]
+    for _ in taken:
+        trigger.expect()
+    running: list[asyncio.Task[None]] = []
+    async with asyncio.timeout(60):
+        for number, queue in enumerate(taken):
+            trigger.push(named(str(number)))
+            add = partial(lambda queue, request, priority: queue.put_nowait(request), queue)
+            running.append(asyncio.create_task(trigger.run(Feed(add, list, None, None))))  # type: ignore[arg-type]
+            await queue.get()
+        assert (await taken[0].get(), await taken[1].get()) == (named("1"), named("1"))
+        trigger.push(named("late"))
+        assert [await queue.get() for queue in taken] == [named("late")] * 2
+    for task in running:
+        task.cancel()
+    await asyncio.wait(running)
+    trigger.expect()
+    again = asyncio.Queue[Request]()
+    feed = Feed(lambda request, priority: again.put_nowait(request), list, None, None)  # type: ignore[arg-type]
+    third = asyncio.create_task(trigger.run(feed))
+    trigger.push(named("new"))
+    assert await again.get() == named("new"), "what the first two have taken is not kept"
+    third.cancel()
+    await asyncio.wait([third])
 
 
 async def test_what_is_pushed_early_waits_and_may_come_from_any_thread() -> None:

@@ -116,6 +116,44 @@ async def test_an_object_that_goes_away_unasked_takes_its_reconcile_with_it(cloc
 
 
 @in_virtual_time
+async def test_nothing_is_known_any_more_of_objects_that_went_while_they_were_reconciled(clock: VirtualClock) -> None:
+    rig = Rig(clock)
+
+    async def slow(context: Ctx) -> None:
+        await clock.sleep(1000)
+
+    async with rig.shard(slow, owns=False) as reconciler:
+        for number in range(5):
+            rig.secret(f"s{number}")
+            await clock.sleep(1)
+            rig.server.delete(SECRETS, f"s{number}", "default")
+            await clock.sleep(1)
+        rig.secret("given")
+        await clock.sleep(1)
+        rig.relabel(SECRETS, "given", shard="shard-2")
+        await clock.sleep(100)
+        assert reconciler.not_at_rest() == []
+    assert len(rig.reconciled) == 6
+
+
+@in_virtual_time
+async def test_the_error_of_an_object_that_is_there_is_known_until_it_goes(clock: VirtualClock) -> None:
+    rig = Rig(clock)
+
+    async def fail(context: Ctx) -> None:
+        raise ConnectionFailed("the printer is on fire")
+
+    async with rig.shard(fail, owns=False) as reconciler:
+        rig.secret("mine")
+        await clock.sleep(5)
+        (request,) = reconciler.not_at_rest()
+        assert "the printer is on fire" in reconciler.explain(request).text
+        rig.server.delete(SECRETS, "mine", "default")
+        await clock.sleep(100)
+        assert reconciler.not_at_rest() == []
+
+
+@in_virtual_time
 async def test_a_reconcile_that_ends_its_object_by_the_last_finalizer_is_not_cancelled(clock: VirtualClock) -> None:
     rig = Rig(clock)
     ended: list[str] = []
