@@ -49,13 +49,21 @@ sharder-webhook-tls
 
 {{/*
 What may carry the labels of the cluster's ring of that name, as a JSON list: of a resource that is taken off a ring they
-have to be removed, so whoever may touch it must not lose that in the same upgrade. Nothing where Helm only renders. Helm
-itself reads the ring when it upgrades it, so this takes no right besides.
+have to be removed, so whoever may touch it must not lose that in the same upgrade. Of these alone what the ring's role
+allows already: whoever writes the status must not grant itself more by it. Nothing where Helm only renders. Helm itself
+reads ring and role when it upgrades them, so this takes no right besides.
 */}}
 {{- define "sharder.placedResources" -}}
 {{- $placed := list }}
 {{- if .root.Capabilities.APIVersions.Has "sharding.timebertt.dev/v1alpha1/ClusterRing" }}
-{{- $placed = dig "status" "placedResources" list (lookup "sharding.timebertt.dev/v1alpha1" "ClusterRing" "" .ring) }}
+{{- $role := lookup "rbac.authorization.k8s.io/v1" "ClusterRole" "" (printf "sharding:clusterring:%s" .ring) }}
+{{- range $each := dig "status" "placedResources" list (lookup "sharding.timebertt.dev/v1alpha1" "ClusterRing" "" .ring) }}
+{{- range $rule := default list (get $role "rules") }}
+{{- if and (has (default "" $each.group) (default list $rule.apiGroups)) (has $each.resource (default list $rule.resources)) }}
+{{- $placed = append $placed $each }}
+{{- end }}
+{{- end }}
+{{- end }}
 {{- end }}
 {{- toJson $placed }}
 {{- end }}
