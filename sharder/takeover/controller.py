@@ -263,8 +263,6 @@ class TakeoverController:
             return
         if seen is not None and seen.lease.holder != SHARDER_HOLDER:
             record.drop()
-        if seen is not None and record.held:
-            await self._placeholders.complete(snapshot, shard)
         self._announce(key, record)
         if seen is None and not snapshot.vanished_named(shard):
             record.missing_since = record.missing_since or self._clock.monotonic()
@@ -279,6 +277,9 @@ class TakeoverController:
             self._look_again(key, step.look_again_at)
         elif seen is None and not facts.work_left:
             self._records.forget(key)
+        if seen is not None and record.held and facts.work_left is not False:
+            # Last, so that what cannot be completed is given back all the same.
+            await self._placeholders.complete(snapshot, shard)
 
     def _look_again(self, key: LeaseKey, moment: float) -> None:
         now = self._clock.monotonic()

@@ -12,7 +12,7 @@ import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from sharder.core.shards import State
 from sharder.takeover.fences import ShardHold
@@ -42,8 +42,8 @@ MAX_REPLACED: Final = 8
 #: How the API server words that nothing can be created in a namespace any more.
 #: Source: k8s.io/apiserver, plugin/namespace/lifecycle.
 TERMINATING: Final = "because it is being terminated"
-#: How long a namespace counts as one where nobody can start after it was said to be terminating; it may be made anew.
-TERMINATING_SECONDS: Final = 60.0
+#: How long a namespace counts as closed, where nobody can start, after it was terminating or not there; it may be made.
+CLOSED_SECONDS: Final = 60.0
 
 
 @dataclass(slots=True)
@@ -136,6 +136,12 @@ class Records:
         )
 
 
+class _NamespaceClosed(ShardingError):
+    """Nothing can be created in a namespace, by nobody."""
+
+    retry: ClassVar[RetryRule] = RetryRule.BACKOFF
+
+
 class LeaseWriter:
     """Writes leases under the leadership's fence."""
 
@@ -143,8 +149,8 @@ class LeaseWriter:
         self._api = api
         self._leader = leader
         self._clock = clock
-        #: When a namespace was last said to be terminating.
-        self._terminating: dict[str, float] = {}
+        #: When a namespace was last terminating, or not there.
+        self._closed: dict[str, float] = {}
 
     async def find_all(self, shard: str) -> list[Lease]:
         """Every Lease called `shard` in whatever namespace, by a consistent list; also those of no ring."""
@@ -219,24 +225,29 @@ class LeaseWriter:
             "spec": self._held(seconds) | {"leaseTransitions": 0},
         }
         record.hold_length = _whole(seconds)
-        create = functools.partial(self._api.create, LEASES, body, namespace, model=Lease, fences=(self._leader,))
         try:
-            confirmed = await self._confirm(record, ring, shard, "", create)
-        except Forbidden as error:
-            if TERMINATING not in str(error):
-                raise
+            confirmed = await self._confirm(record, ring, shard, "", lambda: self._create_in(namespace, body))
+        except _NamespaceClosed:
             confirmed = False  # no shard can start there either
-            self._terminating[namespace] = self._clock.monotonic()
+            self._closed[namespace] = self._clock.monotonic()
         if not confirmed:
             record.drop()
             return False
-        self._terminating.pop(namespace, None)
+        self._closed.pop(namespace, None)
         record.progress_at = self._clock.monotonic()
         return True
 
-    def is_terminating(self, namespace: str, seconds: float = TERMINATING_SECONDS) -> bool:
-        """Whether nothing could be created in a namespace in the last `seconds`, because it is being deleted."""
-        return self._clock.monotonic() - self._terminating.get(namespace, float("-inf")) < seconds
+    async def _create_in(self, namespace: str, body: dict[str, Any]) -> Lease:
+        try:
+            return await self._api.create(LEASES, body, namespace, model=Lease, fences=(self._leader,))
+        except (Forbidden, NotFound) as error:
+            if isinstance(error, Forbidden) and TERMINATING not in str(error):
+                raise
+            raise _NamespaceClosed(str(error)) from error
+
+    def is_closed(self, namespace: str, seconds: float = CLOSED_SECONDS) -> bool:
+        """Whether nothing could be created in a namespace in the last `seconds`: it is being deleted, or gone."""
+        return self._clock.monotonic() - self._closed.get(namespace, float("-inf")) < seconds
 
     async def give_all_back(self, leases: Iterable[tuple[Record, Lease]]) -> None:
         """Give back those that are held, side by side."""

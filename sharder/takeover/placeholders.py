@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from sharder.cache.rings import RingSnapshot
 from sharder.core.takeover import Limits, hold_seconds
-from sharder.takeover.lease_client import TERMINATING_SECONDS, LeaseWriter, Record, Records
+from sharder.takeover.lease_client import CLOSED_SECONDS, LeaseWriter, Record, Records
 
 
 class Placeholders:
@@ -24,7 +24,7 @@ class Placeholders:
 
     def lack(self, snapshot: RingSnapshot, shard: str) -> bool:
         """Whether a shard of this name might start, by what is seen, and find no lease that somebody holds."""
-        return not all(map(self._writer.is_terminating, _open_namespaces(snapshot, shard)))
+        return not all(map(self._writer.is_closed, _open_namespaces(snapshot, shard)))
 
     async def create(self, snapshot: RingSnapshot, shard: str) -> bool:
         """Create a lease in our name wherever the shard might start; False: it was faster, or can start nowhere."""
@@ -38,15 +38,17 @@ class Placeholders:
         record = self._records.get((namespace, shard))
         created = record is not None and record.held  # and not seen yet
         # Asked again before that is too long ago to count.
-        return not created and not self._writer.is_terminating(namespace, TERMINATING_SECONDS / 2)
+        return not created and not self._writer.is_closed(namespace, CLOSED_SECONDS / 2)
 
     async def _create(self, namespaces: Iterable[str], shard: str) -> bool:
         """What was created before an error stays, and is no hold by itself: the others lack."""
         created: list[Record] = []
+        seconds = hold_seconds(None, self._limits)
         for namespace in namespaces:
             record = self._records.of((namespace, shard))
             async with record.lock:
-                if await self._writer.create(record, self._ring, namespace, shard, hold_seconds(None, self._limits)):
+                # Whoever handles another lease of the name may have been faster.
+                if record.held or await self._writer.create(record, self._ring, namespace, shard, seconds):
                     created.append(record)
             if record.refused is not None:
                 for each in created:  # what we made elsewhere is no hold on what the shard has

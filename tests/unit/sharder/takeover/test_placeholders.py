@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from shardsdk.errors import ConnectionFailed, Forbidden, ServerError, ShardingError
+from shardsdk.errors import ConnectionFailed, Forbidden, NotFound, ServerError, ShardingError
 from shardsdk.protocol.labels import PLACEHOLDER_ANNOTATION, SHARDER_HOLDER
 from shardsdk.protocol.leases import Lease
 from shardsdk.protocol.objects import CLUSTERRINGS, LEASES, NAMESPACES, Resource
@@ -34,6 +34,7 @@ class Refusing(MemoryApi):
     """Some Leases called `gone` cannot be created in the namespace of the shards."""
 
     refusals: float = 0
+    refused = 0
     refusal: ShardingError = ServerError("etcdserver: request timed out", status=500)
 
     async def create(
@@ -41,6 +42,7 @@ class Refusing(MemoryApi):
     ) -> Any:
         if resource == LEASES and (namespace, body["metadata"]["name"]) == (SHARDS, "gone") and self.refusals:
             self.refusals -= 1
+            self.refused += 1
             raise self.refusal
         return await super().create(resource, body, namespace, **more)
 
@@ -143,3 +145,62 @@ async def test_a_shard_that_takes_a_placeholder_makes_it_its_own(clock: VirtualC
     async with leading(stage):
         assert await when_it_moved(stage, "it") == (None, SHARDER_HOLDER)
         assert PLACEHOLDER_ANNOTATION not in stage.server.get(LEASES, "gone", SHARDS)["metadata"]["annotations"]
+
+
+@in_virtual_time
+async def test_what_cannot_be_completed_is_given_back_once_nothing_is_left_to_move(clock: VirtualClock) -> None:
+    stage = ring_in_two_namespaces(clock, "it")
+    assert isinstance(stage.api, Refusing)
+    stage.api.refusals = float("inf")
+    async with leading(stage):
+        await stage.until(lambda: stage.holder("gone", "elsewhere") == SHARDER_HOLDER)
+        stage.server.delete(OWNERS, "it", "default")
+        await stage.until(lambda: stage.holder("gone", "elsewhere") in ("", None), seconds=60)
+        refused = stage.api.refused
+        await stage.pass_time(300)
+        assert stage.api.refused == refused, "nobody asks for it any more"
+
+
+class Closed(MemoryApi):
+    """Nothing can be created in one namespace: first it is being deleted, then it is not there."""
+
+    namespace = ""
+    #: Whether whoever asks has been told that it is being deleted.
+    told = False
+
+    async def create(
+        self, resource: Resource, body: Mapping[str, Any], namespace: str | None = None, **more: Any
+    ) -> Any:
+        if resource == LEASES and namespace == self.namespace:
+            terminating = f"unable to create new content in namespace {namespace} because it is being terminated"
+            first = Forbidden(terminating, status=403, reason="Forbidden")
+            gone, self.told = self.told, True
+            raise NotFound(f'namespaces "{namespace}" not found', status=404) if gone else first
+        return await super().create(resource, body, namespace, **more)
+
+
+@pytest.mark.parametrize("namespace", ["a-was", "zz-was"])
+@pytest.mark.parametrize("told", [False, True], ids=["terminating first", "not there"])
+@in_virtual_time
+async def test_a_namespace_that_is_gone_keeps_no_objects_from_moving(
+    clock: VirtualClock, namespace: str, told: bool
+) -> None:
+    """The shards of a ring have moved to another; the objects still carry the names of those that were there."""
+    stage = make_stage(clock, api=Closed)
+    api = stage.api
+    assert isinstance(api, Closed)
+    api.told = told
+    stage.create(NAMESPACES, {"metadata": {"name": namespace}}, None)
+    stage.create(CLUSTERRINGS, ring(ALONE), None)
+    stage.create(LEASES, lease(clock, "gone"), namespace)
+    stage.start("one")
+    stage.create(OWNERS, thing("it", shard="gone"))
+    async with leading(stage):
+        await stage.pass_time(1)
+        api.namespace = namespace
+        stage.server.delete(LEASES, "gone", namespace)
+        await stage.until(lambda: stage.label(OWNERS, "it") == "one", seconds=60)
+        # Later still, when whatever was remembered of the namespace is old.
+        await stage.pass_time(300)
+        stage.create(OWNERS, thing("late", shard="gone"))
+        await stage.until(lambda: stage.label(OWNERS, "late") == "one", seconds=60)
