@@ -220,7 +220,9 @@ class RingCheck:
                 extra={
                     **self._where(),
                     "watched": sorted(self._watched),
-                    "remedy": f"spec.namespaceSelector: {select_by_name(self._watched)}",
+                    "remedy": f"spec.namespaceSelector: {select_by_name(self._watched)}"
+                    if self._watched
+                    else "its main resources are watched in no common namespace: give each a ring of its own",
                 },
             )
         elif self._unwatched and not unwatched:

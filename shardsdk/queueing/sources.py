@@ -147,9 +147,11 @@ class Trigger:
         `False`: `MAX_PUSHED` requests wait already, and this one was not taken.
         """
         with self._lock:
-            early = [] if self._mailboxes and not self._expected else [self._early]
-            taken = [mailbox.put(request, priority) for mailbox in [*self._mailboxes, *early]]
-            return all(taken)
+            waits = not self._mailboxes or self._expected > 0
+            kept = self._early.put(request, priority) if waits else True
+            taken = [mailbox.put(request, priority) for mailbox in self._mailboxes]
+            # Who may never begin, because it cannot read what it wants, must not have others told that they are full.
+            return all(taken) if taken else kept
 
     async def run(self, feed: Feed) -> None:
         """As `RequestSource.run`."""

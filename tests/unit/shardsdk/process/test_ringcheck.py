@@ -114,6 +114,20 @@ async def test_namespaces_that_the_ring_covers_and_nobody_watches_are_told_until
     running.cancel()
 
 
+@in_virtual_time
+async def test_shards_of_resources_without_a_common_namespace_are_told_to_be_of_two_rings(
+    clock: VirtualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = MemoryServer()
+    server.create(CLUSTERRINGS, LISTED)
+    check = RingCheck(MemoryApi(server, clock), RING, frozenset(), {}, shard="one", watched=frozenset(), clock=clock)
+    running = asyncio.create_task(check.run())
+    await check.looked.wait()
+    (told,) = [each for each in caplog.records if each.levelno == logging.ERROR]
+    assert "a ring of its own" in told.__dict__["remedy"]
+    running.cancel()
+
+
 @pytest.mark.parametrize(
     ("manager", "secrets", "watched"),
     [
