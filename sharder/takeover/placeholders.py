@@ -2,6 +2,7 @@
 
 Objects may carry the name of a shard that has no Lease: it was deleted, or the objects came back from a backup without
 it.  Before anything moves off such a name a shard has to be kept from starting under it, wherever it may start.
+Source: docs/decisions/0047-placeholders-say-what-they-are.md.
 """
 
 from __future__ import annotations
