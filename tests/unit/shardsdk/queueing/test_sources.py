@@ -352,22 +352,6 @@ def test_a_trigger_keeps_each_request_once_and_not_without_bounds() -> None:
     assert trigger.push(named("7"), Priority.BULK), "it waits already"
 
 
-async def test_a_controller_that_never_begins_does_not_have_others_told_that_they_are_full() -> None:
-    taken: asyncio.Queue[Request] = asyncio.Queue()
-    trigger = Trigger()
-    for _ in range(2):
-        trigger.expect()
-    feed = Feed(lambda request, priority: taken.put_nowait(request), list, None, None)  # type: ignore[arg-type]
-    running = asyncio.create_task(trigger.run(feed))
-    await asyncio.sleep(0)
-    for number in range(MAX_PUSHED + 1):
-        assert trigger.push(named(str(number)))
-        if number % 100 == 0:
-            await asyncio.sleep(0)
-    running.cancel()
-    await asyncio.wait([running])
-
-
 class Once:
     """A source of a user's own."""
 
