@@ -270,12 +270,20 @@ class Api:
         alone = _wants_metadata(model, metadata_only)
         return await self.send(Operation("get", resource, name, namespace, model=model, metadata_only=alone))
 
-    async def find(self, resource: Resource, name: str, namespace: str | None = None) -> PartialObject | None:
-        """Metadata of one object, consistently, with nothing but the `list` permission; `None`: there is none."""
+    async def find(
+        self,
+        resource: Resource,
+        name: str,
+        namespace: str | None = None,
+        *,
+        model: type[T] = PARTIAL,
+        metadata_only: bool | None = None,
+    ) -> T | None:
+        """One object, consistently, with nothing but the `list` permission; `None`: there is none."""
         named = Selector(fields=equals("metadata.name", name))
-        found: PartialObject | None = None
-        everything = ListOptions(limit=None)
-        async for page in self.transport.read_pages(Selection(resource, namespace, named, PartialObject), everything):
+        found: T | None = None
+        selection = Selection(resource, namespace, named, model, _wants_metadata(model, metadata_only))
+        async for page in self.transport.read_pages(selection, ListOptions(limit=None)):
             found = page[0]
         return found
 

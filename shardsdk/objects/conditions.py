@@ -18,7 +18,6 @@ import msgspec
 
 from shardsdk.cache.objects import metadata_of
 from shardsdk.kinds.conditions import Condition, merge_conditions
-from shardsdk.kube.selectors import Selector, equals
 from shardsdk.reconcile.context import Context
 
 
@@ -63,15 +62,9 @@ async def set_conditions(context: Context[Any], *wanted: Condition) -> bool:
 
 
 async def _read(context: Context[Any]) -> list[dict[str, Any]]:
-    """The conditions as the API server has them now; by a list, so that `list` is permission enough."""
-    pages = context.api.pages(
-        context.main,
-        context.request.namespace or None,
-        selector=Selector(fields=equals("metadata.name", context.request.name)),
-        model=_Conditioned,
-        metadata_only=False,
-    )
-    return [condition async for page in pages for found in page for condition in found.status.conditions or ()]
+    """The conditions as the API server has them now; `list` is permission enough."""
+    found = await context.api.find(context.main, context.name, context.namespace or None, model=_Conditioned)
+    return [] if found is None else list(found.status.conditions or ())
 
 
 def _shown(thing: object) -> list[dict[str, Any]] | None:

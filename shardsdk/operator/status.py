@@ -15,7 +15,6 @@ from typing import Any, TypeVar
 from shardsdk.kinds import Kind
 from shardsdk.kinds.conditions import Condition, merge_conditions
 from shardsdk.kinds.wire import written_out
-from shardsdk.kube.selectors import Selector, equals
 from shardsdk.reconcile.context import Context
 
 K = TypeVar("K", bound=Kind)
@@ -50,15 +49,10 @@ async def _as_known(context: Context[K]) -> K | None:
     cached = cached_object(context)
     if cached is not None and cached.metadata.resource_version == context.version:
         return cached
-    pages = context.api.pages(  # a list, so that `list` is permission enough
-        context.main,
-        context.namespace or None,
-        selector=Selector(fields=equals("metadata.name", context.name)),
-        model=context.cache(context.main).model,
-        metadata_only=False,
+    found: K | None = await context.api.find(
+        context.main, context.name, context.namespace or None, model=context.cache(context.main).model
     )
-    found: list[K] = [each async for page in pages for each in page]
-    return found[0] if found else None
+    return found
 
 
 def difference(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
