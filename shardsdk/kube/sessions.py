@@ -244,7 +244,7 @@ class Sessions:
 
     async def _succeed(self, call: Call, guard: Guard | None, turn: Turn | None) -> aiohttp.ClientResponse:
         """The response, its body unread; `turn` (`None`: a stream) is taken with it, for the caller to give back."""
-        busy, renewed = 0, False  # a renewal is one more request, not one of the `ATTEMPTS`
+        attempts, renewed = 0, False  # a renewal is one more request, and no attempt
         while True:
             await self._pace.wait()
             credentials = await self.access.headers()
@@ -263,11 +263,10 @@ class Sessions:
                 renewed = True
                 if await self.access.credentials.renew(credentials.get("Authorization")):
                     continue
-            busy += isinstance(error, TooManyRequests)
-            if isinstance(error, TooManyRequests) and error.retry_after_seconds and busy < ATTEMPTS:
-                await self._clock.sleep(error.retry_after_seconds)
-                continue
-            raise error
+            attempts += 1
+            if not isinstance(error, TooManyRequests) or not error.retry_after_seconds or attempts == ATTEMPTS:
+                raise error
+            await self._clock.sleep(error.retry_after_seconds)
 
     async def _refuse(self, call: Call, response: aiohttp.ClientResponse) -> ApiError:
         """Read an answer that is no success."""

@@ -102,10 +102,9 @@ class Evidence:
         except ExceptionGroup as group:
             if group.split(ONE_RESOURCE)[1] is not None:
                 raise
-            for error in leaves(group):
-                assert isinstance(error, ShardingError)
-                self.reader.gaps.note(PERMISSIONS, error)
-                break
+            first = next(leaves(group))
+            assert isinstance(first, ShardingError), "all are of ONE_RESOURCE"
+            self.reader.gaps.note(PERMISSIONS, first)
             return None
         return answers
 
