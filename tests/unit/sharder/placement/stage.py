@@ -32,6 +32,8 @@ from shardsdk.testing.virtual import VirtualClock
 
 OWNERS: Final = Resource("example.org", "v1", "owners", "Owner")
 CHILDREN: Final = Resource("", "v1", "configmaps", "ConfigMap")
+#: What a ring of owners without children lists.
+ALONE: Final = {"group": OWNERS.group, "resource": OWNERS.plural}
 RING: Final = "ring"
 LABELS: Final[RingLabels] = parse_ring_name(RING)
 SHARDS: Final = "shards"
@@ -138,14 +140,14 @@ class Stage:
         """Create an object."""
         return self.server.create(resource, body, namespace)
 
-    def start(self, shard: str, **options: Any) -> None:
+    def start(self, shard: str, namespace: str = SHARDS, **options: Any) -> None:
         """Let a shard hold its lease and acknowledge drains."""
         body = lease(self.clock, shard, **options)
-        if self.server.find(LEASES, shard, SHARDS) is None:
-            self.server.create(LEASES, body, SHARDS)
+        if self.server.find(LEASES, shard, namespace) is None:
+            self.server.create(LEASES, body, namespace)
         else:
-            self._patch_lease(shard, body)
-        self.shards[shard] = asyncio.create_task(self._live(shard))
+            self._patch_lease(shard, namespace, body)
+        self.shards[shard] = asyncio.create_task(self._live(shard, namespace))
 
     def crash(self, shard: str) -> None:
         """Let a shard stop without a word."""
@@ -156,19 +158,19 @@ class Stage:
         self.crash(shard)
         self.server.patch(LEASES, shard, SHARDS, {"spec": {"holderIdentity": "", "leaseDurationSeconds": 1}})
 
-    async def _live(self, shard: str) -> None:
+    async def _live(self, shard: str, namespace: str) -> None:
         while True:
             await asyncio.sleep(2)
-            if self.holder(shard) != shard:
+            if self.holder(shard, namespace) != shard:
                 return
-            fenced = msgspec.convert(self.server.find(LEASES, shard, SHARDS), Lease).fenced
+            fenced = msgspec.convert(self.server.find(LEASES, shard, namespace), Lease).fenced
             renewed = lease(self.clock, shard, fenced=fenced)
             renewed["spec"] = {"renewTime": renewed["spec"]["renewTime"]}
-            self._patch_lease(shard, renewed)
+            self._patch_lease(shard, namespace, renewed)
 
-    def _patch_lease(self, shard: str, body: Object) -> None:
+    def _patch_lease(self, shard: str, namespace: str, body: Object) -> None:
         changes = {"metadata": {"annotations": body["metadata"]["annotations"]}, "spec": body["spec"]}
-        self.server.patch(LEASES, shard, SHARDS, changes)
+        self.server.patch(LEASES, shard, namespace, changes)
 
     def acknowledge(self, name: str, namespace: str = "default") -> None:
         """Take both labels off an owner, as its shard does."""

@@ -13,9 +13,19 @@ from shardsdk.errors import Invalid
 from shardsdk.protocol.objects import CLUSTERRINGS, NAMESPACES
 from shardsdk.testing.memoryapi import MemoryApi
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
-from tests.unit.sharder.placement.stage import CHILDREN, OWNERS, RING, SlowApi, Stage, leading, make_stage, ring, thing
+from tests.unit.sharder.placement.stage import (
+    ALONE,
+    CHILDREN,
+    OWNERS,
+    RING,
+    SlowApi,
+    Stage,
+    leading,
+    make_stage,
+    ring,
+    thing,
+)
 
-ALONE: Final = {"group": OWNERS.group, "resource": OWNERS.plural}
 OURS: Final = {"matchLabels": {"team": "ours"}}
 #: How many namespaces are the ring's: such as are watched one by one, and such as are watched with all others.
 COUNTS: Final = (1, MAX_NAMESPACES, MAX_NAMESPACES + 1)

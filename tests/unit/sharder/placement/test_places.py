@@ -14,8 +14,18 @@ from shardsdk.errors import Forbidden
 from shardsdk.protocol.objects import CLUSTERRINGS, Resource, SlimMeta, SlimObject
 from shardsdk.testing.memoryapi import MemoryApi
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
-from tests.unit.sharder.placement.stage import CHILDREN, OWNERS, SETTINGS, leading, make_stage, names_on, ring, thing
-from tests.unit.sharder.placement.test_transit import ALONE, PLACES, Transits, acknowledging, at_once, families_of
+from tests.unit.sharder.placement.stage import (
+    ALONE,
+    CHILDREN,
+    OWNERS,
+    SETTINGS,
+    leading,
+    make_stage,
+    names_on,
+    ring,
+    thing,
+)
+from tests.unit.sharder.placement.test_transit import PLACES, Transits, acknowledging, at_once, families_of
 
 
 class Unwritable(MemoryApi):

@@ -16,6 +16,7 @@ from shardsdk.protocol.objects import CLUSTERRINGS, NAMESPACES, Resource
 from shardsdk.testing.memoryapi import MemoryApi
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
 from tests.unit.sharder.placement.stage import (
+    ALONE,
     CHILDREN,
     LABELS,
     OWNERS,
@@ -27,7 +28,6 @@ from tests.unit.sharder.placement.stage import (
     thing,
 )
 
-ALONE: Final = {"group": OWNERS.group, "resource": OWNERS.plural}
 EVERYTHING: Final = Selector()
 TEAM: Final = {"matchLabels": {"team": "a"}}
 

@@ -12,9 +12,8 @@ from sharder.placement.resync import Resync
 from shardsdk.protocol.objects import CLUSTERRINGS, SlimObject
 from shardsdk.testing.memory import Change
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
-from tests.unit.sharder.placement.stage import LABELS, OWNERS, Stage, leading, make_stage, names_on, ring, thing
+from tests.unit.sharder.placement.stage import ALONE, LABELS, OWNERS, Stage, leading, make_stage, names_on, ring, thing
 
-ALONE: Final = {"group": OWNERS.group, "resource": OWNERS.plural}
 #: Objects in one page of a list.
 PAGE: Final = 500
 FEW: Final = 20

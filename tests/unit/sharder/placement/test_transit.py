@@ -20,6 +20,7 @@ from shardsdk.testing.memoryapi import MemoryApi
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
 from tests.unit.sharder.placement.families import create_family, split_families
 from tests.unit.sharder.placement.stage import (
+    ALONE,
     CHILDREN,
     LABELS,
     OWNERS,
@@ -33,7 +34,6 @@ from tests.unit.sharder.placement.stage import (
 )
 
 PLACES: Final = SETTINGS.concurrent_moves
-ALONE: Final = {"group": OWNERS.group, "resource": OWNERS.plural}
 
 
 class Transits:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any, Final
 
 import pytest
@@ -17,6 +18,7 @@ from shardsdk.testing.virtual import VirtualClock, in_virtual_time
 from tests.unit.sharder.placement.families import create_family
 from tests.unit.sharder.placement.refusing import begin_to_move, name_that_a_third_shard_gets, staged
 from tests.unit.sharder.placement.stage import (
+    ALONE,
     CHILDREN,
     LABELS,
     OWNERS,
@@ -30,7 +32,6 @@ from tests.unit.sharder.placement.stage import (
     thing,
 )
 
-ALONE: Final = {"group": OWNERS.group, "resource": OWNERS.plural}
 OTHERS: Final = {"resource": CHILDREN.plural}
 FAMILY: Final = ALONE | {"controlledResources": [OTHERS]}
 
@@ -50,6 +51,16 @@ class Listing(MemoryApi):
             yield event
 
 
+@asynccontextmanager
+async def settled(stage: Stage, *resources: Any) -> AsyncIterator[Replica]:
+    """A replica that leads, a shard, and a ring of `resources` where all is in its place."""
+    stage.create(CLUSTERRINGS, ring(*resources), None)
+    stage.start("one")
+    async with leading(stage) as replica:
+        await stage.until(lambda: stage.condition("Settled") == "True")
+        yield replica
+
+
 def edit(stage: Stage, **spec: Any) -> None:
     stage.server.patch(CLUSTERRINGS, RING, None, {"spec": spec})
 
@@ -64,10 +75,7 @@ def oldest_drain(replica: Replica) -> float:
 async def test_what_stays_is_not_listed_again(clock: VirtualClock) -> None:
     stage = make_stage(clock, api=Listing)
     assert isinstance(stage.api, Listing)
-    stage.create(CLUSTERRINGS, ring(ALONE), None)
-    stage.start("one")
-    async with leading(stage):
-        await stage.until(lambda: stage.condition("Settled") == "True")
+    async with settled(stage, ALONE):
         before = stage.api.listed.copy()
         stage.create(CHILDREN, thing("child"))
         edit(stage, resources=[ALONE, OTHERS])
@@ -86,10 +94,7 @@ async def test_what_stays_is_not_listed_again(clock: VirtualClock) -> None:
 async def test_an_owner_that_gets_other_children_is_not_listed_again(clock: VirtualClock) -> None:
     stage = make_stage(clock, api=Listing)
     assert isinstance(stage.api, Listing)
-    stage.create(CLUSTERRINGS, ring(ALONE), None)
-    stage.start("one")
-    async with leading(stage):
-        await stage.until(lambda: stage.condition("Settled") == "True")
+    async with settled(stage, ALONE):
         before = stage.api.listed[OWNERS.plural]
         edit(stage, resources=[FAMILY])
         await stage.pass_time(5)
@@ -190,10 +195,7 @@ def told(stage: Stage, kind: str = "Ready") -> tuple[int, str, str]:
 async def test_conditions_speak_of_the_spec_that_is_in_use_until_the_edited_one_is(clock: VirtualClock) -> None:
     stage = make_stage(clock, api=Away)
     served(stage, LATE)
-    stage.create(CLUSTERRINGS, ring(ALONE), None)
-    stage.start("one")
-    async with leading(stage):
-        await stage.until(lambda: stage.condition("Settled") == "True")
+    async with settled(stage, ALONE):
         edit(stage, resources=[LATE])
         await stage.pass_time(2)
         assert told(stage)[:2] == (1, "True")
@@ -209,10 +211,7 @@ async def test_an_edited_spec_that_cannot_be_looked_up_is_said_not_to_be_in_forc
 ) -> None:
     stage = make_stage(clock, api=Away)
     api = served(stage, LOST)
-    stage.create(CLUSTERRINGS, ring(ALONE), None)
-    stage.start("one")
-    async with leading(stage):
-        await stage.until(lambda: stage.condition("Settled") == "True")
+    async with settled(stage, ALONE):
         edit(stage, resources=[LOST])
         await stage.until(lambda: told(stage)[:2] == (2, "False"), seconds=2)
         since, message = clock.now(), told(stage, "ResourcesServed")[2]
@@ -240,10 +239,7 @@ async def test_an_edit_that_lists_nothing_new_is_in_force_although_nobody_says_w
     stage = make_stage(clock, api=Away)
     api = served(stage, LOST)
     api.away = False
-    stage.create(CLUSTERRINGS, ring(LOST), None)
-    stage.start("one")
-    async with leading(stage):
-        await stage.until(lambda: stage.condition("Settled") == "True")
+    async with settled(stage, LOST):
         api.away = True
         edit(stage, namespaceSelector={"matchLabels": {}})
         await stage.until(lambda: told(stage)[:2] == (2, "True"), seconds=2)
@@ -252,10 +248,7 @@ async def test_an_edit_that_lists_nothing_new_is_in_force_although_nobody_says_w
 @in_virtual_time
 async def test_an_edit_that_is_undone_while_it_cannot_be_looked_up_leaves_nothing_behind(clock: VirtualClock) -> None:
     stage = make_stage(clock, api=Away)
-    stage.create(CLUSTERRINGS, ring(ALONE), None)
-    stage.start("one")
-    async with leading(stage):
-        await stage.until(lambda: stage.condition("Settled") == "True")
+    async with settled(stage, ALONE):
         edit(stage, resources=[LOST])
         await stage.until(lambda: told(stage)[:2] == (2, "False"), seconds=2)
         edit(stage, resources=[ALONE])

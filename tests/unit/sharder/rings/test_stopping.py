@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 from shardsdk.protocol.labels import SHARDER_HOLDER
 from shardsdk.protocol.objects import CLUSTERRINGS
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
 from tests.unit.sharder.placement.stage import (
+    ALONE,
     LABELS,
     OWNERS,
     RING,
@@ -21,8 +21,6 @@ from tests.unit.sharder.placement.stage import (
     ring,
     thing,
 )
-
-ALONE: Any = {"group": OWNERS.group, "resource": OWNERS.plural}
 
 
 def leader(stage: Stage) -> str | None:

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from random import Random
-from typing import Any, Final
+from typing import Any
 
 import pytest
 
@@ -27,6 +27,7 @@ from shardsdk.testing.memoryapi import MemoryApi
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
 from tests.kube_fakes import FakeFence
 from tests.unit.sharder.placement.stage import (
+    ALONE,
     LABELS,
     OWNERS,
     RING,
@@ -40,8 +41,6 @@ from tests.unit.sharder.placement.stage import (
     ring,
     thing,
 )
-
-ALONE: Final = {"group": OWNERS.group, "resource": OWNERS.plural}
 
 
 @dataclass

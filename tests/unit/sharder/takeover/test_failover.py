@@ -6,7 +6,6 @@ import asyncio
 import dataclasses
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
 
 from shardsdk.errors import ServerError
 from shardsdk.kube.api import Operation, T
@@ -15,6 +14,7 @@ from shardsdk.testing.memoryapi import MemoryApi
 from shardsdk.testing.processes import Process
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
 from tests.unit.sharder.placement.stage import (
+    ALONE,
     LABELS,
     OWNERS,
     SETTINGS,
@@ -25,8 +25,6 @@ from tests.unit.sharder.placement.stage import (
     ring,
     thing,
 )
-
-ALONE: Any = {"group": OWNERS.group, "resource": OWNERS.plural}
 
 
 class Refusing(MemoryApi):

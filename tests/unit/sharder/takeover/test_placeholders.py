@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import chain, repeat
 from typing import Any, Final
 
 import msgspec
@@ -16,6 +16,7 @@ from shardsdk.protocol.objects import CLUSTERRINGS, LEASES, NAMESPACES, Resource
 from shardsdk.testing.memoryapi import MemoryApi
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
 from tests.unit.sharder.placement.stage import (
+    ALONE,
     OWNERS,
     SHARDS,
     Stage,
@@ -27,32 +28,24 @@ from tests.unit.sharder.placement.stage import (
     thing,
 )
 
-ALONE: Final = {"group": OWNERS.group, "resource": OWNERS.plural}
+UNANSWERED: Final = ServerError("etcdserver: request timed out", status=500)
 
 
 class Refusing(MemoryApi):
-    """Some Leases called `gone` cannot be created in the namespace of the shards."""
+    """For as long as there are errors, a Lease called `gone` cannot be created in a namespace."""
 
-    refusals: float = 0
+    namespace = SHARDS
+    errors: Iterator[ShardingError] = iter(())
     refused = 0
-    refusal: ShardingError = ServerError("etcdserver: request timed out", status=500)
 
     async def create(
         self, resource: Resource, body: Mapping[str, Any], namespace: str | None = None, **more: Any
     ) -> Any:
-        if resource == LEASES and (namespace, body["metadata"]["name"]) == (SHARDS, "gone") and self.refusals:
-            self.refusals -= 1
+        about = (resource, namespace, body["metadata"]["name"])
+        if about == (LEASES, self.namespace, "gone") and (error := next(self.errors, None)) is not None:
             self.refused += 1
-            raise self.refusal
+            raise error
         return await super().create(resource, body, namespace, **more)
-
-
-async def renew_elsewhere(stage: Stage, shard: str) -> None:
-    while True:
-        await asyncio.sleep(2)
-        renewed = lease(stage.clock, shard)
-        changes = {"metadata": {"annotations": renewed["metadata"]["annotations"]}, "spec": renewed["spec"]}
-        stage.server.patch(LEASES, shard, "elsewhere", changes)
 
 
 def ring_in_two_namespaces(clock: VirtualClock, object_name: str) -> Stage:
@@ -61,8 +54,7 @@ def ring_in_two_namespaces(clock: VirtualClock, object_name: str) -> Stage:
     stage.create(NAMESPACES, {"metadata": {"name": "elsewhere"}}, None)
     stage.create(CLUSTERRINGS, ring(ALONE), None)
     stage.start("one")
-    stage.create(LEASES, lease(clock, "two"), "elsewhere")
-    stage.shards["two"] = asyncio.create_task(renew_elsewhere(stage, "two"))
+    stage.start("two", "elsewhere")
     stage.create(OWNERS, thing(object_name, shard="gone"))
     return stage
 
@@ -77,7 +69,7 @@ async def when_it_moved(stage: Stage, name: str) -> tuple[str | None, str | None
 @pytest.mark.parametrize(
     "refusal",
     [
-        ServerError("etcdserver: request timed out", status=500),
+        UNANSWERED,
         Forbidden("exceeded quota: count/leases.coordination.k8s.io", status=403, reason="Forbidden"),
         ConnectionFailed("reset"),
     ],
@@ -89,7 +81,7 @@ async def test_nothing_moves_off_a_name_that_a_shard_could_still_start_under(
 ) -> None:
     stage = ring_in_two_namespaces(clock, "it")
     assert isinstance(stage.api, Refusing)
-    stage.api.refusal, stage.api.refusals = refusal, refusals
+    stage.api.errors = repeat(refusal, refusals)
     async with leading(stage):
         assert await when_it_moved(stage, "it") == (SHARDER_HOLDER, SHARDER_HOLDER)
 
@@ -101,7 +93,7 @@ async def test_while_it_cannot_be_held_where_shards_are_nothing_moves_and_a_shar
     name = names_on("gone", "gone", "one", "two")[0]
     stage = ring_in_two_namespaces(clock, name)
     assert isinstance(stage.api, Refusing)
-    stage.api.refusals = float("inf")
+    stage.api.errors = repeat(UNANSWERED)
     async with leading(stage):
         await stage.until(lambda: stage.holder("gone", "elsewhere") == SHARDER_HOLDER)
         await stage.pass_time(120)
@@ -151,7 +143,7 @@ async def test_a_shard_that_takes_a_placeholder_makes_it_its_own(clock: VirtualC
 async def test_what_cannot_be_completed_is_given_back_once_nothing_is_left_to_move(clock: VirtualClock) -> None:
     stage = ring_in_two_namespaces(clock, "it")
     assert isinstance(stage.api, Refusing)
-    stage.api.refusals = float("inf")
+    stage.api.errors = repeat(UNANSWERED)
     async with leading(stage):
         await stage.until(lambda: stage.holder("gone", "elsewhere") == SHARDER_HOLDER)
         stage.server.delete(OWNERS, "it", "default")
@@ -161,24 +153,6 @@ async def test_what_cannot_be_completed_is_given_back_once_nothing_is_left_to_mo
         assert stage.api.refused == refused, "nobody asks for it any more"
 
 
-class Closed(MemoryApi):
-    """Nothing can be created in one namespace: first it is being deleted, then it is not there."""
-
-    namespace = ""
-    #: Whether whoever asks has been told that it is being deleted.
-    told = False
-
-    async def create(
-        self, resource: Resource, body: Mapping[str, Any], namespace: str | None = None, **more: Any
-    ) -> Any:
-        if resource == LEASES and namespace == self.namespace:
-            terminating = f"unable to create new content in namespace {namespace} because it is being terminated"
-            first = Forbidden(terminating, status=403, reason="Forbidden")
-            gone, self.told = self.told, True
-            raise NotFound(f'namespaces "{namespace}" not found', status=404) if gone else first
-        return await super().create(resource, body, namespace, **more)
-
-
 @pytest.mark.parametrize("namespace", ["a-was", "zz-was"])
 @pytest.mark.parametrize("told", [False, True], ids=["terminating first", "not there"])
 @in_virtual_time
@@ -186,10 +160,12 @@ async def test_a_namespace_that_is_gone_keeps_no_objects_from_moving(
     clock: VirtualClock, namespace: str, told: bool
 ) -> None:
     """The shards of a ring have moved to another; the objects still carry the names of those that were there."""
-    stage = make_stage(clock, api=Closed)
-    api = stage.api
-    assert isinstance(api, Closed)
-    api.told = told
+    stage = make_stage(clock, api=Refusing)
+    assert isinstance(stage.api, Refusing)
+    terminating = f"unable to create new content in namespace {namespace} because it is being terminated"
+    gone = NotFound(f'namespaces "{namespace}" not found', status=404)
+    first = [] if told else [Forbidden(terminating, status=403, reason="Forbidden")]
+    stage.api.namespace, stage.api.errors = namespace, chain(first, repeat(gone))
     stage.create(NAMESPACES, {"metadata": {"name": namespace}}, None)
     stage.create(CLUSTERRINGS, ring(ALONE), None)
     stage.create(LEASES, lease(clock, "gone"), namespace)
@@ -197,7 +173,6 @@ async def test_a_namespace_that_is_gone_keeps_no_objects_from_moving(
     stage.create(OWNERS, thing("it", shard="gone"))
     async with leading(stage):
         await stage.pass_time(1)
-        api.namespace = namespace
         stage.server.delete(LEASES, "gone", namespace)
         await stage.until(lambda: stage.label(OWNERS, "it") == "one", seconds=60)
         # Later still, when whatever was remembered of the namespace is old.

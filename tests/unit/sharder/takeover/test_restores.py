@@ -10,6 +10,7 @@ from shardsdk.protocol.objects import CLUSTERRINGS, LEASES, NAMESPACES
 from shardsdk.testing.memory import Change, MemoryServer
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
 from tests.unit.sharder.placement.stage import (
+    ALONE,
     LABELS,
     OWNERS,
     SHARDS,
@@ -20,8 +21,6 @@ from tests.unit.sharder.placement.stage import (
     ring,
     thing,
 )
-
-ALONE: Any = {"group": OWNERS.group, "resource": OWNERS.plural}
 
 
 @dataclass

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -13,6 +12,7 @@ from shardsdk.testing.memory import Change
 from shardsdk.testing.memoryapi import Fault
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
 from tests.unit.sharder.placement.stage import (
+    ALONE,
     LABELS,
     OWNERS,
     RING,
@@ -27,7 +27,6 @@ from tests.unit.sharder.placement.stage import (
     thing,
 )
 
-ALONE: Any = {"group": OWNERS.group, "resource": OWNERS.plural}
 SHARDS_OF_RING = ("one", "two", "three")
 
 
