@@ -1,8 +1,9 @@
 """`python -m bench [PART] [--objects N] [--json FILE]`: what it costs, measured.
 
 PART `sharder` (the default): rates, latencies, CPU and memory of the sharder.
-The figures in brackets are the limit, measured in the same run: what the API
-server does without a ring, by the same clients.
+The figures in brackets are limits, measured in the same run: what the API
+server does without a ring, by the same clients, and what it does with a webhook
+that decides nothing.
 
 With --sharder COMMAND another sharder is measured after ours, by the same driver, and the ratios stand side by side:
 `--sharder "/bin/their-sharder {kubeconfig} {certdir} {port}"`; docs/performance.md says what a command has to do.
@@ -30,7 +31,7 @@ import os
 import sys
 import time
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -40,11 +41,12 @@ from bench.caching import sizes
 from bench.chart import draw
 from bench.conditions import comparing
 from bench.families import joining
+from bench.floor import Limits, measure_floor
 from bench.frameworks import comparing_frameworks
 from bench.handover import handing_over
 from bench.imports import TIMES, importing
 from bench.joining import joining_many
-from bench.load import Figures, Usage, creates, generated, measure, patches
+from bench.load import Usage, creates, generated, measure, patches
 from bench.peer import PeerError, beside
 from bench.peer import Size as PeerSize
 from bench.profiling import NoProfiler, profiled, tell
@@ -124,7 +126,7 @@ def say(report: dict[str, float], name: str, value: float, unit: str, limit: str
     print(f"  {name:<44} {value:>10.2f} {unit:<12} {limit}", flush=True)
 
 
-async def baseline(bench: Bench) -> tuple[Figures, Figures]:
+async def limits(bench: Bench) -> Limits:
     """What the API server does without us."""
     await measure(creates(bench.api, BASELINE, "warm", bench.warming))
     made = await measure(creates(bench.api, BASELINE, "raw", bench.objects))
@@ -135,10 +137,17 @@ async def baseline(bench: Bench) -> tuple[Figures, Figures]:
     bench.say("raw creates", made.rate, "/s")
     bench.say("raw creates p99", made.p99, "ms")
     bench.say("raw patches", patched.rate, "/s")
-    return made, patched
+    print("with a webhook that decides nothing, and nobody who watches", flush=True)
+    floor = await measure_floor(bench.api, bench.objects, bench.warming)
+    bench.say("empty webhook: creates", floor.made.rate, "/s", f"[{floor.made.rate / made.rate:.2f} of raw]")
+    bench.say("empty webhook: creates p99", floor.made.p99, "ms", f"[{floor.made.p99 / made.p99:.2f} of raw]")
+    bench.say("empty webhook: CPU per review", floor.cpu, "ms")
+    moves = f"[{2 * floor.moved.rate / patched.rate:.2f} of half the raw patches]"
+    bench.say("empty webhook: drained and acknowledged", floor.moved.rate, "objects/s", moves)
+    return Limits(made, patched, floor)
 
 
-async def creating(bench: Bench, raw: Figures) -> None:
+async def creating(bench: Bench, limits: Limits) -> None:
     """Creates through the ring."""
     print("creates through the ring (webhook)", flush=True)
     for name in ("shard-1", "shard-2", "shard-3"):
@@ -149,9 +158,10 @@ async def creating(bench: Bench, raw: Figures) -> None:
     after = bench.usage()
     total = bench.objects + bench.warming
     await bench.owners.until(lambda counts: owned(counts) == total)
-    bench.say("creates", made.rate, "/s", f"[{raw.rate:.0f} raw: {made.rate / raw.rate:.2f}]")
-    bench.say("creates p50", made.p50, "ms", f"[{raw.p50:.1f} raw]")
-    bench.say("creates p99", made.p99, "ms", f"[{raw.p99:.1f} raw]")
+    raw, floor = limits.made, limits.floor.made
+    bench.say("creates", made.rate, "/s", limits.of_creates(made.rate))
+    bench.say("creates p50", made.p50, "ms", f"[{raw.p50:.1f} raw, {floor.p50:.1f} with an empty webhook]")
+    bench.say("creates p99", made.p99, "ms", f"[{raw.p99:.1f} raw, {floor.p99:.1f} with an empty webhook]")
     cpu = (after.cpu_seconds - before.cpu_seconds) * 1000 / bench.objects
     bench.say("CPU per placement (webhook)", cpu, "ms")
     began = time.perf_counter()
@@ -167,7 +177,7 @@ def owned(counts: Counter[str]) -> int:
     return sum(number for name, number in counts.items() if name)
 
 
-async def scaling_out(bench: Bench, raw: Figures) -> None:
+async def scaling_out(bench: Bench, limits: Limits) -> None:
     """A shard joins: its share is drained, acknowledged and handed over."""
     print("scale-out (drain, acknowledge, assign)", flush=True)
     label_counts = bench.owners.counts.copy()
@@ -175,31 +185,31 @@ async def scaling_out(bench: Bench, raw: Figures) -> None:
     before, spent, began = bench.usage(), bench.spent(), time.perf_counter()
     await bench.start_shard("shard-4")
     await bench.owners.until(lambda counts: counts["shard-4"] >= expected)
-    moving(bench, "scale-out", expected, time.perf_counter() - began, before, raw)
+    moving(bench, "scale-out", expected, time.perf_counter() - began, before, limits.of_moves)
     bench.say_spent("scale-out: CPU per move", spent, expected)
     assert label_counts["shard-4"] == 0
 
 
-def moving(bench: Bench, name: str, count: int, seconds: float, before: Usage, raw: Figures) -> None:
+def moving(bench: Bench, name: str, count: int, seconds: float, before: Usage, limit: Callable[[float], str]) -> None:
     """Figures of one handover of `count` objects."""
     after = bench.usage()
     bench.say(f"{name}: objects moved", count, "")
-    bench.say(f"{name}: rate", count / seconds, "objects/s", f"[{raw.rate:.0f} raw patches/s]")
+    bench.say(f"{name}: rate", count / seconds, "objects/s", limit(count / seconds))
     bench.say(f"{name}: CPU per move", (after.cpu_seconds - before.cpu_seconds) * 1000 / max(count, 1), "ms")
 
 
-async def leaving(bench: Bench, raw: Figures) -> None:
+async def leaving(bench: Bench, limits: Limits) -> None:
     """A shard releases its lease."""
     print("graceful exit", flush=True)
     count = bench.owners.counts["shard-2"]
     before, spent, began = bench.usage(), bench.spent(), time.perf_counter()
     await bench.shards.pop("shard-2").release()
     await bench.owners.until(lambda counts: counts["shard-2"] == 0)
-    moving(bench, "graceful exit", count, time.perf_counter() - began, before, raw)
+    moving(bench, "graceful exit", count, time.perf_counter() - began, before, limits.of_patches)
     bench.say_spent("graceful exit: CPU per move", spent, count)
 
 
-async def crashing(bench: Bench, raw: Figures) -> None:
+async def crashing(bench: Bench, limits: Limits) -> None:
     """Shards stop renewing: a fenced one (our SDK), then one that promises nothing (a Go shard)."""
     for name, kind in (("shard-3", "fenced"), ("shard-5", "unfenced")):
         print(f"crash of a {kind} shard (lease of {bench.lease_seconds} s)", flush=True)
@@ -218,9 +228,9 @@ async def crashing(bench: Bench, raw: Figures) -> None:
         last, after = time.monotonic(), bench.usage()
         bench.say(f"{kind} crash: last renewal to last object", last - renewed, "s")
         rate = (count - 1) / max(last - first, 0.001)
-        bench.say(f"{kind} crash: rate once it moves", rate, "objects/s", f"[{raw.rate:.0f} raw patches/s]")
+        bench.say(f"{kind} crash: rate once it moves", rate, "objects/s", limits.of_patches(rate))
         cpu = (after.cpu_seconds - before.cpu_seconds) * 1000 / max(count, 1)
-        bench.say(f"{kind} crash: CPU per move", cpu, "ms", f"[{count} objects, {raw.rate:.0f} raw patches/s]")
+        bench.say(f"{kind} crash: CPU per move", cpu, "ms", f"[{count} objects]")
 
 
 async def growing(bench: Bench) -> None:
@@ -239,11 +249,11 @@ async def growing(bench: Bench) -> None:
 async def main(objects: int, lease_seconds: int = 15, rest_seconds: float = 20.0) -> dict[str, float]:
     """Run everything; returns the figures by name."""
     async with _staged(objects, lease_seconds, rest_seconds) as bench:
-        made, patched = await baseline(bench)
-        await creating(bench, made)
-        await scaling_out(bench, patched)
-        await leaving(bench, patched)
-        await crashing(bench, patched)
+        found = await limits(bench)
+        await creating(bench, found)
+        await scaling_out(bench, found)
+        await leaving(bench, found)
+        await crashing(bench, found)
         await growing(bench)
         return bench.report
 
@@ -254,10 +264,10 @@ async def profiling(objects: int) -> dict[str, float]:
     Raises: NoProfiler.
     """
     async with _staged(objects, 15, 0.0) as bench:
-        made, patched = await baseline(bench)
+        found = await limits(bench)
         (replica,) = bench.installation.sharders.values()
-        for name, phase, raw in (("creates", creating, made), ("moves", scaling_out, patched)):
-            profile = await profiled(replica.process.pid, partial(phase, bench, raw))
+        for name, phase in (("creates", creating), ("moves", scaling_out)):
+            profile = await profiled(replica.process.pid, partial(phase, bench, found))
             for layer, share in profile.shares().items():
                 bench.say(f"{name}: {layer}", share, "% of CPU")
             tell(profile, name)

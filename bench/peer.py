@@ -21,11 +21,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from bench.certificates import write_certificates
 from bench.load import CONFIGMAPS, Figures, Usage, creates, measure, patches
 from bench.shards import Owners, Shard, due_to
 from localcluster import ControlPlane
 from localcluster.installation import Installation, Process
-from localcluster.pki import Authority
 from localcluster.ports import reserve_port
 from localcluster.process import Supervisor
 from shardsdk.kube.access import load_access
@@ -197,7 +197,7 @@ async def _one(who: str, command: Command, size: Size, say: Say) -> None:
         port = reserve_port()
         stack.callback(port.release)
         kubeconfig = await plane.service_account_kubeconfig("default", "measured", folder / "kubeconfig")
-        argv = command.filled(kubeconfig, _certificates(folder), port.number)
+        argv = command.filled(kubeconfig, write_certificates(folder), port.number)
         supervisor = Supervisor()
         stack.push(lambda kind, *_: supervisor.close(keep_logs=kind is not None))
         process = Process(who, argv, supervisor, {"PATH": os.environ.get("PATH", os.defpath)})
@@ -218,15 +218,6 @@ async def _declare(plane: ControlPlane, installation: Installation) -> None:
     selector = {"matchLabels": {"kubernetes.io/metadata.name": NAMESPACE}}
     resources = [{"group": "", "resource": "configmaps"}]
     await installation.ring(RING, {"resources": resources, "namespaceSelector": selector})
-
-
-def _certificates(folder: Path) -> Path:
-    """A folder with tls.crt and tls.key of a server on the loopback interface, and their ca.crt."""
-    authority = Authority(folder / "certificates")
-    certificate, key = authority.write_serving_pair()
-    certificate.rename(authority.folder / "tls.crt")
-    key.rename(authority.folder / "tls.key")
-    return authority.folder
 
 
 async def _measure(scene: Scene) -> None:

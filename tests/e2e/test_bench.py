@@ -26,6 +26,7 @@ SECONDS = 420
 FIGURES = {
     "raw creates",
     "raw patches",
+    *(f"empty webhook: {what}" for what in ("creates", "creates p99", "CPU per review", "drained and acknowledged")),
     "creates",
     "creates p99",
     "CPU per placement (webhook)",
