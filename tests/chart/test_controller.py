@@ -61,6 +61,19 @@ def test_a_shard_gets_the_role_that_its_command_prints(helm: Helm, capsys: pytes
     assert read_permissions(rendered)["team/checksum"] == printed["team/checksum"]
 
 
+def test_finalizers_are_granted_of_what_controls_others_alone(helm: Helm) -> None:
+    resources = [
+        {"group": "apps", "resource": "deployments", "controlledResources": [{"group": "", "resource": "pods"}]},
+        {"group": "", "resource": "secrets", "controlledResources": [{"group": "", "resource": "configmaps"}]},
+        {"group": "apps", "resource": "daemonsets"},
+    ]
+    granted = read_permissions(render(helm, {"ring": {"resources": resources}}))["default/checksum"]
+
+    assert {each.resource for each in granted if each.verb == "update"} == {
+        "deployments.apps/finalizers", "secrets/finalizers",
+    }  # fmt: skip
+
+
 def test_the_sharder_gets_the_role_that_its_command_prints(example: Documents) -> None:
     ring = parse_ring(find(example, "ClusterRing", "checksum"))
 

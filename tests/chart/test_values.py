@@ -193,6 +193,42 @@ def test_all_that_contradicts_is_told_at_once_with_its_remedy(helm: Helm) -> Non
     assert said.count("\n* ") == 7
 
 
+#: As in the configuration file of the Go sharder's own installation.
+GO_ANNOTATIONS = {"cert-manager.io/inject-ca-from": "sharding-system/webhook-server"}
+
+
+@pytest.mark.parametrize(
+    ("source", "word"),
+    [
+        (
+            "certManager",
+            "but the certificate of this chart is sharding-system/sharder-webhook: leave the annotation out",
+        ),
+        (
+            "selfManaged",
+            "certificates.source is selfManaged, so that the sharder writes its own CA there: leave it out",
+        ),
+    ],
+)
+def test_a_ca_that_another_certificate_brings_is_refused(helm: Helm, source: str, word: str) -> None:
+    config = {"webhook": {"config": {"annotations": GO_ANNOTATIONS}}}
+
+    assert word in refused(helm, {"certificates": {"source": source}, "config": config})
+
+
+def test_the_charts_own_annotation_may_be_written_out(helm: Helm) -> None:
+    own = {"cert-manager.io/inject-ca-from": "sharding-system/sharder-webhook"}
+    values = {"certificates": {"source": "certManager"}}
+
+    assert helm.render({**values, "config": {"webhook": {"config": {"annotations": own}}}}) == helm.render(values)
+
+
+def test_a_folder_for_certificates_in_which_nothing_is_mounted_is_refused(helm: Helm) -> None:
+    said = refused(helm, {"config": {"webhook": {"server": {"certDir": "/certs"}}}})
+
+    assert "certDir is set, but nothing is mounted there: leave it out" in said
+
+
 @pytest.mark.parametrize("address", ["0", "localhost:8081", "[::1]:8081", "127.1.2.3:80"])
 def test_probes_must_be_able_to_reach_the_health_server(helm: Helm, address: str) -> None:
     assert "where no probe reaches it" in refused(helm, set_in("config.health.bindAddress", address))

@@ -39,6 +39,25 @@ reads ring and role when it upgrades them, so this takes no right besides.
 {{- toJson $placed }}
 {{- end }}
 
+{{/*
+What may not change of the cluster's ring of that name, and would; a JSON list of problems. The API server refuses that as
+well, but only after Helm has written the roles of the new way, with which the ring as it is does not work.
+*/}}
+{{- define "sharded-controller.fixedProblems" -}}
+{{- $problems := list }}
+{{- if .root.Capabilities.APIVersions.Has "sharding.timebertt.dev/v1alpha1/ClusterRing" }}
+{{- with dig "spec" dict (lookup "sharding.timebertt.dev/v1alpha1" "ClusterRing" "" .ring) }}
+{{- $is := .assignment | default "Labels" }}
+{{- if ne $is $.assignment }}
+{{- $problems = append $problems (printf "%s.assignment is %s, but the ring %s on the cluster has %s, which cannot be changed: keep it, or stop the ring's shards, delete the ring, and install again" $.where $.assignment $.ring $is) }}
+{{- else if ne (default "" .hashBy) $.hashBy }}
+{{- $problems = append $problems (printf "%s.hashBy is %s, but the ring %s on the cluster has %s, which cannot be changed: keep it, or stop the ring's shards, delete the ring, and install again" $.where $.hashBy $.ring .hashBy) }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- toJson $problems }}
+{{- end }}
+
 {{/* What values.schema.json cannot say. */}}
 {{- define "sharded-controller.check" -}}
 {{- $problems := list }}
@@ -57,6 +76,11 @@ reads ring and role when it upgrades them, so this takes no right besides.
 {{- end }}
 {{- if not (regexMatch "^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$" $ring) }}
 {{- $problems = append $problems (printf "the ring's name %s is none for a ClusterRing: set ring.name, of lower-case letters, digits, dashes and dots, beginning and ending with a letter or digit" $ring) }}
+{{- end }}
+{{- if .Values.ring.create }}
+{{- $hashBy := ternary .Values.ring.hashBy "" (eq .Values.ring.assignment "Ranges") }}
+{{- $fixed := dict "root" . "ring" $ring "where" "ring" "assignment" .Values.ring.assignment "hashBy" $hashBy }}
+{{- $problems = concat $problems (include "sharded-controller.fixedProblems" $fixed | fromJsonArray) }}
 {{- end }}
 {{- $name := include "sharded-controller.name" . }}
 {{- if gt (len $name) 52 }}

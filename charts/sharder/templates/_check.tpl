@@ -19,9 +19,22 @@ What values.schema.json cannot say: values that are fine each for itself and wro
 {{- if and .Values.metrics.serviceMonitor.enabled (not $metrics) }}
 {{- $problems = append $problems "metrics.serviceMonitor is enabled, but config.metrics.bindAddress turns metrics off: change one of them" }}
 {{- end }}
-{{- if ne .Values.certificates.source "selfManaged" }}
 {{- if dig "webhook" "server" "certDir" "" $config }}
+{{- if eq .Values.certificates.source "selfManaged" }}
+{{- $problems = append $problems "config.webhook.server.certDir is set, but nothing is mounted there: leave it out, or have certificates.source mount a Secret" }}
+{{- else }}
 {{- $problems = append $problems (printf "config.webhook.server.certDir is set, but certificates.source is %s, which mounts its own: leave certDir out" .Values.certificates.source) }}
+{{- end }}
+{{- end }}
+{{- $injected := dig "webhook" "config" "annotations" dict $config | default dict }}
+{{- range $annotation := keys $injected | sortAlpha }}
+{{- if hasPrefix "cert-manager.io/inject-" $annotation }}
+{{- $given := get $injected $annotation }}
+{{- if eq $.Values.certificates.source "selfManaged" }}
+{{- $problems = append $problems (printf "config.webhook.config.annotations has %s, but certificates.source is selfManaged, so that the sharder writes its own CA there: leave it out, or let cert-manager make the certificate (certManager)" $annotation) }}
+{{- else if and (eq $.Values.certificates.source "certManager") (ne $given (printf "%s/sharder-webhook" $.Release.Namespace)) }}
+{{- $problems = append $problems (printf "config.webhook.config.annotations has %s: %s, but the certificate of this chart is %s/sharder-webhook: leave the annotation out" $annotation $given $.Release.Namespace) }}
+{{- end }}
 {{- end }}
 {{- end }}
 {{- if eq .Values.certificates.source "secret" }}
@@ -43,6 +56,8 @@ What values.schema.json cannot say: values that are fine each for itself and wro
 {{- if regexMatch "[-.]$" (trunc 42 $name) }}
 {{- $problems = append $problems (printf "rings.%s: the name's first 42 characters end in a dot or dash, so that no label can be made of it: use a shorter name" $name) }}
 {{- end }}
+{{- $fixed := dict "root" $ "ring" $name "where" (printf "rings.%s" $name) "assignment" (default "Labels" $ring.assignment) "hashBy" (default "" $ring.hashBy) }}
+{{- $problems = concat $problems (include "sharder.fixedProblems" $fixed | fromJsonArray) }}
 {{- end }}
 {{- $problems = concat $problems (include "sharder.portProblems" . | fromJsonArray) (include "sharder.labelProblems" . | fromJsonArray) }}
 {{- /* Helm has no function that parses a duration, but one that moves a date by it, as Go, and the sharder, read it. */}}

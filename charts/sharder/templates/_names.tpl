@@ -67,3 +67,22 @@ reads ring and role when it upgrades them, so this takes no right besides.
 {{- end }}
 {{- toJson $placed }}
 {{- end }}
+
+{{/*
+What may not change of the cluster's ring of that name, and would; a JSON list of problems. The API server refuses that as
+well, but only after Helm has written the roles of the new way, with which the ring as it is does not work.
+*/}}
+{{- define "sharder.fixedProblems" -}}
+{{- $problems := list }}
+{{- if .root.Capabilities.APIVersions.Has "sharding.timebertt.dev/v1alpha1/ClusterRing" }}
+{{- with dig "spec" dict (lookup "sharding.timebertt.dev/v1alpha1" "ClusterRing" "" .ring) }}
+{{- $is := .assignment | default "Labels" }}
+{{- if ne $is $.assignment }}
+{{- $problems = append $problems (printf "%s.assignment is %s, but the ring %s on the cluster has %s, which cannot be changed: keep it, or stop the ring's shards, delete the ring, and install again" $.where $.assignment $.ring $is) }}
+{{- else if ne (default "" .hashBy) $.hashBy }}
+{{- $problems = append $problems (printf "%s.hashBy is %s, but the ring %s on the cluster has %s, which cannot be changed: keep it, or stop the ring's shards, delete the ring, and install again" $.where $.hashBy $.ring .hashBy) }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- toJson $problems }}
+{{- end }}
