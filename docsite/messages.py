@@ -40,25 +40,43 @@ def _calls(tree: ast.AST, path: str) -> Iterator[tuple[str, str]]:
     for node in ast.walk(tree):
         if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
             continue
-        logger, level = node.func.value, _LEVELS.get(node.func.attr)
+        logger, levels, message = node.func.value, [_LEVELS.get(node.func.attr)], node.args[:1]
         name = logger.id if isinstance(logger, ast.Name) else logger.attr if isinstance(logger, ast.Attribute) else ""
-        if level is None or name not in _LOGGERS:
+        if node.func.attr == "log" and len(node.args) > 1 and isinstance(node.args[0], ast.Name):
+            levels, message = [_LEVELS.get(each.lower()) for each in _chosen(tree, node.args[0].id)], node.args[1:2]
+        if name not in _LOGGERS or not any(levels):
             continue
-        match node.args[0]:
+        told = [each for each in levels if each is not None]
+        match message[0]:
             case ast.Constant(value=str() as text):
-                yield text, level
+                yield from ((text, level) for level in told)
             case ast.Name(id=name):
-                yield from ((text, level) for text in _assigned(tree, name))
+                yield from ((text, level) for text in _assigned(tree, name) for level in told)
             case _:
                 raise ValueError(f"{path}:{node.lineno}: the message of a log line must be a literal")
 
 
 def _assigned(tree: ast.AST, name: str) -> Iterator[str]:
     """The texts that a variable called `name` is given."""
+    for value in _values(tree, name):
+        for each in (value, *ast.iter_child_nodes(value)):
+            if isinstance(each, ast.Constant) and isinstance(each.value, str):
+                yield each.value
+
+
+def _chosen(tree: ast.AST, name: str) -> Iterator[str]:
+    """The levels that a variable called `name` may be, as in `logging.INFO if ... else logging.WARNING`."""
+    for value in _values(tree, name):
+        yield from (
+            each.attr
+            for each in ast.walk(value)
+            if isinstance(each, ast.Attribute) and isinstance(each.value, ast.Name) and each.value.id == "logging"
+        )
+
+
+def _values(tree: ast.AST, name: str) -> Iterator[ast.expr]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Assign) and any(
             isinstance(each, ast.Name) and each.id == name for each in node.targets
         ):
-            for each in (node.value, *ast.iter_child_nodes(node.value)):
-                if isinstance(each, ast.Constant) and isinstance(each.value, str):
-                    yield each.value
+            yield node.value

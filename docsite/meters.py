@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import yaml
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
 from prometheus_client.metrics_core import Metric
 
 from docsite.pages import ROOT
@@ -97,7 +97,8 @@ def shardsdk_families() -> tuple[Family, ...]:
     metrics.shard("secrets")
     metrics.count_call("get", 200, 0.1)
     metrics.observe_queue(WorkQueue[str](SystemClock(), name="secrets"))
-    metrics.add_process_metrics()
+    for of_the_process in (ProcessCollector, PlatformCollector, GCCollector):  # as the default registry has them
+        of_the_process(registry=metrics.registry)
     WebhookMetrics(metrics.registry).prepare("check.websites.example.com")
     for name, meaning in _gauges_of_shardsdk():
         metrics.gauge(name, meaning, float)

@@ -131,6 +131,8 @@ class Replica:
 
     async def run(self) -> None:
         """Keep caches and stand for election until cancelled; then hand the leadership over."""
+        # From the start: an alert sees no missing series, and this replica may never come to lead.
+        self._metrics.leading(self._settings.lease_name, False)
         async with asyncio.TaskGroup() as tasks:
             caches, witness = (tasks.create_task(part.run()) for part in (self.cache, self._witness))
             liveness = tasks.create_task(Liveness(self.cache, self._proof, self._clock).run())

@@ -42,7 +42,10 @@ class ClientConnection:
     content_type: Annotated[fields.Text, Field(alias="contentType", description="No effect: requests are JSON.")] = ""
     qps: Annotated[
         fields.Number,
-        Field(description="Requests per second at most; 0 or less: no limit, the API server's own fairness governs."),
+        Field(
+            description="Requests per second at most, those about Leases aside, which never wait; 0 or less: no limit,"
+            " the API server's own fairness governs."
+        ),
     ] = 0.0
     burst: Annotated[
         fields.Count, Field(description="Requests that may go out at once when `qps` is set; 0: as many as `qps`.")

@@ -2,11 +2,15 @@
 
 Does: read a review, put back a shard label that was removed without drain or
 replaced by hand, place what nobody owns yet, and leave to the placement loop what
-has to wait.  Where an
-owner has to be looked up it says so (`NeedOwner`) and goes on in `conclude`.
+has to wait.  Where an owner has to be looked up it says so (`NeedOwner`) and goes
+on in `conclude`.
 
-Refuses: to deny, ever, and to overwrite a shard label.  Whatever is malformed
-passes as it is.
+A new main object is nobody's, whatever it wears: its labels are another object's,
+copied with the rest.  It gets the shard that it belongs to, or, where that cannot
+be told here, none.
+
+Refuses: to deny, ever, and to overwrite the shard label of what is there already.
+Whatever is malformed passes as it is.
 """
 
 from __future__ import annotations
@@ -172,7 +176,8 @@ def plan(
     meta = request.object.metadata if request.object else None
     if meta is None:
         return _unchanged(request, AnswerOutcome.MALFORMED)
-    if meta.label(ring.spec.labels.shard) is not None:
+    new_main = request.operation == "CREATE" and subject.role is Role.MAIN
+    if meta.label(ring.spec.labels.shard) is not None and not new_main:
         changed = None if stale else _changed_labels(request, ring.spec.labels, membership, account)
         return _plan_changed(request, meta, subject, ring.spec.labels, changed)
     removed = _removed_labels(request, ring.spec.labels, body)
@@ -183,7 +188,7 @@ def plan(
     if subject.role is Role.CONTROLLED:
         return _plan_controlled(request, meta, subject)
     if not meta.name or (subject.main.controlled and request.operation == "UPDATE"):
-        return _unchanged(request, AnswerOutcome.LEFT_TO_PLACEMENT)
+        return _unassigned(request, meta, ring.spec.labels, AnswerOutcome.LEFT_TO_PLACEMENT)
     key = resource_key(subject.resource, _namespace(request, meta), meta.name)
     return _answer(request, meta, Role.MAIN, desire_main(key, membership), ring, membership)
 
@@ -246,9 +251,11 @@ def _answer(
     draining = meta.label(labels.drain) is not None
     outcome = decide(Facts(role, None, draining, True, desired, membership))
     if outcome.decision is Decision.ASSIGN and outcome.target is not None:
+        if meta.label(labels.shard) == outcome.target and not draining:
+            return _unchanged(request, AnswerOutcome.ALREADY_LABELLED)
         patch = patches.admit(labels, meta.labels, outcome.target, clear_drain=True)
         return Answer(patch, AnswerOutcome.ASSIGNED, outcome.target, bool(request.dry_run))
-    return _unchanged(request, _UNPLACED.get(outcome.reason, AnswerOutcome.LEFT_TO_PLACEMENT))
+    return _unassigned(request, meta, labels, _UNPLACED.get(outcome.reason, AnswerOutcome.LEFT_TO_PLACEMENT))
 
 
 _UNPLACED: Final[Mapping[Reason, AnswerOutcome]] = {
@@ -304,6 +311,13 @@ def _restore(request: Request, meta: ObjectMeta, labels: RingLabels, worn: Mappi
 
 def _namespace(request: Request, meta: ObjectMeta) -> str:
     return request.namespace or meta.namespace
+
+
+def _unassigned(request: Request, meta: ObjectMeta, labels: RingLabels, outcome: AnswerOutcome) -> Answer:
+    """Let it pass without shard; one that wears a label waits in vain for the shard that it names."""
+    if meta.label(labels.shard) is None:
+        return _unchanged(request, outcome)
+    return Answer(patches.withdraw(labels, meta.labels), outcome, None, bool(request.dry_run))
 
 
 def _unchanged(request: Request, outcome: AnswerOutcome) -> Answer:

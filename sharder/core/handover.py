@@ -8,10 +8,12 @@ from missing a child.  TABLE is that order, one phase after the other:
 2. The fence, the hold on the shard's lease, is renewed by a write that begins after
    that answer: had the shard come back before its owner was drained, its lease would
    no longer be ours to renew.  From here on nobody works on the owner.
-3. Children that watches show go first, since nobody has to wait for those.
-4. That these are all is proven by watches, or one consistent read begins after the
+3. What was sent of single children before has ended: it may move one that is where
+   the family goes, which the family leaves alone.
+4. Children that watches show go first, since nobody has to wait for those.
+5. That these are all is proven by watches, or one consistent read begins after the
    owner was let go (of many owners at once: after the last of them was).
-5. All children are with the target before the owner is.  The owner goes last, and
+6. All children are with the target before the owner is.  The owner goes last, and
    loses its drain label in the same write.
 
 An owner that nobody has (acknowledged, or never placed) begins with the third.  What
@@ -41,6 +43,7 @@ class Phase(Enum):
     HELD = "the owner's shard is gone"
     DRAINED = "the owner carries the drain label"
     LET_GO = "nobody works on the owner from here on"
+    ALONE = "nothing else moves a child of the owner from here on"
     AIMED = "it is known where the family goes"
     SHOWN = "watches show children that are not there yet"
     SHOWN_MOVED = "what watches have shown is there"
@@ -56,6 +59,7 @@ class Step(Enum):
     READ_OWNER = "read the owner, once that write can no longer be executed"
     DRAIN_OWNER = "put the drain label on the owner"
     RENEW_FENCE = "renew the hold on the shard's lease"
+    AWAIT_FOLLOWERS = "wait until no write can be executed that was sent for a single child, or by this family before"
     AIM = "choose where the family goes: where its children have begun to go, or else the ring's answer"
     LOOK_AT_WATCHES = "look up the owner's children in the watches"
     PATCH_CHILDREN = "label the known children with the target, one after the other"
@@ -117,7 +121,8 @@ TABLE: Final[Mapping[Phase, Transition]] = MappingProxyType(
         Phase.UNREAD: Transition(Step.READ_OWNER, Phase.HELD),
         Phase.HELD: Transition(Step.DRAIN_OWNER, Phase.DRAINED, needs=(MAY_TAKE,)),
         Phase.DRAINED: Transition(Step.RENEW_FENCE, Phase.LET_GO),
-        Phase.LET_GO: Transition(Step.AIM, Phase.AIMED, needs=(A_TARGET, IN_SCOPE)),
+        Phase.LET_GO: Transition(Step.AWAIT_FOLLOWERS, Phase.ALONE),
+        Phase.ALONE: Transition(Step.AIM, Phase.AIMED, needs=(A_TARGET, IN_SCOPE)),
         Phase.AIMED: Transition(Step.LOOK_AT_WATCHES, Phase.SHOWN, Phase.UNKNOWN),
         Phase.SHOWN: Transition(Step.PATCH_CHILDREN, Phase.SHOWN_MOVED, needs=(MAY_TAKE, SAME_TARGET, IN_SCOPE)),
         Phase.SHOWN_MOVED: Transition(Step.AWAIT_WATCHES, Phase.KNOWN, Phase.UNKNOWN, needs=(TARGET_THERE,)),

@@ -127,7 +127,7 @@ REMAINS: Final[Mapping[tuple[Known, Says], Remains]] = MappingProxyType(
         (Known.NOTHING, Says.RIGHTFUL): Remains.NOT,
         (Known.NOTHING, Says.RELEASED): Remains.NOT,
         (Known.NOTHING, Says.EMPTIED): Remains.LONGEST,
-        (Known.NOTHING, Says.STRANGER): Remains.NOT,
+        (Known.NOTHING, Says.STRANGER): Remains.LONGEST,
     }
 )
 
@@ -188,6 +188,19 @@ def held_until(
     return gone if gone is not None else _end(Span(missing_since, longest_duration(others)), proven_since)
 
 
+def shard_held_until(
+    observed: ObservedLease | None,
+    vanished: Iterable[VanishedLease],
+    missing_since: float,
+    others: Iterable[ObservedLease],
+    proven_since: Callable[[float], float],
+) -> float:
+    """The same for the shard alone: what a stranger goes on renewing is no hold that the shard may count on."""
+    if observed is None or says(observed.lease) is not Says.STRANGER:
+        return held_until(observed, vanished, missing_since, others, proven_since)
+    return max(_end(observed.remains, proven_since), vanished_until(vanished, proven_since) or 0.0)
+
+
 def vanished_until(vanished: Iterable[VanishedLease], proven_since: Callable[[float], float]) -> float | None:
     """Until when leases count as held that are gone; `None`: there are none."""
     return max((_end(gone.held, proven_since) for gone in vanished), default=None)
@@ -205,6 +218,8 @@ def _remains(
         case Remains.NOT:
             return FREE
         case Remains.AS_BEFORE:
+            if isinstance(known, ObservedLease) and says(known.lease) is Says.STRANGER:
+                return known.remains  # what a stranger renews is its own, and not the shard's that had it before
             return known.held if known is not None else FREE
         case Remains.LONGEST:
             return Span(now, longest_duration(others))

@@ -49,9 +49,18 @@ def admit(labels: RingLabels, present: Mapping[str, object] | None, target: str,
     of them. `clear_drain` removes a drain label that is there.
     """
     operations = restore(present, {labels.shard: target})
-    if present and clear_drain and labels.drain in present:
-        operations.append({"op": "remove", "path": _pointer(labels.drain)})
+    if clear_drain:
+        operations += _remove(present, labels.drain)
     return operations
+
+
+def withdraw(labels: RingLabels, present: Mapping[str, object] | None) -> list[Patch]:
+    """JSON patch for an admission answer: the object is nobody's; `present` as for `admit`."""
+    return _remove(present, labels.shard, labels.drain)
+
+
+def _remove(present: Mapping[str, object] | None, *names: str) -> list[Patch]:
+    return [{"op": "remove", "path": _pointer(name)} for name in names if name in (present or {})]
 
 
 def _merge(changed: Mapping[str, str | None], resource_version: str) -> Patch:

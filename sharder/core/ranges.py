@@ -17,7 +17,7 @@ each other's leases holds alone (shardsdk, "Take").
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 
 from shardsdk.protocol.leases import Lease
 from shardsdk.protocol.ranges import NOWHERE, HashBy, HashRanges, Named
@@ -59,14 +59,17 @@ def granted(named: Named, following: Named) -> HashRanges:
     return HashRanges.union(ranges - named.of(shard) for shard, ranges in following.shards.items())
 
 
-def rebuilt(by: HashBy, held: Mapping[str, HashRanges]) -> Named:
+def rebuilt(by: HashBy, held: Mapping[str, HashRanges], presumed: Container[str] = ()) -> Named:
     """An assignment in place of one that is gone or makes no sense: each shard has what it alone holds.
 
     Nothing moves by it.  What two of them claim to hold is nobody's until one has let go.
+    Of those `presumed` nobody knows what they hold; it is nothing that a lease says another
+    holds, since that was not granted before they had let it go.
     """
+    said = {shard: ranges for shard, ranges in held.items() if shard not in presumed}
     shards: dict[str, HashRanges] = {}
     for shard, ranges in held.items():
-        alone = ranges - _others(held, shard)
+        alone = ranges - _others(held if shard in presumed else said, shard)
         if alone:
             shards[shard] = alone
     return Named(by, shards)

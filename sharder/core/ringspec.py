@@ -156,10 +156,21 @@ def default_namespaces(system_namespace: str) -> LabelSelector:
     return all_namespaces_except("kube-system", system_namespace)
 
 
+#: What has to be possible with the objects of a ring's resources.
+_WORKABLE: Final = {AssignBy.LABELS: {"list", "watch", "patch"}, AssignBy.RANGES: {"list", "watch"}}
+
+
+def workable(resource: Resource | None, assign_by: AssignBy = AssignBy.LABELS) -> Resource | None:
+    """`resource`, if its objects can be assigned in this way; reviews, for example, are no objects to list."""
+    if resource is None or (resource.verbs and not _WORKABLE[assign_by] <= resource.verbs):
+        return None
+    return resource
+
+
 def resolve(
     spec: RingSpec, served: Mapping[GroupResource, Resource | None], namespaces: LabelSelector | None = None
 ) -> tuple[ResolvedRing, tuple[GroupResource, ...]]:
-    """The ring with those resources that are `served`, and the ones that are not.
+    """The ring with those resources that are `served` and workable, and the ones that are not.
 
     A main resource that is not served takes its controlled ones along: without
     it they have no key. `namespaces` is the default for rings that do not say.
@@ -167,7 +178,7 @@ def resolve(
     mains: list[ResolvedMain] = []
     missing: list[GroupResource] = []
     for main in spec.resources:
-        found = {name: served.get(name) for name in (main.resource, *main.controlled)}
+        found = {name: workable(served.get(name), spec.assign_by) for name in (main.resource, *main.controlled)}
         missing += [name for name, resource in found.items() if resource is None]
         resource = found[main.resource]
         if resource is not None:

@@ -84,6 +84,12 @@ class LabelSelector:
         return rendered
 
 
+def as_terms(selector: LabelSelector) -> LabelSelector:
+    """The same by terms alone, as a merge patch replaces it whole: labels would be merged with those of before."""
+    equalities = tuple(Requirement(key, Operator.IN, (value,)) for key, value in selector.match_labels)
+    return LabelSelector(match_expressions=equalities + selector.match_expressions)
+
+
 def all_namespaces_except(*names: str) -> LabelSelector:
     """Every namespace but `names`."""
     return LabelSelector(match_expressions=(Requirement(NAMESPACE_NAME_LABEL, Operator.NOT_IN, names),))

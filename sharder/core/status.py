@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from sharder.core.problems import Problem, render_problems
-from shardsdk.protocol.objects import GroupResource
+from shardsdk.protocol.objects import NAMESPACES, GroupResource
 from shardsdk.protocol.ranges import RING_ASSIGNMENTS
 
 #: Longest message of a condition; the API allows 32,768, people read less.
@@ -46,6 +46,10 @@ class MissingRule:
         return f"{self.verb} {self.resource}"
 
 
+#: What the sharder needs on namespaces, whatever a ring lists: to know which are in the ring's scope.
+RULES_OF_SCOPE: Final = tuple(MissingRule(verb, NAMESPACES.group_resource) for verb in ("list", "watch"))
+
+
 @dataclass(frozen=True, slots=True)
 class Unsettled:
     """How many objects are not where they should be; all zero: settled."""
@@ -72,7 +76,8 @@ class Health:
     """What is known of a ring, as the spec of that `generation` asks for it.
 
     `problems`: why it cannot be used; then nothing else is looked at.
-    `failure`: what keeps failing, in words (None: nothing). `not_in_force`: that
+    `failure`: what keeps failing, in words (None: nothing). `unread`: resources that
+    could not be read for a while, each with why. `not_in_force`: that
     spec is not used yet, since none of its resources are known. `unsettled` None: no
     resync has ended yet. `moving`: which ranges of hashes change hands; `unfit`
     shards know labels alone, and get none.
@@ -84,6 +89,7 @@ class Health:
     generation: int
     problems: tuple[Problem, ...] = ()
     failure: str | None = None
+    unread: tuple[tuple[GroupResource, str], ...] = ()
     shards: int = 0
     available: int = 0
     ambiguous: frozenset[str] = frozenset()
@@ -173,15 +179,24 @@ def changed_conditions(previous: Mapping[str, Any] | None, status: Mapping[str, 
 
 
 def _ready(health: Health, served: Condition, granted: Condition) -> Condition:
-    """Without `watch` a ring still works, at the pace of resyncs; without any other right it does not."""
+    """Without `watch` on its resources a ring works, at the pace of resyncs; without another right it does not."""
     wrong = [health.failure] if health.failure is not None else []
+    if health.unread:
+        wrong.append(_unread(health.unread))
     if health.missing or health.unanswered:
         wrong.append(served.message)
-    if any(rule.verb != "watch" for rule in health.denied):
+    if any(rule.verb != "watch" or rule in RULES_OF_SCOPE for rule in health.denied):
         wrong.append(granted.message)
     if wrong:
         return Condition(ConditionType.READY, False, "ReconciliationFailed", " | ".join(wrong))
     return Condition(ConditionType.READY, True, "ReconciliationSucceeded", "the ring is in use")
+
+
+def _unread(unread: Sequence[tuple[GroupResource, str]]) -> str:
+    return (
+        f"{_list(str(name) for name, _ in unread)} cannot be read: {unread[0][1]}; what is new or changes there may not"
+        " be seen, so that objects are without a shard, or stay on one that is gone; this is tried again and again"
+    )
 
 
 def _resources_served(health: Health) -> Condition:
@@ -196,7 +211,7 @@ def _resources_served(health: Health) -> Condition:
     if not health.missing:
         return Condition(kind, True, "Served", "the API server serves every resource of the ring")
     message = (
-        f"the API server does not serve {_list(map(str, health.missing))};"
+        f"the API server does not serve {_list(map(str, health.missing))}, or not for list, watch and patch;"
         " install their CustomResourceDefinitions, or correct group and plural in spec.resources"
     )
     return Condition(kind, False, "NotServed", message)
@@ -218,13 +233,21 @@ def _permissions_granted(health: Health) -> Condition:
         return Condition(kind, None, "NotYetKnown", "it is not known yet on which resources; see ResourcesServed")
     if not health.denied:
         return Condition(kind, True, "Granted", "the sharder may do what the ring needs")
-    remedy = "`sharder rbac RING` prints the ClusterRole and the binding that grant it"
-    if all(rule.resource == RING_ASSIGNMENTS.group_resource for rule in health.denied):
-        remedy = (
-            "its own ClusterRole is older than it: apply rbac/sharder.yaml of this version, or upgrade the Helm chart"
+    own = [_is_its_own(rule) for rule in health.denied]
+    remedies = []
+    if any(own):
+        remedies.append(
+            "its own ClusterRole lacks that: apply rbac/sharder.yaml of this version, or upgrade the Helm chart"
         )
-    message = f"the sharder may not {_list(map(str, health.denied))}; {remedy}"
+    if not all(own):
+        remedies.append("`sharder rbac RING` prints the ClusterRole and the binding that grant it")
+    message = f"the sharder may not {_list(map(str, health.denied))}; {'; '.join(remedies)}"
     return Condition(kind, False, "Forbidden", message)
+
+
+def _is_its_own(rule: MissingRule) -> bool:
+    """Whether the sharder's own role is to grant it, rather than the ring's."""
+    return rule in RULES_OF_SCOPE or rule.resource == RING_ASSIGNMENTS.group_resource
 
 
 def _shards_available(health: Health) -> Condition:
@@ -289,6 +312,8 @@ def _settled(health: Health) -> Condition:
     kind, counts = ConditionType.SETTLED, health.unsettled
     if health.moving is not None:
         return Condition(kind, False, "Moving", health.moving)
+    if health.unread and not counts:
+        return Condition(kind, None, "CannotBeRead", "nobody can tell; see Ready")
     if counts is None:
         why = "no resync has ended yet" if health.not_in_force is None else "the ring's spec is not in use; see Ready"
         return Condition(kind, None, "NotYetKnown", why)

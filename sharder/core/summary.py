@@ -12,6 +12,11 @@ from shardsdk.protocol.ranges import RING_ASSIGNMENTS
 
 #: What of the API server's answer is repeated; the rest of the message has to fit an Event, too.
 MAX_ANSWER_LENGTH: Final = 400
+#: Who reads resources besides the informers: the passes over everything, and the watch of the namespaces in scope.
+RESYNC: Final = "resync"
+SCOPE: Final = "scope"
+#: Resources that cannot be read, each with what reads it (the kind of an informer, `RESYNC` or `SCOPE`) and why.
+Failures = tuple[tuple[GroupResource, str, ShardingError], ...]
 
 
 class Pending(StrEnum):
@@ -65,7 +70,7 @@ class Summary:
     settled: bool = False
     counts: dict[tuple[Pending, GroupResource], int] = field(default_factory=dict)
     oldest_drain: OldestDrain | None = None
-    failures: tuple[tuple[GroupResource, Pending, ShardingError], ...] = ()
+    failures: Failures = ()
     removed_clean: frozenset[GroupResource] = frozenset()
     leaving: dict[GroupResource, int] = field(default_factory=dict)
     at_rest: bool = False
@@ -83,7 +88,7 @@ class Summary:
 
     @property
     def forbidden(self) -> bool:
-        """Whether an informer lacks a right."""
+        """Whether what reads a resource lacks a right."""
         return any(isinstance(error, Forbidden) for _, _, error in self.failures)
 
     @property
@@ -94,7 +99,7 @@ class Summary:
     def outline(self, alarm_seconds: float) -> tuple[Any, ...]:
         """What the ring's status is made from: with the same outline it says the same."""
         stuck = self.stuck_drain(alarm_seconds)
-        failures = tuple((resource, kind, type(error)) for resource, kind, error in self.failures)
+        failures = tuple((resource, reader, type(error)) for resource, reader, error in self.failures)
         of_drain = (stuck.namespace, stuck.name) if stuck is not None else None
         return (
             self.settled,

@@ -34,8 +34,9 @@ GO_PREFIX: Final = "sharding-clusterring-"
 WEBHOOK_NAME: Final = "sharder.sharding.timebertt.dev"
 #: Its path, which the ring's name follows.
 WEBHOOK_PATH: Final = "/webhooks/sharder/clusterring/"
-#: Name of the condition that keeps out what neither lacks the shard label nor has another one than before.
-_CHANGED: Final = "lacks-or-changes-the-shard-label"
+#: Names of the condition that keeps out what has a shard label and keeps it: without and with the sharder's account.
+_NEW: Final = "lacks-the-shard-label-or-is-new"
+_CHANGED: Final = "lacks-or-changes-the-shard-label-or-is-new"
 #: How long the API server waits for an answer, unless configured, before the object passes without one.
 WEBHOOK_TIMEOUT_SECONDS: Final = 5
 
@@ -105,11 +106,11 @@ def render_webhook(
 def differs(current: object, wanted: object) -> bool:
     """Whether `current` lacks anything of `wanted`; what the API server or others added doesn't count.
 
-    Lists are compared entry by entry, in order.
+    Lists are compared entry by entry, in order.  An empty map is to be one: it is a selector of everything.
     """
     if isinstance(wanted, Mapping):
-        if not isinstance(current, Mapping):
-            return bool(wanted)
+        if not isinstance(current, Mapping) or not wanted:
+            return bool(wanted or current)
         return any(differs(current.get(key), value) for key, value in wanted.items())
     if isinstance(wanted, Sequence) and not isinstance(wanted, str):
         found = current if isinstance(current, Sequence) and not isinstance(current, str) else ()
@@ -119,27 +120,16 @@ def differs(current: object, wanted: object) -> bool:
 
 def match_conditions(ring: ResolvedRing, account: str = "") -> list[dict[str, str]]:
     """Conditions that all have to hold before the API server calls in; `object` is the new object."""
-    label = _quote(ring.spec.labels.shard)
-    conditions = [
-        {
-            "name": "lacks-the-shard-label",
-            "expression": f"!has(object.metadata.labels) || !({label} in object.metadata.labels)",
-        }
-    ]
+    conditions = [{"name": _NEW, "expression": _lacks_or_new(ring)}]
     if account:
-        before, after = _changed_by_others(label)
+        before, after = _changed_by_others(ring)
         conditions = [{"name": _CHANGED, "expression": before + _quote(account) + after}]
-    controlled = [
-        _quote(f"{each.resource.group}/{each.resource.plural}")
-        for each in ring.subjects()
-        if each.role is Role.CONTROLLED
-    ]
+    controlled = _is_controlled(ring)
     if controlled:
         conditions.append(
             {
                 "name": "is-main-or-has-a-controller",
-                "expression": "!((request.resource.group + '/' + request.resource.resource) in"
-                f" [{', '.join(controlled)}])"
+                "expression": f"!({controlled})"
                 " || (has(object.metadata.ownerReferences)"
                 " && object.metadata.ownerReferences.exists(r, has(r.controller) && r.controller))",
             }
@@ -149,7 +139,7 @@ def match_conditions(ring: ResolvedRing, account: str = "") -> list[dict[str, st
 
 def account_in(webhook: Mapping[str, Any], ring: ResolvedRing) -> str:
     """The account that a webhook of `ring` takes for the sharder's; empty: it knows none."""
-    before, after = _changed_by_others(_quote(ring.spec.labels.shard))
+    before, after = _changed_by_others(ring)
     for condition in webhook.get("matchConditions") or ():
         expression = str(condition.get("expression"))
         if expression.startswith(before) and expression.endswith(after):
@@ -157,15 +147,34 @@ def account_in(webhook: Mapping[str, Any], ring: ResolvedRing) -> str:
     return ""
 
 
-def _changed_by_others(label: str) -> tuple[str, str]:
+def _lacks_or_new(ring: ResolvedRing) -> str:
+    """A new main object is asked about whatever it wears: whoever makes it has copied that from another.
+
+    A controlled one is not: shards label what they make, and would wait for an answer each time.
+    """
+    label, controlled = _quote(ring.spec.labels.shard), _is_controlled(ring)
+    new = "request.operation == 'CREATE'" + (f" && !({controlled})" if controlled else "")
+    return f"!has(object.metadata.labels) || !({label} in object.metadata.labels) || ({new})"
+
+
+def _is_controlled(ring: ResolvedRing) -> str:
+    """Whether the request is about a controlled resource; empty: the ring has none."""
+    controlled = [
+        _quote(f"{each.resource.group}/{each.resource.plural}")
+        for each in ring.subjects()
+        if each.role is Role.CONTROLLED
+    ]
+    listed = ", ".join(controlled)
+    return f"(request.resource.group + '/' + request.resource.resource) in [{listed}]" if controlled else ""
+
+
+def _changed_by_others(ring: ResolvedRing) -> tuple[str, str]:
     """What stands before and after the sharder's account in the condition that lets its own changes pass.
 
     On CREATE there is no old object.
     """
-    before = (
-        f"!has(object.metadata.labels) || !({label} in object.metadata.labels)"
-        " || (request.operation == 'UPDATE' && request.userInfo.username != "
-    )
+    label = _quote(ring.spec.labels.shard)
+    before = f"{_lacks_or_new(ring)} || (request.operation == 'UPDATE' && request.userInfo.username != "
     after = (
         f" && has(oldObject.metadata.labels) && {label} in oldObject.metadata.labels"
         f" && oldObject.metadata.labels[{label}] != object.metadata.labels[{label}])"
@@ -175,8 +184,6 @@ def _changed_by_others(label: str) -> tuple[str, str]:
 
 def _webhook(ring: ResolvedRing, account: str) -> dict[str, Any]:
     """All but where it is called, and how long it may take."""
-    # A selector cannot compare; a label that has changed is there before and after.
-    selected = [] if account else [{"key": ring.spec.labels.shard, "operator": "DoesNotExist"}]
     return {
         "name": WEBHOOK_NAME,
         "admissionReviewVersions": ["v1"],
@@ -184,8 +191,8 @@ def _webhook(ring: ResolvedRing, account: str) -> dict[str, Any]:
         "matchConditions": match_conditions(ring, account),
         "matchPolicy": "Equivalent",
         "namespaceSelector": ring.namespace_selector.render(),
-        # An empty list would be stored as none, and applying it be a change each time.
-        "objectSelector": {"matchExpressions": selected} if selected else {},
+        # A selector can neither compare nor tell a new object from another: the conditions do.
+        "objectSelector": {},
         "reinvocationPolicy": "Never",
         "rules": _rules(ring),
         "sideEffects": "None",

@@ -25,6 +25,7 @@ from sharder.core.ringspec import (
     parse_ring,
     placed_resources,
     resolve,
+    workable,
 )
 from sharder.core.selectors import LabelSelector, parse_selector
 from sharder.core.webhookconfig import WEBHOOK_CONFIGURATIONS, go_webhook_name, webhook_name
@@ -81,6 +82,11 @@ class Ring:
         """Whether the sharder has seen the present spec."""
         generation = (self.raw.get("metadata") or {}).get("generation")
         return self.status.get("observedGeneration") == generation
+
+    @property
+    def covers(self) -> object:
+        """The namespaces that the sharder says it covers by the present spec; None: it does not (one of before)."""
+        return self.status.get("namespaceSelector") if self.up_to_date else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,10 +188,10 @@ class Reader:
             return None
         return found.metadata.name
 
-    async def resolved(self, spec: RingSpec) -> Resolved:
-        """The ring with what the API server serves of it, and what it does not, or cannot tell."""
+    async def resolved(self, spec: RingSpec, covers: object) -> Resolved:
+        """The ring with what the API server serves of it, and what it does not, or cannot tell; `covers`: of `Ring`."""
         served, unread = await self._discover(spec.named)
-        default = None if spec.namespace_selector is not None else await self._default_namespaces(spec.name)
+        default = None if spec.namespace_selector is not None else await self._default_namespaces(spec.name, covers)
         ring, missing = resolve(spec, served, default)
         return Resolved(ring, tuple(name for name in missing if name not in unread), unread)
 
@@ -202,13 +208,15 @@ class Reader:
                 unread[name] = self.gaps.note(str(name), error)
         return served, unread
 
-    async def _default_namespaces(self, ring: str) -> LabelSelector | None:
-        """What this cluster's sharder takes for a ring that does not say, as the ring's webhook shows it."""
-        try:
-            webhooks = (await self.webhook(ring) or {}).get("webhooks") or [{}]
-        except ShardingError:
-            return None
-        selector, problems = parse_selector(webhooks[0].get("namespaceSelector"), "namespaceSelector")
+    async def _default_namespaces(self, ring: str, said: object) -> LabelSelector | None:
+        """What this sharder takes for a ring that does not say: as `said`, else as the ring's webhook shows it."""
+        if said is None:
+            try:
+                webhooks = (await self.webhook(ring) or {}).get("webhooks") or [{}]
+            except ShardingError:
+                return None
+            said = webhooks[0].get("namespaceSelector")
+        selector, problems = parse_selector(said, "namespaceSelector")
         return None if problems else selector
 
     async def covers(self, ring: ResolvedRing) -> Covers:
@@ -270,7 +278,7 @@ class Reader:
         async with asyncio.TaskGroup() as tasks:
             for main in resolved.mains:
                 tasks.create_task(count_main(main))
-            for subject in await self._removed(ring, resolved):
+            for subject in await self.removed(ring, resolved):
                 tasks.create_task(count(subject, removed=True))
         order = [subject.resource.group_resource for subject in resolved.subjects()]
         return tuple(counted[name] for name in [*order, *sorted(counted.keys() - set(order))])
@@ -299,15 +307,15 @@ class Reader:
     def _stream(self, resource: Resource, namespace: str | None, selector: Selector) -> AsyncIterator[list[SlimObject]]:
         return self.api.stream(resource, namespace, selector=selector, model=SlimObject, metadata_only=True)
 
-    async def _removed(self, ring: Ring, resolved: ResolvedRing) -> list[Subject]:
+    async def removed(self, ring: Ring, resolved: ResolvedRing) -> list[Subject]:
         """Resources that the ring lists no longer and whose objects may still carry its labels."""
         listed = resolved.spec.named
         placed = {name: controlled for name, controlled in placed_resources(ring.status) if name not in listed}
         served, _ = await self._discover(placed)
         return [
             Subject(Role.CONTROLLED if placed[name] else Role.MAIN, resource, ResolvedMain(resource))
-            for name, resource in served.items()
-            if resource is not None
+            for name, found in served.items()
+            if (resource := workable(found)) is not None
         ]
 
     # -- a whole ring --------------------------------------------------------
@@ -327,7 +335,7 @@ class Reader:
         elif wrong := name_problem(ring.name):
             problems = (wrong,)
         if ring.spec is not None:
-            resolved = await self.resolved(ring.spec)
+            resolved = await self.resolved(ring.spec, ring.covers)
             problems = tuple(f"the API server does not serve {name}" for name in resolved.missing)
             scope = describe_selector(resolved.ring.namespace_selector)
             if ring.spec.assign_by is AssignBy.RANGES:

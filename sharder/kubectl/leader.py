@@ -19,11 +19,12 @@ LEADERS_LEASE: Final = "the sharder's lease"
 
 @dataclass(frozen=True, slots=True)
 class Leading:
-    """A leader's lease; `words` says how it stands."""
+    """A leader's lease; `words` says how it stands.  `late`: it has run out, and may not have been renewed since."""
 
     alive: bool
     words: str
     holder: str = ""
+    late: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,4 +48,5 @@ def read_leading(lease: Lease | None, where: str, now: datetime) -> Leading:
     ago = span(max(seconds, 0.0))
     if seconds > 2 * lease.duration_seconds:
         return Leading(False, f"{lease.holder} last renewed the lease {where} {ago} ago", lease.holder)
-    return Leading(True, f"{lease.holder} leads, renewed {ago} ago", lease.holder)
+    late = seconds > lease.duration_seconds
+    return Leading(True, f"{lease.holder} leads, renewed {ago} ago", lease.holder, late)

@@ -44,19 +44,23 @@ class Family:
     since: float = 0.0
 
 
-async def read_children(api: Api, scope: RingScope, families: Sequence[Family], *, busy: bool) -> None:
-    """Set `children` of each family to those that are not where it goes; `busy`: much is written meanwhile."""
-    for owners in {family.resource for family in families}:
-        by_uid = {family.meta.uid: family for family in families if family.resource == owners}
-        selector = select_children(scope.labels, (family.target for family in by_uid.values()))
-        namespaces = {family.meta.namespace for family in by_uid.values()}
-        found: dict[str, dict[tuple[RingResource, str, str], SlimMeta]] = {uid: {} for uid in by_uid}
-        async for child, meta in _read(api, scope, owners.subject.main, selector, namespaces, busy=busy):
-            reference = meta.controller
-            if reference is not None and reference.uid in found:
-                found[reference.uid][child, meta.namespace, meta.name] = meta
-        for uid, family in by_uid.items():
-            family.children = [(child, meta) for (child, _, _), meta in found[uid].items()]
+async def read_children(
+    api: Api, scope: RingScope, main: ResolvedMain, families: Sequence[Family], *, busy: bool
+) -> None:
+    """Set `children` of each family, whose owner is `main`'s, to those that are not where it goes.
+
+    `busy`: much is written meanwhile.
+    """
+    by_uid = {family.meta.uid: family for family in families}
+    selector = select_children(scope.labels, (family.target for family in families))
+    namespaces = {family.meta.namespace for family in families}
+    found: dict[str, dict[tuple[RingResource, str, str], SlimMeta]] = {uid: {} for uid in by_uid}
+    async for child, meta in _read(api, scope, main, selector, namespaces, busy=busy):
+        reference = meta.controller
+        if reference is not None and reference.uid in found:
+            found[reference.uid][child, meta.namespace, meta.name] = meta
+    for uid, family in by_uid.items():
+        family.children = [(child, meta) for (child, _, _), meta in found[uid].items()]
 
 
 async def _read(

@@ -4,14 +4,15 @@ The order in which a family changes hands is a table, `sharder.core.handover`; h
 steps are taken.  So whoever reconciles the owner sees its children, and a shard that
 comes back in between finds its objects draining, never half moved.
 
-One read of the children serves every family that was waiting when it began, and so
-does one renewal of a fence; apart from that no family waits for another.
+One read of the children serves every family of its main resource that was waiting when it
+began, and one renewal of a fence every family; apart from that no family waits for another.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -25,6 +26,7 @@ from sharder.placement.children import Family, read_children
 from sharder.placement.coalescing import Coalesced
 from sharder.placement.expectations import Expectations
 from sharder.placement.families import Families
+from sharder.placement.followers import Followers
 from sharder.placement.label_writer import LabelWriter
 from sharder.placement.slots import Crowded
 from sharder.placement.transit import Transit
@@ -75,6 +77,7 @@ class Handovers:
         families: Families,
         transit: Transit,
         writer: LabelWriter,
+        followers: Followers,
         expectations: Mapping[int, Expectations],
         clock: Clock,
     ) -> None:
@@ -86,28 +89,27 @@ class Handovers:
         self._families = families
         self._transit = transit
         self._writer = writer
+        self._followers = followers
         self._expectations = expectations
         self._clock = clock
         self._waiting: dict[str, Family] = {}
-        self._moving: set[str] = set()
         self._held_up: dict[str, HeldUp] = {}
         self._wake = asyncio.Event()
         self._places = asyncio.Semaphore(MAX_MOVING)
         self._renewals = Coalesced(self._renew, most=MAX_BATCH)
-        self._reads = Coalesced(self._read, most=MAX_BATCH)
+        #: A main resource whose children cannot be read holds up no others.
+        self._reads: defaultdict[RingResource, Coalesced[Family]] = defaultdict(
+            lambda: Coalesced(self._read, most=MAX_BATCH)
+        )
 
     def stays(self, key: ItemKey, meta: SlimMeta) -> None:
         """An owner has a shard and does not drain; whatever was begun with it has ended."""
-        if meta.uid not in self._moving and meta.uid not in self._waiting:
+        if not self._followers.is_moving(meta.uid) and meta.uid not in self._waiting:
             self._expected(key).ended(meta.uid)
-
-    def is_moving(self, uid: str) -> bool:
-        """Whether the family of this owner is under way."""
-        return uid in self._moving
 
     def submit(self, key: ItemKey, resource: RingResource, meta: SlimMeta) -> None:
         """Have an owner moved that is unassigned or stranded; once at a time."""
-        if meta.uid in self._moving:
+        if self._followers.is_moving(meta.uid):
             self._backlog.defer(key)
             return
         if self._is_held_up(meta):
@@ -161,7 +163,7 @@ class Handovers:
                 await self._places.acquire()
                 if self._waiting:
                     uid = next(iter(self._waiting))
-                    self._moving.add(uid)
+                    self._followers.begin(uid)
                     tasks.create_task(self._carry(uid, self._waiting.pop(uid)))
                 else:
                     self._wake.clear()
@@ -171,7 +173,7 @@ class Handovers:
         try:
             moved = await self._try(family)
         finally:
-            self._moving.discard(uid)
+            self._followers.end(uid)
             self._places.release()
         if moved:
             self._held_up.pop(uid, None)
@@ -221,6 +223,8 @@ class Handovers:
             case Step.RENEW_FENCE:
                 await self._renewals.join(family)
                 return family.let_go
+            case Step.AWAIT_FOLLOWERS:
+                await self._followers.settled(family.meta.uid)
             case Step.AIM:
                 family.target, family.available = self._target(family), self._members.membership.available
             case Step.LOOK_AT_WATCHES:
@@ -232,7 +236,7 @@ class Handovers:
             case Step.AWAIT_WATCHES:
                 return await self._await_watches(family)
             case Step.LIST_CHILDREN:
-                await self._reads.join(family)
+                await self._reads[family.resource].join(family)
                 return family.children is not None
             case Step.PATCH_OWNER:
                 await self._patch_owner(family)
@@ -287,7 +291,8 @@ class Handovers:
                 family.let_go = renewed if family.shard == shard else family.let_go
 
     async def _read(self, batch: list[Family]) -> None:
-        await read_children(self._api, self._scope, batch, busy=len(self._moving) > 1)
+        main, busy = batch[0].resource.subject.main, self._followers.moving > 1
+        await read_children(self._api, self._scope, main, batch, busy=busy)
 
     # -- moving ----------------------------------------------------------
 
@@ -353,7 +358,7 @@ class Handovers:
                 self._takeover.enqueue(shard)
                 return False
             try:
-                await self._write_child(child, current, target)
+                await self._write_child(family, child, current, target)
             except NotFound:
                 return True
             except ShardingError as error:
@@ -366,11 +371,13 @@ class Handovers:
             return True
         return False
 
-    async def _write_child(self, child: RingResource, meta: SlimMeta, target: str) -> None:
+    async def _write_child(self, family: Family, child: RingResource, meta: SlimMeta, target: str) -> None:
         patch = self._families.begin(child, meta)
         try:
             written = await self._writer.assign(None, child, meta, target, in_family=True)
-        except BaseException:
+        except BaseException as error:
+            # Tried again, the family may have to go elsewhere: to where this child is now, perhaps.
+            self._followers.note_unanswered(family.meta.uid, error)
             self._families.failed(patch)
             raise
         self._families.answered(patch, written.resource_version)

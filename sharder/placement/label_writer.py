@@ -15,6 +15,7 @@ from sharder.backlog.waiting import WaitingSince
 from sharder.core import patches
 from sharder.core.decisions import Decision
 from sharder.core.ringspec import Role
+from sharder.placement.followers import Follower
 from sharder.placement.rejections import Refusals
 from sharder.placement.slots import MAX_WRITES, WRITE_SECONDS, Slots
 from sharder.takeover.controller import TakeoverController
@@ -55,7 +56,7 @@ class LabelWriter:
 
     def crowded(self, resource: RingResource) -> bool:
         """Whether a write to this resource would end with Crowded now."""
-        return self._slots.crowded(resource)
+        return self._slots.crowded(resource.subject.resource.group_resource)
 
     def may_take_from(self, shard: str | None) -> bool:
         """Whether objects of `shard` may go to others: it is available, or its lease is held."""
@@ -83,46 +84,65 @@ class LabelWriter:
         *,
         clear_drain: bool = False,
         in_family: bool = False,
+        follower: Follower | None = None,
     ) -> SlimMeta:
         """Give the object to `target`; returns it as it is then.
 
-        `key` None: since when it has been waiting is another object's business.  Without a hold, a
+        `key` None: since when it has been waiting is another object's business.  `follower`: the object, if
+        it follows its owner by itself; Conflict is raised also when it was overtaken.  Without a hold, a
         write goes under the confirmed lead where late it would do harm: to a child that follows its
         owner from one living shard to another, and to what is moved `in_family`, because the next
         leader may have moved the rest of the family, and not this object.
         """
         shard = meta.label(self._labels.shard)
         patch = patches.assign(self._labels, target, meta.resource_version, clear_drain=clear_drain)
-        answer = await self._take(resource, meta, patch, confirmed=in_family or shard is not None)
+        answer = await self._take(resource, meta, patch, follower, confirmed=in_family or shard is not None)
         self._note(key, resource, Decision.ASSIGN if shard is None else Decision.MOVE)
         return answer
 
-    async def release(self, key: ItemKey, resource: RingResource, meta: SlimMeta) -> None:
-        """Take the ring's labels off the object."""
+    async def release(
+        self, key: ItemKey, resource: RingResource, meta: SlimMeta, *, follower: Follower | None = None
+    ) -> None:
+        """Take the ring's labels off the object; `follower` as for `assign`."""
         shard, patch = meta.label(self._labels.shard), patches.release(self._labels, meta.resource_version)
-        await self._take(resource, meta, patch, confirmed=shard is not None)
+        await self._take(resource, meta, patch, follower, confirmed=shard is not None)
         self._note(key, resource, Decision.RELEASE)
 
-    async def _take(self, resource: RingResource, meta: SlimMeta, patch: patches.Patch, *, confirmed: bool) -> SlimMeta:
+    async def _take(
+        self,
+        resource: RingResource,
+        meta: SlimMeta,
+        patch: patches.Patch,
+        follower: Follower | None,
+        *,
+        confirmed: bool,
+    ) -> SlimMeta:
         """Patch what takes an object away from whoever has it."""
         shard = meta.label(self._labels.shard)
         lead = self._lead
         # A main object of a shard that is there is asked back, never taken.
         if shard is None or (self._is_there(shard) and resource.subject.role is Role.CONTROLLED):
             fences = (lead.fence, lead.confirmed) if confirmed else (lead.fence,)
-            return (await self._patch(resource, meta, patch, fences)).metadata
-        answer = await self._patch(resource, meta, patch, (lead.fence, self._hold_of(meta)))
+            return (await self._patch(resource, meta, patch, fences, follower)).metadata
+        answer = await self._patch(resource, meta, patch, (lead.fence, self._hold_of(meta)), follower)
         self._takeover.moved(shard)
         return answer.metadata
 
     async def _patch(
-        self, resource: RingResource, meta: SlimMeta, patch: patches.Patch, fences: tuple[Fence, ...]
+        self,
+        resource: RingResource,
+        meta: SlimMeta,
+        patch: patches.Patch,
+        fences: tuple[Fence, ...],
+        follower: Follower | None = None,
     ) -> SlimObject:
         membership = self._members.membership
         try:
-            async with self._slots.of(resource):
+            async with self._slots.of(resource.subject.resource.group_resource):
                 if self._members.membership != membership:
                     raise Conflict("the ring's membership has changed")
+                if follower is not None:
+                    follower.send()
                 return await self._lead.api.patch(
                     resource.subject.resource, meta.name, meta.namespace or None, patch,
                     model=SlimObject, metadata_only=True, fences=fences,

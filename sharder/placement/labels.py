@@ -148,7 +148,9 @@ class LabelAssignment:
     async def _follow(self) -> None:
         """Have that placed which is wanted now."""
         wanted = self.wanted
-        if wanted == self._placed and not self._failed:
+        # Of a placement that has ended its ground may be left: what is not wanted any more has neither.
+        placed = wanted == self._placed and (wanted is not None or self._ground is None)
+        if placed and not self._failed:
             return
         await self._end_placement()
         if self._failed:

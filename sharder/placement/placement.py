@@ -18,9 +18,11 @@ from sharder.core.ringspec import Role
 from sharder.core.summary import Pending
 from sharder.placement.expectations import Expectations
 from sharder.placement.families import Families
+from sharder.placement.followers import Followers
 from sharder.placement.handlers import EventHandler
 from sharder.placement.handover import Handovers
 from sharder.placement.label_writer import LabelWriter
+from sharder.placement.reading import Reader
 from sharder.placement.reconciler import Reconciler
 from sharder.placement.requeues import Requeues
 from sharder.placement.resync import Resync
@@ -68,10 +70,11 @@ class Placement:
             scope.name, scope.labels, members, leadership, takeover,
             concurrent_writes=pace.concurrent_moves, waiting=backlog.waiting,
         )  # fmt: skip
+        followers = Followers(api, clock)
         self._handovers = handovers = Handovers(
             scope, members, api, takeover,
-            backlog=backlog, families=families, transit=transit, writer=writer, expectations=ground.expectations,
-            clock=clock,
+            backlog=backlog, families=families, transit=transit, writer=writer, followers=followers,
+            expectations=ground.expectations, clock=clock,
         )  # fmt: skip
         self.resync = resync = Resync(
             scope, members, api, backlog=backlog, transit=transit, counters=leadership.counters, clock=clock,
@@ -79,8 +82,9 @@ class Placement:
             when_settled=(backlog.settle, handovers.compact),
         )  # fmt: skip
         self._reconciler = Reconciler(
-            scope, members, api, backlog=backlog, families=families, transit=transit, writer=writer,
-            handovers=handovers, resync=resync,
+            scope, members, Reader(api, clock, workers=pace.concurrent_moves),
+            backlog=backlog, families=families, transit=transit, writer=writer,
+            handovers=handovers, followers=followers, resync=resync,
         )  # fmt: skip
         self._requeues = Requeues(backlog, families, transit, resync, clock)
         self._handler = EventHandler(scope, members, backlog, transit=transit, resync=resync)

@@ -31,6 +31,7 @@ from sharder.core.decisions import (
 from sharder.core.membership import Membership
 from sharder.core.ringspec import Role
 from sharder.placement.families import Families
+from sharder.placement.followers import Follower, Followers
 from sharder.placement.handover import Handovers
 from sharder.placement.label_writer import LabelWriter
 from sharder.placement.reading import Reader
@@ -38,7 +39,6 @@ from sharder.placement.resync import Resync
 from sharder.placement.slots import Crowded
 from sharder.placement.transit import Transit
 from shardsdk.errors import NotFound, RetryRule, ShardingError
-from shardsdk.kube.api import Api
 from shardsdk.protocol.objects import SlimMeta, SlimObject
 from shardsdk.queueing.queue import Priority
 
@@ -57,23 +57,25 @@ class Reconciler:
         self,
         scope: RingScope,
         members: Members,
-        api: Api,
+        reader: Reader,
         *,
         backlog: Backlog,
         families: Families,
         transit: Transit,
         writer: LabelWriter,
         handovers: Handovers,
+        followers: Followers,
         resync: Resync,
     ) -> None:
         self._scope = scope
         self._members = members
-        self._reader = Reader(api)
+        self._reader = reader
         self._backlog = backlog
         self._families = families
         self._transit = transit
         self._writer = writer
         self._handovers = handovers
+        self._followers = followers
         self._resync = resync
 
     async def run(self) -> None:
@@ -103,7 +105,7 @@ class Reconciler:
         backlog, resource = self._backlog, self._scope.resources.get(key.resource)
         if resource is None:
             return  # its resource has left the ring meanwhile
-        if self._writer.crowded(resource):
+        if self._crowded(resource):
             backlog.queue.add_after(key, CROWDED_SECONDS, Priority.BULK)
             return
         obj, to_read = backlog.take(key)
@@ -118,6 +120,11 @@ class Reconciler:
         backlog.end(key)
         if to_read:
             self._transit.leave(key)
+
+    def _crowded(self, resource: RingResource) -> bool:
+        """Whether an object of this resource need not be begun with: it cannot be written, or its owner be read."""
+        follows = resource.subject.role is Role.CONTROLLED
+        return self._writer.crowded(resource) or (follows and self._reader.crowded(resource.subject.main.resource))
 
     async def _read(self, resource: RingResource, key: ItemKey) -> SlimObject | None:
         """The object as a consistent read shows it; `None`: it is gone."""
@@ -141,8 +148,18 @@ class Reconciler:
         return False
 
     async def _carry_out(self, key: ItemKey, resource: RingResource, obj: SlimObject) -> None:
+        owner = obj.metadata.controller if resource.subject.role is Role.CONTROLLED else None
+        # What the ring lists no longer is no part of any family.
+        if owner is None or resource.removed:
+            await self._obey(key, resource, obj, await self._decide(resource, obj.metadata, None), None)
+            return
+        with self._followers.follow(owner.uid) as follower:
+            await self._obey(key, resource, obj, await self._decide(resource, obj.metadata, follower), follower)
+
+    async def _obey(
+        self, key: ItemKey, resource: RingResource, obj: SlimObject, outcome: Outcome, follower: Follower | None
+    ) -> None:
         meta = obj.metadata
-        outcome = await self._decide(resource, meta)
         match outcome.decision:
             case Decision.IGNORE | Decision.KEEP | Decision.AWAIT:
                 self._backlog.end(key)
@@ -162,7 +179,7 @@ class Reconciler:
             case Decision.ASSIGN | Decision.MOVE if resource.controls_others:
                 self._handovers.submit(key, resource, meta)
             case Decision.ASSIGN | Decision.MOVE | Decision.RELEASE:
-                await self._relabel(key, resource, meta, outcome)
+                await self._relabel(key, resource, meta, outcome, follower)
 
     async def _drain(self, key: ItemKey, resource: RingResource, obj: SlimObject, *, leaves: bool) -> None:
         meta = obj.metadata
@@ -178,15 +195,19 @@ class Reconciler:
         if not leaves:
             self._transit.drains(key, shard)
 
-    async def _relabel(self, key: ItemKey, resource: RingResource, meta: SlimMeta, outcome: Outcome) -> None:
+    async def _relabel(
+        self, key: ItemKey, resource: RingResource, meta: SlimMeta, outcome: Outcome, follower: Follower | None
+    ) -> None:
         if outcome.target is None:
-            await self._writer.release(key, resource, meta)
+            await self._writer.release(key, resource, meta, follower=follower)
         else:
-            await self._writer.assign(key, resource, meta, outcome.target, clear_drain=self._drains(meta))
+            await self._writer.assign(
+                key, resource, meta, outcome.target, clear_drain=self._drains(meta), follower=follower
+            )
         self._backlog.end(key)
         self._transit.leave(key)
 
-    async def _decide(self, resource: RingResource, meta: SlimMeta) -> Outcome:
+    async def _decide(self, resource: RingResource, meta: SlimMeta, follower: Follower | None) -> Outcome:
         scope, membership = self._scope, self._members.membership
         shard = meta.label(scope.labels.shard)
         if resource.removed and resource.subject.role is Role.CONTROLLED:
@@ -195,7 +216,7 @@ class Reconciler:
         elif resource.subject.role is Role.MAIN:
             desired = desire_main(resource.subject.key_of(meta), membership)
         else:
-            desired = await self._desire_by_owner(resource, meta, membership)
+            desired = await self._desire_by_owner(resource, meta, membership, follower)
         return decide(
             Facts(
                 role=resource.subject.role,
@@ -207,17 +228,20 @@ class Reconciler:
             )
         )
 
-    async def _desire_by_owner(self, resource: RingResource, meta: SlimMeta, membership: Membership) -> Desired:
+    async def _desire_by_owner(
+        self, resource: RingResource, meta: SlimMeta, membership: Membership, follower: Follower | None
+    ) -> Desired:
         reference, key = meta.controller, resource.subject.key_of(meta)
-        if reference is None or key is None:
+        if reference is None or key is None or follower is None:
             return NoKey()
         main = resource.subject.main.resource
         namespace = meta.namespace if main.namespaced else None
         owner = await self._reader.find(main, reference.name, namespace)
         exists = is_owner(reference.uid, owner.metadata if owner is not None else None)
         label = owner.metadata.label(self._scope.labels.shard) if owner is not None else None
-        moves = owner is not None and self._handovers.is_moving(owner.metadata.uid)
-        return desire_controlled(key, membership, owner_exists=exists, owner_label=label, owner_moves=moves)
+        return desire_controlled(
+            key, membership, owner_exists=exists, owner_label=label, owner_moves=follower.overtaken
+        )
 
     def _drains(self, meta: SlimMeta) -> bool:
         return meta.label(self._scope.labels.drain) is not None

@@ -116,6 +116,8 @@ class Resync:
         self.removed_clean: frozenset[RingResource] = frozenset()
         #: How many objects of each had labels of the ring when it was gone through last.
         self.removed_left: dict[RingResource, int] = {}
+        #: Resources that could not be read, and why; forgotten when passes have gone through everything again.
+        self.failures: dict[RingResource, ShardingError] = {}
 
     @property
     def settled(self) -> bool:
@@ -182,6 +184,7 @@ class Resync:
                 self._state = on(self._state, Event.PERIOD_OVER, now)
                 next_sync = now + period
             if not self._members.membership.available:
+                self.failures = {}  # until there is a shard nothing is read
                 self._on(Event.NO_SHARD)
                 continue
             self._state, passes = begin(self._state, now, moving=self._moves())
@@ -215,6 +218,8 @@ class Resync:
     def _conclude(self, passes: Round, found: int) -> None:
         was_clean = self._state.clean
         self._state = conclude(self._state, passes, found, self._clock.monotonic(), quiet=self._nothing_waits())
+        if passes.deep:
+            self.failures = {}
         if self._state.clean and not was_clean:
             for tell in self._when_settled:
                 tell()
@@ -249,6 +254,7 @@ class Resync:
             try:
                 seen, found = await self._pass_resource(number, resource, which)
             except ShardingError as error:
+                self.failures[resource] = error
                 errors.append(error)
                 continue
             objects, misplaced = objects + seen, misplaced + found

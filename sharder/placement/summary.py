@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sharder.core.summary import OldestDrain, Pending, Summary
+from sharder.core.summary import RESYNC, OldestDrain, Pending, Summary
 from sharder.placement.placement import Placement
 
 
@@ -14,7 +14,10 @@ def summarize(placement: Placement, now: float) -> Summary:
         for kind in Pending
         for number, informer in informers.of(kind)
     }
-    failures = tuple((each.subject.resource.group_resource, kind, error) for each, kind, error in informers.failures())
+    failures = (
+        *((each.subject.resource.group_resource, str(kind), error) for each, kind, error in informers.failures()),
+        *((each.subject.resource.group_resource, RESYNC, error) for each, error in resync.failures.items()),
+    )
     clean = frozenset(each.subject.resource.group_resource for each in resync.removed_clean)
     leaving = {
         each.subject.resource.group_resource: resync.removed_left.get(each, -1)

@@ -25,6 +25,7 @@ from sharder.cache.namespaces import Namespaces
 from sharder.cache.rings import LeaseKey, RingCache
 from sharder.core.cutting import Cut
 from sharder.core.membership import Membership
+from sharder.core.observed import Says, says
 from sharder.core.ranges import granted, holdings, next_named, rebuilt, revoked
 from sharder.core.rangestatus import Loads, loads_by_namespace, loads_by_width
 from sharder.core.summary import Refused, Summary
@@ -59,7 +60,6 @@ WRITE_SECONDS: Final = 0.05
 #: How often it is looked again while something is on its way that no event may tell of: a lease that vanished, and
 #: counts as held until it would have run out.
 LOOK_SECONDS: Final = 1.0
-
 #: Looks that fail one after the other before people are told; somebody else's writes make one fail now and then.
 FAILURES_TOLD: Final = 3
 
@@ -121,6 +121,7 @@ class RangeAssignment:
         self._reported = ReportedWeights(leadership.clock)
         self._candidates = Candidates(leadership.clock)
         self._homes: set[str] = set()
+        self._strangers: set[str] = set()
         self._budget = Budget(leadership.clock)
         #: In how many seconds it is to be looked again, without anybody telling of anything.
         self._again: float | None = None
@@ -283,10 +284,10 @@ class RangeAssignment:
         spec = wanted.ring.spec
         read = await self._store.read(spec.hash_by)
         # In this order: a lease that holds more than was read holds it by a newer assignment, and ours is refused.
-        held = await self._read_held(read)
+        held, presumed = await self._read_held(read)
         named = read.named
         if named is None:
-            named = self._rebuild(read, held, spec.hash_by)
+            named = self._rebuild(read, rebuilt(spec.hash_by, held, presumed))
             await self._store.write(read, named, spec.uid)
             self._set_state(State(named, named, held, self._candidates.silent))
             self._wake.set()
@@ -311,8 +312,9 @@ class RangeAssignment:
         self._set_state(State(following, aim, held, self._candidates.silent))
         self._wake.set()
 
-    def _rebuild(self, read: Read, held: Mapping[str, HashRanges], by: HashBy) -> Named:
-        named = rebuilt(by, held)
+    def _rebuild(self, read: Read, named: Named) -> Named:
+        # Named, it would keep that until its lease is the sharder's, which a stranger may renew for ever.
+        named = Named(named.by, {shard: each for shard, each in named.shards.items() if shard not in self._strangers})
         if read.version or named.shards:
             log.warning(
                 "RingAssignment is written anew from what shards hold",
@@ -320,22 +322,20 @@ class RangeAssignment:
             )
         return named
 
-    async def _read_held(self, read: Read) -> dict[str, HashRanges]:
-        """What each shard may be working on; what nobody knows of one that is gone may be anything."""
-        leases: list[Lease] = []
+    async def _read_held(self, read: Read) -> tuple[dict[str, HashRanges], set[str]]:
+        """What each shard may be working on, and of which nobody knows: one that is gone may be on anything."""
         ours = Selector(equals(LEASE_RING_LABEL, self._name))
-        async for page in self._lead.api.pages(LEASES, selector=ours, model=Lease):
-            leases += page
+        leases = [each async for page in self._lead.api.pages(LEASES, selector=ours, model=Lease) for each in page]
         named = read.named.shards if read.named is not None else {}
         self._reported.read(leases)
         held = self._candidates.read(leases, named)
         self._homes = {lease.metadata.namespace for lease in leases if lease.held_by_shard}
+        self._strangers = {lease.metadata.name for lease in leases if says(lease) is Says.STRANGER}
         snapshot = self._cache.get(self._name)
         vanished = set(snapshot.vanished) if snapshot is not None else set()
-        for shard in {lease.metadata.name for lease in leases} | vanished | set(named):
-            if shard not in held and self._takeover.may_hold(shard):
-                held[shard] = EVERYWHERE
-        return held
+        names = {lease.metadata.name for lease in leases} | vanished | set(named)
+        presumed = {shard for shard in names - held.keys() if self._takeover.may_hold(shard)}
+        return held | dict.fromkeys(presumed, EVERYWHERE), presumed
 
     def _aim(self, named: Named, wanted: Wanted) -> Named:
         membership, shards = self._takeover.membership, self._shards

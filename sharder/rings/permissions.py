@@ -9,8 +9,9 @@ import logging
 from collections.abc import Iterable
 from typing import Final
 
-from sharder.core.status import MissingRule
+from sharder.core.status import RULES_OF_SCOPE, MissingRule
 from sharder.rbac import RING_VERBS
+from shardsdk.errors import FenceClosed, ShardingError
 from shardsdk.kube.api import Api
 from shardsdk.kube.clock import Clock
 from shardsdk.protocol.objects import GroupResource
@@ -18,6 +19,8 @@ from shardsdk.protocol.ranges import RING_ASSIGNMENTS
 
 log = logging.getLogger(__name__)
 
+#: Without these nothing of a resource is placed; without `watch` it is, at the pace of resyncs.
+NEEDED_VERBS: Final = ("list", "patch")
 #: How long granted permissions are believed, and missing ones before they are asked for again.
 GRANTED_SECONDS: Final = 60.0
 DENIED_SECONDS: Final = 3.0
@@ -27,12 +30,14 @@ MIN_PAUSE_SECONDS: Final = 0.05
 
 def rules_of_labels(resources: Iterable[GroupResource]) -> tuple[MissingRule, ...]:
     """What it takes to label objects of `resources`."""
-    return tuple(MissingRule(verb, resource) for resource in resources for verb in RING_VERBS)
+    rules = (MissingRule(verb, resource) for resource in resources for verb in RING_VERBS)
+    return tuple(dict.fromkeys((*rules, *RULES_OF_SCOPE)))  # a ring may list namespaces as well
 
 
 #: What it takes to assign ranges; nothing of the ring's resources.
-RULES_OF_RANGES: Final = tuple(
-    MissingRule(verb, RING_ASSIGNMENTS.group_resource) for verb in ("get", "list", "watch", "create", "patch")
+RULES_OF_RANGES: Final = (
+    *(MissingRule(verb, RING_ASSIGNMENTS.group_resource) for verb in ("get", "list", "watch", "create", "patch")),
+    *RULES_OF_SCOPE,
 )
 
 
@@ -46,6 +51,26 @@ class PermissionsCheck:
         self.denied: tuple[MissingRule, ...] = ()
         self._asked_at = float("-inf")
         self._asked_for: tuple[MissingRule, ...] | None = None
+
+    async def denied_on(self, resources: Iterable[GroupResource]) -> frozenset[GroupResource]:
+        """Those of `resources` of which nothing could be placed; where nobody can tell, it is believed that it can."""
+        lately = self._clock.monotonic() - self._asked_at < DENIED_SECONDS
+        denied = set()
+        for resource in resources:
+            for verb in NEEDED_VERBS:
+                rule = MissingRule(verb, resource)
+                if (lately and rule in self.denied) or not await self._may(rule):
+                    denied.add(resource)
+                    break
+        return frozenset(denied)
+
+    async def _may(self, rule: MissingRule) -> bool:
+        try:
+            return await self._api.allowed(rule.verb, rule.resource)
+        except FenceClosed:
+            raise
+        except ShardingError:
+            return True  # `check` asks again, and says why nobody answers
 
     async def check(self, rules: tuple[MissingRule, ...], *, forbidden: bool) -> float:
         """Ask, unless that was done lately; `forbidden`: a watch has just been forbidden.

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from sharder.backlog.objects import RingResource
 from sharder.cache.resources import look_up
-from sharder.core.ringspec import ResolvedMain, ResolvedRing, Role, Subject, placed_resources
+from sharder.core.ringspec import ResolvedMain, ResolvedRing, Role, Subject, placed_resources, workable
 from shardsdk.errors import ShardingError
 from shardsdk.kube.api import Api
 from shardsdk.kube.clock import Clock
@@ -66,28 +66,32 @@ class RemovedResources:
         self._written: dict[GroupResource, bool] = {}
         self._uid = ""
 
+    def written(self, status: Mapping[str, Any], uid: str) -> dict[GroupResource, bool]:
+        """What is written down, or may be, of the ring with that `uid`; each with whether it is controlled."""
+        if uid != self._uid:
+            self._uid, self._written = uid, {}
+        return {**dict(placed_resources(status)), **self._written}
+
     async def record(
         self, status: Mapping[str, Any], resolved: ResolvedRing, clean: frozenset[GroupResource]
     ) -> tuple[RingResource, ...]:
-        """Write down every resource that may carry the ring's labels.
+        """Write down every resource that may carry the ring's labels: those that it had, and those of `resolved`.
 
-        Returns those that the ring lists no longer, as far as it is known what they are called.
+        What the ring's spec names and `resolved` leaves out stays as it was: it is not served, or has to wait for
+        rights.  Returns those that the ring lists no longer, as far as it is known what they are called.
         `status`: the ring's, as last seen.  `clean`: removed resources of which no object has labels any more.
         Raises: ShardingError when it is not written down; then no object may get a label.
         """
-        if resolved.spec.uid != self._uid:
-            self._uid, self._written = resolved.spec.uid, {}
-        shown = dict(placed_resources(status))
-        before = {**shown, **self._written}
+        shown, before = dict(placed_resources(status)), self.written(status, resolved.spec.uid)
         listed = {each.resource.group_resource: each.role is Role.CONTROLLED for each in resolved.subjects()}
         # Also what an owner that is not served controls: its labels are needed when it is served again.
-        unserved = set(resolved.spec.named) - listed.keys()
+        left_out = set(resolved.spec.named) - listed.keys()
         removed = {
             name: controlled
             for name, controlled in before.items()
-            if name not in listed and name not in unserved and name not in clean
+            if name not in listed and name not in left_out and name not in clean
         }
-        wanted = {**{name: kept for name, kept in before.items() if name in unserved}, **removed, **listed}
+        wanted = {**{name: kept for name, kept in before.items() if name in left_out}, **removed, **listed}
         # What is listed now is known when it is taken off: its objects are not lost sight of until somebody answers.
         self._known = {name: known for name, known in self._known.items() if name in wanted}
         self._known.update({each.resource.group_resource: each.resource for each in resolved.subjects()})
@@ -131,7 +135,8 @@ class RemovedResources:
             self._asked.update(names)
             answers = await look_up(self._api, names)
         before = (self._found(), self.unknown)
-        self._known.update({name: found for name, found in answers.served.items() if name in self._removed})
+        served = {name: workable(found) for name, found in answers.served.items()}
+        self._known.update({name: found for name, found in served.items() if name in self._removed})
         if (self._found(), self.unknown) != before:
             self._when_found()
         for name, error in answers.failures.items():

@@ -6,9 +6,12 @@ reconciles of what surrounds the ring.  The order within one reconcile is all in
 
 - What the ring lists is written into its status before any object gets a label:
   before placement begins by it, and before the webhook is called for it.
+- What is new on the list waits with that until the sharder may label it (`granted`), so that of a mistake nothing is
+  left once it is corrected.
 - The webhook configuration is not applied by half of a ring: while somebody cannot
   say what some resource is, one that is there stays as it is.
-- Another sharder's configuration goes after ours is in force: objects are not left without a webhook.
+- Another sharder's configuration goes after ours is in force for all that is listed: objects are not left without a
+  webhook.
 - What was taken off the ring is placed as far as it is known; nothing waits for the API server to say more.
 - The status is written last, and says what has failed before; a failure is tried again.
 - A ring that is gone is forgotten when its webhook configuration is.
@@ -23,13 +26,13 @@ import logging
 from dataclasses import replace
 from typing import Any, Final
 
-from sharder.backlog.objects import RingResource
 from sharder.backlog.scope import Wanted
 from sharder.cache.rings import RingCache, RingSnapshot
 from sharder.cache.subscribers import Change
 from sharder.core.ringspec import AssignBy, ResolvedRing, unsuited
-from sharder.core.summary import Summary
+from sharder.core.summary import SCOPE, Summary
 from sharder.rings.deps import RingDeps
+from sharder.rings.granted import find_in_force, granted_part, unwritten
 from sharder.rings.permissions import (
     DENIED_SECONDS,
     RULES_OF_RANGES,
@@ -38,12 +41,13 @@ from sharder.rings.permissions import (
 )
 from sharder.rings.removed_resources import RemovedResources
 from sharder.rings.status import StatusWriter
+from sharder.rings.unread import LOOK_SECONDS, Unread
 from sharder.rings.webhook_configuration import RingWebhook
 from sharder.takeover.controller import TakeoverController
 from sharder.tasks import end
 from shardsdk.errors import FenceClosed, NotFound, RetryRule, ShardingError
 from shardsdk.kube.reflector import Delta
-from shardsdk.protocol.objects import PartialObject, SlimMeta
+from shardsdk.protocol.objects import NAMESPACES, PartialObject, SlimMeta
 from shardsdk.queueing.queue import Priority, RateLimit, WorkQueue
 
 log = logging.getLogger(__name__)
@@ -75,11 +79,17 @@ class RingController:
             clock=lead.clock, slots=deps.lookups, when_found=self.enqueue,
         )  # fmt: skip
         self._webhook = RingWebhook(name, lead, settings.webhook, deps.configurations)
+        self._api = lead.api
         self._permissions = PermissionsCheck(name, lead.api, lead.clock)
+        self._unread = Unread(lead.clock)
         self._queue: WorkQueue[str] = WorkQueue(lead.clock, name=f"rings/{name}", rate_limit=RateLimit(0.1, 30.0, None))
         #: What was found last, as far as people see it.
         self._outline: Any = None
         self._was_settled = False
+        #: How many leases the ring had when the cache told of it last.
+        self._leases = len(ring.leases) if ring is not None else 0
+        #: Whether something that the ring lists is not in force yet.
+        self._waits_for_rights = False
         self._changed = asyncio.Event()
         self._assignment.when_changed.append(self._changed.set)
         #: Set when the ring is gone, and so is what was made for it.
@@ -94,12 +104,14 @@ class RingController:
     def on_change(self, what: int) -> None:
         """The cache tells of the ring."""
         ring = self._cache.get(self.name)
+        before, self._leases = self._leases, len(ring.leases) if ring is not None else 0
         if what & (Change.RING | Change.MEMBERSHIP):
             self.enqueue()
             self.takeover.enqueue_all()
             self._assignment.membership_changed()
-        elif ring is not None and ring.obj.status_dict.get("shards") != len(ring.leases):
-            # Renewals come all the time; what they change shows as MEMBERSHIP.
+        elif self._leases != before:
+            # Renewals come all the time, also while a status that could not be written waits to be tried again; what
+            # they change shows as MEMBERSHIP.
             self.enqueue()
         if what & Change.RING:
             self._stop_placing_another()
@@ -122,7 +134,11 @@ class RingController:
 
     def summarize(self) -> Summary:
         """What the ring waits for."""
-        return self._assignment.summarize()
+        summary = self._assignment.summarize()
+        failure = self._deps.namespaces.reflector.failure
+        if failure is None:
+            return summary
+        return replace(summary, failures=(*summary.failures, (NAMESPACES.group_resource, SCOPE, failure)))
 
     async def _follow_changes(self) -> None:
         """Look whenever something has changed, soon after; at rest nothing is looked at."""
@@ -140,7 +156,7 @@ class RingController:
 
     def _look(self) -> bool:
         """Tell people what they should know of what has been found; whether that stays as it is until told of."""
-        summary = self._assignment.summarize()
+        summary = self.summarize()
         outline = summary.outline(self._deps.settings.drain_alarm_seconds)
         if outline != self._outline:
             self._outline = outline
@@ -227,36 +243,47 @@ class RingController:
         return await self._provide_labels(ring, resolved)
 
     async def _provide_ranges(self, resolved: ResolvedRing) -> str | None:
-        self._place(resolved, ())
+        self._place(resolved, Wanted(resolved, ()))
         await self._webhook.remove()  # of another ring of that name
-        again = await self._permissions.check(RULES_OF_RANGES, forbidden=self._assignment.summarize().forbidden)
+        again = await self._permissions.check(RULES_OF_RANGES, forbidden=self.summarize().forbidden)
         self._queue.add_after(self.name, again, Priority.BULK)
         return self._assignment.summarize().trouble or unsuited(resolved)
 
     async def _provide_labels(self, ring: RingSnapshot, resolved: ResolvedRing) -> str | None:
         """Have the ring's resources written down, placed, and brought to the webhook."""
-        removed = await self._removed.record(ring.obj.status_dict, resolved, self._assignment.removed_clean)
-        self._place(resolved, removed)
+        granted = await self._granted_part(ring, resolved)
+        removed = await self._removed.record(ring.obj.status_dict, granted, self._assignment.removed_clean)
+        self._place(resolved, Wanted(granted, removed))
         if not ring.unanswered or not self._webhook.exists:
             # One that is there may name more than can be looked up at present.
-            await self._webhook.apply(resolved)
+            await self._webhook.apply(granted)
         failure = self._deps.watch_count.judge(self.name)
-        rival = await self._deps.configurations.others.remove(resolved.spec)
-        if rival is not None:
-            failure, seconds = rival
-            self._queue.add_after(self.name, seconds)
+        if not self._waits_for_rights:  # else ours does not cover all that another sharder's does
+            rival = await self._deps.configurations.others.remove(resolved.spec)
+            if rival is not None:
+                failure, seconds = rival
+                self._queue.add_after(self.name, seconds)
         resources = (*resolved.subjects(), *(each.subject for each in removed))
         again = await self._permissions.check(
             rules_of_labels(each.resource.group_resource for each in resources),
-            forbidden=self._assignment.summarize().forbidden,
+            forbidden=self.summarize().forbidden,
         )
         self._queue.add_after(self.name, again, Priority.BULK)
         return failure
 
-    def _place(self, resolved: ResolvedRing, removed: tuple[RingResource, ...]) -> None:
+    async def _granted_part(self, ring: RingSnapshot, resolved: ResolvedRing) -> ResolvedRing:
+        """The ring without what waits for rights; that is not written down, placed or brought to the webhook."""
+        written = self._removed.written(ring.obj.status_dict, resolved.spec.uid)
+        denied = await self._permissions.denied_on(unwritten(resolved, written))
+        in_force = await find_in_force(self._api, resolved, written, denied)
+        granted = granted_part(resolved, in_force, denied)
+        self._waits_for_rights = granted != resolved
+        return granted
+
+    def _place(self, resolved: ResolvedRing, wanted: Wanted) -> None:
         ring = self._cache.get(self.name)
         if ring is not None and ring.resolved == resolved:  # else it has been edited meanwhile, and is in the queue
-            self._assignment.place(Wanted(resolved, removed))
+            self._assignment.place(wanted)
 
     def _stop_placing_another(self) -> None:
         """Place nothing of a ring that is gone, cannot be used, or is another of that name.
@@ -272,9 +299,13 @@ class RingController:
         ring = self._cache.get(self.name)
         if ring is None or ring.resolved != provided.resolved:
             return  # it has been edited meanwhile, and is in the queue
-        summary = self._assignment.summarize()
+        summary = self.summarize()
+        failures = self._unread.look(summary.failures, self._permissions.denied)
+        if self._unread.any:
+            self._queue.add_after(self.name, LOOK_SECONDS, Priority.BULK)
         uncounted = dict.fromkeys(self._removed.unknown, -1)
-        summary = replace(summary, leaving=uncounted | summary.leaving)
+        settled = summary.settled and not self._waits_for_rights
+        summary = replace(summary, settled=settled, leaving=uncounted | summary.leaving, failures=failures)
         pause = await self._status.show(ring, summary, failure, self._permissions.denied)
         if pause is not None:
             self._queue.add_after(self.name, pause, Priority.BULK)

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from sharder.cache.rings import RingSnapshot
+from sharder.core.selectors import as_terms
 from sharder.core.status import (
     ConditionType,
     Health,
@@ -21,11 +22,11 @@ from sharder.core.status import (
     conditions_of,
     render_status,
 )
-from sharder.core.summary import Pending, Refused, Summary
+from sharder.core.summary import MAX_ANSWER_LENGTH, Pending, Refused, Summary
 from sharder.rings.deps import Recorder
 from sharder.takeover.leadership import Leadership
 from shardsdk.events.recorder import EventType, Regarding
-from shardsdk.protocol.objects import CLUSTERRINGS
+from shardsdk.protocol.objects import CLUSTERRINGS, GroupResource
 
 log = logging.getLogger(__name__)
 
@@ -45,6 +46,7 @@ class StatusWriter:
         self._lead = leadership
         self._recorder = recorder
         self._drain_alarm_seconds = drain_alarm_seconds
+        self._written: Mapping[str, Any] = {}
         self._written_at = float("-inf")
 
     async def write(self, status: Mapping[str, Any]) -> None:
@@ -56,7 +58,10 @@ class StatusWriter:
     async def show(
         self, ring: RingSnapshot, summary: Summary, failure: str | None, denied: tuple[MissingRule, ...]
     ) -> float | None:
-        """Write how the ring is, if its status says otherwise; returns in how many seconds that is due, if not now."""
+        """Write how the ring is, if its status says otherwise; returns in how many seconds that is due, if not now.
+
+        The summary's `failures` are told as they are: those that people need not know of have been left out.
+        """
         if ring.resolved is None and ring.invalid is None and ring.unresolved is None:
             return None  # it is being looked up
         clock, before = self._lead.clock, ring.obj.status_dict
@@ -65,16 +70,23 @@ class StatusWriter:
         status = render_status(health, before, clock.now())
         for kind in Pending:
             status[kind.value] = summary.count(kind)
-        if all(before.get(name) == value for name, value in status.items()):
+        if ring.resolved is not None:
+            terms = as_terms(ring.resolved.namespace_selector).render()
+            status["namespaceSelector"] = {"matchExpressions": terms.get("matchExpressions", [])}
+        if all(before.get(name) == value or self._dropped(name, value, before) for name, value in status.items()):
             return None
         news = [each for each in changed_conditions(before, status) if not _can_wait(before, each)]
         early = due_in(self._written_at, clock.monotonic())
         if early > 0 and not news and before.get("observedGeneration") == status["observedGeneration"]:
             return early
         await self.write(status)
-        self._written_at = clock.monotonic()
+        self._written, self._written_at = status, clock.monotonic()
         self._tell(ring, before, news)
         return None
+
+    def _dropped(self, name: str, value: Any, before: Mapping[str, Any]) -> bool:
+        """Whether this was written, and dropped by a CustomResourceDefinition that is older than this sharder."""
+        return name not in before and self._written.get(name) == value
 
     def tell_refused(self, ring: RingSnapshot, refused: Refused, denied: tuple[MissingRule, ...]) -> None:
         """Tell people of objects whose labels the API server lets nobody change."""
@@ -119,12 +131,16 @@ def health_of(
         draining=summary.count(Pending.DRAINING),
     )
     stuck = summary.stuck_drain(drain_alarm_seconds)
+    unread: dict[GroupResource, str] = {}
+    for resource, _, error in summary.failures:
+        unread.setdefault(resource, str(error)[:MAX_ANSWER_LENGTH])
     unresolved = ring.unresolved
     settled = summary.settled and unresolved is None  # by the spec before, where there is one
     return Health(
         generation=_generation(ring),
         problems=ring.invalid.problems if ring.invalid is not None else (),
         failure=failure,
+        unread=tuple(unread.items()),
         shards=len(ring.leases),
         available=len(ring.membership.available),
         ambiguous=ring.membership.ambiguous,

@@ -36,6 +36,8 @@ class RingWebhook:
         #: What was applied last, and the version that it became; `None`: something else may be there.
         self._applied: dict[str, Any] | None = None
         self._applied_version = ""
+        #: What the watch has told last: the version, and whether that was deleted.
+        self._told = ("", True)
 
     @property
     def exists(self) -> bool:
@@ -46,7 +48,8 @@ class RingWebhook:
         """A configuration that concerns the ring has changed: in how many seconds to reconcile; `None`: no need."""
         if delta.object.metadata.name != self._name:
             return 0.0
-        if delta.kind is EventKind.DELETED or delta.object.metadata.resource_version != self._applied_version:
+        self._told = (delta.object.metadata.resource_version, delta.kind is EventKind.DELETED)
+        if self._told != (self._applied_version, False):
             self._applied = None
             # Not at once: somebody who changes it back each time would keep both of us busy.
             return REPAIR_SECONDS
@@ -68,11 +71,14 @@ class RingWebhook:
         )
         if wanted == self._applied:
             return
+        told_before = self._told
         made = await self._lead.api.patch(
             WEBHOOK_CONFIGURATIONS, self._name, None, wanted, kind=PatchKind.APPLY,
             field_manager=FIELD_MANAGER, force=True, fences=(self._lead.fence,),
         )  # fmt: skip
-        self._applied, self._applied_version = wanted, made.metadata.resource_version
+        self._applied_version = made.metadata.resource_version
+        # What else the watch has told before the answer came may be newer than ours; a reconcile is on its way.
+        self._applied = wanted if self._told in (told_before, (self._applied_version, False)) else None
         log.info("webhook configuration applied", extra={"ring": self._ring})
 
     async def remove(self) -> None:

@@ -18,7 +18,7 @@ from typing import Final, TypeVar
 
 from sharder.cache.rings import LeaseKey, RingCache, RingSnapshot
 from sharder.core.membership import Membership
-from sharder.core.observed import ObservedLease, held_until
+from sharder.core.observed import ObservedLease, shard_held_until
 from sharder.core.shards import LeaseFacts, ShardState, State, classify
 from sharder.core.takeover import Act, Limits, Step, TakeoverFacts, decide_takeover, hold_seconds
 from sharder.takeover.facts import (
@@ -34,9 +34,9 @@ from sharder.takeover.fences import CommitProof, JointHold, ShardHold, join
 from sharder.takeover.lease_client import LeaseWriter, Record, Records
 from sharder.takeover.placeholders import Placeholders
 from sharder.takeover.states import ShardStates
+from sharder.takeover.turns import Turns
 from shardsdk.errors import ShardingError
 from shardsdk.kube.api import Api, Fence
-from shardsdk.kube.backoff import double
 from shardsdk.kube.clock import Clock
 from shardsdk.protocol.labels import SHARDER_HOLDER
 from shardsdk.protocol.names import is_dns_subdomain
@@ -55,8 +55,6 @@ MIN_LOOK_SECONDS: Final = 0.05
 UNPROVEN_LOOK_SECONDS: Final = 1.0
 #: Pause before a lease is tried again that someone else wrote first; usually its event comes sooner.
 WRITE_AGAIN_SECONDS: Final = 0.5
-#: Pauses before a read is repeated that found objects left on a shard: the first, doubling, and the last.
-READ_AGAIN_SECONDS: Final = (0.2, 10.0)
 
 
 class TakeoverController:
@@ -86,7 +84,7 @@ class TakeoverController:
         self._proof = proof
         self._clock = clock
         self._limits = limits or Limits()
-        self._at_once = at_once or asyncio.Semaphore(WORKERS)
+        self._turns = Turns(at_once or asyncio.Semaphore(WORKERS))
         self._queue: WorkQueue[LeaseKey] = WorkQueue(
             clock, name=f"takeover/{ring}", rate_limit=RateLimit(0.05, 5.0, None)
         )
@@ -133,9 +131,9 @@ class TakeoverController:
         return joint if joint.remaining() > 0 else None
 
     def may_hold(self, shard: str) -> bool:
-        """Whether `shard` may count on a lease that is not there, or says that nobody holds it.
+        """Whether `shard` may count on a lease that is not there, or says that somebody else holds it, or nobody.
 
-        So it is until one that vanished or was emptied has run out; no shard whose leases are held here may.
+        So it is until one that vanished or was changed so has run out; no shard whose leases are held here may.
         """
         snapshot = self._snapshot()
         if self.fence_for(shard) is not None:
@@ -147,7 +145,7 @@ class TakeoverController:
             seen, missing_since = snapshot.leases.get(key), self._records.of(key).missing_since
             if seen is None and not vanished and not missing_since:
                 return True  # nobody has looked for it yet
-            if now < held_until(seen, vanished, missing_since, snapshot.leases.values(), self._proof.since):
+            if now < shard_held_until(seen, vanished, missing_since, snapshot.leases.values(), self._proof.since):
                 return True
         return False
 
@@ -239,7 +237,7 @@ class TakeoverController:
         self._queue.add_rate_limited(key)
 
     async def _handle_next(self, key: LeaseKey) -> None:
-        async with self._at_once:
+        async with self._turns.turn(key):
             await self._handle(key)
 
     async def _handle(self, key: LeaseKey) -> None:
@@ -289,18 +287,19 @@ class TakeoverController:
         self._queue.add_after(key, pause)
 
     def _announce(self, key: LeaseKey, record: Record) -> None:
-        _, shard = key
         # The fence is open before the objects are enqueued that may be taken away under it.
-        if record.held and not record.announced and self.fence_for(shard) is not None:
+        if record.held and not record.announced and self.fence_for(key[1]) is not None:
             record.announced = True
             for tell in self.when_acquired:
-                tell(shard)
+                tell(key[1])
 
     async def _obey(self, snapshot: RingSnapshot, key: LeaseKey, seen: ObservedLease | None, step: Step) -> None:
         _, shard = key
         match step.act:
             case Act.WAIT:
                 return
+            case Act.GIVE_BACK | Act.DELETE if self._turns.crowded:
+                self._queue.add_after(key, WRITE_AGAIN_SECONDS)
             case Act.RENEW if self._records.of(key).held:
                 if not await self._renew(key):
                     self._again(key)
@@ -354,17 +353,18 @@ class TakeoverController:
         if others and not emptied:
             record.barred_until = self._clock.monotonic() + self._limits.retry_after_stall_seconds
         async with record.lock:
-            await self._writer.give_back(record, seen.lease)
+            await self._writer.give_back(record, seen.lease, aside=self._turns.aside(key))
         log.info("gave lease back", extra={"ring": self._ring, "shard": shard, "reason": step.reason})
 
     async def _confirm_empty(self, key: LeaseKey) -> bool:
         record = self._records.of(key)
-        if self._work is not None and await self._work.confirm_empty_of(key[1]):
+        async with self._turns.aside(key):
+            emptied = self._work is not None and await self._work.confirm_empty_of(key[1])
+        if not emptied:
+            self._queue.add_after(key, record.read_again_after())
+        else:
             record.reads = 0
-            return True
-        self._queue.add_after(key, double(READ_AGAIN_SECONDS[0], record.reads, READ_AGAIN_SECONDS[1]))
-        record.reads += 1
-        return False
+        return emptied
 
     async def _delete(self, snapshot: RingSnapshot, key: LeaseKey, seen: ObservedLease) -> None:
         namespace, shard = key

@@ -11,6 +11,7 @@ import functools
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final
 
@@ -18,6 +19,7 @@ from sharder.core.shards import State
 from sharder.takeover.fences import ShardHold
 from shardsdk.errors import ConnectionFailed, FenceClosed, Forbidden, NotFound, RetryRule, ShardingError
 from shardsdk.kube.api import Api, Fence
+from shardsdk.kube.backoff import double
 from shardsdk.kube.clock import Clock
 from shardsdk.kube.lapses import lapses_of
 from shardsdk.kube.selectors import Selector, equals
@@ -37,6 +39,8 @@ log = logging.getLogger(__name__)
 
 #: A request about a lease must answer within this; the hold runs meanwhile.
 REQUEST_SECONDS: Final = 5.0
+#: Pauses before a read is repeated that found objects left on a shard: the first, doubling, and the last.
+READ_AGAIN_SECONDS: Final = (0.2, 10.0)
 #: Replaced versions remembered: writes that a watch may lag behind.
 MAX_REPLACED: Final = 8
 #: How the API server words that nothing can be created in a namespace any more.
@@ -81,6 +85,11 @@ class Record:
         self.hold.close()
         self.held = self.announced = False
         self.version = ""
+
+    def read_again_after(self) -> float:
+        """A read has found objects left: in how many seconds the next is due."""
+        self.reads += 1
+        return double(READ_AGAIN_SECONDS[0], self.reads - 1, READ_AGAIN_SECONDS[1])
 
     def wrote(self, version: str, now: float) -> None:
         """Our write replaced `version`."""
@@ -256,12 +265,17 @@ class LeaseWriter:
             if isinstance(answer, Exception):
                 log.info("lease not given back, it runs out by itself", extra={"error": str(answer)})
 
-    async def give_back(self, record: Record, lease: Lease) -> None:
-        """Empty the holder, once nothing that was sent under the hold can be executed any more."""
+    async def give_back(
+        self, record: Record, lease: Lease, *, aside: AbstractAsyncContextManager[None] | None = None
+    ) -> None:
+        """Empty the holder, once nothing that was sent under the hold can be executed any more.
+
+        `aside` is around the wait for that.
+        """
         version = record.version or lease.metadata.resource_version
         record.drop()
         try:
-            async with asyncio.timeout(record.hold_length or None):
+            async with aside or nullcontext(), asyncio.timeout(record.hold_length or None):
                 await self._api.writes_settled()
         except TimeoutError as error:
             raise ConnectionFailed("moves are still under way; the lease runs out by itself") from error

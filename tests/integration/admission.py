@@ -8,9 +8,9 @@ certificates that it made itself.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +67,22 @@ class Admission:
         path = path_of(resource, metadata.pop("namespace", self.namespace))
         made: dict[str, Any] = await self.admin.request("POST", path, body={"metadata": metadata}, query=query)
         return made
+
+    async def create_on(self, shard: str, resource: str = "v1/secrets", **metadata: Any) -> dict[str, Any]:
+        """Make an object that some shard has, wherever it belongs."""
+        labels = {self.labels.shard: shard, **metadata.pop("labels", {})}
+        with self.behind():
+            return await self.create(resource, labels=labels, **metadata)
+
+    @contextmanager
+    def behind(self) -> Iterator[None]:
+        """The webhook's replica is behind: what is made with a shard label keeps it."""
+        view = self.views[self.namespace]
+        self.views[self.namespace] = replace(view, stale=True)
+        try:
+            yield
+        finally:
+            self.views[self.namespace] = view
 
     def shard_of(self, made: dict[str, Any]) -> str | None:
         shard: str | None = (made["metadata"].get("labels") or {}).get(self.labels.shard)

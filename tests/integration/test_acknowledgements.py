@@ -155,7 +155,8 @@ class Draining:
         made = self.manifest()
         labels = {**made["metadata"]["labels"], **self.both}
         made["metadata"] = {**made["metadata"], "labels": labels, "finalizers": ["example.com/hold"]}
-        return await self.admission.admin.create(self.sort.path, made, self.admission.namespace)
+        with self.admission.behind():
+            return await self.admission.admin.create(self.sort.path, made, self.admission.namespace)
 
     async def patch(self, metadata: Object, **rest: Any) -> Object:
         body = {"metadata": metadata, **rest}

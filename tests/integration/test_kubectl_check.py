@@ -127,14 +127,14 @@ async def test_shards_of_one_name_and_of_no_ring_are_found(
         await admin.delete("v1/namespaces", other)
 
 
-async def test_with_the_viewers_role_everything_but_the_call_is_checked(
+async def test_with_the_viewers_role_everything_but_the_certificate_and_the_call_is_checked(
     plugin: Plugin, ring: Ring, admin: AdminClient, installed: ControlPlane
 ) -> None:
     viewer = plugin.as_user(await make_account(installed, admin, ring.namespace))
     resources = {"apiGroups": [""], "resources": ["secrets", "configmaps"], "verbs": ["list"]}
     async with granted(admin, ring.namespace, [*VIEWER["rules"], resources]):
         findings = await check(viewer, ring, lambda found: not found.keys() - {"ok", "skipped"}, code=0)
-        assert {each["topic"] for each in findings["skipped"]} == {"reachable"}
+        assert {each["topic"] for each in findings["skipped"]} == {"certificates", "reachable"}
         said = await viewer.sharding("explain", "secret", "object-1", "-n", ring.namespace)
         assert (said.code, said.err) == (0, "")
 

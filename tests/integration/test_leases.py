@@ -16,6 +16,7 @@ from shardsdk.protocol.leases import parse_micro_time
 from tests.integration.chronicle import LEASES, Chronicle, Version
 from tests.integration.harness import Stage
 from tests.integration.scripted import RING_LABEL, Object, Script
+from tests.integration.withheld import in_force_before
 from tests.integration.world import LONE_SECRETS, Family, Ring
 
 SECRETS: Final = "v1/secrets"
@@ -372,6 +373,7 @@ async def test_a_label_of_a_shard_that_never_had_a_lease_is_waited_out_and_then_
 
 async def test_an_orphans_lease_is_never_deleted_while_an_object_carries_its_label(stage: Stage) -> None:
     ring = await stage.ring(QUOTAS, grant=False)
+    await in_force_before(stage, ring)
     await stage.grant(ring.name, ring.resources, verbs=["list", "watch"])
     await stage.shard(ring, "stays")
     released = {"holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": moment()}

@@ -123,6 +123,21 @@ async def test_a_type_that_is_not_served_is_named_and_placed_once_it_is(
     await ring.in_place({"one"})
 
 
+async def test_what_cannot_be_listed_is_refused_and_leaves_nothing_behind(stage: Stage) -> None:
+    """Whoever may do everything may also list it in a ring."""
+    reviews = "subjectaccessreviews.authorization.k8s.io"
+    ring = await stage.ring(Family("v1/secrets", "Secret"), Family("authorization.k8s.io/v1/subjectaccessreviews", ""))
+    await stage.shard(ring, "one", mains=["v1/secrets"])
+    await stage.sharder()
+    condition = await ring.condition("ResourcesServed", "False")
+    assert f"does not serve {reviews}, or not for list, watch and patch" in condition["message"]
+    await ring.in_force()
+    assert ring.shard_of(await ring.create()) == "one"
+    await ring.update({"resources": [{"resource": "secrets"}]})
+    await ring.condition("Ready")
+    await ring.condition("Settled")
+
+
 async def test_a_type_that_is_not_served_any_more_shows(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(discovery, "FOUND_SECONDS", 1.0)
     ring, ships = await set_up(stage, RING_VERBS)

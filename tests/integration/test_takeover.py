@@ -13,6 +13,7 @@ from tests.integration.chronicle import Chronicle, Version
 from tests.integration.harness import Stage
 from tests.integration.scripted import Script
 from tests.integration.test_leases import LIMITS, QUOTAS, chronicle, put_lease, states
+from tests.integration.withheld import in_force_before
 from tests.integration.world import LONE_SECRETS, Family, Ring
 from tests.integration.world import SECRETS as FAMILIES
 
@@ -139,6 +140,7 @@ def _on(seen: Chronicle, shard: str, at: int) -> set[str]:
 
 async def test_a_lease_under_which_nothing_moves_is_given_back_and_taken_again_later(stage: Stage) -> None:
     ring = await stage.ring(QUOTAS, grant=False)
+    await in_force_before(stage, ring)
     await stage.grant(ring.name, ring.resources, verbs=["list", "watch"])
     await stage.shard(ring, "stays")
     spec = {"holderIdentity": "", "leaseDurationSeconds": 1}
@@ -161,6 +163,7 @@ async def test_a_lease_under_which_nothing_moves_is_given_back_and_taken_again_l
 
 async def test_a_lease_is_given_back_when_no_other_shard_is_left_to_take_the_objects(stage: Stage) -> None:
     ring = await stage.ring(QUOTAS, grant=False)
+    await in_force_before(stage, ring)
     # Without the right to patch the sharder holds the lease and gets nowhere.
     await stage.grant(ring.name, ring.resources, verbs=["list", "watch"])
     other = await stage.shard(ring, "other")

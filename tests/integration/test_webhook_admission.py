@@ -58,8 +58,27 @@ async def test_a_main_object_without_a_name_yet_passes_unlabelled(admission: Adm
     assert (admission.namespace, "left_to_placement") in admission.outcomes
 
 
+async def test_a_copied_object_gets_the_shard_that_it_belongs_to(admission: Admission) -> None:
+    """Helm gives a release's next Secret the labels of the last one."""
+    labels = admission.labels
+    for number, worn in enumerate(("shard-0", "shard-1", "long-gone")):
+        copied = {labels.shard: worn, labels.drain: "true", "owner": "helm"}
+        made = await admission.create(name=f"release-v{number}", labels=copied)
+        assert made["metadata"]["labels"] == {labels.shard: admission.desired(f"release-v{number}"), "owner": "helm"}
+    generated = await admission.create(generateName="release-", labels={labels.shard: "shard-0", "owner": "helm"})
+    assert generated["metadata"]["labels"] == {"owner": "helm"}
+
+
+async def test_a_child_keeps_the_label_with_which_its_shard_makes_it(admission: Admission) -> None:
+    owner = await admission.create(name="one")
+    worn, before = {admission.labels.shard: "shard-0"}, len(admission.outcomes)
+    child = await admission.create("v1/configmaps", name="child", labels=worn, ownerReferences=owned_by(owner))
+    assert child["metadata"]["labels"] == worn
+    assert len(admission.outcomes) == before, "nobody is asked"
+
+
 async def test_a_removed_label_is_put_back_whatever_became_of_its_shard(admission: Admission) -> None:
-    made = await admission.create(name="one", labels={admission.labels.shard: "long-gone"})
+    made = await admission.create_on("long-gone", name="one")
     assert admission.shard_of(made) == "long-gone"
     patch = {"metadata": {"labels": {admission.labels.shard: None, "other": "change"}}}
     patched = await admission.admin.patch("v1/secrets", "one", patch, admission.namespace)
@@ -68,7 +87,7 @@ async def test_a_removed_label_is_put_back_whatever_became_of_its_shard(admissio
 
 
 async def test_an_object_given_to_another_shard_by_hand_stays_with_its_living_one(admission: Admission) -> None:
-    made = await admission.create(name="one", labels={admission.labels.shard: "shard-0"})
+    made = await admission.create_on("shard-0", name="one")
     other = {"metadata": {"labels": {admission.labels.shard: "shard-1", "other": "change"}}}
     patched = await admission.admin.patch("v1/secrets", "one", other, admission.namespace)
     assert admission.shard_of(patched) == "shard-0"
@@ -83,7 +102,7 @@ async def test_an_object_given_to_another_shard_by_hand_stays_with_its_living_on
 async def test_a_child_may_be_given_to_its_new_owners_shard(admission: Admission) -> None:
     labels = admission.labels
     orphan = await admission.create("v1/configmaps", name="two", labels={labels.shard: "shard-0"})
-    owner = await admission.create(name="one", labels={labels.shard: "shard-1"})
+    owner = await admission.create_on("shard-1", name="one")
     adopted = {"metadata": {"ownerReferences": owned_by(owner), "labels": {labels.shard: "shard-1"}}}
     patched = await admission.admin.patch("v1/configmaps", orphan["metadata"]["name"], adopted, admission.namespace)
     assert admission.shard_of(patched) == "shard-1"
@@ -91,7 +110,7 @@ async def test_a_child_may_be_given_to_its_new_owners_shard(admission: Admission
 
 
 async def test_an_object_whose_shard_is_gone_may_be_given_to_another(admission: Admission) -> None:
-    await admission.create(name="one", labels={admission.labels.shard: "long-gone"})
+    await admission.create_on("long-gone", name="one")
     other = {"metadata": {"labels": {admission.labels.shard: "shard-1"}}}
     patched = await admission.admin.patch("v1/secrets", "one", other, admission.namespace)
     assert admission.shard_of(patched) == "shard-1"
@@ -99,7 +118,7 @@ async def test_an_object_whose_shard_is_gone_may_be_given_to_another(admission: 
 
 async def test_an_acknowledged_drain_passes_unlabelled_where_children_have_to_move_first(admission: Admission) -> None:
     labels = admission.labels
-    await admission.create(name="one", labels={labels.shard: "shard-0", labels.drain: "true"})
+    await admission.create_on("shard-0", name="one", labels={labels.drain: "true"})
     patch = {"metadata": {"labels": {labels.shard: None, labels.drain: None}}}
     patched = await admission.admin.patch("v1/secrets", "one", patch, admission.namespace)
     assert not patched["metadata"].get("labels")
@@ -116,7 +135,7 @@ async def test_an_update_never_reassigns(admission: Admission) -> None:
 
 async def test_a_child_with_generate_name_goes_where_its_owner_is(admission: Admission) -> None:
     elsewhere = min(SHARDS - {str(admission.desired("one"))})
-    owner = await admission.create(name="one", labels={admission.labels.shard: elsewhere})
+    owner = await admission.create_on(elsewhere, name="one")
     child = await admission.create("v1/configmaps", generateName="one-", ownerReferences=owned_by(owner))
     assert admission.shard_of(child) == elsewhere
 

@@ -48,13 +48,14 @@ async def calls_in(request: Awaitable[Any]) -> bool:
 
 @pytest_asyncio.fixture
 async def ring(admin: AdminClient, namespace: str) -> AsyncIterator[ResolvedRing]:
-    """The ring's configuration is in force; ConfigMap `before` is older than it."""
+    """The ring's configuration is in force; ConfigMaps `before` and `labelled` are older than it."""
     made = ring_over(namespace)
     wanted = render_webhook(made, client_config={"url": "https://127.0.0.1:1"}, account=SHARDER)
     # No such ring exists: the garbage collector would take its configuration away.
     del wanted["metadata"]["ownerReferences"]
     wanted["webhooks"][0]["failurePolicy"] = "Fail"
     await admin.create("v1/configmaps", {"metadata": {"name": "before"}}, namespace)
+    await admin.create("v1/configmaps", metadata("labelled", made, labelled=True), namespace)
     created = await admin.create(CONFIGURATIONS, wanted)
     assert not differs(created, wanted)
     path = f"/api/v1/namespaces/{namespace}/configmaps"
@@ -82,7 +83,7 @@ def metadata(name: str, ring: ResolvedRing, *, labelled: bool, controller: bool 
     [
         ("v1/configmaps", False, None, True),
         ("v1/configmaps", False, True, True),
-        ("v1/configmaps", True, None, False),
+        ("v1/configmaps", True, None, True),
         ("v1/secrets", False, True, True),
         ("v1/secrets", False, False, False),
         ("v1/secrets", False, None, False),
@@ -111,7 +112,6 @@ async def test_an_update_calls_in_when_its_result_is_unlabelled(
     def update(name: str, body: dict[str, Any]) -> Awaitable[Any]:
         return admin.patch("v1/configmaps", name, body, namespace)
 
-    await admin.create("v1/configmaps", metadata("labelled", ring, labelled=True), namespace)
     assert not await calls_in(update("labelled", {"data": {"k": "v"}}))
     assert await calls_in(update("labelled", {"metadata": {"labels": {shard: None}}}))
     assert await calls_in(update("before", {"data": {"k": "v"}}))
@@ -126,7 +126,6 @@ async def test_an_update_calls_in_when_anyone_but_the_sharder_changes_the_label(
     def labelled(name: str) -> dict[str, Any]:
         return {"metadata": {"labels": {shard: name}}}
 
-    await admin.create("v1/configmaps", metadata("labelled", ring, labelled=True), namespace)
     assert await calls_in(admin.patch("v1/configmaps", "labelled", labelled("b"), namespace))
     assert not await calls_in(admin.patch("v1/configmaps", "labelled", labelled("a"), namespace))
     child = metadata("labelled", ring, labelled=True, controller=True)

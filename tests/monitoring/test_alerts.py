@@ -42,6 +42,7 @@ class Case:
 
 
 def leaders(leader: str, standby: str) -> dict[str, str]:
+    """Who leads: every replica says so from its start, also one that has never led (tests/unit/sharder)."""
     name = 'name="sharder"'
     return REPLICAS | {
         f"leader_election_master_status{{{name},{LEADER}}}": leader,
@@ -61,8 +62,8 @@ def requests(outcome: str, values: str) -> dict[str, str]:
     return {f'controller_sharding_webhook_requests_total{{ringName="r",outcome="{outcome}",{LEADER}}}': values}
 
 
-def shards(**states: str) -> dict[str, str]:
-    found: dict[str, str] = {}
+def shards(lead: str = "1x1000", /, **states: str) -> dict[str, str]:
+    found = leaders(lead, "0x1000")
     for state in ("ready", "expired", "uncertain", "dead", "orphaned"):
         labels = f'ringName="r",state="{state}"'
         found |= gauges("controller_sharding_shards", labels, states.get(state, "0x1000"))
@@ -95,6 +96,8 @@ CASES = [
     Case("SharderRingNotReady", "not settled is no matter", condition("Settled", "0x10"), 8),
     Case("SharderNoAvailableShard", "all are dead", shards(dead="2x10"), 6, RING),
     Case("SharderNoAvailableShard", "one is uncertain", shards(dead="2x10", uncertain="1x10"), 6),
+    Case("SharderNoAvailableShard", "nobody leads, so nobody counts", shards("1 0x20", ready="3 0x20"), 12),
+    Case("SharderNoAvailableShard", "nobody has ever led", shards("0x20"), 12),
     Case("SharderObjectsUnassigned", "for long", gauges(UNASSIGNED, SECRETS, "3x10"), 6, OBJECTS, "3"),
     Case("SharderObjectsUnassigned", "placed soon", gauges(UNASSIGNED, SECRETS, "3 3 0x10"), 8),
     Case("SharderObjectsStranded", "for long", gauges(STRANDED, SECRETS, "5x10"), 6, OBJECTS, "5"),

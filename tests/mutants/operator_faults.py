@@ -100,8 +100,8 @@ OPERATOR_FAULTS: Final[dict[str, Fault]] = {
     "PERMANENT_FOR_EVER": Fault(
         "what failed for good is tried again once its spec has changed",
         "shardsdk.operator.failures",
-        "return thing is not None and known == _spec_of(thing)",
-        "return thing is not None",
+        "return known.error if known is not None and known.spec == _spec_of(thing) else None",
+        "return known.error if known is not None else None",
         ENDINGS,
     ),
     "STATUS_OF_AN_OLDER_GENERATION": Fault(

@@ -32,15 +32,15 @@ RANGES_FAULTS: Final[dict[str, Fault]] = {
     "REBUILD_WHAT_TWO_CLAIM": Fault(
         "what two shards claim to hold is nobody's in an assignment that is rebuilt",
         "sharder.core.ranges",
-        "alone = ranges - _others(held, shard)",
+        "alone = ranges - _others(held if shard in presumed else said, shard)",
         "alone = ranges",
         STEPS,
     ),
     "A_FREE_LEASE_HOLDS_NOTHING_YET": Fault(
         "a shard whose lease vanished may be working until it would have run out",
         "sharder.ranges.assignment",
-        "if shard not in held and self._takeover.may_hold(shard):",
-        "if False:",
+        "for shard in names - held.keys() if self._takeover.may_hold(shard)}",
+        "for shard in names - held.keys() if False}",
         STEPS,
     ),
     "TAKE_RANGES_FROM_THE_UNCERTAIN": Fault(

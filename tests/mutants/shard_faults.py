@@ -60,7 +60,7 @@ SHARD_FAULTS: Final[dict[str, Fault]] = {
     "DO_NOT_WAIT_FOR_ANOTHER": Fault(
         "a shard waits while another holds its lease, unexpired",
         "shardsdk.lease.keeper",
-        "if taken and at.monotonic < self._others_until:",
+        "if taken and at.monotonic < self._others.until:",
         "if False:",
         KEEPER,
     ),

@@ -214,8 +214,8 @@ SHARDER_FAULTS: Final[dict[str, Fault]] = {
     "TAKE_WITHOUT_HOLD": Fault(
         "what a shard has that is gone is taken under the hold on its lease",
         "sharder.placement.label_writer",
-        "answer = await self._patch(resource, meta, patch, (lead.fence, self._hold_of(meta)))",
-        "answer = await self._patch(resource, meta, patch, (lead.fence,))",
+        "answer = await self._patch(resource, meta, patch, (lead.fence, self._hold_of(meta)), follower)",
+        "answer = await self._patch(resource, meta, patch, (lead.fence,), follower)",
         (*LEASES, *GROUPS),
     ),
     "UNCONFIRMED_MOVES": Fault(
@@ -270,9 +270,9 @@ SHARDER_FAULTS: Final[dict[str, Fault]] = {
     ),
     "CHILDREN_LET_GO_MEANWHILE": Fault(
         "a child stays while its owner's family is under way, wherever its namespace goes",
-        "sharder.placement.reconciler",
-        "owner is not None and self._handovers.is_moving(owner.metadata.uid)",
-        "False",
+        "sharder.placement.followers",
+        "follower = Follower(overtaken=uid in self._moving)",
+        "follower = Follower()",
         ("tests/unit/sharder/placement/test_namespaces_left.py",),
     ),
     "NAMESPACES_FORGOTTEN": Fault(

@@ -83,6 +83,21 @@ def test_an_assignment_that_is_gone_is_rebuilt_from_what_is_held(held: dict[str,
         assert after.shard_at(cell * WIDTH) == (claims[0] if len(claims) == 1 else None)
 
 
+@given(holders, st.sets(st.sampled_from(SHARDS)))
+def test_what_nobody_knows_of_some_takes_nothing_from_those_that_say_what_they_hold(
+    held: dict[str, set[int]], presumed: set[str]
+) -> None:
+    everything = set(range(CELLS))
+    after = rebuilt(
+        HashBy.UID,
+        {name: ranges(everything if name in presumed else theirs) for name, theirs in held.items()},
+        presumed,
+    )
+    for cell in range(CELLS):
+        claims = [name for name, theirs in held.items() if name not in presumed and cell in theirs] or sorted(presumed)
+        assert after.shard_at(cell * WIDTH) == (claims[0] if len(claims) == 1 else None)
+
+
 def lease(name: str, holder: str, held: HashRanges, namespace: str = "default") -> Lease:
     annotations = {HELD_RANGES_ANNOTATION: str(held)}
     return Lease(ObjectMeta(name=name, namespace=namespace, annotations=annotations), LeaseSpec(holder_identity=holder))

@@ -32,15 +32,19 @@ SHARDER: Final = "sharder"
 #: What the conditions mean that the sharder writes into its webhook configurations: of object before and after, label
 #: and account.
 _CONDITIONS: Final[Mapping[str, Callable[[Version | None, Doc, str, str], bool]]] = {
-    "lacks-the-shard-label": lambda before, doc, label, account: label not in _labels(doc),
-    "lacks-or-changes-the-shard-label": lambda before, doc, label, account: (
-        label not in _labels(doc)
+    "lacks-the-shard-label-or-is-new": lambda before, doc, label, account: _lacks_or_is_new(before, doc, label),
+    "lacks-or-changes-the-shard-label-or-is-new": lambda before, doc, label, account: (
+        _lacks_or_is_new(before, doc, label)
         or (account != SHARDER and before is not None and before.label(label) not in (None, _labels(doc)[label]))
     ),
     "is-main-or-has-a-controller": lambda before, doc, label, account: (
         doc["kind"] != "Piece" or any(ref.get("controller") for ref in doc["metadata"].get("ownerReferences") or ())
     ),
 }
+
+
+def _lacks_or_is_new(before: Version | None, doc: Doc, label: str) -> bool:
+    return label not in _labels(doc) or (before is None and doc["kind"] != "Piece")
 
 
 def account_of(author: Author) -> str:
@@ -118,9 +122,7 @@ class Webhooks:
         else:
             return False
         label = parse_ring_name(webhook["clientConfig"]["url"].rpartition("/")[2]).shard
-        selected = webhook["objectSelector"].get("matchExpressions")
-        if selected and label in _labels(doc) and (before is None or before.label(label) is not None):
-            return False  # an objectSelector matches if the old or the new object does
+        assert webhook["objectSelector"] == {}, "every object is selected"
         if not self._in_namespace(webhook["namespaceSelector"], doc["metadata"].get("namespace", "")):
             return False
         return all(_CONDITIONS[each["name"]](before, doc, label, account) for each in webhook["matchConditions"])

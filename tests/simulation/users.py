@@ -67,7 +67,11 @@ class Users:
         if work is not None:
             # Also one that is spoiled is made again as it should be: only the old one is mended later.
             spec = {**work.doc["spec"], "serial": 0}
-            body = {"metadata": {"name": work.key.name, "namespace": work.key.namespace}, "spec": spec}
+            metadata: dict[str, Any] = {"name": work.key.name, "namespace": work.key.namespace}
+            if rng.random() < 0.5:
+                # From a manifest that was read back, or a backup: with the labels that it had.
+                metadata["labels"] = dict(work.doc["metadata"].get("labels") or {})
+            body = {"metadata": metadata, "spec": spec}
 
             async def again() -> None:
                 await self.api.delete(WORKS, work.key.name, work.key.namespace)

@@ -41,6 +41,11 @@ def check_sharder(
             f"its lease {'/'.join(sharder.lease)} may not be read",
             "grant yourself get on leases in its namespace",
         )
+    elif leading.alive and leading.late:
+        yield warning(
+            "sharder", f"{leading.words}, longer than its lease lasts",
+            "look into its log, whether it may patch leases, and at this machine's clock",
+        )  # fmt: skip
     elif leading.alive:
         yield good("sharder", leading.words)
     else:

@@ -74,7 +74,7 @@ async def _sections(session: Session, ring: str | None, sharder: Sharder, *, pro
         about = await own.of_ring(each)
         findings = list(check_ring(about))
         if about.resolved is not None and about.resolved.spec.assign_by is AssignBy.LABELS:
-            seen = await own.of_webhook(about.resolved, whole=not about.undiscovered)
+            seen = await own.of_webhook(about.resolved, each.status, whole=not about.undiscovered)
             findings += check_webhook(seen, session.clock.now())
         yield Section(each.name, tuple(findings))
 

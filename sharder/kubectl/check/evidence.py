@@ -6,7 +6,7 @@ What the webhook would do is asked by a dry run, which the API server does not c
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -18,7 +18,7 @@ from sharder.failures import leaves
 from sharder.kubectl.check.cluster import PERMISSIONS, SHARDER_RULES
 from sharder.kubectl.check.ranges import read_filtering
 from sharder.kubectl.check.rings import RingEvidence
-from sharder.kubectl.check.webhooks import Probe, Probed, ServiceEvidence, WebhookEvidence
+from sharder.kubectl.check.webhooks import Probe, Probed, ServiceEvidence, WebhookEvidence, part_in_force
 from sharder.kubectl.cluster import Reader, Ring
 from sharder.kubectl.leader import Leading, Sharder
 from sharder.kubectl.outcomes import ONE_RESOURCE
@@ -70,14 +70,15 @@ class Evidence:
         filters: bool | None = None
         resolved, namespaces, permissions = None, None, None
         if ring.spec is not None:
-            resolved = await self.reader.resolved(ring.spec)
+            resolved = await self.reader.resolved(ring.spec, ring.covers)
             namespaces = await self.reader.covered(resolved.ring)
             if ring.spec.assign_by is AssignBy.RANGES:
                 ranges = await self.reader.ranges(ring.spec, await self.reader.leases(ring.name))
                 filters = await read_filtering(self.reader.api)
             else:
-                names = [subject.resource.group_resource for subject in resolved.ring.subjects()]
-                permissions = await self.permissions((verb, name) for name in names for verb in RING_VERBS)
+                left = await self.reader.removed(ring, resolved.ring)
+                names = [each.resource.group_resource for each in (*resolved.ring.subjects(), *left)]
+                permissions = await self.permissions([(verb, name) for name in names for verb in RING_VERBS])
         return RingEvidence(
             ring, overview, resolved.ring if resolved is not None else None,
             resolved.missing if resolved is not None else (), namespaces, permissions, self.leading,
@@ -86,9 +87,9 @@ class Evidence:
         )  # fmt: skip
 
     async def permissions(
-        self, wanted: Iterable[tuple[str, GroupResource]]
+        self, wanted: Sequence[tuple[str, GroupResource]]
     ) -> dict[tuple[str, GroupResource], bool] | None:
-        """What the sharder's ServiceAccount may; None: that could not be asked, and a gap says why."""
+        """What of `wanted` the sharder's ServiceAccount may; None: that could not be asked, and a gap says why."""
         gate, answers = asyncio.Semaphore(QUESTIONS), dict[tuple[str, GroupResource], bool]()
 
         async def ask(verb: str, resource: GroupResource) -> None:
@@ -106,7 +107,7 @@ class Evidence:
             assert isinstance(first, ShardingError), "all are of ONE_RESOURCE"
             self.reader.gaps.note(PERMISSIONS, first)
             return None
-        return answers
+        return {each: answers[each] for each in wanted}
 
     async def _may(self, verb: str, resource: GroupResource) -> bool:
         namespace, name = self.sharder.account
@@ -124,8 +125,11 @@ class Evidence:
 
     # -- its webhook -----------------------------------------------------------
 
-    async def of_webhook(self, resolved: ResolvedRing, *, whole: bool = True) -> WebhookEvidence:
+    async def of_webhook(
+        self, listed: ResolvedRing, status: Mapping[str, Any], *, whole: bool = True
+    ) -> WebhookEvidence:
         """Everything about a ring's webhook; `whole`: all of the ring's resources could be looked up."""
+        resolved = part_in_force(listed, status)
         read, configuration, other, before = True, None, None, len(self.reader.gaps.found)
         try:
             configuration = await self.reader.webhook(resolved.spec.name)
@@ -140,7 +144,10 @@ class Evidence:
         probe = await self._probe(resolved) if wanted else Probe(Probed.NOT_TRIED, "there is no webhook")
         serving = await self._serving()
         failures = tuple(gap for gap in self.reader.gaps.found[before:] if not gap.denied)
-        return WebhookEvidence(resolved, read, configuration, service, serving, probe, other, whole, failures)
+        waiting = resolved != listed
+        return WebhookEvidence(
+            resolved, read, configuration, service, serving, probe, other, whole, failures, waiting=waiting
+        )
 
     async def _service(self, named: Mapping[str, Any]) -> ServiceEvidence | None:
         namespace, name, port = str(named.get("namespace")), str(named.get("name")), named.get("port") or 443

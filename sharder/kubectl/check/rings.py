@@ -6,14 +6,14 @@ is no alarm: objects that change hands are a problem only once that has lasted.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from sharder.core.ringspec import AssignBy, ResolvedRing
 from sharder.core.shards import State
 from sharder.kubectl.check.cluster import PERMISSIONS
-from sharder.kubectl.check.findings import Finding, failed, failure_of, good, problem, skipped, unknown, warning
+from sharder.kubectl.check.findings import Finding, Level, failed, failure_of, good, problem, skipped, unknown, warning
 from sharder.kubectl.check.ranges import check_ranges
 from sharder.kubectl.cluster import Ring
 from sharder.kubectl.counting import Trouble
@@ -60,6 +60,13 @@ class RingEvidence:
 
 def check_ring(evidence: RingEvidence) -> Iterator[Finding]:
     """Everything but the webhook."""
+    told = tuple(_check_parts(evidence))
+    yield from told
+    if evidence.resolved is not None:
+        yield from check_ready(evidence.overview, told)
+
+
+def _check_parts(evidence: RingEvidence) -> Iterator[Finding]:
     yield from check_spec(evidence)
     if evidence.resolved is None:
         return
@@ -69,11 +76,10 @@ def check_ring(evidence: RingEvidence) -> Iterator[Finding]:
         yield from check_ranges(evidence.ring.name, evidence.ranges, evidence.filters, evidence.gaps)
         yield from check_fit(evidence.overview)
     else:
-        yield from check_permissions(evidence, evidence.resolved)
+        yield from check_permissions(evidence)
     yield from check_shards(evidence.overview)
     yield from check_objects(evidence.overview, evidence.leading)
     yield from check_drains(evidence.overview)
-    yield from check_ready(evidence)
 
 
 def check_spec(evidence: RingEvidence) -> Iterator[Finding]:
@@ -87,7 +93,7 @@ def check_spec(evidence: RingEvidence) -> Iterator[Finding]:
     if evidence.missing:
         names = ", ".join(map(str, evidence.missing))
         yield problem(
-            "spec", f"the API server does not serve {names}",
+            "spec", f"the API server does not serve {names}, or not for list, watch and patch",
             "install their CustomResourceDefinitions, or correct group and plural in spec.resources",
         )  # fmt: skip
     elif evidence.undiscovered:
@@ -120,7 +126,7 @@ def check_namespaces(evidence: RingEvidence, resolved: ResolvedRing) -> Iterator
         )  # fmt: skip
 
 
-def check_permissions(evidence: RingEvidence, resolved: ResolvedRing) -> Iterator[Finding]:
+def check_permissions(evidence: RingEvidence) -> Iterator[Finding]:
     """May the sharder place the ring's objects?  By the API server's word, else by the sharder's own."""
     topic, name = "permissions", "/".join(evidence.account)
     condition = evidence.overview.condition("PermissionsGranted")
@@ -129,18 +135,15 @@ def check_permissions(evidence: RingEvidence, resolved: ResolvedRing) -> Iterato
     if evidence.permissions is None:
         yield _permissions_by_condition(condition, said, remedy, failure_of(evidence.gaps, PERMISSIONS))
         return
-    denied = [
-        f"{verb} {subject.resource.group_resource}"
-        for subject in resolved.subjects()
-        for verb in RING_VERBS
-        if not evidence.permissions.get((verb, subject.resource.group_resource), True)
-    ]
+    denied = [f"{verb} {resource}" for (verb, resource), may in evidence.permissions.items() if not may]
     if not denied:
         yield good(topic, f"{name} may {', '.join(RING_VERBS)} every resource of the ring")
     elif said:
         yield warning(
-            topic, f"{name} may not {some(denied, _NAMED)}, but the sharder says that it may: it has another identity",
-            "name the one that it runs under with --service-account",
+            topic,
+            f"{name} may not {some(denied, _NAMED)}, but the sharder says that it may: the right was taken away within"
+            " the last minute, or it has another identity",
+            f"{remedy}; or name the ServiceAccount that it runs under with --service-account",
         )  # fmt: skip
     else:
         yield problem(topic, f"{name} may not {some(denied, _NAMED)}", remedy)
@@ -251,18 +254,24 @@ def check_drains(overview: Overview) -> Iterator[Finding]:
         yield good("drains", "shards let go of objects in time")
 
 
-def check_ready(evidence: RingEvidence) -> Iterator[Finding]:
-    """Whatever else the sharder complains about."""
-    condition = evidence.overview.condition("Ready")
-    if condition is None or not evidence.overview.up_to_date:
+def check_ready(overview: Overview, told: Collection[Finding]) -> Iterator[Finding]:
+    """Whatever else the sharder complains about, but for what has been `told` as a problem."""
+    ready = overview.condition("Ready")
+    if ready is None or ready.status is not False or not overview.up_to_date:
         return
-    known = [
-        each.message
-        for name in ("ResourcesServed", "PermissionsGranted")
-        if (each := evidence.overview.condition(name)) is not None and each.status is False
+    problems = {each.topic for each in told if each.level is Level.PROBLEM}
+    reasons = [
+        (each.message, topic)
+        for name, topic in (("ResourcesServed", "spec"), ("PermissionsGranted", "permissions"))
+        if (each := overview.condition(name)) is not None and each.status is False
     ]
-    if condition.status is False and condition.message not in known and condition.message != " | ".join(known):
-        yield problem("ready", condition.message, "look into the log of the leading sharder")
+    known = [message for message, topic in reasons if topic in problems]
+    if known and ready.message in (*known, " | ".join(known)):
+        return
+    message, remedy = ready.message or ready.reason, ""
+    if message in [each for each, _ in reasons]:
+        message, _, remedy = message.partition("; ")
+    yield problem("ready", message, remedy or "look into the log of the leading sharder")
 
 
 def _an_example(overview: Overview) -> str:

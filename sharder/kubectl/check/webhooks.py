@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from base64 import b64decode
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import Enum
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from sharder.core.ringspec import ResolvedRing
+from sharder.core.ringspec import ResolvedRing, placed_resources
 from sharder.core.webhookconfig import account_in, differs, render_webhook, webhook_name
-from sharder.kubectl.check.findings import Finding, failed, good, problem, skipped, unknown, warning
+from sharder.kubectl.check.findings import Finding, Level, failed, good, problem, skipped, unknown, warning
 from sharder.kubectl.outcomes import Unread
 from sharder.kubectl.text import plural, span
 from shardsdk.serving.x509_certificate import Certificate, parse_bundle
@@ -62,6 +62,7 @@ class WebhookEvidence:
     that the sharder serves with (None: not its own, or not read).  `other`: the
     configuration that the Go sharder has made for the ring.  `whole` False: not all of
     the ring's resources could be looked up.  `failures`: what the API server failed over.
+    `ring`: as far as it is in force; `waiting`: not all of it is, for want of rights.
     """
 
     ring: ResolvedRing
@@ -73,6 +74,21 @@ class WebhookEvidence:
     other: str | None = None
     whole: bool = True
     failures: tuple[Unread, ...] = ()
+    waiting: bool = False
+
+
+def part_in_force(ring: ResolvedRing, status: Mapping[str, Any]) -> ResolvedRing:
+    """`ring` without what waits for rights by its `status`: while some are missing, what is not written down."""
+    conditions = status.get("conditions") or ()
+    if not any(each.get("type") == "PermissionsGranted" and each.get("status") == "False" for each in conditions):
+        return ring
+    placed = {name for name, _ in placed_resources(status)}
+    mains = (
+        replace(main, controlled=tuple(each for each in main.controlled if each.group_resource in placed))
+        for main in ring.mains
+        if main.resource.group_resource in placed
+    )
+    return replace(ring, mains=tuple(mains))
 
 
 def check_webhook(evidence: WebhookEvidence, now: datetime) -> Iterator[Finding]:
@@ -94,8 +110,16 @@ def check_webhook(evidence: WebhookEvidence, now: datetime) -> Iterator[Finding]
         )  # fmt: skip
         return
     webhooks = evidence.configuration.get("webhooks") or []
+    if evidence.waiting:
+        yield warning(
+            _PART, "it is not called for all that the ring lists: what is new there waits for rights",
+            "grant what `permissions` names, or correct spec.resources",
+        )  # fmt: skip
     if not webhooks:
-        yield problem(_PART, f"{name} has no webhooks", "look into the log of the leading sharder, which repairs it")
+        if evidence.ring.mains:
+            yield problem(
+                _PART, f"{name} has no webhooks", "look into the log of the leading sharder, which repairs it"
+            )  # fmt: skip
         return
     client = webhooks[0].get("clientConfig") or {}
     yield from _check_configuration(evidence, client, name)
@@ -147,10 +171,13 @@ def _check_certificates(evidence: WebhookEvidence, client: Mapping[str, Any], no
     except ValueError as error:
         yield problem(topic, f"caBundle cannot be read: {error}", "set it to base64 of PEM certificates")
         return
-    yield _check_authorities(authorities, now)
+    of_authorities = _check_authorities(authorities, now)
+    yield of_authorities
     if evidence.serving:
         answered = evidence.probe.probed is Probed.ANSWERED
         yield from _check_serving(evidence.serving[0], authorities, client, now, answered=answered)
+    elif of_authorities.level is Level.OK:
+        yield skipped(topic, "until when the certificate is valid that the sharder serves with was not read")
 
 
 def _check_authorities(authorities: Sequence[Certificate], now: datetime) -> Finding:
@@ -233,7 +260,8 @@ def _check_reach(evidence: WebhookEvidence, *, read: bool) -> Iterator[Finding]:
     elif probe.probed is Probed.SILENT:
         yield problem(
             topic, f"{probe.probed.value} ({probe.why})",
-            "let the API server reach it (Service, firewall, NetworkPolicy, CA); look into its log for this call",
+            "let the API server reach it (Service, firewall, NetworkPolicy) and trust it (CA, or a serving certificate"
+            " that has expired); look into its log for this call, and for its certificate",
         )  # fmt: skip
     elif service is not None and service.ready:
         yield good(

@@ -145,7 +145,7 @@ async def _explain(
     session: Session, reader: Reader, ring: Ring, resource: Resource, meta: ObjectMeta, leading: Leading | None
 ) -> Explanation | None:
     assert ring.spec is not None
-    found = await reader.resolved(ring.spec)
+    found = await reader.resolved(ring.spec, ring.covers)
     resolved = found.ring
     subject = resolved.find(resource.group_resource)
     if subject is None:

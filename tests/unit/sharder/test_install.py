@@ -148,7 +148,7 @@ async def test_crds_are_awaited_until_they_are_served(clock: VirtualClock) -> No
     assert not applying.done()
     for name in CRD_NAMES:
         assert not applying.done()
-        await connect(server, clock).patch(CRDS, name, None, ESTABLISHED)
+        await connect(server, clock).patch(CRDS, name, None, ESTABLISHED, subresource="status")
         await clock.sleep(1)
     await applying
     assert left(server) == set(CRD_NAMES)
@@ -160,7 +160,7 @@ async def test_crds_are_awaited_until_discovery_lists_them_too(clock: VirtualClo
     api = connect(server, clock, listed=False)
     applying = asyncio.create_task(apply_crds(api, DOCUMENTS[:1], clock, field_manager=FIELD_MANAGER))
     await clock.sleep(1)
-    await api.patch(CRDS, CRD_NAMES[0], None, ESTABLISHED)
+    await api.patch(CRDS, CRD_NAMES[0], None, ESTABLISHED, subresource="status")
     path = f"/apis/{API_GROUP}/{API_VERSION}"
     steps: list[dict[str, list[str]]] = [{}, {path: []}]
     for listed in steps:
@@ -177,7 +177,7 @@ async def test_crds_that_discovery_never_lists_are_told_after_a_minute(clock: Vi
     api = connect(server, clock, listed=False)
     applying = asyncio.create_task(apply_crds(api, DOCUMENTS[:1], clock, field_manager=FIELD_MANAGER))
     await clock.sleep(1)
-    await api.patch(CRDS, CRD_NAMES[0], None, ESTABLISHED)
+    await api.patch(CRDS, CRD_NAMES[0], None, ESTABLISHED, subresource="status")
     with pytest.raises(NotInstalled, match=rf"the API server does not list it in {API_VERSION}"):
         await applying
 
@@ -192,7 +192,7 @@ async def test_whoever_may_not_ask_discovery_has_the_condition_alone(clock: Virt
     api = Refusing(server, clock)
     applying = asyncio.create_task(apply_crds(api, DOCUMENTS[:1], clock, field_manager=FIELD_MANAGER))
     await clock.sleep(1)
-    await api.patch(CRDS, CRD_NAMES[0], None, ESTABLISHED)
+    await api.patch(CRDS, CRD_NAMES[0], None, ESTABLISHED, subresource="status")
     await applying
 
 
@@ -202,7 +202,9 @@ async def test_crds_whose_names_are_taken_are_told_at_once_with_the_reason(clock
     clash = {"type": "NamesAccepted", "status": "False", "reason": "ListKindConflict", "message": "it is taken"}
     applying = asyncio.create_task(apply_crds(connect(server, clock), DOCUMENTS, clock, field_manager=FIELD_MANAGER))
     await clock.sleep(1)
-    await connect(server, clock).patch(CRDS, CRD_NAMES[0], None, {"status": {"conditions": [clash]}})
+    await connect(server, clock).patch(
+        CRDS, CRD_NAMES[0], None, {"status": {"conditions": [clash]}}, subresource="status"
+    )
 
     with pytest.raises(NotInstalled, match=r"not accepted \(ListKindConflict: it is taken\); give the kind other"):
         await applying
@@ -217,10 +219,14 @@ async def test_what_is_said_of_the_names_before_they_were_mended_is_no_refusal(c
     )
     await clock.sleep(0.5)
     stale = {"type": "NamesAccepted", "status": "False", "reason": "ListKindConflict"}
-    await connect(server, clock).patch(CRDS, CRD_NAMES[0], None, {"status": {"conditions": [stale]}})
+    await connect(server, clock).patch(
+        CRDS, CRD_NAMES[0], None, {"status": {"conditions": [stale]}}, subresource="status"
+    )
     await clock.sleep(0.5)
     established = [{"type": "NamesAccepted", "status": "True"}, {"type": "Established", "status": "True"}]
-    await connect(server, clock).patch(CRDS, CRD_NAMES[0], None, {"status": {"conditions": established}})
+    await connect(server, clock).patch(
+        CRDS, CRD_NAMES[0], None, {"status": {"conditions": established}}, subresource="status"
+    )
     await applying
 
 

@@ -118,10 +118,11 @@ def test_a_main_object_without_a_name_yet_is_left_to_placement(resource: Resourc
     assert planned(asked) == Answer(None, AnswerOutcome.LEFT_TO_PLACEMENT)
 
 
-@pytest.mark.parametrize("operation", ["CREATE", "UPDATE"])
-def test_a_label_that_is_there_is_never_overwritten(operation: str) -> None:
-    asked = request(operation=operation, new={SHARD: "mine"}, old={SHARD: "a"})
+def test_a_label_that_is_there_is_never_overwritten() -> None:
+    asked = request(operation="UPDATE", new={SHARD: "mine"}, old={SHARD: "a"})
     assert planned(asked) == Answer(None, AnswerOutcome.ALREADY_LABELLED)
+    made = child(new={SHARD: "mine"})
+    assert planned(made) == Answer(None, AnswerOutcome.ALREADY_LABELLED), "shards label what they make"
 
 
 def test_a_drain_label_on_a_new_object_is_cleared_with_its_placement() -> None:

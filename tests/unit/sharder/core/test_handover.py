@@ -88,6 +88,13 @@ def test_that_all_children_are_known_is_proven_after_the_owner_was_let_go() -> N
             assert taken.index(proof) > taken.index(Step.RENEW_FENCE)
 
 
+def test_where_children_are_is_asked_once_nothing_else_moves_them() -> None:
+    for way in EVERY_WAY:
+        taken = steps(way)
+        asked = (taken.index(step) for step in (Step.LOOK_AT_WATCHES, *READS) if step in taken)
+        assert taken.index(Step.AWAIT_FOLLOWERS) < min(asked)
+
+
 def test_what_watches_show_is_no_proof_by_itself() -> None:
     assert after(Phase.SHOWN, succeeded=True, let_go=True) is Phase.SHOWN_MOVED
     assert after(Phase.SHOWN_MOVED, succeeded=False, let_go=True) is Phase.UNKNOWN
@@ -117,11 +124,11 @@ def test_nothing_follows_children_to_a_shard_that_is_gone(phase: Phase) -> None:
 
 
 def test_a_family_with_nowhere_to_go_waits() -> None:
-    assert next_step(Phase.LET_GO, lambda: replace(AS_BEFORE, wanted=None)) is None
-    assert next_step(Phase.LET_GO, lambda: AS_BEFORE) is Step.AIM
+    assert next_step(Phase.ALONE, lambda: replace(AS_BEFORE, wanted=None)) is None
+    assert next_step(Phase.ALONE, lambda: AS_BEFORE) is Step.AIM
 
 
-@pytest.mark.parametrize("phase", [Phase.LET_GO, Phase.SHOWN, Phase.KNOWN, Phase.GATHERED])
+@pytest.mark.parametrize("phase", [Phase.ALONE, Phase.SHOWN, Phase.KNOWN, Phase.GATHERED])
 def test_nothing_is_given_to_anybody_that_has_left_the_ring(phase: Phase) -> None:
     assert next_step(phase, lambda: replace(AS_BEFORE, in_scope=False)) is None
 

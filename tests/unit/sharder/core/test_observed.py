@@ -20,6 +20,7 @@ from sharder.core.observed import (
     held_until,
     observe,
     says,
+    shard_held_until,
     vanish,
 )
 from shardsdk.protocol.labels import SHARDER_HOLDER
@@ -73,7 +74,7 @@ OWN, STILL = Span(NOW, 15), Span(THEN, DURATION)
         (Known.NOTHING, Says.RIGHTFUL, OWN),
         (Known.NOTHING, Says.RELEASED, FREE),
         (Known.NOTHING, Says.EMPTIED, Span(NOW, 60)),
-        (Known.NOTHING, Says.STRANGER, Span(NOW, 15)),
+        (Known.NOTHING, Says.STRANGER, Span(NOW, 60)),
     ],
 )
 def test_for_how_long_a_lease_counts_as_held(known: Known, now: Says, held: Span) -> None:
@@ -184,3 +185,17 @@ def test_no_hand_shortens_what_a_shard_may_count_on(story: list[tuple[int, Lease
             elif says(content) is Says.RELEASED and rightful:
                 may_count_until = 0.0
         assert sum(held.held) >= may_count_until
+
+
+@pytest.mark.parametrize(("before", "until"), [(HELD, THEN + DURATION), (None, NOW + 60)])
+def test_a_stranger_that_goes_on_renewing_does_not_lengthen_what_the_shard_may_count_on(
+    before: ObservedLease | None, until: float
+) -> None:
+    """Of a lease that was a stranger's when it was first seen nobody knows whose it was before."""
+    seen = observe(before, lease(STRANGER, 15, renewed=2), NOW, OTHERS)
+    for number in range(3, 60):
+        seen = observe(seen, lease(STRANGER, 15, renewed=number), NOW + number, OTHERS)
+        assert shard_held_until(seen, (), 0.0, OTHERS, lambda seconds: 0.0) == until
+        assert held_until(seen, (), 0.0, OTHERS, lambda seconds: 0.0) > NOW + number
+    emptied = observe(seen, lease("", 15, renewed=60), NOW + 60, OTHERS)
+    assert shard_held_until(emptied, (), 0.0, OTHERS, lambda seconds: 0.0) == until

@@ -165,6 +165,30 @@ def test_a_main_resource_that_is_not_served_takes_its_controlled_ones_along() ->
     assert missing == (GroupResource("", "secrets"), GroupResource("apps", "deployments"))
 
 
+REVIEWS = "subjectaccessreviews"
+
+
+@pytest.mark.parametrize(
+    ("spec", "verbs", "works"),
+    [
+        ({}, {"create"}, False),
+        ({}, {"create", "get", "list", "watch"}, False),
+        ({}, {"list", "watch", "patch"}, True),
+        ({}, set(), True),  # nobody has said
+        ({"assignment": "Ranges", "hashBy": "UID"}, {"list", "watch"}, True),
+        ({"assignment": "Ranges", "hashBy": "UID"}, {"list"}, False),
+    ],
+)
+def test_what_nobody_can_list_watch_and_label_counts_as_not_served(
+    spec: dict[str, Any], verbs: set[str], works: bool
+) -> None:
+    group = "authorization.k8s.io"
+    listed = Resource(group, "v1", REVIEWS, "SubjectAccessReview", False, frozenset(verbs))
+    parsed = parse_ring(ring([{"group": group, "resource": REVIEWS}], **spec))
+    known, missing = resolve(parsed, {listed.group_resource: listed})
+    assert (len(known.mains), missing) == ((1, ()) if works else (0, (listed.group_resource,)))
+
+
 def test_each_resource_is_found_in_its_part() -> None:
     known, _ = resolve(parse_ring(ring(TWO_MAINS)), SERVED)
     found = {str(name): known.find(name) for name in SERVED}

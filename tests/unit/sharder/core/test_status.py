@@ -18,7 +18,7 @@ from sharder.core.status import (
     changed_conditions,
     render_status,
 )
-from shardsdk.protocol.objects import GroupResource
+from shardsdk.protocol.objects import NAMESPACES, GroupResource
 
 NOW = datetime(2026, 11, 21, 15, 0, 0, 250_000, tzinfo=UTC)
 LATER = NOW + timedelta(minutes=5)
@@ -52,9 +52,19 @@ def test_the_counts_that_columns_and_go_clients_read() -> None:
     [
         ({"failure": "cannot write"}, {"Ready": "False"}, ("Ready", "cannot write")),
         (
+            {"unread": ((DEPLOYMENTS, "500"),)},
+            {"Ready": "False", "Settled": "Unknown"},
+            ("Ready", "deployments.apps cannot be read: 500; what is new"),
+        ),
+        (
+            {"unread": ((DEPLOYMENTS, "500"),), "unsettled": Unsettled(draining=1)},
+            {"Ready": "False", "Settled": "False"},
+            ("Settled", "1 draining"),
+        ),
+        (
             {"missing": (DEPLOYMENTS,)},
             {"Ready": "False", "ResourcesServed": "False"},
-            ("ResourcesServed", "deployments.apps; install"),
+            ("ResourcesServed", "deployments.apps, or not for list, watch and patch; install"),
         ),
         (
             {"denied": (MissingRule("patch", DEPLOYMENTS),)},
@@ -65,6 +75,16 @@ def test_the_counts_that_columns_and_go_clients_read() -> None:
             {"denied": (MissingRule("watch", DEPLOYMENTS),)},
             {"PermissionsGranted": "False"},
             ("PermissionsGranted", "watch deployments.apps"),
+        ),
+        (
+            {"denied": (MissingRule("watch", NAMESPACES.group_resource),)},
+            {"Ready": "False", "PermissionsGranted": "False"},
+            ("PermissionsGranted", "may not watch namespaces; its own ClusterRole lacks that: apply rbac/sharder.yaml"),
+        ),
+        (
+            {"denied": (MissingRule("list", NAMESPACES.group_resource), MissingRule("patch", DEPLOYMENTS))},
+            {"Ready": "False", "PermissionsGranted": "False"},
+            ("PermissionsGranted", "upgrade the Helm chart; `sharder rbac RING` prints"),
         ),
         (
             {"unanswered": ((DEPLOYMENTS, "503"),)},

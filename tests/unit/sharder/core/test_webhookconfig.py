@@ -80,8 +80,8 @@ def test_rules_cover_create_and_update_of_every_version_but_no_subresource() -> 
     ]
 
 
-def test_only_objects_without_the_label_are_selected() -> None:
-    assert webhook()["objectSelector"] == {"matchExpressions": [{"key": SHARD, "operator": "DoesNotExist"}]}
+def test_the_rings_namespaces_are_selected() -> None:
+    assert webhook()["objectSelector"] == {}
     assert webhook()["namespaceSelector"] == {
         "matchExpressions": [
             {
@@ -95,17 +95,22 @@ def test_only_objects_without_the_label_are_selected() -> None:
     assert webhook(selected)["namespaceSelector"] == {"matchLabels": {"a": "b"}}
 
 
+LACKS = f"!has(object.metadata.labels) || !('{SHARD}' in object.metadata.labels)"
+CONTROLLED = "(request.resource.group + '/' + request.resource.resource) in ['/configmaps']"
+
+
 def test_conditions_keep_out_what_needs_no_answer() -> None:
-    unlabelled = {
-        "name": "lacks-the-shard-label",
-        "expression": f"!has(object.metadata.labels) || !('{SHARD}' in object.metadata.labels)",
-    }
-    assert match_conditions(PLAIN) == [unlabelled]
+    assert match_conditions(PLAIN) == [
+        {"name": "lacks-the-shard-label-or-is-new", "expression": f"{LACKS} || (request.operation == 'CREATE')"}
+    ]
     assert match_conditions(FAMILY) == [
-        unlabelled,
+        {
+            "name": "lacks-the-shard-label-or-is-new",
+            "expression": f"{LACKS} || (request.operation == 'CREATE' && !({CONTROLLED}))",
+        },
         {
             "name": "is-main-or-has-a-controller",
-            "expression": "!((request.resource.group + '/' + request.resource.resource) in ['/configmaps'])"
+            "expression": f"!({CONTROLLED})"
             " || (has(object.metadata.ownerReferences)"
             " && object.metadata.ownerReferences.exists(r, has(r.controller) && r.controller))",
         },
@@ -118,8 +123,8 @@ def test_once_the_sharders_account_is_known_others_that_change_the_label_call_in
     assert found["objectSelector"] == {}
     changed, controlled = found["matchConditions"]
     assert changed == {
-        "name": "lacks-or-changes-the-shard-label",
-        "expression": f"!has(object.metadata.labels) || !('{SHARD}' in object.metadata.labels)"
+        "name": "lacks-or-changes-the-shard-label-or-is-new",
+        "expression": f"{LACKS} || (request.operation == 'CREATE' && !({CONTROLLED}))"
         " || (request.operation == 'UPDATE' && request.userInfo.username != 'it\\'s\\\\a\\\\name'"
         f" && has(oldObject.metadata.labels) && '{SHARD}' in oldObject.metadata.labels"
         f" && oldObject.metadata.labels['{SHARD}'] != object.metadata.labels['{SHARD}'])",
@@ -191,6 +196,10 @@ def test_what_somebody_changed_is_a_difference(change: Any) -> None:
     current = deepcopy(wanted)
     change(current)
     assert differs(current, wanted)
+
+
+def test_a_selector_where_everything_is_to_be_selected_is_a_difference() -> None:
+    assert differs({"objectSelector": {"matchLabels": {"a": "b"}}}, {"objectSelector": {}})
 
 
 def test_nothing_there_is_a_difference() -> None:

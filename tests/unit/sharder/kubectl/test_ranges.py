@@ -70,7 +70,7 @@ class Cluster:
     def __init__(self, named: Named | None, *leases: Lease) -> None:
         self.server = MemoryServer()
         self.denied: set[tuple[str, str]] = set()
-        self.server.create(CLUSTERRINGS, raw_ring(spec=SPEC), None)
+        self.server.arrange(CLUSTERRINGS, raw_ring(spec=SPEC), None)
         for namespace in (LEFT, RIGHT):
             self.server.create(NAMESPACES, {"metadata": {"name": namespace}}, None)
             self.server.create(SECRETS, manifest("secret"), namespace)

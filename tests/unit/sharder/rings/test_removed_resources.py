@@ -203,7 +203,7 @@ async def test_what_was_taken_off_rings_and_does_not_answer_holds_up_none_of_the
     rings = [*(f"r{number}" for number in range(6)), RING]
     for name in rings:
         stage.create(CLUSTERRINGS, ring({"group": OWNERS.group, "resource": OWNERS.plural}, name=name), None)
-        stage.server.patch(CLUSTERRINGS, name, None, {"status": {"placedResources": placed}})
+        stage.server.patch(CLUSTERRINGS, name, None, {"status": {"placedResources": placed}}, subresource="status")
     stage.start("one")
     stage.create(OWNERS, thing("it"))
     stage.create(LOST, thing("left", shard="gone"))

@@ -55,7 +55,7 @@ async def test_a_resource_that_was_taken_off_and_cannot_be_looked_up_holds_up_no
     stage.api.hides = frozenset({CHILDREN.plural})
     stage.create(CLUSTERRINGS, ring({"group": OWNERS.group, "resource": OWNERS.plural}), None)
     listed = [{"group": "", "resource": CHILDREN.plural, "controlled": False}]
-    stage.server.patch(CLUSTERRINGS, RING, None, {"status": {"placedResources": listed}})
+    stage.server.patch(CLUSTERRINGS, RING, None, {"status": {"placedResources": listed}}, subresource="status")
     stage.start("one")
     stage.create(OWNERS, thing("it"))
     async with leading(stage):
@@ -379,7 +379,7 @@ async def test_a_right_that_is_missing_for_what_was_taken_off_is_named(clock: Vi
     stage = make_stage(clock, api=Refusing)
     stage.create(CLUSTERRINGS, ring({"group": OWNERS.group, "resource": OWNERS.plural}), None)
     listed = [{"group": "", "resource": CHILDREN.plural, "controlled": False}]
-    stage.server.patch(CLUSTERRINGS, RING, None, {"status": {"placedResources": listed}})
+    stage.server.patch(CLUSTERRINGS, RING, None, {"status": {"placedResources": listed}}, subresource="status")
     stage.create(CHILDREN, thing("left", shard="one"))
     stage.start("one")
     async with leading(stage):

@@ -50,9 +50,9 @@ class Allowing(RestrictedApi):
 def api_of(*rings: str) -> Allowing:
     """`checksum` with its webhook, `another` with Secrets alone, and what else is in `rings`; each has a shard."""
     server = MemoryServer()
-    server.create(CLUSTERRINGS, raw_ring(), None)
+    server.arrange(CLUSTERRINGS, raw_ring(), None)
     for name in ("another", *rings):
-        server.create(CLUSTERRINGS, raw_ring(name, spec={"resources": [{"resource": "secrets"}]}), None)
+        server.arrange(CLUSTERRINGS, raw_ring(name, spec={"resources": [{"resource": "secrets"}]}), None)
     for each in (lease("one"), lease("other", ring="another"), lease("sharder", namespace="sharding-system", ring="")):
         body: dict[str, Any] = msgspec.to_builtins(each)
         if each.metadata.name == "sharder":

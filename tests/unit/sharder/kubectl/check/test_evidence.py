@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -10,11 +12,11 @@ import pytest
 from sharder.core.webhookconfig import WEBHOOK_CONFIGURATIONS, render_webhook, webhook_name
 from sharder.kubectl.check.evidence import SERVICES, SLICES, Evidence
 from sharder.kubectl.check.webhooks import Probed, ServiceEvidence, WebhookEvidence
-from sharder.kubectl.cluster import Reader
+from sharder.kubectl.cluster import Reader, read_ring
 from sharder.kubectl.leader import Sharder
 from shardsdk.errors import ConnectionFailed, Forbidden, Invalid, ShardingError
 from shardsdk.testing.memory import MemoryServer
-from tests.unit.sharder.kubectl.rings import LABELS, SECRETS, RestrictedApi, Wall, manifest, resolved_ring
+from tests.unit.sharder.kubectl.rings import LABELS, SECRETS, RestrictedApi, Wall, manifest, raw_ring, resolved_ring
 
 ACCOUNT = ("sharding-system", "sharder")
 SERVICE = {"service": {"namespace": "sharding-system", "name": "sharder", "port": 443}}
@@ -54,9 +56,11 @@ def server(
     return made
 
 
-async def read(api: RestrictedApi, *, probe: bool = True) -> WebhookEvidence:
+async def read(
+    api: RestrictedApi, *, probe: bool = True, status: Mapping[str, Any] = MappingProxyType({})
+) -> WebhookEvidence:
     reader = Reader(api, Wall())
-    return await Evidence(reader, Sharder(ACCOUNT, ACCOUNT), None, probe).of_webhook(resolved_ring())
+    return await Evidence(reader, Sharder(ACCOUNT, ACCOUNT), None, probe).of_webhook(resolved_ring(), status)
 
 
 PORT = {"spec": {"ports": [{"port": 443}]}}
@@ -150,7 +154,29 @@ async def test_permissions_are_asked_one_by_one_and_none_are_known_where_asking_
     assert await evidence.denied() is None
 
 
+async def test_permissions_are_also_asked_for_what_was_taken_off_the_ring_and_is_served() -> None:
+    class Granting(RestrictedApi):
+        async def create(self, resource: Any, body: Any, *args: Any, **kwargs: Any) -> Any:
+            return {"status": {"allowed": True}}
+
+    placed = [
+        {"group": "", "resource": name, "controlled": False} for name in ("secrets", "configmaps", "gone")
+    ]  # fmt: skip
+    ring = read_ring(raw_ring(spec={"resources": [{"resource": "secrets"}]}, placedResources=placed))
+    api = Granting(MemoryServer(), Wall(), set())
+    evidence = await Evidence(Reader(api, Wall()), Sharder(ACCOUNT, ACCOUNT), None).of_ring(ring)
+    assert evidence.permissions is not None
+    assert [str(resource) for verb, resource in evidence.permissions if verb == "patch"] == ["secrets", "configmaps"]
+
+
 async def test_the_configuration_is_the_rings() -> None:
     configuration = (await read(Answering(server(), "one"))).configuration
     assert configuration is not None
     assert configuration["metadata"]["name"] == webhook_name("checksum")
+
+
+async def test_a_webhook_is_read_as_that_of_what_is_in_force() -> None:
+    waits = {"conditions": [{"type": "PermissionsGranted", "status": "False"}], "placedResources": []}
+    found = await read(Answering(server(), "one"), status=waits)
+    assert (found.ring.mains, found.waiting) == ((), True)
+    assert not (await read(Answering(server(), "one"))).waiting

@@ -14,7 +14,7 @@ from sharder.kubectl.check.findings import Finding, Level
 from sharder.kubectl.check.rings import RingEvidence, check_fit, check_ring
 from sharder.kubectl.cluster import Ring, read_ring
 from sharder.kubectl.counting import Trouble
-from sharder.kubectl.leader import Leading, Sharder
+from sharder.kubectl.leader import Leading, Sharder, read_leading
 from sharder.kubectl.outcomes import Unread
 from sharder.kubectl.shards import read_membership, read_shard_status
 from sharder.kubectl.status.overview import Condition, Overview, ResourceCount
@@ -88,7 +88,7 @@ def test_a_spec_that_cannot_be_used_is_all_that_is_said() -> None:
 
 def test_a_resource_that_is_not_served_names_both_remedies() -> None:
     finding = only(amiss(missing=(GroupResource("x", "ys"),)))
-    assert finding.message == "the API server does not serve ys.x"
+    assert finding.message == "the API server does not serve ys.x, or not for list, watch and patch"
     assert finding.remedy.startswith("install their CustomResourceDefinitions")
 
 
@@ -125,7 +125,14 @@ def test_missing_permissions_come_with_the_command_that_grants_them() -> None:
 def test_the_running_sharders_own_word_makes_it_a_warning() -> None:
     finding = only(amiss(permissions=denied("patch"), overview=granted(True)))
     assert finding.level is Level.WARNING
+    assert "taken away within the last minute, or it has another identity" in finding.message
+    assert finding.remedy.startswith("kubectl sharding rbac checksum | kubectl apply -f -; or ")
     assert "--service-account" in finding.remedy
+
+
+def test_rights_on_what_was_taken_off_the_ring_are_asked_for_as_well() -> None:
+    finding = only(amiss(permissions={("patch", GroupResource("apps", "deployments")): False}))
+    assert finding.message == "sharding-system/sharder may not patch deployments.apps"
 
 
 @pytest.mark.parametrize(
@@ -218,11 +225,50 @@ def test_overdue_drains_are_told_with_the_sharders_remedy() -> None:
     assert (finding.message, finding.remedy) == ("drains wait for their shard, the longest: a", "stop it")
 
 
-def test_whatever_else_keeps_the_ring_from_being_ready_is_told_once() -> None:
-    ready = Condition("Ready", False, "ReconciliationFailed", "cannot write the webhook configuration")
-    assert only(amiss(overview=overview(conditions=(ready,)))).message == ready.message
-    served = Condition("ResourcesServed", False, "NotServed", "cannot write the webhook configuration")
-    assert amiss(overview=overview(conditions=(ready, served))) == []
+UNREADY = Condition("Ready", False, "ReconciliationFailed", "cannot write the webhook configuration")
+SERVED = Condition("ResourcesServed", False, "NotServed", "the API server does not serve ys.x; install it")
+FORBIDDEN = Condition("PermissionsGranted", False, "Forbidden", "the sharder may not patch secrets; grant it")
+
+
+def unready(message: str, *conditions: Condition) -> Overview:
+    return overview(conditions=(replace(UNREADY, message=message), *conditions))
+
+
+def test_whatever_else_keeps_the_ring_from_being_ready_is_told() -> None:
+    finding = only(amiss(overview=overview(conditions=(UNREADY,))))
+    assert (finding.topic, finding.message) == ("ready", UNREADY.message)
+    both = f"{UNREADY.message} | {SERVED.message}"
+    missing = (GroupResource("x", "ys"),)
+    found = amiss(overview=unready(both, SERVED), missing=missing)
+    assert [(each.topic, each.level) for each in found] == [("spec", Level.PROBLEM), ("ready", Level.PROBLEM)]
+
+
+def test_what_keeps_the_ring_from_being_ready_is_told_once() -> None:
+    missing, may_not = (GroupResource("x", "ys"),), {("patch", SECRETS): False}
+    assert only(amiss(overview=unready(SERVED.message, SERVED), missing=missing)).topic == "spec"
+    assert only(amiss(overview=unready(FORBIDDEN.message, FORBIDDEN), permissions=may_not)).topic == "permissions"
+    both = unready(f"{SERVED.message} | {FORBIDDEN.message}", SERVED, FORBIDDEN)
+    found = amiss(overview=both, missing=missing, permissions=may_not)
+    assert [each.topic for each in found] == ["spec", "permissions"]
+
+
+@pytest.mark.parametrize("said", [(), (SERVED,), (FORBIDDEN,), (SERVED, FORBIDDEN)])
+@pytest.mark.parametrize("undiscovered", [(), (Unread("ys.x", "discovery: 503"),)])
+@pytest.mark.parametrize("failure", ["", UNREADY.message])
+def test_a_ring_that_is_not_ready_has_a_problem_whatever_can_be_seen_from_here(
+    said: tuple[Condition, ...], undiscovered: tuple[Unread, ...], failure: str
+) -> None:
+    """Also when the sharder asks about more than the ring lists by now, or when what it says is just out of date."""
+    message = " | ".join(filter(None, [failure, *(each.message for each in said)]))
+    found = amiss(overview=unready(message, *said), undiscovered=undiscovered)
+    told = [each for each in found if each.level is Level.PROBLEM]
+    assert [each.topic for each in told] == ["ready"]
+    assert all(each.remedy for each in told)
+
+
+def test_the_sharders_own_remedy_is_told_with_what_it_complains_about() -> None:
+    finding = only(amiss(overview=unready(FORBIDDEN.message, FORBIDDEN)))
+    assert (finding.message, finding.remedy) == ("the sharder may not patch secrets", "grant it")
 
 
 # -- what rings share -----------------------------------------------------------
@@ -234,6 +280,12 @@ def levels(*findings: Finding) -> list[Level]:
 
 def test_a_sharder_that_leads_with_its_rights_is_good() -> None:
     assert levels(*check_sharder(LEADS, [], SHARDER)) == [Level.OK, Level.OK]
+
+
+@pytest.mark.parametrize(("seconds", "level"), [(15, Level.OK), (21, Level.WARNING), (31, Level.PROBLEM)])
+def test_a_leader_that_is_late_is_a_warning_until_it_is_gone(seconds: float, level: Level) -> None:
+    [found] = list(check_sharder(read_leading(lease("sharder", renewed=seconds), "a/sharder", NOW), [], SHARDER))[:1]
+    assert (found.level, f"{seconds}s ago" in found.message) == (level, True)
 
 
 def test_no_leader_is_a_problem() -> None:

@@ -10,7 +10,15 @@ import pytest
 
 from sharder.core.webhookconfig import render_webhook
 from sharder.kubectl.check.findings import Finding, Level
-from sharder.kubectl.check.webhooks import Probe, Probed, ServiceEvidence, WebhookEvidence, called_host, check_webhook
+from sharder.kubectl.check.webhooks import (
+    Probe,
+    Probed,
+    ServiceEvidence,
+    WebhookEvidence,
+    called_host,
+    check_webhook,
+    part_in_force,
+)
 from shardsdk.serving.certificate_spec import ServingNames
 from shardsdk.serving.x509 import Issued, issue, make_authority
 from shardsdk.serving.x509_certificate import Certificate, parse_bundle
@@ -114,6 +122,14 @@ def test_an_authority_that_ends_soon_is_a_warning() -> None:
     assert (finding.level, finding.message) == (Level.WARNING, "the last authority in caBundle ends in 3d")
 
 
+def test_a_serving_certificate_that_was_not_read_is_not_passed_over() -> None:
+    finding = only(amiss(serving=None))
+    assert (finding.topic, finding.level) == ("certificates", Level.SKIPPED)
+    assert "until when the certificate is valid" in finding.message
+    remedy = only(amiss(probe=Probe(Probed.SILENT, "secrets default/a"))).remedy
+    assert "a serving certificate that has expired" in remedy
+
+
 def test_one_valid_authority_is_enough() -> None:
     old = authority(days=1, begins=-10 * DAY)
     assert amiss(configuration=configuration(old.certificate.pem + SIGNER.certificate.pem)) == []
@@ -187,3 +203,19 @@ def test_who_may_neither_look_nor_call_does_not_know() -> None:
     assert only(amiss(read=False, configuration=None, probe=UNTRIED, service=None)).level is Level.UNKNOWN
     assert amiss(read=False, configuration=None, probe=ANSWERED, service=None) == []
     assert only(amiss(probe=UNTRIED, service=None)).level is Level.SKIPPED
+
+
+def test_what_waits_for_rights_is_not_missed_in_the_configuration() -> None:
+    whole = resolved_ring()
+    first = whole.mains[0].resource.group_resource
+    conditions = [{"type": "PermissionsGranted", "status": "False"}]
+    nothing = part_in_force(whole, {"conditions": conditions, "placedResources": []})
+    assert nothing.mains == ()
+    placed = [{"group": first.group, "resource": first.resource}]
+    part = part_in_force(whole, {"conditions": conditions, "placedResources": placed})
+    assert [(main.resource.group_resource, main.controlled) for main in part.mains] == [(first, ())]
+    assert part_in_force(whole, {"placedResources": []}) == whole, "nothing waits while nothing is missing"
+    for ring in (part, nothing):
+        rendered = render_webhook(ring, client_config={"service": SERVICE}, ca_bundle=SIGNER.certificate.pem)
+        finding = only(amiss(ring=ring, configuration=rendered, waiting=True))
+        assert "waits for rights" in finding.message

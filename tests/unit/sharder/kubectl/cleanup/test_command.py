@@ -51,7 +51,7 @@ def left_behind(*leases: Lease, ring: bool = False) -> Discovering:
     for each in leases:
         server.create(LEASES, msgspec.to_builtins(each), each.metadata.namespace)
     if ring:
-        server.create(CLUSTERRINGS, raw_ring(), None)
+        server.arrange(CLUSTERRINGS, raw_ring(), None)
     return Discovering(server, Wall(), set())
 
 
@@ -110,7 +110,7 @@ async def test_a_ring_that_comes_back_meanwhile_ends_it() -> None:
         nonlocal asked
         asked += 1
         if asked == 2:
-            api.server.create(CLUSTERRINGS, raw_ring(), None)
+            api.server.arrange(CLUSTERRINGS, raw_ring(), None)
         return await get(resource, *args, **kwargs)
 
     api.get = returning  # type: ignore[method-assign]

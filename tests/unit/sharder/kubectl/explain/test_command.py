@@ -54,9 +54,9 @@ class Discovering(RestrictedApi):
 def api_of(*names: str) -> Discovering:
     """A ConfigMap of the ring `plain`, as a main resource, and of `checksum`, as a child; rings called `names`."""
     server = MemoryServer()
-    server.create(CLUSTERRINGS, raw_ring(), None)
+    server.arrange(CLUSTERRINGS, raw_ring(), None)
     for name in ("plain", *names):
-        server.create(CLUSTERRINGS, raw_ring(name, spec={"resources": [{"resource": "configmaps"}]}), None)
+        server.arrange(CLUSTERRINGS, raw_ring(name, spec={"resources": [{"resource": "configmaps"}]}), None)
     for each in (lease("one"), lease("other", ring="plain")):
         server.create(LEASES, msgspec.to_builtins(each), each.metadata.namespace)
     server.create(CONFIGMAPS, manifest("a", "one", owner="b"), "default")

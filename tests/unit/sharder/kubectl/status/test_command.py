@@ -42,7 +42,7 @@ class Cluster:
         self.denied: set[tuple[str, str]] = set()
         self.failing: dict[tuple[str, str], ShardingError] = {}
         if ring:
-            self.server.create(CLUSTERRINGS, raw_ring(spec=spec, **status), None)
+            self.server.arrange(CLUSTERRINGS, raw_ring(spec=spec, **status), None)
         for each in leases:
             self.server.create(LEASES, msgspec.to_builtins(each), each.metadata.namespace)
 
@@ -271,7 +271,7 @@ async def test_scope_follows_the_labels_of_namespaces() -> None:
 def two_rings() -> Cluster:
     """`another` has Secrets alone and is in order, `checksum` has ConfigMaps as well."""
     cluster = Cluster(lease("one"), lease("other", ring="another"))
-    cluster.server.create(CLUSTERRINGS, raw_ring("another", spec={"resources": [{"resource": "secrets"}]}), None)
+    cluster.server.arrange(CLUSTERRINGS, raw_ring("another", spec={"resources": [{"resource": "secrets"}]}), None)
     return cluster
 
 
@@ -354,7 +354,7 @@ async def test_no_answer_at_all_ends_it() -> None:
 @pytest.mark.parametrize("name", UNUSABLE)
 async def test_a_ring_whose_name_makes_no_label_says_so_and_others_are_shown(name: str) -> None:
     cluster = two_rings()
-    cluster.server.create(CLUSTERRINGS, raw_ring(name), None)
+    cluster.server.arrange(CLUSTERRINGS, raw_ring(name), None)
     code, text = await cluster.status(None)
     assert code is ExitCode.WRONG
     paragraphs = {each.split()[1]: each for each in f"\n{text}".split("\nRing ")[1:] for each in [f"Ring {each}"]}
@@ -381,7 +381,7 @@ async def test_of_a_ring_that_may_not_be_read_the_name_alone_says_that_it_is_unu
 
 async def test_without_a_name_every_ring_is_shown() -> None:
     cluster = Cluster(lease("one"))
-    cluster.server.create(CLUSTERRINGS, raw_ring("another"), None)
+    cluster.server.arrange(CLUSTERRINGS, raw_ring("another"), None)
     code, text = await cluster.status(None)
     assert code is ExitCode.WRONG
     assert [line.split()[1] for line in text.splitlines() if line.startswith("Ring ")] == ["another", "checksum"]

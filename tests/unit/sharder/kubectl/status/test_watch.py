@@ -34,7 +34,7 @@ class Stage:
         self.clock = clock
         self.server = MemoryServer()
         self.denied: set[tuple[str, str]] = options.pop("denied", set())
-        self.server.create(CLUSTERRINGS, raw_ring(), None)
+        self.server.arrange(CLUSTERRINGS, raw_ring(), None)
         self.server.create(LEASES, self.lease("one"), "default")
         self.api = api(self.server, clock, self.denied)
         self.err = io.StringIO()
@@ -157,7 +157,7 @@ async def test_an_outage_is_shown_and_what_happened_meanwhile_afterwards(clock: 
 async def test_who_may_only_get_the_ring_sees_its_changes(clock: VirtualClock) -> None:
     stage = Stage(clock, denied={("list", "clusterrings")})
     async with stage.watched():
-        stage.server.patch(CLUSTERRINGS, "checksum", None, {"status": {"conditions": []}})
+        stage.server.patch(CLUSTERRINGS, "checksum", None, {"status": {"conditions": []}}, subresource="status")
         await clock.sleep(A_WHILE)
         assert "not seen by a sharder" in said(stage.session).split("\n\nRing")[-1]
 

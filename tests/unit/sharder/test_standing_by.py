@@ -1,0 +1,38 @@
+"""What a replica says of itself that does not lead."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from sharder.replica import Replica
+from shardsdk.protocol.objects import CLUSTERRINGS
+from shardsdk.testing.memoryapi import Fault
+from shardsdk.testing.virtual import VirtualClock, in_virtual_time
+from tests.unit.sharder.placement.stage import SETTINGS, make_replica, make_stage, ring, running, scrape
+
+
+def leads(replica: Replica) -> list[float]:
+    return scrape(replica, replica._metrics.leader)
+
+
+@in_virtual_time
+async def test_a_replica_that_has_never_led_says_that_it_does_not(clock: VirtualClock) -> None:
+    """An alert on nobody leading sees no series that is not there."""
+    stage = make_stage(clock)
+    stage.create(CLUSTERRINGS, ring(), None)
+    first, second = make_replica(stage), make_replica(stage, replace(SETTINGS, identity="sharder-b"))
+    async with running(stage, first.run()):
+        await stage.until(lambda: first.elector.is_leader)
+        async with running(stage, second.run()):
+            await stage.pass_time(SETTINGS.timings.retry_period)
+            assert (leads(first), leads(second)) == ([1.0], [0.0])
+
+
+@in_virtual_time
+async def test_a_replica_that_hears_nothing_of_rings_says_that_it_does_not_lead(clock: VirtualClock) -> None:
+    stage = make_stage(clock)
+    stage.api.fault = Fault.REFUSED
+    replica = make_replica(stage)
+    async with running(stage, replica.run()):
+        await stage.pass_time(SETTINGS.timings.retry_period)
+        assert leads(replica) == [0.0]
