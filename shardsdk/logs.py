@@ -196,7 +196,14 @@ class JsonFormatter(logging.Formatter):
         stack = render_stack(self, record)
         if stack:
             line["stack"] = stack
-        return escape_json(msgspec.json.encode(line, enc_hook=str).decode())
+        return escape_json(_encode(line))
+
+
+def _encode(line: dict[str, Any]) -> str:
+    try:
+        return msgspec.json.encode(line, enc_hook=str).decode()
+    except UnicodeEncodeError:  # a text with half of a character in it, as of a file's name that is no UTF-8
+        return json.dumps(line, default=str)
 
 
 def message_of(record: logging.LogRecord) -> str:

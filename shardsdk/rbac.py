@@ -17,6 +17,9 @@ MAIN_VERBS: Final = ("list", "watch", "patch")
 CONTROLLED_VERBS: Final = ("list", "watch")
 #: The status of a main object, where it has one: what `set_conditions` and a status of one's own write.
 STATUS_VERBS: Final = ("patch",)
+#: The finalizers of a main object that others belong to: their owner references block its deletion, which some clusters
+#: let nobody write who could not as well add a finalizer.  Source: Kubernetes, OwnerReferencesPermissionEnforcement.
+FINALIZERS_VERBS: Final = ("update",)
 #: Its lease, and Events about it; Events about objects are in those objects' namespaces.
 LEASE_VERBS: Final = ("get", "create", "patch")
 EVENTS: Final = GroupResource("", "events")
@@ -61,7 +64,8 @@ def shard_role(role: ShardRole) -> list[Manifest]:
     main_verbs = CONTROLLED_VERBS if role.by_ranges else MAIN_VERBS
     objects = [
         *rules_for(role.main, (*main_verbs, *role.further_main_verbs)),
-        *rules_for(map(_status_of, filter(_has_status, role.main)), STATUS_VERBS),
+        *rules_for((part_of(each, "status") for each in role.main if _has_status(each)), STATUS_VERBS),
+        *rules_for((part_of(each, "finalizers") for each in role.main if role.controlled), FINALIZERS_VERBS),
         *rules_for(role.controlled, (*CONTROLLED_VERBS, *role.further_controlled_verbs)),
         *rules_for([EVENTS], EVENT_VERBS),
     ]
@@ -123,8 +127,9 @@ def _has_status(resource: GroupResource) -> bool:
     return bool(resource.group)
 
 
-def _status_of(resource: GroupResource) -> GroupResource:
-    return GroupResource(resource.group, f"{resource.resource}/status")
+def part_of(resource: GroupResource, subresource: str) -> GroupResource:
+    """A part of it as a rule has it: `pods/status`."""
+    return GroupResource(resource.group, f"{resource.resource}/{subresource}")
 
 
 def rules_for(resources: Iterable[GroupResource], verbs: Iterable[str]) -> list[dict[str, Any]]:

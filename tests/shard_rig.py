@@ -135,6 +135,7 @@ class Rig:
         self,
         reconcile: Reconcile | None = None,
         *,
+        of: Resource = SECRETS,
         owns: bool = True,
         also: Reconcile | None = None,
         predicate: Predicate = always,
@@ -145,7 +146,7 @@ class Rig:
         models: Mapping[Resource, Any] | None = None,
         cached: Mapping[Resource, Mapping[str, Any]] | None = None,
     ) -> AsyncIterator[Controller[PartialObject]]:
-        """Run a shard with one controller (or two: `also`) on secrets, which owns config maps.
+        """Run a shard with one controller (or two: `also`) on secrets, or what `of` says, which owns config maps.
 
         `models` of the resources (by default metadata alone), and what else their caches are told (`cached`).
         """
@@ -160,7 +161,7 @@ class Rig:
             options = (cached or {}).get(resource, {})
             return Cache(self.api, resource, clock=self.clock, rng=Random(1), selector=selector, model=model, **options)
 
-        main, children = cache(SECRETS), cache(CONFIGMAPS)
+        main, children = cache(of), cache(CONFIGMAPS)
         resource = MainResource(
             main, self.api, ME, clock=self.clock, drain_timeout_seconds=drain_timeout_seconds, metrics=self.metrics
         )

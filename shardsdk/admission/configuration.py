@@ -1,8 +1,8 @@
 """What tells API servers of webhooks: their configurations, and the Service by which pods are called.
 
 A webhook is not asked about objects that are on their way out, so that what has
-become invalid can still be finished and go; nor, of a sharded operator, when the
-sharder gives an object to another shard and the spec stays as it is.
+become invalid can still be finished and go; nor, of a sharded operator, when an
+object is given to another shard and nothing else of it changes.
 """
 
 from __future__ import annotations
@@ -30,6 +30,9 @@ RESOURCES: Final = {Sort.VALIDATE: VALIDATING, Sort.MUTATE: MUTATING}
 PORT: Final = 9443
 PORT_NAME: Final = "webhooks"
 
+
+#: What API servers change in the metadata of an object with every write.
+_SERVERS_OWN: Final = ("managedFields", "resourceVersion", "generation")
 
 #: By which an operator's objects, and its pods, are found.
 NAME_LABEL: Final = "app.kubernetes.io/name"
@@ -164,11 +167,24 @@ def _conditions(webhook: Webhook, ring: str | None) -> dict[str, str]:
 
 
 def _more_than_another_shard(labels: RingLabels) -> str:
+    """Whether a write does not change the ring's labels, or anything besides."""
+    ours = (labels.shard, labels.drain)
     same = " && ".join(
-        f"object.metadata.?labels[?'{label}'] == oldObject.metadata.?labels[?'{label}']"
-        for label in (labels.shard, labels.drain)
+        f"object.metadata.?labels[?'{label}'] == oldObject.metadata.?labels[?'{label}']" for label in ours
     )
-    return f"request.operation != 'UPDATE' || object.?spec != oldObject.?spec || ({same})"
+    beside = (
+        _differ("{}", but=("metadata",)),
+        _differ("{}.metadata", but=("labels", *_SERVERS_OWN)),
+        _differ("{}.metadata.?labels.orValue({{}})", but=ours),
+    )
+    return f"request.operation != 'UPDATE' || ({same}) || {' || '.join(beside)}"
+
+
+def _differ(place: str, *, but: Sequence[str]) -> str:
+    """Whether what is at `place` of an object had another field, or another value of one, before."""
+    new, old = place.format("object"), place.format("oldObject")
+    others = f"!(name in {list(but)}) && {new}[?name] != {old}[?name]"
+    return f"{new}.exists(name, {others}) || {old}.exists(name, {others})"
 
 
 def _namespace_selector(webhook: Webhook, namespaces: Sequence[str]) -> Manifest:

@@ -210,9 +210,13 @@ class Cache(Generic[T]):
         thing = self.peek(request)
         if thing is not None:
             return metadata_of(thing)
-        reflector = self._reflectors.get(None) or self._reflectors.get(request.namespace)
-        unfit = None if reflector is None else reflector.unfit.get(request)
+        unfit = self.unfit_of(request)
         return None if unfit is None else unfit.metadata
+
+    def unfit_of(self, request: Request) -> Unfit | None:
+        """Why one object cannot be shown; `None`: it can, or it is not in the cache."""
+        reflector = self._reflectors.get(None) or self._reflectors.get(request.namespace)
+        return None if reflector is None else reflector.unfit.get(request)
 
     def unfit_children(self, uid: str) -> Mapping[Request, Unfit]:
         """What cannot be shown of the objects whose controller reference has this uid."""

@@ -11,7 +11,6 @@ from shardsdk.commands.preflight import Needs
 from shardsdk.errors import ConfigurationError
 from shardsdk.operator.operator import Operator
 from shardsdk.process.manager import Manager
-from shardsdk.protocol.objects import GroupResource
 from shardsdk.rbac import CONTROLLED_VERBS, MAIN_VERBS, Rule, lease_rules, ring_rules, rules_for
 
 
@@ -103,16 +102,16 @@ class Program:
 
 def _grants_of(manager: Manager, own_namespace: str) -> list[tuple[str | None, Rule]]:
     """What a manager is certain to do; what its functions do, nobody knows."""
-    main: set[GroupResource] = set()
-    others: set[GroupResource] = set()
-    for spec in manager.controllers:
-        main.add(spec.main.resource.group_resource)
-        others |= {source.resource.group_resource for source in spec.resources[1:]}
+    main = {spec.main.resource for spec in manager.controllers}
+    others = {source.resource for spec in manager.controllers for source in spec.resources[1:]} - main
     verbs = MAIN_VERBS if manager.ring is not None else CONTROLLED_VERBS
-    objects = [*rules_for(main, verbs), *rules_for(others - main, CONTROLLED_VERBS)]
-    grants: list[tuple[str | None, Rule]] = [
-        (space or None, rule) for space in manager.watch_namespaces or ("",) for rule in objects
-    ]
+    grants: list[tuple[str | None, Rule]] = []
+    for namespaced, spaces in ((True, manager.watch_namespaces or ("",)), (False, ("",))):
+        rules = [
+            *rules_for((each.group_resource for each in main if each.namespaced is namespaced), verbs),
+            *rules_for((each.group_resource for each in others if each.namespaced is namespaced), CONTROLLED_VERBS),
+        ]
+        grants += [(space or None, rule) for space in spaces for rule in rules]
     if manager.ring is not None or manager.election is not None:
         grants += [(own_namespace, rule) for rule in lease_rules()]
     if manager.ring is not None:

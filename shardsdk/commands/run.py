@@ -2,14 +2,13 @@
 
     load ──> reach the API server ──> definitions, if asked ──> what is missing? ──> Manager
 
-At a prompt it listens on no port, answers `shardsdk explain` by a socket that its user alone can open, prints lines for
-people, and ends with what is missing and what to do about it.  In a pod it has a pod's ports, prints JSON, and waits a
-while for what somebody may be about to install.
+At a prompt it listens on no port unless it is told to, answers `shardsdk explain` by a socket that its user alone can
+open, prints lines for people, and ends with what is missing and what to do about it.  In a pod it has a pod's ports,
+prints JSON, and waits a while for what somebody may be about to install.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 import sys
@@ -36,7 +35,6 @@ from shardsdk.kube.access import in_pod, load_access
 from shardsdk.kube.api import Api
 from shardsdk.kube.client import Client
 from shardsdk.kube.clock import Clock, SystemClock
-from shardsdk.kube.cut import hush_cut_connections
 from shardsdk.kube.definitions import NotInstalled, apply_crds
 from shardsdk.kube.server import Access
 from shardsdk.lease.pod import hostname, lease_namespace
@@ -44,7 +42,7 @@ from shardsdk.lease.pod import uid as pod_uid
 from shardsdk.logs import LogFormat, LogLevel, logger_of, setup_logging
 from shardsdk.process.manager import Manager
 from shardsdk.process.memory import spare_memory
-from shardsdk.process.process import ExitCode, exit_code_for
+from shardsdk.process.process import ExitCode, exit_code_for, run_process
 from shardsdk.protocol.objects import NAMESPACES
 
 log: Final = logger_of(__name__)
@@ -101,9 +99,7 @@ def run(options: Options) -> int:
     try:
         program, manager = _load(options)
         spare_memory()
-        with asyncio.Runner() as runner:
-            hush_cut_connections(runner.get_loop())
-            return int(runner.run(_run(program, manager, options)))
+        return int(run_process(_run(program, manager, options)))
     except ShardingError as error:
         if as_json:
             return int(exit_code_for(error))
@@ -115,11 +111,24 @@ def _load(options: Options) -> tuple[Program, Manager]:
     settings = options.settings()
     try:
         program = load(options.source)
-        if not in_pod() and options.health is None:
-            settings["health_address"] = f"unix:{socket_of(program.name, os.getpid(), os.environ)}"
-        return program, program.manager_with(settings)
+        manager = program.manager_with(settings)
+        manager.socket = "" if in_pod() else _socket(program.name, options)
+        return program, manager
     except ConfigurationError as error:
         raise Unloadable(str(error)) from error
+
+
+def _socket(name: str, options: Options) -> str:
+    """Where `shardsdk explain` asks.  Raises: ConfigurationError, unless there is another address to ask at."""
+    try:
+        return f"unix:{socket_of(name, os.getpid(), os.environ)}"
+    except ConfigurationError as error:
+        if options.health is None:
+            raise
+        log.warning(
+            "No socket could be made for whoever asks here; explain takes --address", extra={"error": str(error)}
+        )
+        return ""
 
 
 async def _run(program: Program, manager: Manager, options: Options) -> ExitCode:

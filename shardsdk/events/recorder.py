@@ -149,9 +149,17 @@ class EventRecorder:
         `reason` is a constant in CamelCase, `message` a sentence; the same three
         again count as a repeat.
         """
-        key = _Key(regarding, event_type, str(reason)[:MAX_REASON_CHARACTERS], str(message)[:MAX_MESSAGE_CHARACTERS])
+        if event_type not in tuple(EventType):
+            self._drop(regarding, reason, 1, f"{event_type!r} is no type of an Event: use EventType.NORMAL or WARNING")
+            return
+        key = _Key(
+            regarding,
+            EventType(event_type),
+            _as_text(reason)[:MAX_REASON_CHARACTERS],
+            _as_text(message)[:MAX_MESSAGE_CHARACTERS],
+        )
         shown = key.message
-        group = (regarding, event_type, key.reason)
+        group = (regarding, key.type, key.reason)
         if self._similar.too_many(group, key.message, self._clock.monotonic()):
             shown = f"{COMBINED}{key.message}"[:MAX_MESSAGE_CHARACTERS]
             key = replace(key, message=COMBINED)
@@ -243,10 +251,12 @@ class EventRecorder:
             except ShardingError as error:
                 # What is forbidden stays so for a while, and others' Events are waiting.
                 if error.retry is not RetryRule.BACKOFF or isinstance(error, Forbidden) or not left:
-                    self.dropped += pending.count
-                    fields = {"kind": key.regarding.kind, "object": key.regarding.name, "reason": key.reason}
-                    log.warning("event not written", extra={**fields, "error": str(error)})
+                    self._drop(key.regarding, key.reason, pending.count, str(error))
                     return
+            except Exception as error:
+                # Whatever it is about this one: whoever writes Events must not end, and with it the process.
+                self._drop(key.regarding, key.reason, pending.count, f"{type(error).__name__}: {error}", error)
+                return
             await self._clock.sleep(backoff.next())
 
     async def _write_once(self, key: _Key, pending: _Pending, name: str) -> None:
@@ -266,7 +276,7 @@ class EventRecorder:
                 await self._api.patch(EVENTS, written.name, namespace, repeat)
             except NotFound:
                 pass
-            except ShardingError:
+            except Exception:
                 self._written[key] = written
                 raise
             else:
@@ -275,6 +285,13 @@ class EventRecorder:
         with contextlib.suppress(AlreadyExists):
             await self._api.create(EVENTS, self._render(key, pending, name, namespace), namespace)
         self._remember(key, _Written(name, pending.count, self._clock.monotonic()))
+
+    def _drop(
+        self, regarding: Regarding, reason: object, count: int, why: str, unexpected: Exception | None = None
+    ) -> None:
+        self.dropped += count
+        fields = {"kind": regarding.kind, "object": regarding.name, "reason": _as_text(reason)}
+        log.warning("event not written", extra={**fields, "error": why}, exc_info=unexpected)
 
     def _remember(self, key: _Key, written: _Written) -> None:
         self._written[key] = written
@@ -302,6 +319,11 @@ class EventRecorder:
             "source": {"component": self._component},
             "reportingComponent": self._component,
         }
+
+
+def _as_text(words: object) -> str:
+    """What can be sent as JSON: bytes that were no text (`os.fsdecode`) are shown by their numbers."""
+    return str(words).encode("utf-8", "backslashreplace").decode()
 
 
 def _forget_oldest(remembered: OrderedDict[Any, Any], most: int) -> None:

@@ -51,6 +51,8 @@ def merge_conditions(
     merged = {each.get("type", ""): dict(each) for each in there}
     for condition in wanted:
         before = merged.get(condition.type, {})
+        # Somebody may have written a condition without it.
+        since = before.get("lastTransitionTime") if before.get("status") == condition.status else None
         # A field that a newer Kubernetes may add stays.
         fields = {
             **before,
@@ -58,9 +60,7 @@ def merge_conditions(
             "status": str(condition.status),
             "reason": condition.reason,
             "message": condition.message,
-            "lastTransitionTime": before.get("lastTransitionTime")
-            if before.get("status") == condition.status
-            else condition.last_transition_time or render_time(now),
+            "lastTransitionTime": since or condition.last_transition_time or render_time(now),
         }
         observed = generation if condition.observed_generation is None else condition.observed_generation
         if observed:

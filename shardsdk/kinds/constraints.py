@@ -26,6 +26,18 @@ def rules_of(rules: Iterable[Rule]) -> list[Schema]:
     return [{"rule": rule.expression} | ({"message": rule.message} if rule.message else {}) for rule in rules]
 
 
+def check_null_of_enum(where: str, *, none_is_absent: bool) -> None:
+    """Of a field that is a value of an enumeration, or None: the API server finds no null among such values.
+
+    Raises: ConfigurationError unless None is told by leaving the field out.
+    """
+    if not none_is_absent:
+        raise ConfigurationError(
+            f"{where}: no CRD can say an enumeration, or None, where None has to be sent; give the field the default"
+            " None, or write a value that means nothing"
+        )
+
+
 def constrain(schema: Schema, markers: Iterable[Any], where: str) -> None:
     """Write markers into a schema; what is none is passed over.
 

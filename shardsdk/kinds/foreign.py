@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from shardsdk.errors import ConfigurationError
-from shardsdk.kinds.constraints import Schema
+from shardsdk.kinds.constraints import Schema, check_null_of_enum
 
 _KEPT: Final = (
     *("type", "description", "enum", "format", "pattern", "required", "nullable", "multipleOf", "uniqueItems"),
@@ -58,9 +58,10 @@ def _convert_inside(given: Any, schema: Schema, known: Schema, place: str, aroun
         schema["properties"] = {
             name: _convert(each, known, f"{place}.{name}", around) for name, each in properties.items()
         }
-    elif given.get("type") == "object":
-        entries = given.get("additionalProperties", True)
-        if entries in (True, {}):
+    if given.get("type") == "object":
+        entries = given.get("additionalProperties", not properties)
+        # Beside properties a structural schema cannot say of what type the others are, only that they are kept.
+        if entries in (True, {}) or (entries and properties):
             schema["x-kubernetes-preserve-unknown-fields"] = True
         elif entries:
             schema["additionalProperties"] = _convert(entries, known, f"{place}[…]", around)
@@ -80,8 +81,10 @@ def _union(given: Any, known: Schema, place: str, around: tuple[str, ...]) -> Sc
     beside = {key: given[key] for key in ("description", "default") if given.get(key) is not None}
     if len(choices) == 1:
         schema = _convert(choices[0], known, place, around) | beside
-        # None is not sent, and the API server finds no null among the values of an enumeration.
-        return schema if "enum" in schema else schema | {"nullable": True}
+        if "enum" not in schema:
+            return schema | {"nullable": True}
+        check_null_of_enum(place, none_is_absent="default" in given and given["default"] is None)
+        return schema
     types = {each.get("type") for each in choices}
     if types == {"integer", "string"}:
         nullable = {"nullable": True} if len(choices) < len(given.get("anyOf") or given["oneOf"]) else {}

@@ -20,7 +20,7 @@ from typing import Annotated, Any, Final, Literal, NamedTuple, Union, get_args, 
 import msgspec
 
 from shardsdk.errors import ConfigurationError
-from shardsdk.kinds.constraints import Schema, constrain, rules_of
+from shardsdk.kinds.constraints import Schema, check_null_of_enum, constrain, rules_of
 from shardsdk.kinds.foreign import foreign_schema
 from shardsdk.kinds.markers import Column, ColumnType
 from shardsdk.kinds.wire import encode
@@ -95,12 +95,7 @@ def schema_of(annotation: Any, walk: Walk, *, none_is_absent: bool = False) -> S
         schema["nullable"] = True
     constrain(schema, markers, walk.place)
     if schema.get("nullable") and "enum" in schema:
-        # The API server finds no null among the values of an enumeration, even if it is one of them.
-        if not none_is_absent:
-            raise ConfigurationError(
-                f"{walk.place}: no CRD can say an enumeration, or None, where None has to be sent; give the field the"
-                " default None, or write a value that means nothing"
-            )
+        check_null_of_enum(walk.place, none_is_absent=none_is_absent)
         del schema["nullable"]
     for column in (marker for marker in markers if isinstance(marker, Column)):
         walk.columns.append(_column_of(column, schema, walk))

@@ -7,6 +7,7 @@ from typing import Final
 from shardsdk.kinds.base import Kind
 from shardsdk.kinds.constraints import Schema
 from shardsdk.kinds.declaration import declaration_of
+from shardsdk.kinds.defaults import fill_in_defaults
 from shardsdk.kinds.markers import Column
 from shardsdk.kinds.schema import begin, object_schema
 
@@ -34,4 +35,5 @@ def version_schema(kind: type[Kind]) -> tuple[Schema, list[Column]]:
         properties["spec"].pop("default", None)
         schema["required"] = ["spec", *schema.get("required", ())]
     schema["properties"] = _TYPE_META | properties
+    fill_in_defaults(schema)
     return schema, walk.columns

@@ -65,8 +65,33 @@ def dump_model(value: Any) -> Any:
     Raises: NotImplementedError for what is no model either.
     """
     if hasattr(value, "model_dump"):  # pydantic's, and so those of the kubernetes package
-        return value.model_dump(mode="json", by_alias=True, exclude_none=True)
+        whole, sent = (value.model_dump(mode="json", by_alias=True, exclude_none=each) for each in (False, True))
+        return _with_nulls_of(value, whole, sent)
     raise NotImplementedError(f"cannot send {value!r}: neither msgspec nor model_dump knows it")
+
+
+def _with_nulls_of(value: Any, whole: Any, sent: Any) -> Any:
+    """`sent`, with null for those fields of pydantic's that are None and would not be if they were absent.
+
+    `whole` is what the class itself has with its nulls: what that does not show (an excluded field, say) is not sent.
+    What serializers of the class's own have made of a value is left as it is.
+    """
+    if isinstance(sent, list):
+        alike = isinstance(value, list | tuple) and isinstance(whole, list) and len(value) == len(whole) == len(sent)
+        return [_with_nulls_of(*each) for each in zip(value, whole, sent, strict=True)] if alike else sent
+    if not isinstance(sent, dict) or not isinstance(whole, dict):
+        return sent
+    if isinstance(value, dict):
+        values = {str(encode(key)): each for key, each in value.items()}
+        return {name: _with_nulls_of(values.get(name), whole.get(name), each) for name, each in sent.items()}
+    completed = dict(sent)
+    for field, declared in getattr(type(value), "model_fields", {}).items():
+        name, inner = declared.serialization_alias or field, getattr(value, field)
+        if name in sent:
+            completed[name] = _with_nulls_of(inner, whole.get(name), sent[name])
+        elif inner is None and declared.default is not None and name in whole:
+            completed[name] = None
+    return completed
 
 
 def _without_nulls(value: Any) -> Any:

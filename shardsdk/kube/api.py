@@ -108,6 +108,11 @@ class WatchEvent(msgspec.Struct, Generic[T], frozen=True):
     initial_end: bool = False
     unfit: Unfit | None = None
 
+    @property
+    def subject(self) -> T | PartialObject | None:
+        """What it is about, fit or unfit; `None`: no object."""
+        return self.object if self.unfit is None else PartialObject(self.unfit.metadata)
+
 
 @dataclass(frozen=True, slots=True)
 class Operation(Generic[T]):
@@ -241,7 +246,9 @@ class Api:
     Every call may raise the `ApiError` leaves, `ConnectionFailed` (no answer; a
     write may have happened) and, when it writes, `FenceClosed` (nothing was
     sent).  429 with Retry-After is retried inside a bounded number of times; all
-    else is the caller's, by `error.retry`.
+    else is the caller's, by `error.retry`.  A request has `timeout_seconds` in all,
+    or a default: an answer may take so long, pauses that 429 asks for included, and the
+    API server is told to give a write up by then.
 
     `model` is what objects are decoded to: any type that msgspec decodes
     (`PartialObject`, `Lease`, a struct of your own, `dict`), or a class with
@@ -265,10 +272,20 @@ class Api:
         *,
         model: type[T] = PARTIAL,
         metadata_only: bool | None = None,
+        timeout_seconds: float | None = None,
     ) -> T:
         """One object, consistently.  Raises: NotFound."""
-        alone = _wants_metadata(model, metadata_only)
-        return await self.send(Operation("get", resource, name, namespace, model=model, metadata_only=alone))
+        return await self.send(
+            Operation(
+                "get",
+                resource,
+                name,
+                namespace,
+                model=model,
+                metadata_only=_wants_metadata(model, metadata_only),
+                timeout_seconds=timeout_seconds,
+            )
+        )
 
     async def find(
         self,
@@ -364,6 +381,7 @@ class Api:
         model: type[T] = PARTIAL,
         fences: Sequence[Fence] = (),
         field_manager: str | None = None,
+        timeout_seconds: float | None = None,
     ) -> T:
         """Create an object; `apiVersion` and `kind` are the resource's unless the body has them.
 
@@ -381,6 +399,7 @@ class Api:
                 model,
                 _wants_metadata(model, None),
                 field_manager=field_manager,
+                timeout_seconds=timeout_seconds,
             )
         )
 

@@ -28,6 +28,8 @@ class Client(Api):
 
     `user_agent` is how it introduces itself, if not as `access` does.
     `fence` applies to every write, in addition to those that a call names.
+    `qps` is how many requests a second may go, after the first `burst` at once; those
+    about Leases are not counted, and wait for no others.
     `on_call` is told verb, HTTP status (0: no answer) and seconds of each request.
     `heed_warnings`: log what the API server warns of; for what can do nothing about it, no.
     """

@@ -171,15 +171,16 @@ class Codec(Generic[T]):
 
     def decode(self, target: Target, body: bytes) -> T:
         """One object.  Raises: ServerError when the answer is none."""
-        return _parse(target, self._read, body)
+        return _parse(target, self.read, body)
 
-    def _read(self, body: bytes) -> T:
+    def read(self, body: bytes | msgspec.Raw) -> T:
+        """One object, wherever it is from.  Raises: ValidationError when it does not fit the model."""
         try:
             return self.one.decode(body)
         except msgspec.ValidationError as error:
             return self._read_without_nulls(body, error)
 
-    def _read_without_nulls(self, body: bytes, error: Exception) -> T:
+    def _read_without_nulls(self, body: bytes | msgspec.Raw, error: Exception) -> T:
         """What `error` was about, looked at a second time.  Raises: error."""
         if self.nulls_are_absent:
             with suppress(msgspec.MsgspecError):
@@ -201,7 +202,7 @@ class Codec(Generic[T]):
         """Objects of a list one by one; `on_unfit` is told of those that do not fit the model."""
         for item in items:
             try:
-                yield self._read(item)
+                yield self.read(item)
             except NotImplementedError:
                 raise
             except Exception as error:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from shardsdk.errors import Forbidden, ShardingError
+from shardsdk.errors import Forbidden, NotFound, ShardingError
 from shardsdk.kube.api import Api, PatchKind
 from shardsdk.kube.clock import Clock
 from shardsdk.kube.discovery import served_by
@@ -22,6 +22,8 @@ ESTABLISHED_SECONDS: Final = 60.0
 POLL_SECONDS: Final = 0.2
 #: What a condition says until then may be about the definition as it was before.
 JUDGED_SECONDS: Final = 2.0
+#: So many fields are named in a line.
+NAMED: Final = 10
 
 
 class NotInstalled(ShardingError):
@@ -31,13 +33,66 @@ class NotInstalled(ShardingError):
 async def apply_crds(api: Api, documents: Sequence[dict[str, Any]], clock: Clock, *, field_manager: str) -> None:
     """Bring the cluster's definitions up to `documents`, and return once they are served.
 
+    They replace what is there, also by less, as when an older program is started again; what that costs is told.
+
     Raises: NotInstalled when another definition has their names, or they are not served after a minute.
     """
     for document in documents:
         name = document["metadata"]["name"]
+        await _tell_of_lost_fields(api, document)
         await api.patch(CRDS, name, None, document, kind=PatchKind.APPLY, field_manager=field_manager, force=True)
         await _wait_served(api, name, clock)
         log.info("custom resource definition applied", extra={"object": name})
+
+
+async def _tell_of_lost_fields(api: Api, document: Mapping[str, Any]) -> None:
+    """The API server drops what a definition does not know, without a word."""
+    name = document["metadata"]["name"]
+    try:
+        there: dict[str, Any] = await api.get(CRDS, name, model=dict)
+    except NotFound:
+        return
+    if lost := list(lost_fields(there, document)):
+        more = f" and {len(lost) - NAMED} more" if len(lost) > NAMED else ""
+        log.warning(
+            "The definition lacks fields that the one on the cluster has; what objects hold there is lost",
+            extra={"object": name, "fields": ", ".join(lost[:NAMED]) + more},
+        )
+
+
+def lost_fields(there: Mapping[str, Any], given: Mapping[str, Any]) -> Iterator[str]:
+    """Fields that the definition `there` has and `given` has not, in the versions of both: `v1: spec.size`.
+
+    A version that is not given is left out: the API server keeps one in which objects are stored.
+    """
+    schemas = {each["name"]: _schema(each) for each in given["spec"]["versions"]}
+    for version in there["spec"]["versions"]:
+        if (schema := schemas.get(version["name"])) is not None:
+            for field in _lost(_schema(version), schema, ""):
+                # Every object has these, whether its schema says so or not.
+                if field not in ("apiVersion", "kind", "metadata"):
+                    yield f"{version['name']}: {field}"
+
+
+def _schema(version: Mapping[str, Any]) -> Mapping[str, Any]:
+    schema: Mapping[str, Any] = (version.get("schema") or {}).get("openAPIV3Schema") or {}
+    return schema
+
+
+def _lost(there: Mapping[str, Any], given: Mapping[str, Any], path: str) -> Iterator[str]:
+    if given.get("x-kubernetes-preserve-unknown-fields"):
+        return
+    known, others = given.get("properties") or {}, given.get("additionalProperties")
+    for name, below in (there.get("properties") or {}).items():
+        where = f"{path}.{name}" if path else name
+        if name in known:
+            yield from _lost(below, known[name], where)
+        elif not others:
+            yield where
+    for part, mark in (("items", "[]"), ("additionalProperties", ".*")):
+        inner, kept = there.get(part), given.get(part)
+        if isinstance(inner, Mapping) and isinstance(kept, Mapping):
+            yield from _lost(inner, kept, path + mark)
 
 
 async def _wait_served(api: Api, name: str, clock: Clock) -> None:

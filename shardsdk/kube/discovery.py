@@ -41,6 +41,7 @@ class _Listed(msgspec.Struct, frozen=True):
     name: str
     kind: str = ""
     namespaced: bool = False
+    verbs: frozenset[str] | None = None
 
 
 class _Listing(msgspec.Struct, frozen=True):
@@ -78,7 +79,9 @@ class Served:
                 None
                 if found is None
                 else {
-                    each.name: Resource(group, version, each.name, each.kind, each.namespaced)
+                    each.name: Resource(
+                        group, version, each.name, each.kind, each.namespaced, each.verbs or frozenset()
+                    )
                     for each in found.resources or ()
                     if "/" not in each.name
                 }

@@ -9,6 +9,7 @@ from typing import Final, TypeVar
 
 from shardsdk.errors import (
     ConnectionFailed,
+    Invalid,
     ServerError,
     ShardingError,
     StreamInterrupted,
@@ -45,17 +46,45 @@ class InitialEvents:
         """Whether to ask for them."""
         return not self._refused and self._failures < STREAM_FAILURES_MAX
 
-    def refused(self) -> None:
-        """The API server does not serve them: never again."""
-        self._refused = True
-
-    def failed(self) -> None:
-        """A stream ended before it was complete."""
+    def failed(self, error: ShardingError) -> None:
+        """A stream ended before it was complete; an API server that does not serve them is never asked again."""
+        self._refused = self._refused or isinstance(error, Invalid)
         self._failures += 1
 
     def listed(self) -> None:
         """A list is complete, however it was read."""
         self._failures = 0
+
+
+class Epochs:
+    """Which complete lists were asked for, by number, and who waits for them."""
+
+    __slots__ = ("_listed", "_waiters", "latest")
+
+    def __init__(self) -> None:
+        #: The number of the latest that was asked for.
+        self.latest: int = 0
+        self._listed = -1
+        self._waiters: list[tuple[int, asyncio.Future[None]]] = []
+
+    def complete(self, number: int) -> None:
+        """A list that was begun when `number` was the latest is complete."""
+        self._listed = number
+        for wanted, waiter in self._waiters:
+            if wanted <= number and not waiter.done():
+                waiter.set_result(None)
+
+    async def listed(self, number: int) -> None:
+        """Wait until one is that was begun when `number`, or a later one, was the latest."""
+        if self._listed >= number:
+            return
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        entry = (number, waiter)
+        self._waiters.append(entry)
+        try:
+            await waiter
+        finally:
+            self._waiters.remove(entry)
 
 
 async def list_into(
@@ -96,6 +125,14 @@ async def list_into(
     if not versions or not versions[0]:
         raise StreamInterrupted(f"{name}: the list came without a resourceVersion")
     return versions[0]
+
+
+async def forget_unseen(mirror: Mirror[T], listing: Listing) -> None:
+    """The list is complete: what it has not shown has vanished."""
+    for count, key in enumerate(mirror.unseen(listing), start=1):
+        mirror.forget(key)
+        if count % TURN_EVENTS == 0:
+            await asyncio.sleep(0)
 
 
 def leaves_position(error: ShardingError, *, opened: bool) -> bool:

@@ -90,14 +90,21 @@ class Mirror(Generic[T]):
         self._handler = handler
 
     def apply(self, event: WatchEvent[T], listing: Listing | None) -> None:
-        """Bring the store up to one event; `listing` is the list it belongs to, `None`: it is news."""
+        """Bring the store up to one event; `listing` is the list it belongs to, `None`: it is news.
+
+        News of an object that was there before the one that has its name now changes nothing.
+        """
+        thing, subject = event.object, event.subject
+        if subject is None:
+            return
+        who = identify(subject)
+        key = Key(who.namespace, who.name)
+        if listing is None and self._is_past(key, who):
+            return
         if event.unfit is not None:
             self._leave_out(event.unfit, listing)
-        thing = event.object
         if thing is None:
             return
-        who = identify(thing)
-        key = Key(who.namespace, who.name)
         gone = event.kind is WatchKind.DELETED or (self._keep is not None and not self._keep(thing))
         try:
             shown = thing if self._transform is None else self._transform(thing)
@@ -137,6 +144,19 @@ class Mirror(Generic[T]):
         for key, thing in known:
             if (listing is None or key not in listing.seen) and gone(thing):
                 self.forget(key)
+
+    def _is_past(self, key: Key, who: Identity) -> bool:
+        """Whether an object under this name has ended since: a list has shown the next one of its name already.
+
+        A watch that goes on where it was before a list beside it tells what lies between (`shardsdk.kube.slices`).
+        """
+        known: object = self.store.get(*key)
+        if known is None:
+            if key not in self._unfit:
+                return False
+            known = PartialObject(self._unfit[key].metadata)
+        now = identify(known)
+        return now.uid != who.uid and not is_newer(who.resource_version, now.resource_version)
 
     def _put(self, key: Key, who: Identity, thing: T, listing: Listing | None) -> None:
         initial = listing is not None
@@ -204,6 +224,17 @@ class Mirror(Generic[T]):
         if self._on_unfit is not None:
             on_unfit = self._on_unfit
             contain(lambda: on_unfit(unfit, before), self._name)
+
+
+def is_newer(version: str, known: str) -> bool:
+    """Whether `version` of an object is newer than the version `known`; what cannot be compared may be.
+
+    Source for versions as numbers: KEP-5504, comparable resource versions.
+    """
+    try:
+        return int(version) > int(known)
+    except ValueError:
+        return True
 
 
 def _says_the_same(old: object, new: object) -> bool:

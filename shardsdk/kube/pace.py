@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from shardsdk.errors import ConfigurationError
 from shardsdk.kube.clock import Clock
 
@@ -28,23 +30,37 @@ class TokenBucket:
         self._free_at = free_at + 1 / self._per_second
         return max(free_at - now, 0.0)
 
+    def give_back(self) -> None:
+        """The one that was taken last was not used."""
+        if self._per_second is not None:
+            self._free_at -= 1 / self._per_second
+
 
 class Pace:
     """Requests in the order they came, as client-go's `qps` and `burst` have it.
 
     `qps` of `None` or below zero means no limit, and is right almost always:
     the API server's own priority and fairness knows better what it can take.
+
+    Only the first in the line has a token on the way: whoever gives up leaves the
+    line, and costs those behind it nothing.
     """
 
-    __slots__ = ("_bucket", "_clock")
+    __slots__ = ("_bucket", "_clock", "_line")
 
     def __init__(self, clock: Clock, *, qps: float | None = None, burst: int = 1) -> None:
         if qps == 0 or burst < 1:
             raise ConfigurationError(f"qps {qps} and burst {burst} would let no request pass; use qps -1 for no limit")
         self._clock = clock
         self._bucket = TokenBucket(qps if qps is not None and qps > 0 else None, burst)
+        self._line = asyncio.Lock()
 
     async def wait(self) -> None:
         """Return when the next request may be sent."""
-        if (pause := self._bucket.take(self._clock.monotonic())) > 0:
-            await self._clock.sleep(pause)
+        async with self._line:
+            if (pause := self._bucket.take(self._clock.monotonic())) > 0:
+                try:
+                    await self._clock.sleep(pause)
+                except asyncio.CancelledError:
+                    self._bucket.give_back()
+                    raise

@@ -1,8 +1,8 @@
 """Who we are where a kubeconfig leaves that to others: exec plugins, auth providers (OIDC).
 
-The kubernetes package asks them.  What it gets wrong or leaves to its caller is
-done here: it hides the errors of exec plugins and never runs them again, and asks
-no provider a second time.
+The kubernetes package knows how to ask them.  What it gets wrong or leaves to its
+caller is done here: it hides the errors of exec plugins, never runs them again and
+never ends one that hangs, and asks no provider a second time.
 
 Imported where a kubeconfig names one: it brings the kubernetes package with it.
 """
@@ -10,10 +10,15 @@ Imported where a kubeconfig names one: it brings the kubernetes package with it.
 from __future__ import annotations
 
 import asyncio
+import json
 import os
+import signal
 import ssl
+import sys
 import tempfile
+from asyncio.subprocess import PIPE
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -29,6 +34,8 @@ from shardsdk.kube.credentials import Issued, bearer
 
 #: An exec plugin or identity provider that takes longer has failed.
 PROVIDER_TIMEOUT_SECONDS: Final = 60.0
+#: How long a plugin that was killed is waited for.
+REAP_SECONDS: Final = 1.0
 
 #: What goes wrong with an answer that is not what the kubernetes package expects.
 _MALFORMED: Final = (ConfigException, OSError, ValueError, TypeError, KeyError, AttributeError)
@@ -86,7 +93,7 @@ class ExecPlugin:
         """Run the command.  Raises: ConfigurationError with what the command said."""
         try:
             async with asyncio.timeout(PROVIDER_TIMEOUT_SECONDS):
-                status = await ExecProvider(self._node).run()
+                status = await self._run()
             header = bearer(str(status["token"]).strip()) if status.get("token") else None
             expires = _moment(status.get("expirationTimestamp"))
             if status.get("clientCertificateData") and status.get("clientKeyData"):
@@ -102,6 +109,33 @@ class ExecPlugin:
             ) from error
         return Issued(header, expires)
 
+    async def _run(self) -> Mapping[str, Any]:
+        """What the command issues.  Whatever ends this ends the command: one that hangs would be left at each renewal.
+
+        Raises: any of `_MALFORMED`.
+        """
+        command = ExecProvider(self._node)
+        interactive = sys.stdout is not None and sys.stdout.isatty()
+        asked = {"apiVersion": command.api_version, "kind": "ExecCredential", "spec": {"interactive": interactive}}
+        environment = {**command.env, "KUBERNETES_EXEC_INFO": json.dumps(asked)}
+        process = await asyncio.create_subprocess_exec(
+            *command.args, env=environment, stdout=PIPE, stderr=PIPE,
+            # So that what it has started can be ended with it; one that asks somebody needs their terminal.
+            start_new_session=not interactive,
+        )  # fmt: skip
+        try:
+            printed, complaint = await process.communicate()
+        finally:
+            if process.returncode is None:
+                await _end(process, with_group=not interactive)
+        if process.returncode != 0:
+            raise ConfigException(f"it returned {process.returncode}: {complaint.decode(errors='replace').strip()}")
+        answer = json.loads(printed)
+        if answer["apiVersion"] != command.api_version:
+            raise ConfigException(f"it answered in {answer['apiVersion']}, asked in {command.api_version}")
+        status: Mapping[str, Any] = answer["status"]
+        return status
+
     def _install(self) -> None:
         if self._context is None or self._pair is None:
             return
@@ -111,6 +145,18 @@ class ExecPlugin:
                 path.touch(0o600, exist_ok=False)
                 path.write_text(text, encoding="utf-8")
             load_pair(self._context, certificate, key)
+
+
+async def _end(process: asyncio.subprocess.Process, *, with_group: bool) -> None:
+    with suppress(ProcessLookupError):
+        if with_group and sys.platform != "win32":
+            os.killpg(process.pid, signal.SIGKILL)
+        else:
+            process.kill()
+    # asyncio waits for the ends of its pipes as well, which what it has started may hold open for any time.
+    with suppress(TimeoutError):
+        async with asyncio.timeout(REAP_SECONDS):
+            await process.wait()
 
 
 def _moment(text: object) -> datetime | None:

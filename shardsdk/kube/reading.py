@@ -73,12 +73,12 @@ class Reader:
                             yield things[start : start + batch]
                 initial_events.listed()
                 return
-            except Invalid:
-                initial_events.refused()
+            except Invalid as error:
+                initial_events.failed(error)
             except Forbidden:
                 pass  # `list` may be granted without `watch`
             except (StreamInterrupted, Gone) as error:
-                initial_events.failed()
+                initial_events.failed(error)
                 raise StreamInterrupted(str(error)) from error
         async with aclosing(self.pages(selection, ListOptions(batch))) as pages:
             async for page in pages:

@@ -24,13 +24,21 @@ from shardsdk.kube.api import PARTIAL, SILENCE_SECONDS, Api, Selection, Unfit, W
 from shardsdk.kube.backoff import Backoff
 from shardsdk.kube.clock import Clock
 from shardsdk.kube.decoding import identify
-from shardsdk.kube.listing import TURN_EVENTS, InitialEvents, closing, leaves_position, list_into
+from shardsdk.kube.listing import (
+    TURN_EVENTS,
+    Epochs,
+    InitialEvents,
+    closing,
+    forget_unseen,
+    leaves_position,
+    list_into,
+)
 from shardsdk.kube.mirror import Delta, EventKind, Listing, Mirror, OnUnfit, contain
 from shardsdk.kube.selectors import Selector
 from shardsdk.kube.store import Index, Key, Store
 from shardsdk.logs import logger_of
-from shardsdk.protocol.objects import PartialObject, Resource
-from shardsdk.protocol.ranges import NOWHERE, HashRanges
+from shardsdk.protocol.objects import Resource
+from shardsdk.protocol.ranges import HashRanges
 
 if TYPE_CHECKING:
     from shardsdk.kube.slices import Slice
@@ -113,6 +121,8 @@ class Reflector(Generic[T]):
         self.synced: Final = asyncio.Event()
         #: Monotonic time of the last event, bookmark or complete list; that a watch is accepted is none of them.
         self.fresh_at: float = float("-inf")
+        #: The version up to which the store shows everything; `None` while a list is made.
+        self.position: str | None = None
         #: Why it does not work just now; `None`: it does.
         self.failure: ShardingError | None = None
         self._api = api
@@ -130,13 +140,8 @@ class Reflector(Generic[T]):
         self._paused_seconds = 0.0
         self._selected = _EVERYTHING
         self._slice = part
-        #: Not `shown` yet, though the store may have some of it: a list beside the watch was begun.
-        self._begun = NOWHERE
         self._reopening = False
-        self._version: str | None = None
-        self._epoch = 0
-        self._listed_epoch = -1
-        self._waiters: list[tuple[int, asyncio.Future[None]]] = []
+        self._epochs = Epochs()
         self._attempting: asyncio.Task[None] | None = None
         self._initial_events = InitialEvents()
         self._opened_at: float | None = None
@@ -152,73 +157,83 @@ class Reflector(Generic[T]):
         """Of a slice: whether the API server sends no more than was asked for, so far; `None`: not known."""
         return None if self._slice is None else self._slice.filtered
 
-    @property
-    def position(self) -> str | None:
-        """The version up to which the store shows everything; `None` while a list is made."""
-        return self._version
-
     def restart(self) -> int:
         """List anew now, with what the selector says now; the number of that list, for `listed`.
 
         Objects stay in the store until the new list shows that they are gone.
         """
-        self._epoch += 1
-        self._version = None
+        self._epochs.latest += 1
+        self.position = None
         self._relisted_at = float("-inf")
         self._backoff.reset()
         if self._attempting is not None:
             self._attempting.cancel()
-        return self._epoch
+        return self._epochs.latest
 
     def show(self, ranges: HashRanges) -> None:
         """Show the objects in these ranges alone: others are forgotten at once, what is new is listed."""
         assert self._slice is not None, self.name
         if ranges == self._slice.wanted:
             return
-        self._forget(self._slice.want(ranges) | (self._begun - ranges))
-        self._begun &= ranges
+        self._forget(self._slice.want(ranges))
         if not ranges:
-            self._version = None
+            self.position = None
         self._reopening = True
         if self._attempting is not None:
             self._attempting.cancel()
 
     async def listed(self, number: int) -> None:
         """Wait until a list begun at or after `restart()` number `number` is complete."""
-        if self._listed_epoch >= number:
-            return
-        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        entry = (number, waiter)
-        self._waiters.append(entry)
-        try:
-            await waiter
-        finally:
-            self._waiters.remove(entry)
+        await self._epochs.listed(number)
 
     async def run(self) -> None:
         """Follow until cancelled; what it knew before is kept and checked by a new list."""
-        self._version = None
+        self.position = None
         try:
             while True:
-                epoch, self._reopening = self._epoch, False
+                epoch, self._reopening = self._epochs.latest, False
                 self._attempting = asyncio.ensure_future(self._attempt_and_pause())
                 try:
                     await self._attempting
                 except asyncio.CancelledError:
                     me = asyncio.current_task()
-                    restarted = epoch != self._epoch
+                    restarted = epoch != self._epochs.latest
                     if not (restarted or self._reopening) or (me is not None and me.cancelling()):
                         raise
                     if restarted or not (self._slice is None or self._slice.wanted):
-                        self._version = None  # the event whose handler asked for it may have set a position
+                        self.position = None  # the event whose handler asked for it may have set a position
         finally:
             self._attempting = None
 
     async def _attempt_and_pause(self) -> None:
         self._paused_seconds = await self._attempt()
+        if self._lags:
+            await self._follow_for(self._paused_seconds)
+            return
         if self._is_doubtful():
-            self._version = None
+            self.position = None
         await self._clock.sleep(self._paused_seconds)
+
+    @property
+    def _lags(self) -> bool:
+        """Whether what was gained could not be listed, though what is shown besides can be followed."""
+        return self._slice is not None and self._slice.lags and self.position is not None
+
+    async def _follow_for(self, seconds: float) -> None:
+        """Pause; meanwhile, have the news of what is shown.  What was told to fail, and still does, is the list."""
+
+        async def follow() -> None:
+            try:
+                await self._follow()
+            except ShardingError as error:
+                self._lose_position(error)
+
+        watch = asyncio.ensure_future(follow())
+        try:
+            await self._clock.sleep(seconds)
+        finally:
+            watch.cancel()
+            await asyncio.wait((watch,))  # before the next one begins where it ended
 
     async def _attempt(self) -> float:
         """List if needed and watch until it ends; seconds to pause before the next attempt."""
@@ -227,7 +242,7 @@ class Reflector(Generic[T]):
         try:
             if self._slice is not None:
                 await self._show_slice(self._slice)
-            if self._version is None and (refused is not None or not self._initial_events.worth_a_try):
+            if self.position is None and (refused is not None or not self._initial_events.worth_a_try):
                 await self._list_in_pages()
                 self._relisted_at = self._clock.monotonic()
             await self._follow()
@@ -263,10 +278,14 @@ class Reflector(Generic[T]):
         self.failure = error
         extra = {"reflector": self.name, "error": str(error)}
         log.log(level, "Reflector interrupted, it will try again", extra=extra)
-        if not leaves_position(error, opened=self._opened_at is not None):
-            self._version = None
+        self._lose_position(error)
         if self._on_failing is not None and not again:
             contain(self._on_failing, self.name)
+
+    def _lose_position(self, error: ShardingError) -> None:
+        """Forget where the watch is to go on, if `error` says that it cannot."""
+        if not leaves_position(error, opened=self._opened_at is not None):
+            self.position = None
 
     def _is_doubtful(self) -> bool:
         """Whether nothing was heard for so long that only a list can tell where it is, however the last watch ended.
@@ -278,32 +297,31 @@ class Reflector(Generic[T]):
     async def _list_in_pages(self) -> None:
         """The list for API servers without initial events; the watch goes on from its version."""
         listing = self._begin_list()
-        shown = None if self._slice is None else self._slice.shown
-        await self._complete(listing, await self._read_pages(self._selected, listing, shown))
+        await self._complete(listing, await self._read_pages(self._selected, listing))
 
-    async def _read_pages(self, selector: Selector, listing: Listing, ranges: HashRanges | None) -> str:
-        """Apply one consistent list, of objects in `ranges` (`None`: all); its version."""
+    async def _read_pages(self, selector: Selector, listing: Listing, ranges: HashRanges | None = None) -> str:
+        """Apply one consistent list, of a slice's objects in `ranges` (`None`: in all that are shown); its version."""
         metadata_only = self._model is PARTIAL if self._metadata_only is None else self._metadata_only
         selection = Selection(self.resource, self.namespace, selector, self._model, metadata_only)
-        takes = (lambda _: True) if self._slice is None or ranges is None else partial(self._slice.has, ranges=ranges)
+        part = self._slice
+        takes = (lambda _: True) if part is None else partial(part.has, ranges=ranges or part.shown)
         return await list_into(self._mirror, listing, self._api, selection, name=self.name, takes=takes)
 
     async def _show_slice(self, part: Slice) -> None:
-        """Have what was gained listed beside a watch that goes on; where nothing is wanted, wait until it is."""
+        """Have what was gained listed before the watch goes on; where nothing is wanted, wait until it is."""
         if not part.wanted:
             part.begin()
-            await self._complete(Listing(self._epoch), "")
-            self._version = None
+            await self._complete(Listing(self._epochs.latest), "")
+            self.position = None
             await asyncio.Event().wait()
         gained = part.missing
-        if self._version is None or not gained:
+        if self.position is None or not gained:
             return
         # What an interrupted list has shown stays until one is complete: it has not ended, and owners passed by it.
-        listing, again, self._begun = Listing(self._epoch), self._begun & gained, self._begun | gained
+        listing, again, part.begun = Listing(self._epochs.latest), part.begun & gained, part.begun | gained
         version = await self._read_pages(self._ask_selector(gained), listing, gained)
         self._forget(again, listing)
         part.listed(gained, version)
-        self._begun -= gained
 
     def _forget(self, ranges: HashRanges, listing: Listing | None = None) -> None:
         """Forget what lies in these, but for what `listing` has shown."""
@@ -314,20 +332,19 @@ class Reflector(Generic[T]):
         """A list of everything begins."""
         if self._slice is not None:
             self._slice.begin()
-            self._begun = NOWHERE
         self._selected = self._ask_selector()
-        return Listing(self._epoch)
+        return Listing(self._epochs.latest)
 
     async def _follow(self) -> None:
         """Watch until the API server ends it, beginning with everything that exists if there is no position."""
-        listing = self._begin_list() if self._version is None else None
+        listing = self._begin_list() if self.position is None else None
         if self._slice is not None:
             self._selected = self._ask_selector()
         events = self._api.watch(
             self.resource,
             self.namespace,
             selector=self._selected,
-            resource_version=self._version,
+            resource_version=self.position,
             initial_events=listing is not None,
             model=self._model,
             metadata_only=self._metadata_only,
@@ -345,53 +362,36 @@ class Reflector(Generic[T]):
                     count += 1
                     if count % TURN_EVENTS == 0:
                         await asyncio.sleep(0)
-        except Invalid:
             if listing is not None:
-                self._initial_events.refused()
-            raise
-        except StreamInterrupted:
+                raise StreamInterrupted(f"{self.name}: the stream ended before its initial events were complete")
+        except (Invalid, StreamInterrupted) as error:
             if listing is not None:
-                self._initial_events.failed()
+                self._initial_events.failed(error)
             raise
-        if listing is not None:
-            self._initial_events.failed()
-            raise StreamInterrupted(f"{self.name}: the stream ended before its initial events were complete")
 
     def _take(self, event: WatchEvent[T], listing: Listing | None) -> None:
         now, first = self._clock.monotonic(), self._opened_at is None
         if first:
             self._opened_at = now
         # The client says by the version asked for that the watch is accepted; from the API server that is no news.
-        if not (first and event.kind is WatchKind.BOOKMARK and event.resource_version == self._version):
+        if not (first and event.kind is WatchKind.BOOKMARK and event.resource_version == self.position):
             self.fresh_at = now
-        if self._takes(event):
+        subject, version = event.subject, event.resource_version
+        if subject is not None and (self._slice is None or self._slice.takes(identify(subject), version)):
             self._mirror.apply(event, listing)
         if listing is None:
-            self.failure = None
-            self._version = event.resource_version or self._version
-
-    def _takes(self, event: WatchEvent[T]) -> bool:
-        """Whether an event is about an object, and one that is shown here."""
-        thing = event.object if event.unfit is None else PartialObject(event.unfit.metadata)
-        if thing is None or (event.kind is WatchKind.BOOKMARK and event.unfit is None):
-            return False
-        return self._slice is None or self._slice.takes(identify(thing), event.resource_version)
+            self.failure = self.failure if self.failure and self._lags else None
+            self.position = version or self.position
 
     async def _complete(self, listing: Listing, version: str) -> None:
         """Everything that exists has been seen: what was not has vanished."""
-        for count, key in enumerate(self._mirror.unseen(listing), start=1):
-            self._mirror.forget(key)
-            if count % TURN_EVENTS == 0:
-                await asyncio.sleep(0)
-        self._version = version
+        await forget_unseen(self._mirror, listing)
+        self.position = version
         self._initial_events.listed()
         self.failure = None
         self.fresh_at = self._clock.monotonic()
-        self._listed_epoch = listing.epoch
         self.synced.set()
-        for number, waiter in self._waiters:
-            if number <= listing.epoch and not waiter.done():
-                waiter.set_result(None)
+        self._epochs.complete(listing.epoch)
         if self._on_synced is not None:
             contain(self._on_synced, self.name)
 

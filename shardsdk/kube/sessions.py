@@ -1,14 +1,15 @@
 """One HTTP exchange with the API server.
 
 A request goes with current credentials, through the fences when it writes, waits
-as long as Retry-After says on 429 (such a request was not executed), and renews
+as long as Retry-After says on 429 (such a request was not executed) if it has the time, and renews
 the identity once on 401.  Everything else that is no success becomes one of the
 project's errors; nothing whose outcome is unknown is tried again.
 
 Leases, reads, pages of lists, writes and watches each have connections of their own, so that
 however many objects are written or watched, no lease renewal and no read that an
 admission request waits for has to wait for a connection.  Within a lane they are
-taken in turns (`shardsdk.kube.turns`).
+taken in turns (`shardsdk.kube.turns`).  The pace (`shardsdk.kube.pace`) holds up all
+but leases: a lease that waits behind the writes that it covers is lost to them.
 """
 
 from __future__ import annotations
@@ -209,9 +210,10 @@ class Sessions:
         guard = Guard(call.fences, call.timeout_seconds, self._clock, self.ledger) if call.fences is not None else None
         limit = call.timeout_seconds if guard is None else guard.remaining()
         turn = self._turn(call.lane)
+        until = self._clock.monotonic() + limit
         try:
             async with asyncio.timeout(limit):
-                response = await self._succeed(call, guard, turn)
+                response = await self._succeed(call, guard, turn, until)
                 try:
                     body = await read_whole(response, call.target)
                 finally:
@@ -230,9 +232,10 @@ class Sessions:
 
         Raises: ApiError; ConnectionFailed when no answer begins within `answer_seconds`.
         """
+        until = self._clock.monotonic() + answer_seconds
         try:
             async with asyncio.timeout(answer_seconds):
-                return await self._succeed(call, None, None)
+                return await self._succeed(call, None, None, until)
         except TimeoutError as error:
             host = self.access.host
             raise ConnectionFailed(f"{call.target}: no answer from {host} within {answer_seconds:.1f} s") from error
@@ -242,11 +245,17 @@ class Sessions:
             raise RuntimeError("the client is not open; use it as `async with Client(...) as client`")
         return self._turns[lane].turn()
 
-    async def _succeed(self, call: Call, guard: Guard | None, turn: Turn | None) -> aiohttp.ClientResponse:
-        """The response, its body unread; `turn` (`None`: a stream) is taken with it, for the caller to give back."""
+    async def _succeed(
+        self, call: Call, guard: Guard | None, turn: Turn | None, until: float
+    ) -> aiohttp.ClientResponse:
+        """The response, its body unread; `turn` (`None`: a stream) is taken with it, for the caller to give back.
+
+        Raises: TooManyRequests rather than wait beyond `until`, by the monotonic clock, where nobody would learn of it.
+        """
         attempts, renewed = 0, False  # a renewal is one more request, and no attempt
         while True:
-            await self._pace.wait()
+            if call.lane is not Lane.LEASES:
+                await self._pace.wait()
             credentials = await self.access.headers()
             if turn is not None:
                 await turn.take()
@@ -264,9 +273,10 @@ class Sessions:
                 if await self.access.credentials.renew(credentials.get("Authorization")):
                     continue
             attempts += 1
-            if not isinstance(error, TooManyRequests) or not error.retry_after_seconds or attempts == ATTEMPTS:
+            pause = error.retry_after_seconds if isinstance(error, TooManyRequests) else None
+            if not pause or attempts == ATTEMPTS or self._clock.monotonic() + pause >= until:
                 raise error
-            await self._clock.sleep(error.retry_after_seconds)
+            await self._clock.sleep(pause)
 
     async def _refuse(self, call: Call, response: aiohttp.ClientResponse) -> ApiError:
         """Read an answer that is no success."""

@@ -8,9 +8,9 @@ so does one of several behind one address.
 
 What is gained while a watch goes on is listed by itself, and the watch begins again
 where it was, for all ranges: what it then tells of the gained ones is older than
-their list up to that list's version, and is left out.
-
-Source for versions as numbers: KEP-5504, comparable resource versions.
+their list up to that list's version, and is left out.  By uid, an object may have
+been made again in a gained range under the name of one that was shown: what the
+watch then tells of the former is past, and the mirror leaves it out.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from dataclasses import replace
 from typing import Final
 
 from shardsdk.kube.decoding import Identity, identify
+from shardsdk.kube.mirror import is_newer
 from shardsdk.kube.selectors import Selector
 from shardsdk.protocol.objects import SlimMeta
 from shardsdk.protocol.ranges import NOWHERE, HashBy, HashRanges
@@ -33,6 +34,8 @@ class Slice:
         self.wanted: HashRanges = NOWHERE
         #: What lists have shown, or are about to, and news is taken of.
         self.shown: HashRanges = NOWHERE
+        #: Not `shown` yet, though the store may have some of it: a list beside the watch was begun.
+        self.begun: HashRanges = NOWHERE
         #: What the API server was asked for.
         self.asked: HashRanges = NOWHERE
         #: Whether it sent anything else since; `None`: nothing was asked yet.
@@ -45,21 +48,28 @@ class Slice:
         """What no list has shown yet."""
         return self.wanted - self.shown
 
+    @property
+    def lags(self) -> bool:
+        """Whether something is shown, and something is missing."""
+        return bool(self.shown and self.missing)
+
     def begin(self) -> None:
         """A list of all that is wanted begins."""
-        self.shown = self.wanted
+        self.shown, self.begun = self.wanted, NOWHERE
         self._listed.clear()
 
     def listed(self, ranges: HashRanges, version: str) -> None:
         """These were listed, beside the watch."""
         self.shown |= ranges & self.wanted
+        self.begun -= ranges
         self._listed.append((ranges, version))
 
     def want(self, ranges: HashRanges) -> HashRanges:
         """From now on, show these alone; what is to be forgotten."""
-        gone = self.shown - ranges
+        gone = (self.shown | self.begun) - ranges
         self.wanted = ranges
         self.shown &= ranges
+        self.begun &= ranges
         self._listed = [(part & ranges, version) for part, version in self._listed if part & ranges]
         return gone
 
@@ -79,19 +89,11 @@ class Slice:
         if point not in self.asked:
             self.filtered = False
         # News comes in order: once it is newer than the last list, none is older than any.
-        if self._listed and _is_newer(version, self._listed[-1][1]):
+        if self._listed and is_newer(version, self._listed[-1][1]):
             self._listed.clear()
         return point in self.shown and all(
-            point not in ranges or _is_newer(version, listed) for ranges, listed in self._listed
+            point not in ranges or is_newer(version, listed) for ranges, listed in self._listed
         )
 
     def _point(self, who: Identity) -> int:
         return self.by.point(SlimMeta(namespace=who.namespace, uid=who.uid))
-
-
-def _is_newer(version: str, listed: str) -> bool:
-    """What cannot be compared may be newer."""
-    try:
-        return int(version) > int(listed)
-    except ValueError:
-        return True

@@ -6,15 +6,17 @@ fields, so labels and annotations of others stay.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import Enum
-from typing import Any, Final
+from typing import Any, Final, assert_never
 
 from shardsdk.protocol.labels import FENCED_ANNOTATION, INSTANCE_ANNOTATION, LEASE_RING_LABEL
 from shardsdk.protocol.leases import (
     RELEASED_DURATION_SECONDS,
     Lease,
+    LeaseSpec,
     parse_micro_time,
     render_instance,
     render_micro_time,
@@ -74,6 +76,35 @@ class Claim:
         if self.instance is None or lease.instance == self.instance:
             return Relation.OURS
         return Relation.FREE if lease.instance == "" else Relation.OTHER
+
+
+class Others:
+    """Until when somebody else's hold on a lease may last, by our own clock, counted from when we saw it change."""
+
+    __slots__ = ("_seen", "until")
+
+    def __init__(self) -> None:
+        self.until: float = -math.inf
+        #: What another's lease said last.
+        self._seen: tuple[LeaseSpec, str | None] | None = None
+
+    def saw(self, lease: Lease, relation: Relation, now: float) -> None:
+        """The Lease was read at `now`, and is this to its claimant."""
+        seen = (lease.spec, lease.instance)
+        match relation:
+            case Relation.OTHER:
+                if seen != self._seen:
+                    self._seen, self.until = seen, now + lease.duration_seconds
+            case Relation.FREE:
+                if released(lease):
+                    self.until = -math.inf
+                elif self._seen is None and lease.spec.lease_duration_seconds is not None:
+                    # Emptied by hand before we looked: whoever held it may be at work until it would have run out.
+                    self._seen, self.until = seen, now + lease.duration_seconds
+            case Relation.OURS:
+                self.until = -math.inf
+            case unknown:
+                assert_never(unknown)
 
 
 class HeldRanges:

@@ -34,6 +34,7 @@ from shardsdk.errors import ConfigurationError
 from shardsdk.lease.claim import (
     Claim,
     HeldRanges,
+    Others,
     Relation,
     describe_holder,
     is_older,
@@ -45,7 +46,7 @@ from shardsdk.lease.claim import (
 )
 from shardsdk.lease.steps import Action, Left, Loss, LossKind, Moment, Phase, Read, Stop, Wait, Write
 from shardsdk.lease.timings import Deadlines, LeaseTimings
-from shardsdk.protocol.leases import Lease, LeaseSpec, render_micro_time
+from shardsdk.protocol.leases import Lease, render_micro_time
 from shardsdk.protocol.ranges import HashRanges
 
 #: A refused write is tried again at once, but only so many times in a row:
@@ -58,8 +59,8 @@ class Keeper:
 
     __slots__ = (
         "_asked_at", "_asked_missed", "_claim", "_clean", "_fresh", "_grace_seconds", "_hurried_at", "_known",
-        "_last_failure", "_leave_until", "_missed", "_next_at", "_others_until", "_refusals", "_seen", "_timings",
-        "_unanswered", "_version", "_why", "_written", "deadlines", "held", "loss", "phase",
+        "_last_failure", "_leave_until", "_missed", "_next_at", "_others", "_refusals", "_timings",
+        "_unanswered_before", "_unanswered_until", "_version", "_why", "_written", "deadlines", "held", "loss", "phase",
     )  # fmt: skip
 
     def __init__(self, claim: Claim, timings: LeaseTimings) -> None:
@@ -74,15 +75,14 @@ class Keeper:
         #: The Lease as last seen, and whether the next write may build on that.
         self._known: Lease | None = None
         self._fresh = False
-        #: What another's lease said, and until when its hold may last by our clock.
-        self._seen: tuple[LeaseSpec, str | None] | None = None
-        self._others_until = -math.inf
+        self._others = Others()
         #: The version that our last confirmed write made.
         self._version = ""
         #: renewTimes that may be in the Lease because we sent them.
         self._written: frozenset[str] = frozenset()
-        #: Whether a write was sent that may have been executed, or may still be, and nobody knows.
-        self._unanswered = False
+        #: Until when a write may be executed that says we hold the lease and was not answered; minus infinity: there
+        #: is none.  And what that was before the last one.
+        self._unanswered_until = self._unanswered_before = -math.inf
         self._asked_at = -math.inf
         #: What the clock had missed when that was, and when the last confirmed write was sent.
         self._asked_missed = self._missed = 0.0
@@ -163,11 +163,11 @@ class Keeper:
             self._finish(clean=True)
             return
         self.phase = Phase.LEAVING
-        # Without a confirmed write there is no hold, only the chance that an unanswered one was executed.
-        unanswered_until = at.monotonic + self._timings.request_timeout
-        self._leave_until = self.deadlines.hold_ends_at if self.deadlines else unanswered_until
+        # Without a confirmed write there is no hold, only the chance that an unanswered one was or will be executed.
+        settled_until = max(at.monotonic, self._unanswered_until) + self._timings.request_timeout
+        self._leave_until = self.deadlines.hold_ends_at if self.deadlines else settled_until
         self._grace_seconds = grace_seconds
-        self._fresh = self._fresh and not self._unanswered
+        self._fresh = self._fresh and self._unanswered_until == -math.inf
         self._next_at = at.monotonic
         self._refusals = 0
 
@@ -197,10 +197,10 @@ class Keeper:
         wall clock that stands still makes the same renewTime twice).
         """
         if self._known is not None and lease.metadata.resource_version == self._known.metadata.resource_version:
-            self.failed(at, "the renewal changed nothing: this machine's wall clock stands still")
+            self.failed(at, "the renewal changed nothing: this machine's wall clock stands still", rejected=True)
             return
         self._look_for_doubt(at)
-        self._known, self._fresh, self._unanswered = lease, True, False
+        self._known, self._fresh, self._unanswered_until = lease, True, -math.inf
         self._look_for_restore(lease)
         self.held.answered(lease)
         self._version = lease.metadata.resource_version
@@ -218,8 +218,11 @@ class Keeper:
                 assert_never(unknown)
 
     def refused(self, at: Moment, why: str) -> None:
-        """The write was refused because the Lease is not what we took it for (409, 404): read it, try again."""
-        self._fresh = False
+        """The write was refused because the Lease is not what we took it for (409, 404): read it, try again.
+
+        So will be every other that was built on the same; what was executed, the read will show.
+        """
+        self._fresh, self._unanswered_until = False, -math.inf
         self._refusals += 1
         self._why = self._last_failure = why
         if self._refusals <= MAX_REFUSALS:
@@ -227,8 +230,10 @@ class Keeper:
         else:
             self._next_at = at.monotonic + self._timings.pause(at.chance)
 
-    def failed(self, at: Moment, why: str, *, retry_after_seconds: float = 0.0) -> None:
-        """The request failed, or nobody knows: it extends nothing."""
+    def failed(self, at: Moment, why: str, *, retry_after_seconds: float = 0.0, rejected: bool = False) -> None:
+        """The request failed, or nobody knows: it extends nothing.  `rejected`: a write that will have no effect."""
+        if rejected:
+            self._unanswered_until = self._unanswered_before
         self._why = self._last_failure = why
         self._next_at = max(self._asked_at + self._timings.pause(at.chance), at.monotonic + retry_after_seconds)
 
@@ -240,14 +245,14 @@ class Keeper:
         if not self._fresh:
             return self._read(at)
         taken = self._known is None or self._claim.relation(self._known) is not Relation.OURS
-        if taken and at.monotonic < self._others_until:
+        if taken and at.monotonic < self._others.until:
             return self._wait_for_other(at)
         return self._hold(at)
 
     def _wait_for_other(self, at: Moment) -> Wait:
         """Look again soon (it may be released), and at the latest when it has run out."""
         self._fresh = False
-        left = self._others_until - at.monotonic
+        left = self._others.until - at.monotonic
         self._next_at = at.monotonic + min(self._timings.pause(at.chance), left)
         who = describe_holder(self._known) if self._known and self._known.holder else "somebody whose lease is gone"
         self._why = f"held by {who}"
@@ -256,28 +261,13 @@ class Keeper:
     def _observe(self, lease: Lease | None, at: Moment) -> None:
         if lease is None:
             return
-        match self._claim.relation(lease):
-            case Relation.OTHER:
-                seen = (lease.spec, lease.instance)
-                if seen != self._seen:
-                    self._seen = seen
-                    self._others_until = at.monotonic + lease.duration_seconds
-            case Relation.FREE:
-                if released(lease):
-                    self._others_until = -math.inf
-                elif self._seen is None and lease.spec.lease_duration_seconds is not None:
-                    # Emptied by hand before we looked: whoever held it may be at work until it would have run out.
-                    self._seen = (lease.spec, lease.instance)
-                    self._others_until = at.monotonic + lease.duration_seconds
-            case Relation.OURS:
-                if self._claim.ring is not None and lease.ring not in (None, self._claim.ring):
-                    raise ConfigurationError(
-                        f"{self._claim} is held by this process as a shard of ring {lease.ring!r}, so it cannot be a"
-                        f" shard of ring {self._claim.ring!r} as well: give each ring's shard a name of its own"
-                    )
-                self._others_until = -math.inf
-            case unknown:
-                assert_never(unknown)
+        relation = self._claim.relation(lease)
+        if relation is Relation.OURS and self._claim.ring is not None and lease.ring not in (None, self._claim.ring):
+            raise ConfigurationError(
+                f"{self._claim} is held by this process as a shard of ring {lease.ring!r}, so it cannot be a"
+                f" shard of ring {self._claim.ring!r} as well: give each ring's shard a name of its own"
+            )
+        self._others.saw(lease, relation, at.monotonic)
 
     # Holding.
 
@@ -351,6 +341,9 @@ class Keeper:
         elif not self._fresh:
             return self._read(at)
         elif self._known is None or self._claim.relation(self._known) is not Relation.OURS:
+            if at.monotonic < self._unanswered_until:  # it could still hold the lease, for a process that is gone
+                self._fresh, self._next_at = False, self._unanswered_until
+                return self._leave(at)
             self._finish(clean=True)
         elif self._known.spec.renew_time not in self._written:
             self._finish(clean=False)
@@ -367,6 +360,7 @@ class Keeper:
     # Requests.
 
     def _hold(self, at: Moment) -> Write:
+        self._unanswered_before, self._unanswered_until = self._unanswered_until, at.monotonic + self._timeout(at)
         if self._known is None:
             return self._write(render_create(self._claim, at.wall), at, create=True)
         return self._write(render_hold(self._claim, self._known, at.wall), at)
@@ -374,7 +368,6 @@ class Keeper:
     def _write(self, body: Mapping[str, Any], at: Moment, *, create: bool = False) -> Write:
         self._written |= {render_micro_time(at.wall)}
         self.held.sent()
-        self._unanswered = True
         self._asked_at, self._asked_missed = at.monotonic, at.missed
         return Write(body, create, self._timeout(at))
 

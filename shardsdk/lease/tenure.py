@@ -24,7 +24,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, assert_never
 
-from shardsdk.errors import AlreadyExists, ApiError, NotFound, RetryRule, ShardingError
+from shardsdk.errors import AlreadyExists, ApiError, NotFound, RetryRule, ServerError, ShardingError
 from shardsdk.kube.api import Api
 from shardsdk.kube.clock import Clock
 from shardsdk.kube.lapses import lapses_of
@@ -237,10 +237,7 @@ class Tenure:
 
     async def _pause(self, wait: Wait) -> None:
         if wait.why and wait.why != self._told:
-            if wait.why == self._homeless:
-                log.warning("No lease can be made yet: %s", wait.why, extra=self._fields())
-            else:
-                log.info("Waiting for the %s: %s", self._claim, wait.why, extra=self._fields())
+            log.info("Waiting for the %s: %s", self._claim, wait.why, extra=self._fields())
         self._told = wait.why
         self._wake.clear()
         # Whether it was woken or time has passed, the keeper is asked again.
@@ -267,13 +264,13 @@ class Tenure:
     async def _send(self, api: Api, request: Read | Write) -> Lease | None:
         namespace, name = self._claim.namespace, self._claim.name
         match request:
-            case Read():
+            case Read(seconds):
                 try:
-                    return await api.get(LEASES, name, namespace, model=Lease)
+                    return await api.get(LEASES, name, namespace, model=Lease, timeout_seconds=seconds)
                 except NotFound:
                     return None
-            case Write(body, create=True):
-                return await api.create(LEASES, body, namespace, model=Lease)
+            case Write(body, create=True, timeout_seconds=seconds):
+                return await api.create(LEASES, body, namespace, model=Lease, timeout_seconds=seconds)
             case Write(body, timeout_seconds=seconds):
                 return await api.patch(
                     LEASES, name, namespace, body, model=Lease, metadata_only=False, timeout_seconds=seconds
@@ -312,9 +309,12 @@ class Tenure:
         if hopeless and self._keeper.phase is Phase.SEEKING:
             raise error
         retry_after = error.retry_after_seconds if isinstance(error, ApiError) else None
-        self._fail(self._homeless if create and isinstance(error, NotFound) else str(error), retry_after or 0.0)
+        why = self._homeless if create and isinstance(error, NotFound) else str(error)
+        # Behind a 5xx etcd may still have the write in hand; all else that is answered was refused for good.
+        rejected = isinstance(request, Write) and isinstance(error, ApiError) and not isinstance(error, ServerError)
+        self._fail(why, retry_after or 0.0, rejected=rejected)
 
-    def _fail(self, why: str, retry_after_seconds: float = 0.0) -> None:
+    def _fail(self, why: str, retry_after_seconds: float = 0.0, *, rejected: bool = False) -> None:
         if self._keeper.phase is Phase.HOLDING:
             left = max(self.hold.ends_at - self._clock.monotonic(), 0.0)
             log.warning(
@@ -324,7 +324,11 @@ class Tenure:
                 why,
                 extra=self._fields(),
             )
-        self._keeper.failed(self._moment(), why, retry_after_seconds=retry_after_seconds)
+        elif self._keeper.phase is Phase.SEEKING and why != self._told:
+            # Here, and not when it waits: after a request that took long there is no wait.
+            log.warning("Could not acquire the %s yet: %s", self._claim, why, extra=self._fields())
+            self._told = why
+        self._keeper.failed(self._moment(), why, retry_after_seconds=retry_after_seconds, rejected=rejected)
 
     async def _wait_for_end_of_work(self, loss: Loss) -> None:
         """Wait for the owner, who is told now, and told once more when the hold ends."""

@@ -15,9 +15,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from shardsdk.errors import ConfigurationError
-from shardsdk.kube.api import PARTIAL, PatchKind, T
+from shardsdk.kube.api import PARTIAL, T
 from shardsdk.protocol.objects import Resource
 from shardsdk.reconcile.context import Context
+from shardsdk.reconcile.serverside import send_apply
 
 
 async def server_side_apply(
@@ -33,7 +34,7 @@ async def server_side_apply(
 
     A namespaced body without a namespace means the reconciled object's.  With
     `force` fields that others own are taken over, as controllers do; without it
-    they are a Conflict.
+    they are a Conflict.  What was applied so is not pruned by this reconcile.
 
     Raises: ConfigurationError for a body without name, Conflict, Invalid.
     """
@@ -43,7 +44,8 @@ async def server_side_apply(
     metadata.pop("managedFields", None)
     namespace = (metadata.get("namespace") or context.request.namespace or None) if resource.namespaced else None
     whole = {"apiVersion": resource.api_version, "kind": resource.kind, **body, "metadata": metadata}
-    return await context.api.patch(
-        resource, metadata["name"], namespace, whole, kind=PatchKind.APPLY, subresource=subresource, model=model,
-        field_manager=context.field_owner, force=force,
+    context.note_applied(resource, metadata["name"], namespace or "")
+    return await send_apply(
+        context.api, resource, metadata["name"], namespace, whole, owner=context.field_owner, subresource=subresource,
+        model=model, force=force,
     )  # fmt: skip

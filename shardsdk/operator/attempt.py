@@ -1,7 +1,7 @@
 """One call of a reconcile function, and what is done around it.
 
     being deleted?  ──> clean up, take the finalizer off
-    failed for good, and nothing has changed?  ──> leave it alone
+    failed for good, and nothing has changed?  ──> leave it alone, and say so
     finalizer ──> the function ──> status as returned ──> prune
 
 The finalizer is there before the function is called, hence before its first write.
@@ -18,12 +18,11 @@ from typing import Any, Final, Generic, TypeVar
 from shardsdk.errors import ConfigurationError, FenceClosed, LeaseLost, RetryRule, ShardingError
 from shardsdk.events.recorder import EventType
 from shardsdk.kinds import Kind, Model
-from shardsdk.objects.conditions import set_conditions
 from shardsdk.objects.finalizers import add_finalizer, remove_finalizer
 from shardsdk.operator.failures import Failures, Permanent, Retry
 from shardsdk.operator.pruning import prune
 from shardsdk.operator.returns import remedy, wrong_status
-from shardsdk.operator.status import cached_object, write_status
+from shardsdk.operator.status import cached_object, write_failure, write_status
 from shardsdk.queueing.workers import Done, Outcome, Requeue, RequeueAfter, Waiting, describe
 from shardsdk.reconcile.context import Context
 from shardsdk.reconcile.spec import Call
@@ -37,8 +36,9 @@ _OUTCOMES: Final = (Done, Requeue, RequeueAfter, Waiting)
 class Attempts(Generic[K]):
     """The calls of `function`, and of `clean_up` (`None`: nothing is cleaned up) for objects on their way out.
 
-    `status` is the class of the objects' status (`None`: they have none), `pruned` the kinds of which children that
-    were not applied are removed.
+    `status` is the class of the objects' status (`None`: they have none), `observes` whether it tells of `function`
+    which generation was dealt with, and not of another one.  `pruned` are the kinds of which children that were not
+    applied are removed.
     """
 
     def __init__(
@@ -48,20 +48,24 @@ class Attempts(Generic[K]):
         clean_up: Callable[[Context[K]], Any] | None,
         finalizer: str,
         status: type[Any] | None,
+        observes: bool,
         pruned: Sequence[type[Kind]],
     ) -> None:
         self._function = function
         self._clean_up = clean_up
         self._finalizer = finalizer
         self._status = status
+        self._observes = observes
         self._pruned = pruned
         self._failures = Failures()
 
     async def __call__(self, context: Context[K], call: Call) -> Outcome | None:
         """Reconcile the object, or clean up after it.  Raises: whatever the functions raise, but for what they mean."""
         uid, deleted = context.metadata.uid, context.metadata.deletion_timestamp is not None
-        if not deleted and self._failures.is_permanent(uid, lambda: cached_object(context)):
-            return None
+        # What this call is about: by the time that it fails, the cache may show a spec which it has not seen.
+        thing = cached_object(context)
+        if thing is not None and not deleted and (known := self._failures.permanent(thing)) is not None:
+            return Waiting(known)
         try:
             outcome = await (self._finish(context, call) if deleted else self._reconcile(context, call))
         except Retry as retry:
@@ -69,7 +73,9 @@ class Attempts(Generic[K]):
             return RequeueAfter(retry.after)
         except Permanent as failure:
             await self._give_up(context, failure)
-            return None
+            if thing is not None:
+                self._failures.note_permanent(thing, describe(failure))
+            raise
         except Exception as error:
             self._tell(context, error)
             raise
@@ -83,7 +89,7 @@ class Attempts(Generic[K]):
         outcome = returned if isinstance(returned, _OUTCOMES) else None
         if outcome is None and returned is not None:
             self._check(context, returned)
-            await write_status(context, returned)
+            await write_status(context, returned, observes=self._observes)
         # One that asks to be called again may not have come to all that it applies.
         if self._pruned and not isinstance(outcome, Requeue | RequeueAfter):
             await prune(context, self._pruned)
@@ -113,13 +119,13 @@ class Attempts(Generic[K]):
         )
 
     async def _give_up(self, context: Context[K], failure: Permanent) -> None:
-        thing = cached_object(context)
-        context.log.error("Reconcile failed for good; waiting for another spec", error=str(failure))
-        context.event(EventType.WARNING, failure.reason, str(failure))
-        if self._status is not None and "conditions" in field_names(self._status):
-            await set_conditions(context, context.condition(failure.condition, False, failure.reason, str(failure)))
-        if thing is not None:
-            self._failures.note_permanent(thing)
+        context.event(EventType.WARNING, failure.reason, failure.message)
+        fields = set[str]() if self._status is None else field_names(self._status)
+        condition = context.condition(failure.condition, False, failure.reason, failure.message)
+        failed = [condition] if "conditions" in fields else []
+        observes = self._observes and "observed_generation" in fields
+        if failed or observes:
+            await write_failure(context, failed, observes=observes)
 
     def _tell(self, context: Context[K], error: Exception) -> None:
         """An Event for people, once for each error that is not the same as last time."""

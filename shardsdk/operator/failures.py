@@ -8,17 +8,23 @@ from __future__ import annotations
 
 import re
 from collections import OrderedDict
-from collections.abc import Callable
-from typing import Final
+from typing import Final, NamedTuple, TypeVar
 
-from shardsdk.errors import ConfigurationError, RetryRule, ShardingError
+from msgspec.structs import replace
+
+from shardsdk.errors import ConfigurationError, RetryRule, ShardingError, TerminalError
 from shardsdk.kinds import Kind
+from shardsdk.queueing.workers import is_finite
 from shardsdk.reconcile.applied import state_of
 
 #: What a condition's reason may be.  Source: apimachinery, metav1.Condition.
 _REASON: Final = re.compile(r"[A-Za-z]([A-Za-z0-9_,:]{0,1022}[A-Za-z0-9_])?")
+#: The reason of a `Permanent` that was given none.
+_NO_REASON: Final = "Permanent"
 #: So many objects are remembered; one that was forgotten is tried, or told of, once more.
 MAX_REMEMBERED: Final = 10_000
+
+N = TypeVar("N")
 
 
 class Retry(ShardingError):
@@ -31,47 +37,57 @@ class Retry(ShardingError):
 
     def __init__(self, message: str = "", *, after: float) -> None:
         super().__init__(message)
-        if not after >= 0:
-            raise ConfigurationError(f"Retry(after={after:g}) lies in the past: use zero seconds or more")
+        if not is_finite(after) or after < 0:
+            raise ConfigurationError(
+                f"Retry(after={after!r}) is no time from now on: use seconds, of a timedelta its total_seconds()"
+            )
         self.after = after
 
 
-class Permanent(ShardingError):
+class Permanent(TerminalError):
     """Raised by a reconcile that no retry can mend: the object is left alone until its spec has changed.
 
-    `message` is a sentence for people, `reason` a word in CamelCase.  Both show as an Event, and as the condition
-    `condition` (False) where the status has conditions.
+    `message` is a sentence for people, `reason` a word in CamelCase.  Both show as an Event, as the condition
+    `condition` (False) where the status has conditions, and as what the object's last reconcile ended with.
     """
 
-    retry = RetryRule.NEVER
-
-    def __init__(self, message: str, *, reason: str = "Permanent", condition: str = "Ready") -> None:
+    def __init__(self, message: str, *, reason: str = _NO_REASON, condition: str = "Ready") -> None:
         super().__init__(message)
         if not _REASON.fullmatch(reason):
             raise ConfigurationError(
                 f"{reason!r} cannot be the reason of a condition: write a word in CamelCase, as in"
                 f' Permanent("…", reason="UnknownRegion")'
             )
+        self.message = message
         self.reason = reason
         self.condition = condition
+
+    def __str__(self) -> str:
+        return self.message if self.reason == _NO_REASON else f"{self.reason}: {self.message}"
+
+
+class _Failed(NamedTuple):
+    """What an object failed with for good, and what stands for its spec at that time."""
+
+    error: str
+    spec: str
 
 
 class Failures:
     """Of one reconcile function: which objects failed for good, and which errors people were told of."""
 
     def __init__(self) -> None:
-        self._permanent: OrderedDict[str, str] = OrderedDict()
+        self._permanent: OrderedDict[str, _Failed] = OrderedDict()
         self._told: OrderedDict[str, str] = OrderedDict()
 
-    def is_permanent(self, uid: str, read: Callable[[], Kind | None]) -> bool:
-        """Whether the object with this uid failed for good, and is, as `read` has it, still as it was then."""
-        known = self._permanent.get(uid)
-        thing = None if known is None else read()
-        return thing is not None and known == _spec_of(thing)
+    def permanent(self, thing: Kind) -> str | None:
+        """What the object failed with for good, and it is still as it was then; `None`: it did not, or is not."""
+        known = self._permanent.get(thing.metadata.uid)
+        return known.error if known is not None and known.spec == _spec_of(thing) else None
 
-    def note_permanent(self, thing: Kind) -> None:
-        """It failed for good as it is."""
-        _remember(self._permanent, thing.metadata.uid, _spec_of(thing))
+    def note_permanent(self, thing: Kind, error: str) -> None:
+        """It failed for good with `error`, as the reconcile was called with it."""
+        _remember(self._permanent, thing.metadata.uid, _Failed(error, _spec_of(thing)))
 
     def is_news(self, uid: str, error: str) -> bool:
         """Whether the object's last failure, if any, was another one."""
@@ -88,10 +104,13 @@ class Failures:
 
 def _spec_of(thing: Kind) -> str:
     """What changes with the spec; kinds that are not counted in generations have no status either."""
-    return str(thing.metadata.generation or state_of(thing).hex())
+    if thing.metadata.generation:
+        return str(thing.metadata.generation)
+    # A reconcile's own finalizer, which it may not have had when it was called, is nobody's correction.
+    return state_of(replace(thing, metadata=replace(thing.metadata, finalizers=None))).hex()
 
 
-def _remember(notes: OrderedDict[str, str], uid: str, note: str) -> None:
+def _remember(notes: OrderedDict[str, N], uid: str, note: N) -> None:
     notes[uid] = note
     notes.move_to_end(uid)
     if len(notes) > MAX_REMEMBERED:

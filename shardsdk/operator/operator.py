@@ -89,7 +89,7 @@ class Operator:
         self._reconcilers: list[Reconciler[Any]] = []
         self._tasks: list[TaskSpec] = []
         self._indexes: dict[Resource, Indexes] = {}
-        self._needed: dict[GroupResource, list[str]] = {}
+        self._needed: dict[Resource | GroupResource, list[str]] = {}
         self._webhooks = Declarations(name)
 
     # -- what it does ----------------------------------------------------------------
@@ -136,6 +136,10 @@ class Operator:
                     f"operator {self.name!r} has two functions for {made.title}: name one, as in"
                     f' reconcile({kind.__qualname__}, name="…")'
                 )
+            if self.sharded:
+                from shardsdk.operator.ringparts import check_parts  # of sharded ones alone
+
+                check_parts(each.declared for each in (*self._reconcilers, made))
             self._reconcilers.append(made)
             return made
 
@@ -247,15 +251,14 @@ class Operator:
     def needs(self, kind: type[Kind] | Resource | GroupResource, *verbs: str) -> None:
         """Say that its functions do this with objects that they neither own nor watch; it shows in `permissions`.
 
-        operator.needs(Namespace, "get")
+        A GroupResource is taken for one in namespaces, unless a kind that it owns or watches says otherwise.
+
+            operator.needs(Namespace, "get")
         """
         if not verbs:
             raise ConfigurationError('needs(…) names no verbs: write needs(Namespace, "get")')
-        group = kind if isinstance(kind, GroupResource) else None
-        if group is None:
-            assert not isinstance(kind, GroupResource)
-            group = (kind if isinstance(kind, Resource) else resource_of(kind)).group_resource
-        self._needed.setdefault(group, []).extend(verbs)
+        resource = kind if isinstance(kind, Resource | GroupResource) else resource_of(kind)
+        self._needed.setdefault(resource, []).extend(verbs)
 
     # -- what it is ------------------------------------------------------------------
 
@@ -310,12 +313,9 @@ class Operator:
         """What it may need to do; `webhooks`: how they are served (`None`: not); `by_ranges`: its ring assigns so."""
         own_rules, cluster_rules = serving_rules(self.name, self._webhooks.all, webhooks)
         main = {each.declared.kind for each in self._reconcilers}
-        specs = self.controllers()
         return permissions_of(
-            (resource_of(kind).group_resource for kind in main),
-            (child.resource.group_resource for spec in specs for child in spec.children),
-            (watch.source.resource.group_resource for spec in specs for watch in spec.watched),
-            with_status=(resource_of(kind).group_resource for kind in main if status_of(kind) is not None),
+            self.controllers(),
+            with_status=(resource_of(kind) for kind in main if status_of(kind) is not None),
             further=self._needed,
             ring=self.ring,
             by_ranges=by_ranges,

@@ -11,15 +11,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from shardsdk.protocol.objects import GroupResource
-from shardsdk.rbac import EVENT_VERBS, EVENTS, lease_rules, ring_rules, rules_for
+from shardsdk.protocol.objects import GroupResource, Resource
+from shardsdk.rbac import EVENT_VERBS, EVENTS, FINALIZERS_VERBS, lease_rules, part_of, ring_rules, rules_for
+from shardsdk.reconcile.spec import ControllerSpec
 
 READ: Final = ("get", "list", "watch")
 #: `patch`: finalizers, a shard's labels.
 MAIN: Final = (*READ, "patch")
 STATUS: Final = ("patch",)
-#: For owner references that block the owner's deletion.  Source: OwnerReferencesPermissionEnforcement.
-FINALIZERS: Final = ("update",)
 CHILDREN: Final = (*READ, "create", "patch", "delete")
 
 Rule = dict[str, Any]
@@ -29,7 +28,7 @@ Rule = dict[str, Any]
 class Permissions:
     """Rules of RBAC: `objects` for where the operator's objects are, `own` for the namespace that it runs in.
 
-    `cluster` are those that no namespace can grant.
+    `cluster` are those that no namespace can grant: for what is in none.
     """
 
     objects: tuple[Rule, ...]
@@ -38,45 +37,61 @@ class Permissions:
 
 
 def permissions_of(
-    main: Iterable[GroupResource],
-    children: Iterable[GroupResource],
-    watched: Iterable[GroupResource],
+    specs: Iterable[ControllerSpec[Any]],
     *,
-    with_status: Iterable[GroupResource] = (),
-    further: Mapping[GroupResource, Iterable[str]] | None = None,
+    with_status: Iterable[Resource] = (),
+    further: Mapping[Resource | GroupResource, Iterable[str]] | None = None,
     ring: str | None = None,
     by_ranges: bool = False,
     own_rules: Iterable[Rule] = (),
     cluster_rules: Iterable[Rule] = (),
 ) -> Permissions:
-    """What it takes to reconcile `main`, as a shard of `ring` or as an elected leader (`None`).
+    """What it takes to run `specs`, as a shard of `ring` or as an elected leader (`None`).
 
+    `with_status` are the main resources that have one.  `further` is what is needed besides; a GroupResource of which
+    nothing else says more is taken for one in namespaces.
     `by_ranges`: the ring assigns ranges of hashes, so a shard reads who is named for which, and who holds which.
     `own_rules` and `cluster_rules` are further ones for its own namespace, and for the cluster.
     """
-    main, children = set(main), set(children)
     wanted: dict[GroupResource, dict[str, None]] = {}
+    in_no_namespace: set[GroupResource] = set()
 
-    def add(resources: Iterable[GroupResource], verbs: Iterable[str]) -> None:
-        for each in resources:
-            wanted.setdefault(each, {}).update(dict.fromkeys(verbs))
+    def add(resource: Resource | GroupResource, verbs: Iterable[str], part: str = "") -> None:
+        group = resource.group_resource if isinstance(resource, Resource) else resource
+        if isinstance(resource, Resource) and not resource.namespaced:
+            in_no_namespace.add(_whole(group))
+        wanted.setdefault(part_of(group, part) if part else group, {}).update(dict.fromkeys(verbs))
 
-    add(main, MAIN)
-    add(children, CHILDREN)
-    add(watched, READ)
-    add((_part(each, "status") for each in with_status), STATUS)
-    add((_part(each, "finalizers") for each in main if children), FINALIZERS)
+    for spec in specs:
+        main = spec.main.resource
+        add(main, MAIN)
+        if spec.children:
+            add(main, FINALIZERS_VERBS, "finalizers")
+        if not main.namespaced:
+            in_no_namespace.add(EVENTS)  # those about it are in a namespace where none of its objects need be
+        for child in spec.children:
+            add(child.resource, CHILDREN)
+        for watch in spec.watched:
+            add(watch.source.resource, READ)
+    for each in with_status:
+        add(each, STATUS, "status")
     for resource, verbs in (further or {}).items():
-        add([resource], verbs)
-    add([EVENTS], EVENT_VERBS)
-    rules = [rule for each in sorted(wanted) for rule in rules_for([each], wanted[each])]
+        add(resource, verbs)
+    add(EVENTS, EVENT_VERBS)
+
+    def rules(*, namespaced: bool) -> list[Rule]:
+        named = (each for each in sorted(wanted) if (_whole(each) not in in_no_namespace) is namespaced)
+        return _joined(rule for each in named for rule in rules_for([each], wanted[each]))
+
     reads_ring = ring_rules(ring, by_ranges=by_ranges) if ring else ()
     own = (*lease_rules(by_ranges=by_ranges), *own_rules)
-    return Permissions(tuple(_joined(rules)), own, (*reads_ring, *cluster_rules))
+    cluster = (*rules(namespaced=False), *reads_ring, *cluster_rules)
+    return Permissions(tuple(rules(namespaced=True)), own, cluster)
 
 
-def _part(resource: GroupResource, subresource: str) -> GroupResource:
-    return GroupResource(resource.group, f"{resource.resource}/{subresource}")
+def _whole(resource: GroupResource) -> GroupResource:
+    """What `pods/status` is a part of."""
+    return GroupResource(resource.group, resource.resource.partition("/")[0])
 
 
 def _joined(rules: Iterable[Rule]) -> list[Rule]:

@@ -30,7 +30,7 @@ import msgspec
 
 from shardsdk.cache.objects import Request, metadata_of, request_of
 from shardsdk.errors import ConfigurationError
-from shardsdk.kinds import Kind, resource_of
+from shardsdk.kinds import CustomResource, Kind, resource_of
 from shardsdk.operator.attempt import Attempts
 from shardsdk.operator.returns import check_returns
 from shardsdk.queueing.predicates import Predicate, always
@@ -150,8 +150,9 @@ class Reconciler(Generic[K]):
     def timer(self, *, every: float, name: str = "") -> Callable[[Function[K]], Function[K]]:
         """Have the decorated function called with each object every so many seconds; it may return a status as well.
 
-        It is one of this reconciler's functions: it applies under the same field owner, and may run at the same
-        time.  To have the reconcile itself called again, see `resync`.
+        It applies under a field owner of its own, so that neither takes away what the other has applied: what it makes
+        is not pruned, and stays until the object goes.  It may run at the same time as the reconcile.  To have the
+        reconcile itself called again, see `resync`.
 
             @website.timer(every=60)
             async def measure(ctx: Context[Website]) -> None: ...
@@ -236,7 +237,7 @@ class Reconciler(Generic[K]):
             cast("Any", self.function),
             self._around(),
             self.title,
-            # The same for its timers, and for all of the operator's life.
+            # The same for all of the operator's life.
             field_owner_of("/".join(filter(None, (declared.operator, declared.name)))),
             **{name: getattr(declared.settings, name) for name in Settings.__dataclass_fields__},
         )
@@ -249,6 +250,8 @@ class Reconciler(Generic[K]):
             clean_up=self._clean_up,
             finalizer=self._finalizer,
             status=self._status,
+            # The status of other people's kinds tells what their own controller has seen.
+            observes=issubclass(declared.kind, CustomResource),
             pruned=declared.owns if declared.pruned else (),
         )
 
@@ -261,8 +264,12 @@ class Reconciler(Generic[K]):
             watched=(),
             sources=((Every(timer.seconds), always),),
             function=cast("Any", timer.function),
-            around=Attempts(timer.function, clean_up=None, finalizer="", status=self._status, pruned=()),
+            around=Attempts(
+                timer.function, clean_up=None, finalizer="", status=self._status, observes=False, pruned=()
+            ),
             name=f"{self.title}/{timer.name}",
+            # A reconcile and a timer under one owner would each take away what only the other applies.
+            field_owner=field_owner_of(spec.field_owner, f"/timer/{timer.name}"),
         )
 
     # -- inside ----------------------------------------------------------------------
@@ -327,13 +334,20 @@ def _no_requests(thing: object) -> Iterable[Request]:
 
 
 def _requests(mapping: MapTo[Any], thing: Any) -> Iterable[Request]:
-    """What a mapping of the user's means; a name is one in the namespace of the object that it was asked about."""
-    namespace = metadata_of(thing).namespace
-    for each in mapping(thing):
+    """What a mapping of the user's means; a name is one in the namespace of the object that it was asked about.
+
+    Raises: TypeError for what names nothing, which would wake nobody in silence.
+    """
+    found, namespace = mapping(thing), metadata_of(thing).namespace
+    if isinstance(found, str) or not isinstance(found, Iterable):
+        raise TypeError(f"a mapping returned {found!r}: return a list of names, [] for none")
+    for each in found:
         if isinstance(each, str):
             yield Request(namespace, each)
+        elif (request := each if type(each) is Request else request_of(each)).name:
+            yield request
         else:
-            yield each if type(each) is Request else request_of(each)
+            raise TypeError(f"a mapping gave {each!r}: give a name, a Request(namespace, name), or an object")
 
 
 def _check(function: Callable[..., Any], declared: Declared) -> None:

@@ -1,4 +1,4 @@
-"""Status by return value: what a reconcile returned becomes one conditional patch, or none.
+"""Status by return value: what a reconcile returned becomes one conditional patch, or none; so does that it gave up.
 
 Guarantees (tests/unit/shardsdk/operator/test_status.py): what the model of the
 status does not know stays; of conditions those of other types stay, and
@@ -10,6 +10,7 @@ reconciled again.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from shardsdk.kinds import Kind
@@ -26,22 +27,60 @@ def cached_object(context: Context[K]) -> K | None:
     return found
 
 
-async def write_status(context: Context[Any], returned: Any) -> bool:
+async def write_status(context: Context[Any], returned: Any, *, observes: bool) -> bool:
     """Have the object's status be what was `returned`; `False`: it is already.
+
+    `observes`: its `observedGeneration` is the generation that was reconciled, whatever was returned; else only where
+    none was.
 
     Raises: Conflict, NotFound (no object, or a kind without the status subresource).
     """
-    there = getattr(await _as_known(context), "status", None)
-    before = {} if there is None else written_out(there)
-    after = _complete(context, before, returned)
+    before = _written(await _as_known(context))
+    after = _complete(context, before, returned, observes=observes)
     if after == before:
         return False
     # The first time also what has its default value: columns of `kubectl get` show it.
-    changes = difference(before if any(before.values()) else {}, after)
+    await _send(context, difference(before if any(before.values()) else {}, after))
+    return True
+
+
+async def write_failure(context: Context[Any], failed: Sequence[Condition], *, observes: bool) -> bool:
+    """Have the object's status say by these conditions how it `failed`; `False`: it does already.
+
+    `observes`: and by its `observedGeneration` that this is of the generation that was reconciled.
+
+    Raises: Conflict, NotFound (no object, or a kind without the status subresource).
+    """
+    there = await _as_known(context)
+    before = _written(there)
+    conditions = getattr(getattr(there, "status", None), "conditions", None) or ()
+    if not all(isinstance(each, Condition | dict) for each in conditions):
+        # A class of the user's need not show them whole, and they are written as one list.
+        found = await context.api.find(context.main, context.name, context.namespace or None, model=dict)
+        before = (found or {}).get("status") or {}
+    generation, after = context.metadata.generation, dict(before)
+    if failed:
+        known = before.get("conditions") or []
+        after["conditions"] = merge_conditions(known, failed, generation=generation, now=context.clock.now())
+    # A status that is not there may need more than this to be one.
+    if observes and after:
+        after["observedGeneration"] = generation
+    if after == before:
+        return False
+    await _send(context, difference(before, after))
+    return True
+
+
+async def _send(context: Context[Any], changes: dict[str, Any]) -> None:
     name, namespace = context.name, context.namespace or None
     made = await context.api.patch(context.main, name, namespace, {"status": changes}, subresource="status")
     context.metadata = made.metadata
-    return True
+
+
+def _written(thing: Any) -> dict[str, Any]:
+    """An object's status as it is on the wire; empty: it has none."""
+    there = getattr(thing, "status", None)
+    return {} if there is None else written_out(there)
 
 
 async def _as_known(context: Context[K]) -> K | None:
@@ -73,11 +112,12 @@ def difference(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
     return changes
 
 
-def _complete(context: Context[Any], before: dict[str, Any], returned: Any) -> dict[str, Any]:
+def _complete(context: Context[Any], before: dict[str, Any], returned: Any, *, observes: bool) -> dict[str, Any]:
     """What was returned, with the conditions that it does not speak of, and the generation that it is about."""
     after = written_out(returned)
     generation = context.metadata.generation
-    if hasattr(returned, "observed_generation") and not returned.observed_generation:
+    # Not by comparing with what the function was handed: one that says the same each time would alternate with us.
+    if hasattr(returned, "observed_generation") and (observes or not returned.observed_generation):
         after["observedGeneration"] = generation
     conditions = getattr(returned, "conditions", None)
     if conditions is not None and all(isinstance(each, Condition) for each in conditions):

@@ -35,7 +35,6 @@ from shardsdk.cache.identity import Identity
 from shardsdk.cache.objects import Request, drop_managed_fields
 from shardsdk.errors import LeaseLost, ShardingError
 from shardsdk.kube.api import Api, Fence
-from shardsdk.kube.cut import hush_cut_connections
 from shardsdk.kube.selectors import Selector
 from shardsdk.kube.store import Index
 from shardsdk.lease.hold import Hold
@@ -44,11 +43,11 @@ from shardsdk.lease.shardlease import LeaseState, ShardLease
 from shardsdk.lease.timings import LeaseTimings
 from shardsdk.logs import logger_of, setup_logging_unless_done
 from shardsdk.process.checks import check_grace, check_leases, check_settings, check_specs, check_work
-from shardsdk.process.health import Check, listen_at
+from shardsdk.process.health import Check, listen_at, parse_address
 from shardsdk.process.mainloop import MainLoop
 from shardsdk.process.memory import spare_memory
 from shardsdk.process.probes import Probes
-from shardsdk.process.process import ExitCode, exit_code_for, stop_on_signal
+from shardsdk.process.process import ExitCode, exit_code_for, run_process, stop_on_signal
 from shardsdk.process.rights import NOT_ASKED, ReadingRights, rights_of
 from shardsdk.process.together import run_together, until_stopped
 from shardsdk.process.workload import CANCEL_SECONDS, Ended, Workload
@@ -124,6 +123,8 @@ class Manager:
         self._restart_grace_seconds = restart_grace_seconds
         self._grace_seconds = grace_seconds
         self.addresses: tuple[str | None, str | None] = (health_address, metrics_address)
+        #: Where health and what objects wait for are told besides, as `shardsdk run` has it; empty: nowhere.
+        self.socket: str = ""
         #: What it was told by `add` and `cache`.
         self.controllers: Final[list[ControllerSpec[Any]]] = []
         self.cached: Final[dict[GroupResource, CacheSettings]] = {}
@@ -194,14 +195,12 @@ class Manager:
     def run(self) -> NoReturn:
         """Be the process: run until a signal, a lost lease or a failure.  Raises: SystemExit with an `ExitCode`.
 
-        A program that has not said how it logs shows lines of level info and above on stderr.
+        A program that has not said how it logs shows lines of level info and above on stderr.  What then still runs by
+        `asyncio.to_thread` has a second to end; then the process ends by force.
         """
         setup_logging_unless_done()
         spare_memory()
-        with asyncio.Runner() as runner:
-            hush_cut_connections(runner.get_loop())
-            code = runner.run(self.run_async())
-        raise SystemExit(int(code))
+        raise SystemExit(int(run_process(self.run_async())))
 
     async def run_async(self, world: World | None = None) -> ExitCode:
         """The same inside an event loop; returns the exit code instead of exiting.
@@ -209,7 +208,7 @@ class Manager:
         Cancel it to stop without waiting for running reconciles.
         """
         try:
-            addresses = listen_at(*self.addresses)
+            addresses = [*listen_at(*self.addresses), parse_address(self.socket)]
             check_grace(self._grace_seconds)
             work = check_work(self.controllers, self._tasks, ring=self.ring, election=self.election)
             check_settings(self.cached, work[Scope.SHARDED], self.watch_namespaces)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Final
 
 from shardsdk.process.debug import DebugObjects
@@ -18,6 +19,7 @@ from shardsdk.queueing.metrics import Metrics
 #: Where people say where to listen: of `shardsdk run`, and of a program of their own.
 HEALTH_SETTING: Final = "--health or health_address"
 METRICS_SETTING: Final = "--metrics or metrics_address"
+SOCKET_SETTING: Final = "XDG_RUNTIME_DIR"
 
 
 class Probes:
@@ -30,14 +32,13 @@ class Probes:
 
     @contextlib.contextmanager
     def serve(self, addresses: Sequence[Address | None], metrics: Metrics, main_loop: MainLoop) -> Iterator[None]:
-        """Answer at the addresses for health and for metrics, from threads of their own.
+        """Answer at the addresses for health, for metrics, and for who asks here, from threads of their own.
 
-        They answer while the main loop is blocked.  What objects wait for is told
-        at the health address, or if there is none at that of the metrics.
+        They answer while the main loop is blocked.  What objects wait for is told at the first and the third, or if
+        there is no address for health at that of the metrics.
 
         Raises: ConfigurationError when an address cannot be listened on.
         """
-        metrics.add_process_metrics()
         beating = asyncio.create_task(main_loop.beat(), name="main-loop")
         try:
             with contextlib.ExitStack() as servers, main_loop.watch():
@@ -48,18 +49,20 @@ class Probes:
             beating.cancel()
 
     def _endpoints(self, addresses: Sequence[Address | None], metrics: Metrics) -> list[tuple[Address, Endpoints]]:
-        health_address, metrics_address = addresses
+        health_address, metrics_address, socket = addresses
         debug = {
             "/debug/objects": self.debug.answer_all,
             "/debug/objects/{name}": self.debug.answer_object,
             "/debug/objects/{namespace}/{name}": self.debug.answer_object,
         }
+        health = Endpoints(self.healthz, self.readyz, more=debug, setting=HEALTH_SETTING)
         if health_address and health_address == metrics_address:
-            both = f"{HEALTH_SETTING}, {METRICS_SETTING}"
-            return [(health_address, Endpoints(self.healthz, self.readyz, metrics.render, debug, both))]
-        if not health_address:
-            alone = Endpoints(metrics=metrics.render, more=debug, setting=METRICS_SETTING)
-            return [(metrics_address, alone)] if metrics_address else []
-        health = (health_address, Endpoints(self.healthz, self.readyz, more=debug, setting=HEALTH_SETTING))
-        further = Endpoints(metrics=metrics.render, setting=METRICS_SETTING)
-        return [health, (metrics_address, further)] if metrics_address else [health]
+            setting = f"{HEALTH_SETTING}, {METRICS_SETTING}"
+            served: list[tuple[Address | None, Endpoints]] = [
+                (health_address, replace(health, metrics=metrics.render, setting=setting))
+            ]
+        else:
+            shown = Endpoints(metrics=metrics.render, more={} if health_address else debug, setting=METRICS_SETTING)
+            served = [(health_address, health), (metrics_address, shown)]
+        served.append((socket, replace(health, setting=SOCKET_SETTING)))
+        return [(address, endpoints) for address, endpoints in served if address is not None]

@@ -1,4 +1,4 @@
-"""The process around a manager: signals, exit codes, the end of last resort."""
+"""The process around a manager: its event loop, signals, exit codes, the end of last resort."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ import asyncio
 import contextlib
 import os
 import signal
-from collections.abc import Callable, Iterator, Mapping
+import sys
+import threading
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from enum import IntEnum
 from types import FrameType
-from typing import Final, NoReturn
+from typing import Any, Final, NoReturn
 
 from shardsdk.errors import ConfigurationError, LeaseLost, ShardingError
+from shardsdk.kube.cut import hush_cut_connections
 from shardsdk.logs import logger_of
 
 log: Final = logger_of(__name__)
@@ -19,6 +22,8 @@ log: Final = logger_of(__name__)
 STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 #: A process that a signal ended exits with this plus the signal's number, as shells have it.
 SIGNAL_EXIT_BASE: Final = 128
+#: How long what a process that is about to end has left in threads may go on, beside whoever has its lease next.
+THREADS_SECONDS: Final = 1.0
 
 
 #: Whom a signal stops; a process has one set of handlers, however many managers it runs.
@@ -61,6 +66,28 @@ def die(code: int, why: str) -> NoReturn:
     with contextlib.suppress(OSError):
         os.write(2, f"process ends at once (exit code {code}): {why}\n".encode())
     os._exit(code)
+
+
+def run_process(main: Coroutine[Any, Any, ExitCode], *, die: Callable[[int, str], object] = die) -> ExitCode:
+    """Run `main` in an event loop of its own; gives how the process is to end.
+
+    What `main` has left in threads of the loop (`asyncio.to_thread`) nobody can cancel, and a loop that is closed waits
+    for them without a limit.  Here they have `THREADS_SECONDS`; then the process ends by `die`.
+    """
+    with contextlib.ExitStack() as once_closed, asyncio.Runner() as runner:
+        hush_cut_connections(runner.get_loop())
+        code = runner.run(main)
+        # By a thread of its own: the loop, and with it this one, is what waits.
+        why = "a function still runs in a thread (asyncio.to_thread) although the process is to end"
+        forced = threading.Timer(THREADS_SECONDS, die, (int(code or ExitCode.STUCK), why))
+        forced.daemon = True
+        forced.start()
+        once_closed.callback(forced.cancel)
+        # An end by force flushes nothing.
+        for stream in filter(None, (sys.stdout, sys.stderr)):
+            with contextlib.suppress(OSError, ValueError):
+                stream.flush()
+    return code
 
 
 @contextlib.contextmanager

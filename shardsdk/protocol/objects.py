@@ -5,7 +5,7 @@ Only what sharding looks at is decoded; msgspec skips the rest unread.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 import msgspec
@@ -105,7 +105,8 @@ class GroupResource:
 class Resource:
     """A resource that the API server serves, as discovery tells it.
 
-    `plural` is the path segment (`configmaps`), `kind` the object's (`ConfigMap`).
+    `plural` is the path segment (`configmaps`), `kind` the object's (`ConfigMap`).  `verbs`: what can be done to its
+    objects; empty: nobody has said.  They make no other resource of it.
     """
 
     group: str
@@ -113,6 +114,7 @@ class Resource:
     plural: str
     kind: str
     namespaced: bool = True
+    verbs: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
 
     def __eq__(self, other: object) -> bool:
         # Nearly always one and the same.

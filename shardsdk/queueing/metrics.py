@@ -3,9 +3,10 @@
 Existing dashboards for Go controllers show Python ones as they are; what has no
 counterpart there starts with `shardsdk_`.
 
-Does: count into a registry that it is given, or one of its own.  Refuses: to
-use prometheus_client's global registry, because two managers in one process
-(a test, a simulation) must not share counters.
+Does: count into a registry that it is given, or one of its own, and show beside it
+what the program counts itself, in prometheus_client's default registry.  Refuses:
+to count there by itself, because two managers in one process (a test, a
+simulation) must not share counters.
 """
 
 from __future__ import annotations
@@ -14,20 +15,17 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from prometheus_client import (
-    CollectorRegistry,
-    Counter,
-    Gauge,
-    GCCollector,
-    Histogram,
-    PlatformCollector,
-    ProcessCollector,
-)
+from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
-from prometheus_client.metrics_core import GaugeMetricFamily
+from prometheus_client.metrics_core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 from shardsdk.cache.cache import Cache
+from shardsdk.errors import ConfigurationError
+from shardsdk.logs import logger_of
 from shardsdk.queueing.queue import Priority, WorkQueue
+
+log: Final = logger_of(__name__)
 
 #: Seconds from 10 ns to 1,000 s, a bucket for each power of ten.
 #: Source: client-go workqueue metrics, prometheus.ExponentialBuckets(10e-9, 10, 12).
@@ -40,10 +38,26 @@ _RECONCILE_BUCKETS: Final = (
 
 
 class Metrics:
-    """Everything that the runtime counts, in one registry."""
+    """Everything that the runtime counts, in one registry: `registry`, or one of its own.
+
+    What the program itself counts in prometheus_client's default registry is shown beside it.
+
+    Raises: ConfigurationError for a registry that has metrics of these names, as those of another `Metrics`.
+    """
 
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
         self.registry: CollectorRegistry = registry if registry is not None else CollectorRegistry()
+        try:
+            self._register()
+        except ValueError as error:
+            raise ConfigurationError(
+                f"the registry has metrics of the SDK's names: {error}; rename those, or leave out Metrics(registry):"
+                " the default registry's are shown at /metrics without it"
+            ) from error
+        self._shown: Final = _Shown(self.registry)
+
+    def _register(self) -> None:
+        """Raises: ValueError for a name that is taken."""
         self._queues = _Queues(self.registry)
         self._reconciles = _Reconciles(self.registry)
         self._shards = _Shards(self.registry)
@@ -106,15 +120,12 @@ class Metrics:
         gauge = Gauge("leader_election_master_status", "1 while this process leads", ("name",), registry=self.registry)
         gauge.labels(name).set_function(leads)
 
-    def add_process_metrics(self) -> None:
-        """Add memory, CPU and garbage collection of this process."""
-        ProcessCollector(registry=self.registry)
-        PlatformCollector(registry=self.registry)
-        GCCollector(registry=self.registry)
-
     def render(self) -> tuple[str, bytes]:
-        """Content type and text that Prometheus reads."""
-        return CONTENT_TYPE_LATEST, generate_latest(self.registry)
+        """Content type and text that Prometheus reads: all of this, and the default registry.
+
+        That one has memory, CPU and garbage collection of the process as well, unless the program takes them out.
+        """
+        return CONTENT_TYPE_LATEST, generate_latest(self._shown)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +178,38 @@ class _QueueCounters:
 
     def retried(self) -> None:
         self.retries.inc()
+
+
+class _Shown(Collector):
+    """What a scrape shows: the metrics of `own`, then what the default registry has under other names.
+
+    Two of one name no scraper reads; a library may have made the other, so that it is no reason not to run.
+    """
+
+    def __init__(self, own: CollectorRegistry) -> None:
+        self._own = own
+        #: Names that were told of.
+        self._told: set[str] = set()
+
+    def collect(self) -> Iterator[Metric]:
+        taken: set[str] = set()
+        for family in self._own.collect():
+            taken.add(_stem(family))
+            yield family
+        for family in REGISTRY.collect() if self._own is not REGISTRY else ():
+            if _stem(family) not in taken:
+                yield family
+            elif family.name not in self._told:
+                self._told.add(family.name)
+                log.warning(
+                    "A metric of the default registry is not shown, for its name is one of the SDK's: rename it",
+                    extra={"metric": family.name},
+                )
+
+
+def _stem(family: Metric) -> str:
+    """A counter `a` is shown as `a_total`, which another sort of metric can be called."""
+    return family.name.removesuffix("_total")
 
 
 class _Queues:

@@ -52,11 +52,15 @@ class Watched:
     predicate: Predicate = always
 
     def requests(self, delta: Delta[Any]) -> list[Request]:
-        """The requests of a change, each once; what `mapping` raises is logged, and the change is lost on it."""
+        """The requests of a change, each once; what `mapping` raises is logged, and the change is lost on it.
+
+        So is a mapping that gives something else than requests.
+        """
         found: dict[Request, None] = {}
         for thing in (delta.object, delta.old):
             try:
-                found.update(dict.fromkeys(() if thing is None else self.mapping(thing)))
+                asked = () if thing is None else self.mapping(thing)
+                found.update((_check(each, "a mapping gives requests"), None) for each in asked)
             except Exception:
                 meta = metadata_of(delta.object)
                 where = {"namespace": meta.namespace, "object": meta.name}
@@ -77,11 +81,15 @@ class Feed:
         clock: Clock,
         rng: Random,
     ) -> None:
-        self.add = add
+        self._add = add
         #: The names of all objects that the controller has in its cache.
         self.requests = requests
         self.clock = clock
         self.rng = rng
+
+    def add(self, request: Request, priority: Priority) -> None:
+        """Have `request` reconciled, if the controller has it.  Raises: TypeError for what is no Request."""
+        self._add(_check(request, "a source adds requests"), priority)
 
 
 class RequestSource(Protocol):
@@ -145,7 +153,10 @@ class Trigger:
         """Have `request` reconciled soon; callable from any thread.
 
         `False`: `MAX_PUSHED` requests wait already, and this one was not taken.
+
+        Raises: TypeError for what is no Request, here rather than in the controller, whose stack names no caller.
         """
+        _check(request, "push takes a request")
         with self._lock:
             waits = not self._mailboxes or self._expected > 0
             kept = self._early.put(request, priority) if waits else True
@@ -192,3 +203,10 @@ class _Mailbox:
         if len(self.waiting) == 1:
             self._wake()
         return True
+
+
+def _check(request: object, wanted: str) -> Request:
+    """Raises: TypeError, also for a pair: one that is no Request is as likely a name and a namespace."""
+    if type(request) is Request:
+        return request
+    raise TypeError(f"{wanted}: write Request(namespace, name), not {request!r}")

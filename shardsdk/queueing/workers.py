@@ -6,6 +6,7 @@ What a reconcile may say, and what becomes of its item:
 returns `None` or `Done()`      forgotten until its next event
 returns `RequeueAfter(30)`      comes back in 30 s, its backoff starts anew
 returns `Requeue()`             comes back after its backoff, without an error
+returns `RequeueAfter(0)`       the same, also with a moment that has passed
 returns `Waiting()`             stays as it is: whoever returned it wakes it
 raises `TerminalError`          logged, forgotten until its next event
 raises `FenceClosed/LeaseLost`  dropped: the process is about to end (also as the
@@ -14,7 +15,8 @@ raises anything else            logged, comes back after its backoff
 runs longer than its limit      cancelled, comes back after its backoff
 ==============================  ==============================================
 
-Does: contain whatever a reconcile raises; cancel one reconcile by its item.
+Does: contain whatever a reconcile raises; cancel one reconcile by its item; give
+the event loop its turns, however many items need nothing that is waited for.
 Refuses: to know what an item is, and to run one item twice at once (the queue
 sees to that).
 """
@@ -22,18 +24,28 @@ sees to that).
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass
-from typing import Final, Generic, TypeVar, assert_never
+from numbers import Real
+from typing import Any, Final, Generic, TypeVar, assert_never
 
 from prometheus_client import Counter
 
-from shardsdk.errors import ApiError, FenceClosed, LeaseLost, RetryRule, ShardingError, TerminalError
+from shardsdk.errors import (
+    ApiError,
+    ConfigurationError,
+    FenceClosed,
+    LeaseLost,
+    RetryRule,
+    ShardingError,
+    TerminalError,
+)
 from shardsdk.kube.clock import Clock
 from shardsdk.kube.doubts import FenceDoubted
 from shardsdk.logs import logger_of
 from shardsdk.queueing.metrics import ControllerMetrics
-from shardsdk.queueing.queue import Priority, WorkQueue
+from shardsdk.queueing.queue import ITEMS_PER_TURN, Priority, WorkQueue
 
 log: Final = logger_of(__name__)
 
@@ -50,22 +62,56 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Requeue:
-    """Come back after the item's backoff; no error, just not there yet."""
+    """Come back after the item's backoff; no error, just not there yet.
+
+    Raises: ConfigurationError for a priority that is none.
+    """
 
     priority: Priority = Priority.FRESH
+
+    def __post_init__(self) -> None:
+        _check_priority(self.priority)
 
 
 @dataclass(frozen=True, slots=True)
 class RequeueAfter:
-    """Come back in `seconds`."""
+    """Come back in `seconds`; zero or less: after the item's backoff, as `Requeue` does.
+
+    Raises: ConfigurationError for what is no finite number, or a priority that is none.
+    """
 
     seconds: float
     priority: Priority = Priority.FRESH
 
+    def __post_init__(self) -> None:
+        if not is_finite(self.seconds):
+            raise ConfigurationError(
+                f"a reconcile is to come back in {self.seconds!r} seconds: say a finite number, of a timedelta its"
+                " total_seconds(); whoever waits for an event alone returns Done()"
+            )
+        _check_priority(self.priority)
+
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """Not now: what the item waits for adds it to the queue; its backoff stays as it is."""
+    """Not now: what the item waits for adds it to the queue; its backoff stays as it is.
+
+    `error`: it failed before, and why it waits is that this would happen again; so it is not tried.
+    """
+
+    error: str = ""
+
+
+def is_finite(seconds: Any) -> bool:
+    """Whether that is a number of seconds that ends."""
+    return isinstance(seconds, Real) and math.isfinite(seconds)
+
+
+def _check_priority(priority: Priority) -> None:
+    if priority not in tuple(Priority):
+        raise ConfigurationError(
+            f"{priority!r} is no priority of a reconcile: use Priority.FRESH or Priority.BULK, or leave it out"
+        )
 
 
 Outcome = Done | Requeue | RequeueAfter | Waiting
@@ -126,11 +172,15 @@ class WorkerPool(Generic[K]):
         return len(self._running)
 
     async def _work(self) -> None:
+        items_per_turn, items = max(1, ITEMS_PER_TURN // self.concurrency), 0
         while (item := await self.queue.get()) is not None:
             try:
                 await self._attempt(item)
             finally:
                 self.queue.done(item)
+            items += 1
+            if items % items_per_turn == 0:
+                await asyncio.sleep(0)
 
     async def _attempt(self, item: K) -> None:
         begun = self._clock.monotonic()
@@ -175,9 +225,13 @@ class WorkerPool(Generic[K]):
             case Requeue(priority=priority):
                 self.queue.add_rate_limited(item, priority)
                 self._count(lambda metrics: metrics.requeued)
+            case RequeueAfter(seconds=seconds, priority=priority) if seconds <= 0:
+                # A moment that always has passed, by an object's own account, would keep a worker busy for ever.
+                self.queue.add_rate_limited(item, priority)
+                self._count(lambda metrics: metrics.requeued)
             case RequeueAfter(seconds=seconds, priority=priority):
+                self.queue.add_after(item, float(seconds), priority)
                 self._forget(item)
-                self.queue.add_after(item, seconds, priority)
                 self._count(lambda metrics: metrics.requeued_after)
             case Waiting():
                 pass

@@ -13,10 +13,11 @@ from shardsdk.cache.cache import Cache
 from shardsdk.cache.objects import Request, private_copy
 from shardsdk.errors import ConfigurationError
 from shardsdk.kinds import Kind, body_of
-from shardsdk.kube.api import Api, PatchKind
+from shardsdk.kube.api import Api
 from shardsdk.protocol.objects import ObjectMeta, Resource
 from shardsdk.reconcile.applied import AppliedFor, digest_of
 from shardsdk.reconcile.references import set_controller_reference
+from shardsdk.reconcile.serverside import send_apply
 
 K = TypeVar("K", bound=Kind)
 
@@ -65,15 +66,8 @@ async def apply(
     if type(seen) is model and applied.holds(child, sent, seen):
         return private_copy(seen)
     applied.forget(child)
-    made = await api.patch(
-        resource,
-        request.name,
-        request.namespace or None,
-        body,
-        kind=PatchKind.APPLY,
-        model=model,
-        field_manager=owner,
-        force=force,
+    made = await send_apply(
+        api, resource, request.name, request.namespace or None, body, owner=owner, model=model, force=force
     )
     applied.note(child, sent, made)
     return made

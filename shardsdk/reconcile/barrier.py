@@ -109,10 +109,14 @@ class Barrier:
         """`owner` has just come: it waits, even if it passed before, and is woken when it may pass."""
         self._wait(owner, uid, ChildEvent.ARRIVED, priority, wakes=True)
 
-    def note_unanswered(self, owner: Request, uid: str) -> None:
-        """A write for `owner` had no answer: it waits until that write can no longer be executed, then for a list."""
+    def note_unanswered(self, owner: Request, uid: str, *, there: bool = True) -> None:
+        """A write for `owner` had no answer: it waits until that write can no longer be executed, then for a list.
+
+        One that is not `there` any more waits for nothing; should it come back, its list begins after that write, too.
+        """
         self._unanswered = True
-        self._wait(owner, uid, ChildEvent.UNANSWERED, Priority.FRESH, wakes=False)
+        if there:
+            self._wait(owner, uid, ChildEvent.UNANSWERED, Priority.FRESH, wakes=False)
 
     def passes(self, owner: Request, uid: str) -> bool:
         """Whether the children of `owner` are known, so that it may be reconciled."""

@@ -187,9 +187,16 @@ class Context(Generic[T]):
         """
         cache = self._owned(resource_of(thing), "applies")
         body = body_to_apply(self.main, self.metadata, cache.resource, thing)
-        if self._applies is None:
-            self._applies = (Applied() if self._applied is None else self._applied).of(self.metadata.uid)
-        return await apply(self.api, cache, body, type(thing), self._applies, self.field_owner, force=force)
+        return await apply(self.api, cache, body, type(thing), self._applying(), self.field_owner, force=force)
+
+    def note_applied(self, resource: Resource, name: str, namespace: str = "") -> None:
+        """Say that this reconcile applies an object by other means than `apply`, which is not to be pruned then.
+
+        For those who send it by `api`, under `field_owner`.
+        """
+        child, applies = (resource.group_resource, Request(namespace, name)), self._applying()
+        applies.names.add(child)
+        applies.forget(child)
 
     @property
     def applied(self) -> AppliedFor | None:
@@ -286,7 +293,10 @@ class Context(Generic[T]):
         return Condition(condition_type, status, reason, message, observed_generation=self.metadata.generation or None)
 
     def requeue(self, *, after: float) -> RequeueAfter:
-        """Have this object reconciled again in `after` seconds, whatever this reconcile returns."""
+        """Have this object reconciled again in `after` seconds, whatever this reconcile returns.
+
+        Zero or less, a moment that has passed: after its backoff.  Raises: ConfigurationError for no finite number.
+        """
         self.requeued = RequeueAfter(after)
         return self.requeued
 
@@ -350,9 +360,12 @@ class Context(Generic[T]):
 
     def _forget(self, resource: Resource, name: str, namespace: str | None) -> None:
         """What is written by other means is no longer as it was applied."""
-        if self._applied is not None:
-            applies = self._applies = self._applies or self._applied.of(self.metadata.uid)
-            applies.forget((resource.group_resource, Request(namespace or "", name)))
+        self._applying().forget((resource.group_resource, Request(namespace or "", name)))
+
+    def _applying(self) -> AppliedFor:
+        if self._applies is None:
+            self._applies = (Applied() if self._applied is None else self._applied).of(self.metadata.uid)
+        return self._applies
 
     def _on_loop(self, read: Callable[[], R]) -> R:
         """Read on the event loop's thread: caches change there."""
@@ -370,6 +383,7 @@ class Context(Generic[T]):
         return answer.result()
 
 
-def field_owner_of(controller: str) -> str:
-    """How a controller signs the fields that it applies."""
-    return re.sub(r"[^\x21-\x7e]", "-", controller)[:MAX_FIELD_OWNER_CHARACTERS]
+def field_owner_of(controller: str, part: str = "") -> str:
+    """How a controller signs the fields that it applies; `part` stands at the end, however long its name."""
+    owner, part = (re.sub(r"[^\x21-\x7e]", "-", each) for each in (controller, part))
+    return (owner[: max(MAX_FIELD_OWNER_CHARACTERS - len(part), 0)] + part)[:MAX_FIELD_OWNER_CHARACTERS]

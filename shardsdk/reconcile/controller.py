@@ -265,7 +265,7 @@ class Controller(Generic[T]):
             there = now is not None and metadata_of(now).uid == metadata.uid
             self._states.note_error(request, describe(error) if there else "")
             raise
-        self._states.note_error(request, "")
+        self._states.note_error(request, outcome.error if isinstance(outcome, Waiting) else "")
         if context.applied is not None:
             context.applied.keep_named()
         return context.requeued if outcome is None or isinstance(outcome, Done) else outcome
@@ -309,7 +309,7 @@ class Controller(Generic[T]):
     def _admission(self, request: Request, thing: T | None) -> Admission:
         """What `GATE` asks about an object, as it is this moment."""
         if thing is None:
-            return Admission(None)
+            return Admission(None, fits=self._cache.unfit_of(request) is None)
         verdict, metadata = self._resource.judge(thing), metadata_of(thing)
         return Admission(
             verdict,
@@ -324,7 +324,7 @@ class Controller(Generic[T]):
     def explain(self, request: Request) -> Explanation:
         """What an object waits for, since when, and what will wake it; nothing changes by asking."""
         thing, drains = self._cache.peek(request), self._resource.drains
-        unfit = [] if thing is None else self._unfit.of(metadata_of(thing))
+        unfit, itself = [] if thing is None else self._unfit.of(metadata_of(thing)), self._cache.unfit_of(request)
         return explain(
             Facts(
                 self.name,
@@ -338,6 +338,7 @@ class Controller(Generic[T]):
                 self._resource.inflight.count(request),
                 tuple(f"{cache.resource.kind} {request_of(each)}: {each.error}" for cache, each in unfit),
                 {group: cache.resource.kind for group, cache in self._readable.items()},
+                "" if itself is None else itself.error,
             )
         )
 
@@ -345,7 +346,8 @@ class Controller(Generic[T]):
         """The objects that wait for more than their next event, those being worked on first."""
         drains = self._resource.drains
         drained = [] if drains is None else drains.requests()
-        return list(dict.fromkeys([*self.queue.items(), *self._states.waiting(), *drained]))
+        unfit = map(request_of, self._cache.unfit)
+        return list(dict.fromkeys([*self.queue.items(), *self._states.waiting(), *drained, *unfit]))
 
     # -- inside ----------------------------------------------------------------
 

@@ -28,6 +28,7 @@ class Wait(Enum):
     """What an object waits for, by the name under which it is shown."""
 
     RUNNING = "the end of a reconcile"
+    UNFIT = "an object that fits"
     CACHE = "the cache"
     ANOTHERS = "its label"
     DRAIN = "its drain"
@@ -45,6 +46,10 @@ class Wait(Enum):
 #: When an object waits for each, and what wakes it.
 MEANINGS: Final[Mapping[Wait, tuple[str, str]]] = {
     Wait.RUNNING: ("it is being reconciled", "the end of that, its time limit, or its cancellation"),
+    Wait.UNFIT: (
+        "it does not fit its class, or an index or a transform raises at it",
+        "a change of it, or of the program",
+    ),
     Wait.CACHE: ("the controller's cache does not have it: gone, another shard's, not selected", "its arrival"),
     Wait.ANOTHERS: ("its label names another shard, or none", "a label that names this shard"),
     Wait.DRAIN: ("the sharder asks for it", "the end of what runs and is written; then it goes away"),
@@ -61,17 +66,19 @@ MEANINGS: Final[Mapping[Wait, tuple[str, str]]] = {
 
 
 class Admission(NamedTuple):
-    """What has to be right for a reconcile to begin; `verdict` None: the cache does not have the object."""
+    """What has to be right for a reconcile to begin; `verdict` None: the cache does not show the object."""
 
     verdict: Verdict | None
     lease_held: bool = True
     writes_shown: bool = True
     children_known: bool = True
     children_readable: bool = True
+    fits: bool = True
 
 
 #: What keeps a reconcile from beginning, in the order in which it is asked.
 GATE: Final[tuple[tuple[Wait, Callable[[Admission], bool]], ...]] = (
+    (Wait.UNFIT, lambda found: not found.fits),
     (Wait.CACHE, lambda found: found.verdict is None),
     (Wait.ANOTHERS, lambda found: found.verdict is Verdict.IGNORE),
     (Wait.DRAIN, lambda found: found.verdict is Verdict.ACKNOWLEDGE),
@@ -92,7 +99,7 @@ class Facts:
     """All that is known of an object and a controller at the moment `now` (monotonic).
 
     `running` counts the reconciles of it by any controller; `unreadable` names
-    children that cannot be read; `kinds` are for names that people know.
+    children that cannot be read, `unfit` says why the object itself cannot be; `kinds` are for names that people know.
     """
 
     controller: str
@@ -106,6 +113,7 @@ class Facts:
     running: int = 0
     unreadable: tuple[str, ...] = ()
     kinds: Mapping[GroupResource, str] = field(default_factory=dict)
+    unfit: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,6 +285,7 @@ def _backoff(facts: Facts) -> str:
 
 _WORDS: Final[Mapping[Wait, Callable[[Facts], str]]] = {
     Wait.RUNNING: _running,
+    Wait.UNFIT: lambda facts: f"is not reconciled until it can be read: {facts.unfit}",
     Wait.CACHE: lambda _: (
         "is not in this controller's cache: it does not exist, is another shard's or nobody's, or is not selected"
     ),

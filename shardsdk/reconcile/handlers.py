@@ -132,7 +132,7 @@ class Handlers(Generic[T]):
         known = self._cache.metadata(request)
         if known is not None and known.uid == metadata.uid:
             return  # it is there, and this shard's; it cannot be read any more
-        # What was being deleted has ended; what was not went away unasked, or without finalizers.
+        # What was not being deleted went away unasked, or without finalizers; of what was, the resource finds out.
         if metadata.deletion_timestamp is None and self._cancel(request):
             log.warning(
                 "Reconcile cancelled: the object went away",

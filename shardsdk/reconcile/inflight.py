@@ -49,6 +49,10 @@ class InFlight:
         """How many reconciles of the object run."""
         return len(self._running.get(request, ()))
 
+    def uids(self, request: Request) -> list[str]:
+        """The uid of the object of each reconcile of that name that runs."""
+        return list(self._running.get(request, ()))
+
     def running(self) -> list[tuple[Request, str]]:
         """The object of each reconcile that runs, and its uid."""
         return [(request, uid) for request, uids in self._running.items() for uid in uids]

@@ -1,4 +1,4 @@
-"""A main resource: what all controllers of it share, and, of a shard, how its objects are given away.
+"""A main resource: what all controllers of it share, and, of a shard, how its objects are given away, and go unasked.
 
 Unsharded work (by the elected leader, or on every replica) reconciles every
 object; nothing is given away and nothing handed over, so there are no drains and
@@ -17,6 +17,7 @@ from shardsdk.kube.api import Api
 from shardsdk.kube.clock import Clock
 from shardsdk.protocol.verdict import Verdict
 from shardsdk.queueing.metrics import Metrics, ShardMetrics
+from shardsdk.reconcile.departures import Departures
 from shardsdk.reconcile.drains import Drains
 from shardsdk.reconcile.inflight import InFlight
 
@@ -84,17 +85,24 @@ class MainResource(Generic[T]):
             if isinstance(shard, ShardIdentity)
             else None
         )
+        self._departures: Final[Departures | None] = (
+            Departures(shard, cache, self.inflight, api, clock=clock, cancel=self.cancel)
+            if isinstance(shard, ShardIdentity)
+            else None
+        )
         if self.metrics:
             self.metrics.held_back_owners.set_function(lambda: sum(each.held_back for each in self._controllers))
             if shard is not None:
                 self.metrics.waiting_owners.set_function(lambda: sum(each.waiting for each in self._controllers))
 
     async def run(self) -> None:
-        """Give away what is asked for, until cancelled, or until stopped and done."""
-        if self.drains is None:
+        """Give away what is asked for until stopped, and look after what goes unasked, until cancelled."""
+        if self.drains is None or self._departures is None:
             await asyncio.Event().wait()
-        else:
-            await self.drains.run()
+            return
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.drains.run(), name="drains")
+            group.create_task(self._departures.run(), name="departures")
 
     async def stop(self) -> None:
         """Begin to give away nothing more."""

@@ -28,6 +28,18 @@ def is_async(function: Any) -> bool:
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
 
 
+def call_plainly(function: Callable[..., R], *arguments: Any) -> R:
+    """Call a plain function for somebody who awaits it in another thread.
+
+    A future refuses a `StopIteration`, and whoever awaits it would wait for ever; so it becomes a `RuntimeError`,
+    as in a coroutine.
+    """
+    try:
+        return function(*arguments)
+    except StopIteration as error:
+        raise RuntimeError("the function raised StopIteration") from error
+
+
 class Threads:
     """Threads that run plain functions, as many as are needed up to `most`."""
 
@@ -42,11 +54,12 @@ class Threads:
 
     def wrap(self, function: Callable[[Context[T]], R]) -> Callable[[Context[T]], Awaitable[R]]:
         """An async reconcile that runs `function` in a thread."""
+        plainly = functools.partial(call_plainly, function)
 
         @functools.wraps(function)
         async def call(context: Context[T]) -> R:
             self._running += 1
-            future = asyncio.get_running_loop().run_in_executor(self._pool, function, context)
+            future = asyncio.get_running_loop().run_in_executor(self._pool, plainly, context)
             future.add_done_callback(self._returned)
             try:
                 return await asyncio.shield(future)

@@ -51,7 +51,8 @@ class OwnWrites:
 
     def unknown(self, owner: Request, uid: str) -> None:
         """A child of `owner` may have been created without our knowing."""
-        self._barrier.note_unanswered(owner, uid)
+        known = self._main.metadata(owner)
+        self._barrier.note_unanswered(owner, uid, there=known is not None and known.uid == uid)
 
     def _cache_of(self, owner: Request, resource: GroupResource, written: Request) -> Cache[Any] | None:
         """Which cache shows what was written for `owner`; `None`: none does."""

@@ -11,13 +11,14 @@ from __future__ import annotations
 import logging
 import tempfile
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
 from shardsdk.errors import ConfigurationError, ShardingError
 from shardsdk.kube.clock import Clock
 from shardsdk.serving.published import Published, ServingPair, make_pair
-from shardsdk.serving.x509_messages import Expiry, ReadExpiry, Refused
+from shardsdk.serving.x509_messages import ReadValidity, Refused, Validity
 from shardsdk.serving.x509_process import Ask, ask_here
 
 log: Final = logging.getLogger(__name__)
@@ -67,6 +68,7 @@ class Directory:
         self._ask = ask
         self._on_load = on_load
         self._seen: ServingPair | None = None
+        self._begins_at = datetime.min.replace(tzinfo=UTC)
 
     async def run(self) -> None:
         """Look for a changed pair every few seconds, for ever."""
@@ -83,18 +85,23 @@ class Directory:
             return
         if self.published.publish(pair, ca_bundle=None):
             self._on_load(True)
-            log.info(
-                "webhook certificate loaded",
-                extra={"path": str(self._certificate), "expires_at": pair.expires_at.isoformat()},
-            )
+            self._tell_loaded(pair)
+
+    def _tell_loaded(self, pair: ServingPair) -> None:
+        """One that is not valid is served all the same: this clock may be the one that is wrong."""
+        where = {"path": str(self._certificate), "expires_at": pair.expires_at.isoformat()}
+        log.info("webhook certificate loaded", extra=where)
+        if not self._begins_at <= self._clock.now() < pair.expires_at:
+            begins_at = self._begins_at.isoformat()
+            log.warning("webhook certificate is not valid now", extra={**where, "begins_at": begins_at})
 
     async def _load(self) -> ServingPair:
         certificate, key = self._read(self._certificate), self._read(self._key)
         if self._seen is None or (certificate, key) != (self._seen.certificate, self._seen.key):
-            answer = await self._ask(ReadExpiry(certificate))
+            answer = await self._ask(ReadValidity(certificate))
             match answer:
-                case Expiry(expires_at):
-                    self._seen = make_pair(certificate, key, expires_at)
+                case Validity(begins_at, expires_at):
+                    self._seen, self._begins_at = make_pair(certificate, key, expires_at), begins_at
                 case Refused(message):
                     raise ConfigurationError(f"the serving certificate is not readable: {message}")
                 case _:

@@ -18,8 +18,8 @@ class JudgeSecret(msgspec.Struct, frozen=True, tag=True):
     lifetimes: Lifetimes
 
 
-class ReadExpiry(msgspec.Struct, frozen=True, tag=True):
-    """When does the first certificate of this PEM end?"""
+class ReadValidity(msgspec.Struct, frozen=True, tag=True):
+    """From when and until when is the first certificate of this PEM valid?"""
 
     certificate: bytes
 
@@ -41,9 +41,10 @@ class Judgement(msgspec.Struct, frozen=True, tag=True):
     due_at: datetime
 
 
-class Expiry(msgspec.Struct, frozen=True, tag=True):
-    """The end of a certificate's validity (UTC)."""
+class Validity(msgspec.Struct, frozen=True, tag=True):
+    """A certificate is valid from the first moment until the second (UTC)."""
 
+    begins_at: datetime
     expires_at: datetime
 
 
@@ -53,5 +54,5 @@ class Refused(msgspec.Struct, frozen=True, tag=True):
     message: str
 
 
-Question = JudgeSecret | ReadExpiry
-Answer = Judgement | Expiry | Refused
+Question = JudgeSecret | ReadValidity
+Answer = Judgement | Validity | Refused

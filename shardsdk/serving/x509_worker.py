@@ -15,7 +15,7 @@ import msgspec
 from shardsdk.errors import ConfigurationError
 from shardsdk.serving.renewal import Stored, make_stored, next_due, parse_stored, plan_renewal, render_stored
 from shardsdk.serving.x509 import parse_certificates
-from shardsdk.serving.x509_messages import Answer, Expiry, Judgement, JudgeSecret, Question, ReadExpiry, Refused
+from shardsdk.serving.x509_messages import Answer, Judgement, JudgeSecret, Question, ReadValidity, Refused, Validity
 
 
 def answer(question: Question) -> Answer:
@@ -24,8 +24,9 @@ def answer(question: Question) -> Answer:
         match question:
             case JudgeSecret():
                 return judge(question)
-            case ReadExpiry(certificate):
-                return Expiry(parse_certificates(certificate)[0].expires_at)
+            case ReadValidity(certificate):
+                first = parse_certificates(certificate)[0]
+                return Validity(first.begins_at, first.expires_at)
     except ConfigurationError as error:
         return Refused(str(error))
 

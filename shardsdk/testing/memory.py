@@ -4,11 +4,11 @@
 `shardsdk.testing.memoryapi` is a client's connection to it.
 
 It has what the project asks of an API server, with the semantics that matter to
-it: merge, JSON and apply patches conditional on resourceVersion, selections
-entered and left, consistent initial events, writes that are executed although
-their client died, fields that were applied and are not any more.  `admit` plays
-admission.  There are no schemas, no defaulting, no permissions and no garbage
-collection.
+it: merge, JSON and apply patches conditional on resourceVersion, the status
+subresource, selections entered and left, consistent initial events, writes that
+are executed although their client died, fields that were applied and are not any
+more.  `admit` plays admission.  There are no schemas, no defaulting, no permissions
+and no garbage collection.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final, assert_never
 
 from shardsdk.errors import AlreadyExists, BadRequest, Conflict, Gone, Invalid, NotFound
@@ -26,6 +27,16 @@ from shardsdk.protocol.objects import GroupResource, Resource
 from shardsdk.testing.ownership import apply_patch, note_apply, note_change
 from shardsdk.testing.patching import apply_json_patch, merge
 from shardsdk.testing.selecting import matcher, matches
+from shardsdk.testing.strategies import (
+    STATUS,
+    check_new,
+    check_part,
+    check_version,
+    has_generation,
+    has_status,
+    kept_of,
+    said_of,
+)
 
 Object = dict[str, Any]
 #: Plays admission: (verb, resource, old, new) -> new, or raises.
@@ -92,11 +103,14 @@ class MemoryServer:
             case "create":
                 return self.create(resource, body, namespace)
             case "patch" if operation.kind is PatchKind.APPLY and operation.field_manager:
-                return self.apply(resource, name, namespace, body, operation.field_manager, force=operation.force)
+                return self.apply(
+                    resource, name, namespace, body, operation.field_manager,
+                    force=operation.force, subresource=operation.subresource,
+                )  # fmt: skip
             case "patch":
                 return self.patch(resource, name, namespace, body, operation.kind, operation.subresource)
             case "update":
-                return self.update(resource, body, namespace)
+                return self.update(resource, body, namespace, operation.subresource)
             case "delete":
                 conditions = body.get("preconditions", {})
                 version, uid = conditions.get("resourceVersion"), conditions.get("uid")
@@ -134,24 +148,20 @@ class MemoryServer:
     # -- writing -----------------------------------------------------------
 
     def create(self, resource: Resource, body: Mapping[str, Any], namespace: str | None = None) -> Object:
-        """Raises: AlreadyExists, Invalid."""
-        made = copy.deepcopy(dict(body))
-        made.setdefault("apiVersion", resource.api_version)
-        made.setdefault("kind", resource.kind)
-        metadata = made.setdefault("metadata", {})
-        if namespace:
-            metadata.setdefault("namespace", namespace)
-        made = self.admit("CREATE", resource, None, made)
-        metadata = made["metadata"]
-        if not metadata.get("name") and metadata.get("generateName"):
-            metadata["name"] = f"{metadata['generateName']}{self.version + 1:05d}"
-        if not metadata.get("name"):
-            raise Invalid(f"{resource.plural}: name or generateName is required", status=422, reason="Invalid")
-        key = Key(metadata.get("namespace") or "", metadata["name"])
-        if key in self._of(resource):
-            raise AlreadyExists(f"{resource.plural} {key} already exists", status=409, reason="AlreadyExists")
-        metadata.update(uid=self.make_uid(self.version + 1), creationTimestamp=_CREATED, generation=1)
-        return self._commit(resource, key, None, made)
+        """An object without a status: that is written later.  Raises: AlreadyExists, Invalid, ServerError."""
+        check_new(body)
+        return self._add(resource, body, namespace, partial(kept_of, resource, None))
+
+    def arrange(self, resource: Resource, body: Mapping[str, Any], namespace: str | None = None) -> Object:
+        """An object with its status, in one step: what a test begins with.  Raises: AlreadyExists, Invalid."""
+        return self._add(resource, body, namespace, lambda made: made if has_status(resource) else said_of(made))
+
+    def rearrange(self, resource: Resource, name: str, namespace: str | None, body: Mapping[str, Any]) -> Object:
+        """A merge patch of an object and of its status, each where it is written.  Raises: as `patch`."""
+        made = self.patch(resource, name, namespace, {part: value for part, value in body.items() if part != STATUS})
+        if STATUS not in body:
+            return made
+        return self.patch(resource, name, namespace, {STATUS: body[STATUS]}, subresource=STATUS)
 
     def patch(
         self,
@@ -162,13 +172,16 @@ class MemoryServer:
         kind: PatchKind = PatchKind.MERGE,
         subresource: str = "",
     ) -> Object:
-        """A patch of `status` changes nothing else; an apply by nobody is a merge patch, or creates.
+        """A patch of the status changes nothing else, any other no status.
+
+        An apply by nobody is a merge patch, or creates.
 
         Raises: NotFound, Conflict, Invalid.
         """
+        check_part(resource, subresource)
         current = self.find(resource, name, namespace)
         if isinstance(body, Mapping):
-            if current is None and kind is PatchKind.APPLY:
+            if current is None and kind is PatchKind.APPLY and not subresource:
                 named = {**(body.get("metadata") or {}), "name": name}
                 return self.create(resource, {**body, "metadata": named}, namespace)
             wanted = merge(self.get(resource, name, namespace), body)
@@ -176,9 +189,7 @@ class MemoryServer:
             wanted = apply_json_patch(self.get(resource, name, namespace), body)
         else:
             raise BadRequest(f"a {kind.value} patch is an object", status=400, reason="BadRequest")
-        if subresource == "status":
-            wanted = self._status_only(resource, name, namespace, wanted)
-        return self._replace(resource, name, namespace, wanted)
+        return self._replace(resource, name, namespace, wanted, subresource)
 
     def apply(
         self,
@@ -189,26 +200,37 @@ class MemoryServer:
         manager: str,
         *,
         force: bool = False,
+        subresource: str = "",
     ) -> Object:
         """Have an object, made if need be, with these fields of `manager`'s; what it applied before is gone.
 
-        Raises: Conflict, Invalid.
-        """
-        if self.find(resource, name, namespace) is None:
-            whole = {**body, "metadata": {**(body.get("metadata") or {}), "name": name}}
-            return self.create(resource, note_apply(whole, manager), namespace)
-        wanted = apply_patch(self.get(resource, name, namespace), body, manager, force=force)
-        return self._replace(resource, name, namespace, wanted, applied=True)
+        What is applied of a status is one field set, what is applied beside it another.
 
-    def update(self, resource: Resource, body: Mapping[str, Any], namespace: str | None = None) -> Object:
-        """Raises: NotFound, Conflict."""
+        Raises: Conflict, Invalid; NotFound for the status of an object that is not there.
+        """
+        check_part(resource, subresource)
+        said = said_of(dict(body), subresource)
+        if self.find(resource, name, namespace) is None and not subresource:
+            whole = {**said, "metadata": {**(said.get("metadata") or {}), "name": name}}
+            return self.create(resource, note_apply(whole, manager), namespace)
+        wanted = apply_patch(self.get(resource, name, namespace), said, (manager, subresource), force=force)
+        return self._replace(resource, name, namespace, wanted, subresource, applied=True)
+
+    def update(
+        self, resource: Resource, body: Mapping[str, Any], namespace: str | None = None, subresource: str = ""
+    ) -> Object:
+        """Raises: NotFound, Conflict, Invalid."""
+        check_part(resource, subresource)
         metadata = {**({"namespace": namespace} if namespace else {}), **body["metadata"]}
         name, namespace = metadata["name"], metadata.get("namespace")
         current = self.get(resource, name, namespace)
-        kept = {part: current["metadata"][part] for part in ("uid", "creationTimestamp", "generation")}
-        wanted = copy.deepcopy({**body, "metadata": {**metadata, **kept}})
-        wanted["metadata"].setdefault("resourceVersion", current["metadata"]["resourceVersion"])
-        return self._replace(resource, name, namespace, wanted)
+        wanted = copy.deepcopy({**body, "metadata": metadata})
+        for part in ("apiVersion", "kind"):
+            wanted.setdefault(part, current[part])
+        check_version(resource, wanted)
+        if metadata.get("uid", current["metadata"]["uid"]) != current["metadata"]["uid"]:
+            raise Conflict(f"{resource.plural} {namespace}/{name} is another one", status=409, reason="Conflict")
+        return self._replace(resource, name, namespace, wanted, subresource)
 
     def delete(
         self,
@@ -231,6 +253,8 @@ class MemoryServer:
         if metadata.get("finalizers"):
             if "deletionTimestamp" not in metadata:
                 metadata["deletionTimestamp"] = _CREATED
+                if has_generation(resource):
+                    metadata["generation"] += 1
                 self._commit(resource, key, self._of(resource)[key], current)
             return
         self._remove(resource, key)
@@ -240,35 +264,66 @@ class MemoryServer:
     def _of(self, resource: Resource) -> dict[Key, Object]:
         return self.objects.setdefault(resource.group_resource, {})
 
+    def _add(
+        self,
+        resource: Resource,
+        body: Mapping[str, Any],
+        namespace: str | None,
+        kept: Callable[[Object], Object],
+    ) -> Object:
+        made = copy.deepcopy(dict(body))
+        made.setdefault("apiVersion", resource.api_version)
+        made.setdefault("kind", resource.kind)
+        metadata = made.setdefault("metadata", {})
+        if namespace:
+            metadata.setdefault("namespace", namespace)
+        made = kept(self.admit("CREATE", resource, None, kept(made)))
+        metadata = made["metadata"]
+        if not metadata.get("name") and metadata.get("generateName"):
+            metadata["name"] = f"{metadata['generateName']}{self.version + 1:05d}"
+        if not metadata.get("name"):
+            raise Invalid(f"{resource.plural}: name or generateName is required", status=422, reason="Invalid")
+        key = Key(metadata.get("namespace") or "", metadata["name"])
+        if key in self._of(resource):
+            raise AlreadyExists(f"{resource.plural} {key} already exists", status=409, reason="AlreadyExists")
+        metadata.update(uid=self.make_uid(self.version + 1), creationTimestamp=_CREATED)
+        for name in ("generation", "deletionTimestamp"):
+            metadata.pop(name, None)
+        if has_generation(resource):
+            metadata["generation"] = 1
+        return self._commit(resource, key, None, made)
+
     def _replace(
-        self, resource: Resource, name: str, namespace: str | None, wanted: Object, *, applied: bool = False
+        self,
+        resource: Resource,
+        name: str,
+        namespace: str | None,
+        wanted: Object,
+        subresource: str = "",
+        *,
+        applied: bool = False,
     ) -> Object:
         key = Key(namespace or "", name)
         current = self._of(resource)[key]
         version = current["metadata"]["resourceVersion"]
+        wanted = kept_of(resource, current, wanted, subresource)
         if wanted["metadata"].get("resourceVersion") not in (None, "", version):
             raise Conflict(f"{resource.plural} {key} has changed", status=409, reason="Conflict")
         if wanted["metadata"].get("uid") != current["metadata"]["uid"]:
-            raise Conflict(f"{resource.plural} {key} is another one", status=409, reason="Conflict")
+            raise Invalid(f"{resource.plural} {key}: metadata.uid: field is immutable", status=422, reason="Invalid")
         wanted["metadata"]["resourceVersion"] = version
         wanted = self.admit("UPDATE", resource, copy.deepcopy(current), wanted)
+        wanted = kept_of(resource, current, wanted, subresource)
         if wanted == current:
             return copy.deepcopy(current)
         if not applied:
             wanted = note_change(current, wanted)
-        if _spec(wanted) != _spec(current):
+        if has_generation(resource) and _spec(wanted) != _spec(current):
             wanted["metadata"]["generation"] = current["metadata"]["generation"] + 1
         if "deletionTimestamp" in wanted["metadata"] and not wanted["metadata"].get("finalizers"):
             self._remove(resource, key)
             return wanted
         return self._commit(resource, key, current, wanted)
-
-    def _status_only(self, resource: Resource, name: str, namespace: str | None, wanted: Object) -> Object:
-        """What is there, with the status of `wanted`."""
-        there = self.get(resource, name, namespace)
-        there["metadata"]["resourceVersion"] = wanted["metadata"].get("resourceVersion")
-        there["status"] = wanted.get("status")
-        return there
 
     def _commit(self, resource: Resource, key: Key, old: Object | None, new: Object) -> Object:
         self.version += 1

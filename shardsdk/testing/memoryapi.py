@@ -26,6 +26,7 @@ from typing import Any, Final, cast
 import msgspec
 
 from shardsdk.errors import BadRequest, ConnectionFailed, FenceClosed, StreamInterrupted
+from shardsdk.kube.answers import Target
 from shardsdk.kube.api import (
     Api,
     Fence,
@@ -41,7 +42,7 @@ from shardsdk.kube.api import (
     WatchOptions,
 )
 from shardsdk.kube.clock import Clock
-from shardsdk.kube.decoding import build_model, unfit_of
+from shardsdk.kube.decoding import codec_of, unfit_of
 from shardsdk.kube.selectors import Selector
 from shardsdk.protocol.objects import GroupResource, Resource
 from shardsdk.rbac import Right
@@ -124,7 +125,9 @@ class MemoryApi(Api):
             self.sent.append(operation)
         execute = partial(self.server.execute, operation)
         made = await self._call(execute, seconds=seconds, write=operation.writes)
-        return cast("T", None) if operation.model is NoneType else _decode(made, operation.model)
+        if operation.model is NoneType or operation.model is dict:
+            return cast("T", made)
+        return codec_of(operation.model).decode(_target_of(operation), msgspec.json.encode(made))
 
     async def read_pages(self, selection: Selection[T], options: ListOptions) -> AsyncIterator[list[T]]:
         """The snapshot is taken when the first page is asked for."""
@@ -296,14 +299,17 @@ def _verbs_of(operation: Operation[Any]) -> tuple[str, ...]:
     return (operation.verb, "create") if applies else (operation.verb,)
 
 
-def _decode(thing: Object, model: type[T]) -> T:
-    return cast("T", thing) if model is dict else msgspec.convert(thing, model, strict=False, dec_hook=build_model)
+def _target_of(operation: Operation[Any]) -> Target:
+    plural = operation.resource.plural + (f"/{operation.subresource}" if operation.subresource else "")
+    return Target(operation.verb, operation.resource.group, plural, operation.namespace, operation.name or None)
 
 
 def _read(thing: Object, model: type[T], *, gone: bool = False) -> T | Unfit:
     """As clients read lists and watches: what does not fit the model holds up nothing else."""
+    if model is dict:
+        return cast("T", thing)
     try:
-        return _decode(thing, model)
+        return codec_of(model).read(msgspec.json.encode(thing))
     except msgspec.ValidationError as error:
         return unfit_of(thing, error, gone=gone)
 

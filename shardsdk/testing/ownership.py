@@ -1,8 +1,8 @@
 """Server-side apply as the API server does it, for servers in memory: who owns which field.
 
 An object's `metadata.managedFields` names, for each field manager that has
-applied, the fields that it applied.  A list is one field: there are no schemas
-here that would say by which keys lists are merged.
+applied, the fields that it applied, those of the status apart.  A list is one
+field: there are no schemas here that would say by which keys lists are merged.
 
 Refuses: to say who owns what was not applied.
 """
@@ -18,24 +18,26 @@ from shardsdk.testing.patching import copy_tree, merge
 Object = dict[str, Any]
 #: Where a field is: the names from the top.
 Path = tuple[str, ...]
+#: A field manager, and the subresource that it applied to.
+Owner = tuple[str, str]
 
 #: What names an object belongs to nobody.
 _NAMING: Final = frozenset({("apiVersion",), ("kind",), ("metadata", "name"), ("metadata", "namespace")})
 _ABSENT: Final = object()
 
 
-def apply_patch(current: Object, body: Mapping[str, Any], manager: str, *, force: bool) -> Object:
-    """`current` as it is once `manager` has applied `body`: what it applied before and does not now is gone.
+def apply_patch(current: Object, body: Mapping[str, Any], owner: Owner, *, force: bool) -> Object:
+    """`current` as it is once `owner` has applied `body`: what it applied before and does not now is gone.
 
     Raises: Conflict when another one has applied a field with another value, unless `force` takes it.
     """
     owned = {name: set(_paths(fields)) for name, fields in _managed(current).items()}
-    before, wanted = owned.pop(manager, set()), set(_leaves(body)) - _NAMING
+    before, wanted = owned.pop(owner, set()), set(_leaves(body)) - _NAMING
     for other, paths in owned.items():
         taken = {path for path in paths & wanted if _value(current, path) != _value(body, path)}
         if taken and not force:
             fields = ", ".join(".".join(path) for path in sorted(taken))
-            raise Conflict(f"Apply failed: conflicts with {other!r}: {fields}", status=409, reason="Conflict")
+            raise Conflict(f"Apply failed: conflicts with {other[0]!r}: {fields}", status=409, reason="Conflict")
         paths -= taken
     applied = merge(current, body)
     kept = wanted.union(*owned.values())
@@ -43,12 +45,12 @@ def apply_patch(current: Object, body: Mapping[str, Any], manager: str, *, force
         # A map that was applied empty stays for what is in it by now.
         if not any(other[: len(path)] == path for other in kept):
             applied = _without(applied, path)
-    return _with_managed(applied, {**owned, manager: wanted})
+    return _with_managed(applied, {**owned, owner: wanted})
 
 
 def note_apply(made: Object, manager: str) -> Object:
     """An object that was created by an apply of `manager`."""
-    return _with_managed(made, {manager: set(_leaves(made)) - _NAMING - {("metadata", "managedFields")}})
+    return _with_managed(made, {(manager, ""): set(_leaves(made)) - _NAMING - {("metadata", "managedFields")}})
 
 
 def note_change(old: Object, new: Object) -> Object:
@@ -57,21 +59,22 @@ def note_change(old: Object, new: Object) -> Object:
     if not managed:
         return new
     kept = {
-        manager: {path for path in _paths(fields) if _value(old, path) == _value(new, path)}
-        for manager, fields in managed.items()
+        owner: {path for path in _paths(fields) if _value(old, path) == _value(new, path)}
+        for owner, fields in managed.items()
     }
     return _with_managed(new, kept)
 
 
-def _managed(thing: Object) -> dict[str, Any]:
+def _managed(thing: Object) -> dict[Owner, Any]:
     entries = thing.get("metadata", {}).get("managedFields") or ()
-    return {entry["manager"]: entry["fieldsV1"] for entry in entries}
+    return {(entry["manager"], entry.get("subresource", "")): entry["fieldsV1"] for entry in entries}
 
 
-def _with_managed(thing: Object, owned: Mapping[str, set[Path]]) -> Object:
+def _with_managed(thing: Object, owned: Mapping[Owner, set[Path]]) -> Object:
     entries = [
         {"manager": manager, "operation": "Apply", "fieldsType": "FieldsV1", "fieldsV1": _tree(paths)}
-        for manager, paths in sorted(owned.items())
+        | ({"subresource": subresource} if subresource else {})
+        for (manager, subresource), paths in sorted(owned.items())
         if paths
     ]
     metadata = {name: value for name, value in thing["metadata"].items() if name != "managedFields"}

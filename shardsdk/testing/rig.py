@@ -49,6 +49,7 @@ from shardsdk.kube.clock import Clock, SystemClock
 from shardsdk.kube.selectors import Selector
 from shardsdk.lease.leadership import Election
 from shardsdk.lease.timings import LeaseTimings
+from shardsdk.operator.failures import Permanent
 from shardsdk.operator.operator import Operator
 from shardsdk.process.manager import Manager
 from shardsdk.process.process import ExitCode
@@ -56,7 +57,7 @@ from shardsdk.protocol.labels import DRAIN_VALUE, RingLabels, parse_ring_name
 from shardsdk.protocol.objects import LEASES, GroupResource, Resource
 from shardsdk.queueing.workers import Outcome
 from shardsdk.reconcile.spec import ControllerSpec, Scope
-from shardsdk.reconcile.threads import is_async
+from shardsdk.reconcile.threads import call_plainly, is_async
 from shardsdk.testing.admission import WebhooksAsked
 from shardsdk.testing.memory import EVERYTHING, Change, MemoryServer, Object
 from shardsdk.testing.memoryapi import MemoryApi
@@ -101,9 +102,8 @@ def drive(
     Objects go to the namespace `default` unless they say otherwise; those of
     main resources are the shard's unless they carry a shard label.
 
-    Raises: what a reconcile raised first, unless it asks for another look
-    (Conflict), and unless `raises` is False; whatever `story` raises; RightsLack
-    for what `shardsdk manifests` grants no such operator, unless `rights` is False.
+    Raises: what a reconcile raised first, but Conflict and Permanent, unless `raises` is False; whatever `story`
+    raises; RightsLack for what `shardsdk manifests` grants no such operator, unless `rights` is False.
     """
     webhooks: Sequence[Webhook] = ()
     check = RightsCheck(controller, NAMESPACE, RING) if rights and isinstance(controller, Operator) else None
@@ -185,7 +185,7 @@ class Rig:
     def create(self, thing: K) -> K: ...
 
     def create(self, thing: Resource | Kind, body: Mapping[str, Any] | None = None) -> Any:
-        """Create an object; one of a main resource is the shard's unless it carries a shard label.
+        """Create an object, with its status; one of a main resource is the shard's unless it carries a shard label.
 
         Raises: Forbidden, Invalid, with what a webhook says.
         """
@@ -197,7 +197,7 @@ class Rig:
             metadata.setdefault("namespace", NAMESPACE)
         if resource.group_resource in self._main:
             metadata["labels"] = {self.labels_of_ring.shard: SHARD, **(metadata.get("labels") or {})}
-        return self.server.create(resource, {**body, "metadata": metadata})
+        return self.server.arrange(resource, {**body, "metadata": metadata})
 
     def create_child(self, main: Resource, owner: str, resource: Resource, body: Mapping[str, Any]) -> Object:
         """Create an object that the object `owner` of `main` controls, as this shard would."""
@@ -209,9 +209,9 @@ class Rig:
     def patch(
         self, kind: Resource | type[Kind], name: str, body: Mapping[str, Any], namespace: str = NAMESPACE
     ) -> Object:
-        """Change an object by a merge patch, as somebody else does."""
+        """Change an object by a merge patch, as somebody else does; a status in it goes where it is written."""
         resource = resource_named(kind)
-        return self.server.patch(resource, name, _where(resource, namespace), body)
+        return self.server.rearrange(resource, name, _where(resource, namespace), body)
 
     def delete(self, kind: Resource | type[Kind], name: str, namespace: str = NAMESPACE) -> None:
         """Delete an object; finalizers hold it as they do in a cluster."""
@@ -322,8 +322,8 @@ class Rig:
 
     @property
     def failures(self) -> list[Exception]:
-        """What reconciles raised, but for what asks for nothing but another look (Conflict)."""
-        raised = [outcome for _, outcome in self.outcomes if isinstance(outcome, Exception)]
+        """What reconciles raised, but for what asks for another look (Conflict), or says what is wrong (Permanent)."""
+        raised = [each for _, each in self.outcomes if isinstance(each, Exception) and not isinstance(each, Permanent)]
         return [each for each in raised if not (isinstance(each, ShardingError) and each.retry is RetryRule.REFRESH)]
 
     # -- inside ---------------------------------------------------------------
@@ -393,7 +393,7 @@ def _specs_of(given: ControllerSpec[Any] | Sequence[ControllerSpec[Any]] | Manag
 
 async def _call(function: Any, context: Any) -> Any:
     """A plain function runs in a thread."""
-    return await (function(context) if is_async(function) else asyncio.to_thread(function, context))
+    return await (function(context) if is_async(function) else asyncio.to_thread(call_plainly, function, context))
 
 
 def _where(resource: Resource, namespace: str) -> str | None:

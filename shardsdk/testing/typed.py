@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from shardsdk.kinds import Kind, body_of, resource_of
-from shardsdk.kube.decoding import build_model
+from shardsdk.kube.decoding import codec_of
 from shardsdk.protocol.objects import Resource
 from shardsdk.testing.memory import Object
 
@@ -24,4 +24,4 @@ def resource_named(kind: Resource | type[Kind]) -> Resource:
 
 def shown_as(kind: Resource | type[Kind], thing: Object) -> Any:
     """An object as it is stored, or as one of a kind."""
-    return thing if isinstance(kind, Resource) else msgspec.convert(thing, kind, strict=False, dec_hook=build_model)
+    return thing if isinstance(kind, Resource) else codec_of(kind).read(msgspec.json.encode(thing))

@@ -39,6 +39,7 @@ ALLOWED = {
     "Objects could not be listed; the controller waits": "no object is known; the error names the resource",
     "Children could not be listed; their owners wait": "no object is known; the error names the resource",
     "A callback of the leader election failed": "the user's own code; the stack names it",
+    "A metric of the default registry is not shown, for its name is one of the SDK's: rename it": "names the metric",
     "A part of the manager has ended; stopping": "the process ends",
     "Task has ended": "the user's own task",
     "The API server warns of a request": "names the request; nothing else is known there",

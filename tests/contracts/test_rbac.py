@@ -96,6 +96,10 @@ USES: dict[tuple[str, str, str, str], dict[str, str]] = {
         "watch": "shardsdk/cache/cache.py",
         "patch": "shardsdk/reconcile/drains.py",
     },
+    # For clusters with OwnerReferencesPermissionEnforcement: its owner references block the owner's deletion.
+    (SHARD, "secrets/finalizers", "", ""): {
+        "update": "shardsdk/cache/objects.py",
+    },
     (SHARD, "configmaps", "", ""): {
         "list": "shardsdk/cache/cache.py",
         "watch": "shardsdk/cache/cache.py",

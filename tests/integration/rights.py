@@ -51,11 +51,13 @@ class Rights:
         """What rbac/shard.yaml grants to the shards of its example, for those of this test: ServiceAccount `shard`."""
         documents = list(yaml.safe_load_all(SHARD_MANIFEST.read_text()))
         leases = next(each for each in documents if each["kind"] == "Role")["rules"]
-        main, controlled, events, ring = next(each for each in documents if each["kind"] == "ClusterRole")["rules"]
+        cluster = next(each for each in documents if each["kind"] == "ClusterRole")["rules"]
+        main, finalizers, controlled, events, ring = cluster
         # The example's ring has another name than those of this test.
         rules = [*leases, events, {**ring, "resourceNames": []}]
         for family in families:
             rules.append(_rule(family.main, main["verbs"]))
+            rules.append(_rule(family.main, finalizers["verbs"], "/finalizers"))
             rules += [_rule(resource, controlled["verbs"]) for resource in family.controlled]
         if await self._admin.find("v1/serviceaccounts", "shard", self._namespace) is None:
             await self._admin.create("v1/serviceaccounts", {"metadata": {"name": "shard"}}, self._namespace)
@@ -93,6 +95,6 @@ class Rights:
                 await asyncio.sleep(_LOOK_SECONDS)
 
 
-def _rule(resource: str, verbs: Sequence[str]) -> Object:
+def _rule(resource: str, verbs: Sequence[str], part: str = "") -> Object:
     group, plural = group_and_plural(resource)
-    return {"apiGroups": [group], "resources": [plural], "verbs": list(verbs)}
+    return {"apiGroups": [group], "resources": [plural + part], "verbs": list(verbs)}

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 
+import aiohttp
 import pytest
 
 from localcluster import AdminClient, ControlPlane
@@ -69,6 +70,33 @@ async def test_it_runs_without_ports_explains_itself_and_stops_in_order(
         code, _, complaint = await admin_prompt.run("explain", "secret/c", "-n", namespace)
         assert (code, complaint.startswith(f"secrets c: there is none in namespace '{namespace}' at ")) == (1, True)
     assert list((admin_prompt.runtime / "shardsdk").iterdir()) == []
+
+
+async def test_with_a_port_for_its_health_it_explains_itself_all_the_same(
+    admin_prompt: Prompt, admin: AdminClient, namespace: str, unused_tcp_port: int
+) -> None:
+    write(admin_prompt.folder, namespace)
+    await admin.create("v1/secrets", {"metadata": {"name": "a"}}, namespace)
+    async with admin_prompt.running("run", "sites.py", "--health", f"127.0.0.1:{unused_tcp_port}") as line:
+        await line("Leader is working")
+        code, out, _ = await admin_prompt.run("explain", "sites.py", "secret/a", "-n", namespace)
+        assert (code, out.startswith(f"secrets: {namespace}/a: ")) == (0, True)
+
+
+async def test_what_the_program_counts_is_among_the_metrics(
+    admin_prompt: Prompt, namespace: str, unused_tcp_port: int
+) -> None:
+    counting = 'from prometheus_client import Counter\nCounter("shelves_moved", "Shelves moved").inc(3)\n'
+    (admin_prompt.folder / "keep.py").write_text(counting + OPERATOR.format(name=namespace))
+    url = f"http://127.0.0.1:{unused_tcp_port}/metrics"
+    arguments = ("run", "keep.py", "-n", namespace, "--watch-namespace", namespace, "--metrics", url.split("/")[2])
+    async with admin_prompt.running(*arguments) as line, aiohttp.ClientSession() as session:
+        await line("Leader is working")
+        async with session.get(url) as answer:
+            lines = (await answer.text()).splitlines()
+    assert "shelves_moved_total 3.0" in lines
+    for name in ("workqueue_depth", "process_resident_memory_bytes", "python_info"):
+        assert lines.count(f"# TYPE {name} gauge") == 1
 
 
 async def test_a_namespace_that_is_misspelt_is_told(admin_prompt: Prompt, namespace: str) -> None:

@@ -41,4 +41,4 @@ async def test_a_candidate_whose_namespace_is_missing_says_so_and_goes_on_once_i
         async with asyncio.timeout(30):
             await running
     assert leading.is_set()
-    assert told().count("No lease can be made yet") == 1
+    assert told().count("Could not acquire the lease") == 1

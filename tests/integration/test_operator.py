@@ -187,6 +187,27 @@ async def test_what_is_no_longer_applied_is_pruned(stage: Stage) -> None:
         )
 
 
+async def test_who_has_changed_the_key_of_an_entry_is_named_when_an_apply_is_refused_for_it(stage: Stage) -> None:
+    async with stage.running(operator):
+        await stage.website()
+        await stage.until(SERVICES, lambda each: True)
+        by_hand = [{"op": "replace", "path": "/spec/ports/0/port", "value": 99}]
+        await stage.admin.request(
+            "PATCH", path_of(SERVICES, stage.namespace, "home"), body=by_hand, query={"fieldManager": "kubectl-edit"},
+            content_type="application/json-patch+json",
+        )  # fmt: skip
+        (said,) = await stage.admin.eventually(
+            EVENTS, lambda events: [each["message"] for each in events if "Invalid" in each["message"]], stage.namespace
+        )
+        assert "spec.ports[0].name: Required value" in said
+        assert said.endswith(
+            " — kubectl-edit has set spec.ports[port=99,protocol=TCP], and what is applied stands beside it: take it"
+            " out, or delete the Service"
+        )
+        await stage.admin.delete(SERVICES, "home", stage.namespace)
+        await stage.until(SERVICES, lambda each: [port["port"] for port in each["spec"]["ports"]] == [80])
+
+
 async def test_sharded_it_is_the_same_but_for_the_label(stage: Stage) -> None:
     sharded = Operator("websites", sharded=True)
     sharded.reconcile(Website, owns=operator._reconcilers[0].declared.owns)(operator._reconcilers[0].function)

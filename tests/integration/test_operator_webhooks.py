@@ -16,11 +16,12 @@ from localcluster import AdminClient, AdminError, ControlPlane
 from shardsdk import Operator
 from shardsdk.admission import FailurePolicy, Review, Serving
 from shardsdk.admission.configuration import MUTATING, VALIDATING, secret_name
-from shardsdk.kinds import crd_of
+from shardsdk.kinds import ConfigMap, Kind, Role, Secret, crd_of, resource_of
 from shardsdk.process.process import ExitCode
 from shardsdk.protocol.labels import parse_ring_name
 from shardsdk.serving import secretstore
 from shardsdk.serving.certificate_spec import Lifetimes
+from shardsdk.testing.patching import merge
 from tests.integration.operator_webhooks import (
     LOOPBACK,
     PAGES,
@@ -122,6 +123,61 @@ async def test_an_object_that_goes_to_another_shard_is_not_asked_about(
             await admin.patch(
                 PAGES, "home", {"metadata": {"labels": {ring.shard: "two"}}, "spec": {"html": ""}}, namespace
             )
+
+
+#: A kind, what is stored of it, and what somebody would change.
+WITH_AND_WITHOUT_A_SPEC: list[tuple[type[Kind], dict[str, Any], dict[str, Any]]] = [
+    (Page, {"spec": {"html": "hi"}}, {"spec": {"html": "evil"}}),
+    (ConfigMap, {"data": {"a": "1"}}, {"data": {"a": "evil"}}),
+    (ConfigMap, {"data": {"a": "1"}}, {"data": None}),
+    (Secret, {"data": {"a": "aGk="}}, {"stringData": {"a": "evil"}}),
+    (Role, {"rules": []}, {"rules": [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]}),
+]
+IN_METADATA: list[dict[str, Any]] = [
+    {"annotations": {"a": "evil"}},
+    {"annotations": None},
+    {"finalizers": ["example.com/evil"]},
+    {"labels": {"app": None}},
+    {"labels": {"app": "evil"}},
+    {"labels": {"evil": "yes"}},
+]
+
+
+async def test_while_nobody_answers_objects_change_hands_and_do_not_change(
+    plane: ControlPlane, admin: AdminClient, namespace: str
+) -> None:
+    operator = Operator(f"pages-{namespace}", watch_namespace=namespace, sharded=True)
+    ring, shown = parse_ring_name(operator.name), {"annotations": {"a": "1"}, "labels": {"app": "x"}}
+    for kind in dict.fromkeys(kind for kind, _, _ in WITH_AND_WITHOUT_A_SPEC):
+        operator.validate(kind)(lambda review: None)
+    made: list[tuple[str, str, dict[str, Any]]] = []
+    for kind, stored, changed in WITH_AND_WITHOUT_A_SPEC:
+        resource, name = resource_of(kind), f"a{len(made)}"
+        made.append((f"{resource.api_version}/{resource.plural}", name, changed))
+        body = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": {"name": name, **shown}}
+        await admin.create(made[-1][0], {**body, **stored}, namespace)
+    async with webhooks_in_force(plane, admin, namespace, operator, replicas=0):
+        for where, name, changed in made:
+            await until_nobody_changes(admin, where, name, namespace)
+            for labels in ({ring.shard: "one"}, {ring.drain: "true"}, {ring.shard: None, ring.drain: None}):
+                await admin.patch(where, name, {"metadata": {"labels": labels}}, namespace)
+            before = await admin.get(where, name, namespace)
+            for change in (changed, *({"metadata": each} for each in IN_METADATA)):
+                patch = merge(change, {"metadata": {"labels": {ring.shard: "two"}}})
+                with pytest.raises(AdminError, match="failed calling webhook"):
+                    await admin.patch(where, name, patch, namespace)
+            assert await admin.get(where, name, namespace) == before
+
+
+async def until_nobody_changes(admin: AdminClient, where: str, name: str, namespace: str) -> None:
+    """Return once the webhook is called, though it does not answer."""
+    async with asyncio.timeout(60):
+        while True:
+            try:
+                await admin.patch(where, name, {"metadata": {"annotations": {"a": "1"}}}, namespace)
+            except AdminError:
+                return
+            await asyncio.sleep(0.05)
 
 
 @pytest.mark.parametrize("on_failure", ["Fail", "Ignore"])

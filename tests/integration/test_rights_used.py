@@ -53,6 +53,7 @@ LATER: Final[dict[str, dict[Permission, str]]] = {
         Permission("secrets", "list"): _OLDER,
         Permission("configmaps", "list"): _OLDER,
         Permission("configmaps", "create"): "an apply makes what was not there; the log says `patch`",
+        Permission("secrets/finalizers", "update"): "a cluster has OwnerReferencesPermissionEnforcement",
         Permission("events", "create"): "an object has an Event",
         Permission("events", "patch"): "it has it again",
         Permission("events", "create", "default"): "something is to be told",

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import io
+import ipaddress
 import json
 import logging
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -114,6 +116,16 @@ def test_facts_are_said_once_where_a_format_shows_fields(heard: Heard) -> None:
     assert text.endswith("shardsdk.test_facts: Lost the lease: it was taken shard=a")
     assert json.loads(line)["message"] == "Lost the lease: it was taken"
     assert json.loads(line)["template"] == "Lost the lease: %s"
+
+
+def test_a_text_that_is_no_unicode_is_a_line_all_the_same(heard: Heard) -> None:
+    log, stream, handler = heard
+    handler.setFormatter(JsonFormatter())
+
+    log.warning("No such file", extra={"file": os.fsdecode(b"caf\xe9.txt"), "port": ipaddress.ip_address("10.0.0.1")})
+
+    line = json.loads(stream.getvalue())
+    assert (line["message"], line["file"], line["port"]) == ("No such file", "caf\udce9.txt", "10.0.0.1")
 
 
 def test_what_is_searched_for_never_changes(heard: Heard, caplog: pytest.LogCaptureFixture) -> None:

@@ -161,7 +161,7 @@ IMPORTS = [
     ("import shardsdk", {"aiohttp", "kubernetes", "prometheus_client", "asyncio", "msgspec"}, 40),
     ("from shardsdk import Context, Manager, Resource, controller_for", {"aiohttp", "kubernetes", "yaml"}, 345),
     (STATEMENTS[FRONT_PAGE], {"aiohttp", "kubernetes", "yaml"}, 355),
-    ("from shardsdk.testing import drive", {"aiohttp", "kubernetes", "yaml", "pytest"}, 360),
+    ("from shardsdk.testing import drive", {"aiohttp", "kubernetes", "yaml", "pytest"}, 365),
     ("import shardsdk; [getattr(shardsdk, name) for name in shardsdk.__all__]", {"kubernetes", "yaml", "pytest"}, 485),
 ]
 

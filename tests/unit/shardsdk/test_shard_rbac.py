@@ -41,16 +41,23 @@ def test_resources_of_several_groups_are_named_one_by_one(capsys: pytest.Capture
     objects = {each for each in granted["team/operator"] if not each.namespace and not each.name}
     main_verbs, controlled_verbs = ("list", "watch", "patch", "get"), ("list", "watch")
     statuses = {Permission(f"{name}/status", "patch") for name in ("deployments.apps", "databases.example.com")}
+    mains = ("deployments.apps", "databases.example.com", "secrets")
+    finalizers = {Permission(f"{name}/finalizers", "update") for name in mains}
     events = {Permission("events", verb) for verb in ("create", "patch")}
-    assert objects == statuses | events | {
+    assert objects == statuses | finalizers | events | {
         Permission(name, verb)
         for names, verbs in (
-            (("deployments.apps", "databases.example.com", "secrets"), main_verbs),
+            (mains, main_verbs),
             (("replicasets.apps", "pods"), controlled_verbs),
         )
         for name in names
         for verb in verbs
     }
+
+
+def test_where_nothing_is_controlled_no_finalizers_are_granted(capsys: pytest.CaptureFixture[str]) -> None:
+    granted = read_permissions(documents("rbac", "--ring", "alone", "--main", "secrets", capsys=capsys))
+    assert {each.resource for each in granted["default/alone"] if each.verb == "update"} == set()
 
 
 def test_a_controller_of_one_namespace_gets_nothing_outside_but_a_look_at_its_ring(

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import dataclasses
 import logging
 from typing import Any
 
@@ -10,6 +11,8 @@ import pytest
 
 from shardsdk.admission.review import Operation, parse_review, render_verdict
 from shardsdk.admission.webhook import Denied, FailurePolicy, Review, Sort, Webhook
+from shardsdk.kinds import EndpointSlice, Ingress, Kind, LimitRange, Pod, PolicyRule, Role
+from shardsdk.kube.decoding import codec_of
 from shardsdk.testing.patching import apply_json_patch
 from tests.unit.shardsdk.admission.kinds import Website, review, webhook, website
 
@@ -126,6 +129,36 @@ async def test_an_object_that_is_none_of_its_class_is_refused_or_let_pass(new: A
     assert not asked
 
 
+#: As API servers send objects with empty lists.
+WITH_NULLS: list[tuple[type[Kind], dict[str, Any]]] = [
+    (Role, {"rules": None}),
+    (LimitRange, {"spec": {"limits": None}}),
+    (EndpointSlice, {"addressType": "IPv4", "endpoints": None, "ports": None}),
+    (Ingress, {"spec": {"rules": [{"http": {"paths": None}}]}, "status": {"loadBalancer": {}}}),
+    (Pod, {"metadata": {"name": "home", "creationTimestamp": None}, "spec": {"containers": None}}),
+]
+
+
+@pytest.mark.parametrize(("kind", "fields"), WITH_NULLS, ids=lambda given: getattr(given, "__name__", ""))
+async def test_an_object_is_read_as_caches_read_it(kind: type[Kind], fields: dict[str, Any]) -> None:
+    thing = {"metadata": {"name": "home"}, **fields}
+    seen: list[Review[Any]] = []
+    asked = dataclasses.replace(webhook(seen.append), kind=kind)
+    assert (await ask(asked, review("UPDATE", thing, thing)))["allowed"]
+    read = codec_of(kind).read(msgspec.json.encode(thing))
+    assert (seen[0].object, seen[0].old) == (read, read)
+
+
+async def test_a_list_that_came_as_null_can_be_filled() -> None:
+    def fill(review: Review[Role]) -> None:
+        review.object.rules.append(PolicyRule(verbs=["get"]))
+
+    thing = {"metadata": {"name": "home", "creationTimestamp": None}, "rules": None}
+    asked = dataclasses.replace(webhook(fill, Sort.MUTATE), kind=Role)
+    patch = msgspec.json.decode(base64.b64decode((await ask(asked, review(new=thing)))["patch"]))
+    assert apply_json_patch(thing, patch) == {**thing, "rules": [{"verbs": ["get"]}]}
+
+
 async def test_what_does_not_fit_can_be_mended_and_deleted() -> None:
     seen: list[Review[Website]] = []
     answer = await ask(webhook(seen.append), review("UPDATE", website("mended"), website(7)))
@@ -173,3 +206,13 @@ async def test_what_is_no_object_of_the_kind_is_a_failure() -> None:
     assert answer["status"]["message"] == (
         "the webhook failed: TypeError: it returned 'slow'; return the Website, or nothing"
     )
+
+
+async def test_a_plain_function_that_raises_stop_iteration_has_failed() -> None:
+    def look(review: Review[Website]) -> None:
+        next(iter(list[str]()))
+
+    async with asyncio.timeout(60):
+        answer = await ask(webhook(look), review("CREATE", website()))
+    assert not answer["allowed"]
+    assert answer["status"]["message"] == "the webhook failed: RuntimeError: the function raised StopIteration"

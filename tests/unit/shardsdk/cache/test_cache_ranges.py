@@ -92,6 +92,9 @@ class Gaining:
     def shown(self) -> list[str]:
         return [request.name for request in self.cache.requests()]
 
+    def fails(self) -> bool:
+        return self.cache.failure is not None
+
     def has_seen(self, name: str) -> bool:
         return self.cache.has_seen(Request("new", name), self.versions[name])
 
@@ -177,4 +180,35 @@ async def test_an_owner_passes_while_the_cache_has_its_children_and_at_no_other_
             if count == 1000:
                 gaining.api.goes_on.set()
     assert woken == [owner]
+    task.cancel()
+
+
+@in_virtual_time
+async def test_news_of_what_it_has_arrives_while_the_list_of_what_is_gained_breaks_off_again_and_again(
+    clock: VirtualClock,
+) -> None:
+    gaining = Gaining(clock)
+    gaining.server.create(CONFIGMAPS, {"metadata": {"name": "mine", "namespace": "old"}})
+    task = asyncio.create_task(gaining.cache.run())
+    gaining.cache.show(OLD)
+    await clock.sleep(SOON)
+    gaining.api.goes_on.clear()
+    gaining.api.breaks.set()
+    gaining.cache.show(OLD | NEW)
+    await clock.sleep(600)
+    assert gaining.fails()
+    for _ in range(10):
+        gaining.told.clear()
+        gaining.server.patch(CONFIGMAPS, "mine", "old", {"metadata": {"labels": {"at": f"{clock.monotonic():g}"}}})
+        await clock.sleep(SOON)
+        assert [(each.kind, each.initial) for each in gaining.told if each.object.metadata.name == "mine"] == [
+            (EventKind.MODIFIED, False)
+        ]
+    gaining.api.goes_on.set()
+    await clock.sleep(60)
+    assert sorted(gaining.shown) == ["a", "b", "mine"]
+    gaining.server.delete(CONFIGMAPS, "mine", "old")
+    await clock.sleep(SOON)
+    assert gaining.shown == ["a", "b"]
+    assert not gaining.fails()
     task.cancel()

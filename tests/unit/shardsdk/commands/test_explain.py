@@ -17,8 +17,10 @@ from aiohttp import web
 
 from shardsdk import Context, Manager, PartialObject, RateLimit, Resource, controller_for
 from shardsdk.cli import main
+from shardsdk.commands import run
 from shardsdk.commands.asking import ask
 from shardsdk.commands.explain import EXPLAINED, NOT_HERE, Question, find_answer, parse_object
+from shardsdk.commands.loading import Unloadable
 from shardsdk.commands.sockets import socket_of, sockets
 from shardsdk.errors import ConfigurationError, ConnectionFailed
 from shardsdk.kube.api import Api, Fence
@@ -39,8 +41,8 @@ SLOW = RateLimit(base_seconds=1000)
 
 
 @asynccontextmanager
-async def running(address: str) -> AsyncIterator[None]:
-    """A process whose Secrets fail and whose Nodes rest, with an API server in memory; it answers at `address`."""
+async def running(address: str, socket: str = "") -> AsyncIterator[None]:
+    """A process whose Secrets fail and whose Nodes rest, with an API server in memory; it answers there."""
     server, clock, failed = MemoryServer(), SystemClock(), asyncio.Event()
     server.create(SECRETS, {"metadata": {"name": "a", "namespace": "default"}})
     server.create(NODES, {"metadata": {"name": "one"}})
@@ -57,6 +59,7 @@ async def running(address: str) -> AsyncIterator[None]:
         yield MemoryApi(server, clock)
 
     manager = Manager(health_address=address, metrics_address="0")
+    manager.socket = socket
     manager.add(controller_for(SECRETS).reconcile(fail).options(rate_limit=SLOW))
     manager.add(controller_for(NODES).reconcile(rest))
 
@@ -101,6 +104,32 @@ async def test_a_process_is_asked_by_its_address(environ: dict[str, str]) -> Non
     async with running(address):
         answer = await find_answer(Question("node", "one", address=address), environ)
         assert one_line(answer) == "nodes: one: waits for its next event"
+
+
+async def test_a_process_with_a_port_for_its_health_is_found_by_itself_too(
+    environ: dict[str, str], tmp_path: Path
+) -> None:
+    address = f"127.0.0.1:{free_port()}"
+    (tmp_path / "sites.py").write_text('from shardsdk import Manager\nmanager = Manager("sites")\n')
+    program, manager = run._load(run.Options(str(tmp_path / "sites.py"), health=address))
+    assert manager.socket == f"unix:{socket_of(program.name, os.getpid(), environ)}"
+    async with running(address, manager.socket):
+        for question in (Question("node", "one"), Question("node", "one", address=address)):
+            assert one_line(await find_answer(question, environ)) == "nodes: one: waits for its next event"
+
+
+def test_who_names_a_port_for_health_needs_no_directory_for_sockets(
+    environ: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "file"))
+    (tmp_path / "sites.py").write_text('from shardsdk import Manager\nmanager = Manager("sites")\n')
+    with pytest.raises(Unloadable, match="cannot be made"):
+        run._load(run.Options(str(tmp_path / "sites.py")))
+    _, manager = run._load(run.Options(str(tmp_path / "sites.py"), health="127.0.0.1:8081"))
+    assert manager.socket == ""
+    (line,) = caplog.records
+    assert line.msg == "No socket could be made for whoever asks here; explain takes --address"
 
 
 async def test_a_process_that_ends_takes_its_socket_along(environ: dict[str, str]) -> None:

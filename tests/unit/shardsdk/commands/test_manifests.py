@@ -59,6 +59,15 @@ def test_one_namespace_takes_no_cluster_role(capsys: pytest.CaptureFixture[str])
     assert container["args"] == ["--watch-namespace=pages"]
 
 
+def test_what_is_in_no_namespace_takes_a_cluster_role_beside_the_others(capsys: pytest.CaptureFixture[str]) -> None:
+    write("watch_namespace='pages'")
+    text = Path("sites.py").read_text().replace("import ConfigMap", "import ConfigMap, Node")
+    Path("sites.py").write_text(text + "\n\nsite.watches(Node, to=lambda node: [])\n")
+    granted = read_permissions(printed("-n", "team", capsys=capsys))["team/sites"]
+    reads = {Permission("nodes", verb) for verb in ("get", "list", "watch")}
+    assert {each for each in granted if not each.namespace} == reads
+
+
 def test_a_namespace_that_the_operator_names_is_not_told_again(capsys: pytest.CaptureFixture[str]) -> None:
     write("watch_namespace='pages'")
     made = printed(capsys=capsys)

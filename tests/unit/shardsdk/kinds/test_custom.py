@@ -16,6 +16,7 @@ from shardsdk.cache.objects import private_copy
 from shardsdk.kinds import Kind, Rule, body_of, merge_patch_of, resource_of
 from shardsdk.kinds.custom import plural_of
 from shardsdk.kinds.declaration import declaration_of
+from shardsdk.kinds.wire import encode
 from shardsdk.kube.answers import Target
 from shardsdk.kube.decoding import codec_of, identify, metadata_of
 from shardsdk.kube.models import check_model
@@ -92,6 +93,50 @@ def test_what_is_empty_or_has_its_default_is_not_sent() -> None:
     assert body_of(full)["metadata"] == {"name": "home", "namespace": "team", "labels": {"a": "b"}}
     assert body_of(full)["spec"] == {"html": "hi", "draftOf": "x"}
     assert body_of(full)["status"] == {"readyReplicas": 3}
+
+
+class Gauge(pydantic.BaseModel):
+    at: int | None = pydantic.Field(alias="measuredAt")
+    retries: int | None = 3
+    note: str | None = None
+
+
+class Gauges(pydantic.BaseModel):
+    first: Gauge
+    more: list[Gauge] = []
+    named: dict[str, Gauge] = {}
+    last: Gauge = Gauge(measuredAt=None)
+
+
+def test_pydantics_none_is_sent_where_the_field_would_be_something_else_without() -> None:
+    empty, null = Gauge(measuredAt=None, retries=None), {"measuredAt": None, "retries": None}
+    assert encode(Gauges(first=empty, more=[empty], named={"a": empty})) == {
+        "first": null,
+        "more": [null],
+        "named": {"a": null},
+        "last": {"measuredAt": None, "retries": 3},
+    }
+
+
+class Served(pydantic.BaseModel):
+    """Its serializers send less than it has."""
+
+    hosts: list[str | None] = []
+    env: dict[str, str | None] = {}
+    secret: str | None = pydantic.Field(exclude=True)
+
+    @pydantic.field_serializer("hosts")
+    def each_once(self, hosts: list[str | None]) -> list[str]:
+        return sorted({each for each in hosts if each})
+
+    @pydantic.field_serializer("env")
+    def without_nothing(self, env: dict[str, str | None]) -> dict[str, str]:
+        return {name: each for name, each in env.items() if each}
+
+
+def test_what_pydantics_serializers_leave_out_is_not_sent() -> None:
+    served = Served(hosts=["b", "a", "b", None], env={"A": "", "B": "1", "C": None}, secret=None)
+    assert encode(served) == {"hosts": ["a", "b"], "env": {"B": "1"}}
 
 
 def test_a_merge_patch_writes_defaults_out_and_removes_what_is_none() -> None:

@@ -64,6 +64,25 @@ def test_pydantics_models_have_structural_schemas() -> None:
     }
 
 
+def test_what_is_kept_beside_the_fields_of_a_model() -> None:
+    class Open(pydantic.BaseModel):
+        model_config = pydantic.ConfigDict(extra="allow")
+        name: str = ""
+
+    class Typed(Open):
+        __pydantic_extra__: dict[str, int]
+
+    class Closed(pydantic.BaseModel):
+        model_config = pydantic.ConfigDict(extra="forbid")
+        name: str = ""
+
+    for model, kept in ((Open, True), (Typed, True), (Closed, None)):
+        schema = foreign_schema(model, "Thing.spec")
+        assert list(schema["properties"]) == ["name"]
+        assert schema.get("x-kubernetes-preserve-unknown-fields") is kept
+        assert "additionalProperties" not in schema
+
+
 class Loop(pydantic.BaseModel):
     again: list[Loop] = []
 
@@ -72,7 +91,23 @@ class Either(pydantic.BaseModel):
     one: Inner | Outer
 
 
-@pytest.mark.parametrize(("model", "remedy"), [(Loop, "Loop contains itself"), (Either, "of unions a CRD can say")])
+class Needed(pydantic.BaseModel):
+    mode: Literal["a", "b"] | None
+
+
+class Otherwise(pydantic.BaseModel):
+    mode: Literal["a", "b"] | None = "a"
+
+
+@pytest.mark.parametrize(
+    ("model", "remedy"),
+    [
+        (Loop, "Loop contains itself"),
+        (Either, "of unions a CRD can say"),
+        (Needed, "give the field the default None"),
+        (Otherwise, "give the field the default None"),
+    ],
+)
 def test_what_pydantic_can_say_and_a_crd_cannot_is_refused(model: Any, remedy: str) -> None:
     with pytest.raises(ConfigurationError, match=f"Thing.spec.*{remedy}"):
         foreign_schema(model, "Thing.spec")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import os
+import signal
 import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -158,6 +160,34 @@ async def test_a_plugin_that_fails_later_keeps_its_last_token(tmp_path: Path, ca
     assert not await access.credentials.renew("Bearer 1")
     assert await authorization(access) == "Bearer 1"
     assert "Credentials not renewed" in caplog.text
+
+
+@pytest.mark.parametrize("command", [["sleep", "600"], ["sh", "-c", "sleep 600; echo"]], ids=["itself", "its helper"])
+@pytest.mark.parametrize("interactive", [False, True], ids=["alone", "at a terminal"])
+async def test_a_plugin_that_hangs_is_ended_with_the_wait_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: list[str], interactive: bool
+) -> None:
+    """One would be left behind at each renewal otherwise; and nobody waits for a helper that holds on to its output."""
+    if interactive:
+        monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    made: asyncio.Queue[asyncio.subprocess.Process] = asyncio.Queue()
+    create = asyncio.create_subprocess_exec
+
+    async def note(*arguments: Any, **options: Any) -> asyncio.subprocess.Process:
+        process = await create(*arguments, **options)
+        made.put_nowait(process)
+        return process
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", note)
+    plugin = {"apiVersion": "client.authentication.k8s.io/v1", "command": command[0], "args": command[1:]}
+    loading = asyncio.ensure_future(load(tmp_path, kubeconfig(tmp_path, {"exec": plugin})))
+    process = await made.get()
+    loading.cancel()
+    await asyncio.wait((loading,))
+    assert process.returncode == -signal.SIGKILL
+    if not interactive:
+        with pytest.raises(ProcessLookupError):
+            os.killpg(process.pid, 0)
 
 
 async def test_a_plugins_path_is_relative_to_its_kubeconfig(tmp_path: Path) -> None:

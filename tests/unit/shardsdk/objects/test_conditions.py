@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -19,11 +20,15 @@ from shardsdk.kinds import (
     LabelSelector,
     PodTemplateSpec,
 )
+from shardsdk.kinds.conditions import merge_conditions
 from shardsdk.objects.conditions import find_condition, set_conditions
-from shardsdk.protocol.objects import ObjectMeta, PartialObject
+from shardsdk.protocol.objects import ObjectMeta, PartialObject, Resource
 from shardsdk.reconcile.context import Context
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
-from tests.shard_rig import SECRETS, Rig
+from tests.shard_rig import RING, Rig
+
+#: Of a kind with a status.
+SITES = Resource("example.com", "v1", "sites", "Site")
 
 
 class Status(msgspec.Struct):
@@ -35,8 +40,12 @@ class Thing(msgspec.Struct):
     status: Status | None = None
 
 
+def site(rig: Rig) -> None:
+    rig.server.create(SITES, {"metadata": {"name": "a", "namespace": "default", "labels": {RING.shard: "shard-1"}}})
+
+
 def conditions(rig: Rig) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = rig.server.get(SECRETS, "a", "default")["status"]["conditions"]
+    found: list[dict[str, Any]] = rig.server.get(SITES, "a", "default")["status"]["conditions"]
     return found
 
 
@@ -47,7 +56,7 @@ def ready(status: str = "True", message: str = "it is") -> Condition:
 @in_virtual_time
 async def test_the_transition_time_moves_only_with_the_status(clock: VirtualClock) -> None:
     rig = Rig(clock)
-    rig.secret("a")
+    site(rig)
     wanted = [ready(), ready(message="it still is"), ready("False"), ready("False")]
     told: list[bool] = []
 
@@ -55,7 +64,7 @@ async def test_the_transition_time_moves_only_with_the_status(clock: VirtualCloc
         told.append(await set_conditions(context, wanted[0]))
 
     times, messages = [], []
-    async with rig.shard(reconcile) as shard:
+    async with rig.shard(reconcile, of=SITES) as shard:
         for _ in range(4):
             await asyncio.sleep(60)
             [found] = conditions(rig)
@@ -70,16 +79,24 @@ async def test_the_transition_time_moves_only_with_the_status(clock: VirtualCloc
     assert told.count(True) == 3
 
 
+def test_a_condition_that_was_written_without_a_time_gets_one_and_keeps_it() -> None:
+    there = [{"type": "Ready", "status": "True", "reason": "Because", "message": "it is"}]
+    noon = datetime(2030, 1, 1, 12, tzinfo=UTC)
+    (made,) = merge_conditions(there, [ready()], generation=1, now=noon)
+    assert made["lastTransitionTime"] == "2030-01-01T12:00:00Z"
+    assert merge_conditions([made], [ready()], generation=1, now=noon + timedelta(hours=1)) == [made]
+
+
 @in_virtual_time
 async def test_the_observed_generation_is_that_of_the_object_as_it_was_read(clock: VirtualClock) -> None:
     rig = Rig(clock)
-    rig.secret("a")
-    rig.server.patch(SECRETS, "a", "default", {"spec": {"size": 2}})
+    site(rig)
+    rig.server.patch(SITES, "a", "default", {"spec": {"size": 2}})
 
     async def reconcile(context: Context[PartialObject]) -> None:
         await set_conditions(context, ready(), Condition("Old", "False", "Older", observed_generation=1))
 
-    async with rig.shard(reconcile):
+    async with rig.shard(reconcile, of=SITES):
         await asyncio.sleep(1)
     assert {each["type"]: each["observedGeneration"] for each in conditions(rig)} == {"Ready": 2, "Old": 1}
 
@@ -87,37 +104,38 @@ async def test_the_observed_generation_is_that_of_the_object_as_it_was_read(cloc
 @in_virtual_time
 async def test_others_conditions_and_fields_stay(clock: VirtualClock) -> None:
     rig = Rig(clock)
-    rig.secret("a")
+    site(rig)
     other = {"type": "Other", "status": "True", "lastTransitionTime": "2020-01-01T00:00:00Z", "odd": 1}
-    rig.server.patch(SECRETS, "a", "default", {"status": {"conditions": [other], "size": 3}}, subresource="status")
+    rig.server.patch(SITES, "a", "default", {"status": {"conditions": [other], "size": 3}}, subresource="status")
 
     async def reconcile(context: Context[PartialObject]) -> None:
         await set_conditions(context, ready())
 
-    async with rig.shard(reconcile):
+    async with rig.shard(reconcile, of=SITES):
         await asyncio.sleep(1)
     first, second = conditions(rig)
     assert first == other
     assert second["type"] == "Ready"
-    assert rig.server.get(SECRETS, "a", "default")["status"]["size"] == 3
+    assert rig.server.get(SITES, "a", "default")["status"]["size"] == 3
 
 
 @in_virtual_time
 async def test_a_condition_that_someone_else_sets_meanwhile_stays(clock: VirtualClock) -> None:
     rig = Rig(clock)
-    rig.secret("a")
+    site(rig)
     conflicts: list[Conflict] = []
 
     async def reconcile(context: Context[PartialObject]) -> None:
         if not conflicts:
-            rig.server.patch(SECRETS, "a", "default", {"status": {"conditions": [{"type": "Other", "status": "True"}]}})
+            others = [{"type": "Other", "status": "True"}]
+            rig.server.patch(SITES, "a", "default", {"status": {"conditions": others}}, subresource="status")
         try:
             await set_conditions(context, ready())
         except Conflict as error:
             conflicts.append(error)
             raise
 
-    async with rig.shard(reconcile):
+    async with rig.shard(reconcile, of=SITES):
         await asyncio.sleep(10)
     assert len(conflicts) == 1
     assert [each["type"] for each in conditions(rig)] == ["Other", "Ready"]
@@ -126,13 +144,13 @@ async def test_a_condition_that_someone_else_sets_meanwhile_stays(clock: Virtual
 @in_virtual_time
 async def test_two_writes_of_one_reconcile_build_on_each_other(clock: VirtualClock) -> None:
     rig = Rig(clock)
-    rig.secret("a")
+    site(rig)
 
     async def reconcile(context: Context[PartialObject]) -> None:
         await set_conditions(context, Condition("First", ConditionStatus.TRUE, "Done"))
         await set_conditions(context, Condition("Second", ConditionStatus.UNKNOWN, "Waiting"))
 
-    async with rig.shard(reconcile):
+    async with rig.shard(reconcile, of=SITES):
         await asyncio.sleep(1)
     assert [(each["type"], each["status"]) for each in conditions(rig)] == [("First", "True"), ("Second", "Unknown")]
 

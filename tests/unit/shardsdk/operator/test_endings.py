@@ -4,16 +4,39 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
 
-from shardsdk import ConfigurationError, Context, Operator, Permanent, RequeueAfter, Retry
+from shardsdk import (
+    ConfigurationError,
+    Context,
+    ObjectMeta,
+    Operator,
+    Permanent,
+    RequeueAfter,
+    Retry,
+    server_side_apply,
+)
 from shardsdk.events.recorder import EVENTS
+from shardsdk.kinds import CustomResource
+from shardsdk.operator.failures import Failures
 from shardsdk.testing import Rig, drive
-from tests.unit.shardsdk.operator.websites import ConfigMap, Website, WebsiteStatus, site, websites
+from tests.unit.shardsdk.operator.websites import (
+    ConfigMap,
+    Running,
+    Secret,
+    Website,
+    WebsiteSpec,
+    WebsiteStatus,
+    site,
+    websites,
+)
 
 FINALIZER = "example.com/websites"
+NO_SECONDS: list[Any] = [-1, float("nan"), timedelta(seconds=5), "5"]
 
 
 def cleaning(cleaned: list[str], *, sharded: bool = False, fails: int = 0) -> Operator:
@@ -163,6 +186,41 @@ def test_what_failed_for_good_is_tried_again_once_its_spec_has_changed() -> None
     assert rig.events == [("home", "UnknownRegion", "no such region")]
 
 
+class Shop(CustomResource[WebsiteSpec, Running], group="example.com", version="v1"):
+    """Its status has no conditions: one that failed for good writes nothing, so that no Conflict tells of a change."""
+
+
+def test_what_was_corrected_while_its_reconcile_failed_for_good_is_reconciled() -> None:
+    operator, asked, answered = Operator("shops"), asyncio.Event(), asyncio.Event()
+
+    @operator.reconcile(Shop)
+    async def function(ctx: Context[Shop]) -> Running:
+        if ctx.object.spec.theme == "mars":
+            asked.set()
+            await answered.wait()
+            raise Permanent("no such theme")
+        return Running(ready_replicas=1)
+
+    async def story(rig: Rig) -> None:
+        rig.create(Shop("home", WebsiteSpec("", theme="mars")))
+        await asked.wait()
+        rig.patch(Shop, "home", {"spec": {"theme": "dark"}})
+        await rig.clock.sleep(1)  # the cache shows it
+        answered.set()
+        await rig.settle()
+
+    assert drive(operator, [], story).get(Shop, "home").status.ready_replicas == 1
+
+
+def test_a_finalizer_is_no_correction_of_what_has_no_generation() -> None:
+    """It may be the reconcile's own, added between the call and the failure."""
+    failures, secret = Failures(), Secret(metadata=ObjectMeta(name="home", uid="1"), data={"a": "b"})
+    failures.note_permanent(secret, "no")
+    held = Secret(metadata=ObjectMeta(name="home", uid="1", finalizers=[FINALIZER]), data={"a": "b"})
+    assert failures.permanent(held) == "no"
+    assert failures.permanent(Secret(metadata=held.metadata, data={"a": "c"})) is None
+
+
 def test_what_failed_for_good_is_still_cleaned_up_after() -> None:
     operator, _ = failing(Permanent("never"))
     cleaned: list[str] = []
@@ -213,7 +271,11 @@ def test_an_error_after_a_success_is_told_again() -> None:
 
 @pytest.mark.parametrize(
     "make",
-    [lambda: Retry("", after=-1), lambda: Permanent("", reason="two words"), lambda: Permanent("", reason="")],
+    [
+        *(partial(Retry, "", after=after) for after in NO_SECONDS),
+        lambda: Permanent("", reason="two words"),
+        lambda: Permanent("", reason=""),
+    ],
 )
 def test_what_cannot_be_meant_is_refused(make: Any) -> None:
     with pytest.raises(ConfigurationError):
@@ -274,6 +336,38 @@ def test_what_others_made_is_not_removed() -> None:
     assert pages(drive(pruning(), [site(theme="abc")], story)) == ["home-a", "nobodys", "theirs"]
 
 
+def test_what_a_timer_applies_is_not_removed() -> None:
+    operator = pruning()
+
+    @operator._reconcilers[0].timer(every=60)
+    async def measure(ctx: Context[Website]) -> None:
+        await ctx.apply(ConfigMap("measured"))
+
+    async def story(rig: Rig) -> None:
+        await rig.clock.sleep(70)
+        await less(rig)
+
+    rig = drive(operator, [site(theme="abc")], story)
+    assert pages(rig) == ["home-a", "measured"]
+    assert ("delete", "configmaps", "measured") not in rig.writes
+
+
+def test_what_was_applied_by_other_means_is_not_removed() -> None:
+    operator = Operator("websites")
+
+    @operator.reconcile(Website, owns=[ConfigMap], prune=True)
+    async def website(ctx: Context[Website]) -> None:
+        for letter in ctx.object.spec.theme:
+            metadata = {"name": f"home-{letter}", "ownerReferences": [ctx.controller_reference()]}
+            await server_side_apply(ctx, ConfigMap.resource, {"metadata": metadata})
+
+    rig = drive(operator, [site(theme="abc")], less)
+    assert pages(rig) == ["home-a"]
+    assert [each for each in rig.writes if each[0] == "delete"] == [
+        ("delete", "configmaps", "home-b"), ("delete", "configmaps", "home-c"),
+    ]  # fmt: skip
+
+
 def test_what_is_left_from_before_a_restart_is_removed() -> None:
     first = drive(pruning(), [site(theme="abc")])
     objects = [(kind.resource, each) for kind in (Website, ConfigMap) for each in first.objects(kind.resource)]
@@ -281,6 +375,7 @@ def test_what_is_left_from_before_a_restart_is_removed() -> None:
     async def story(rig: Rig) -> None:
         for resource, body in objects:
             rig.server.objects.setdefault(resource.group_resource, {})
+            body["metadata"].pop("resourceVersion", None)
             rig.server.create(resource, body)
             rig.server.find(resource, body["metadata"]["name"], "default")["metadata"]["uid"] = body["metadata"]["uid"]  # type: ignore[index]
         rig.patch(Website, "home", {"spec": {"theme": "a"}})

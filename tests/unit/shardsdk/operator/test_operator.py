@@ -9,12 +9,22 @@ import pytest
 from shardsdk import Api, Context, Done, LeaseTimings, Manager, Operator, Scope
 from shardsdk.admission import Review
 from shardsdk.errors import ConfigurationError
-from shardsdk.kinds import Namespace
+from shardsdk.kinds import ClusterRole, CustomResource, Kind, Namespace, Node
 from shardsdk.process.process import ExitCode
 from shardsdk.protocol.labels import parse_ring_name
-from shardsdk.protocol.objects import GroupResource
+from shardsdk.protocol.objects import GroupResource, Resource
 from shardsdk.testing import Rig, drive
-from tests.unit.shardsdk.operator.websites import ConfigMap, Deployment, Secret, Website, publish, site, websites
+from tests.unit.shardsdk.operator.websites import (
+    ConfigMap,
+    Deployment,
+    Secret,
+    Website,
+    WebsiteSpec,
+    WebsiteStatus,
+    publish,
+    site,
+    websites,
+)
 
 
 @pytest.mark.parametrize("sharded", [False, True])
@@ -150,13 +160,46 @@ def test_what_it_may_do() -> None:
         "deployments.apps": children,
         "secrets.": {"get", "list", "watch"},
         "events.": {"create", "patch"},
-        "namespaces.": {"get"},
         "themes.example.com": {"get", "list"},
     }
     assert verbs(allowed.own)["leases.coordination.k8s.io"] == {"get", "create", "patch"}
-    assert allowed.cluster == ()
+    assert verbs(allowed.cluster) == {"namespaces.": {"get"}}
     (ring,) = websites(sharded=True).permissions().cluster
     assert (ring["resources"], ring["resourceNames"]) == (["clusterrings"], ["websites"])
+
+
+class Tenant(CustomResource[WebsiteSpec, WebsiteStatus], group="example.com", version="v1", scope="Cluster"):
+    """One in no namespace."""
+
+
+def test_what_is_in_no_namespace_is_granted_where_it_can_be() -> None:
+    operator = Operator("tenants", watch_namespace="team")
+    operator.reconcile(Tenant, owns=[ClusterRole, ConfigMap])(nothing)
+    operator._reconcilers[0].watches(Node, to=lambda node: [])
+    operator.needs(GroupResource("", "nodes/status"), "patch")
+    operator.needs(Resource("example.com", "v1", "quotas", "Quota", namespaced=False), "get")
+    allowed = operator.permissions()
+
+    children = {"get", "list", "watch", "create", "patch", "delete"}
+    assert verbs(allowed.objects) == {"configmaps.": children}
+    assert verbs(allowed.cluster) == {
+        "tenants.example.com": {"get", "list", "watch", "patch"},
+        "tenants/status.example.com": {"patch"},
+        "tenants/finalizers.example.com": {"update"},
+        "clusterroles.rbac.authorization.k8s.io": children,
+        "nodes.": {"get", "list", "watch"},
+        "nodes/status.": {"patch"},
+        "quotas.example.com": {"get"},
+        "events.": {"create", "patch"},  # about a Tenant they are in the namespace `default`
+    }
+
+
+def test_whose_function_owns_nothing_needs_no_finalizers() -> None:
+    operator = websites()
+    operator.reconcile(Tenant)(nothing)
+    granted = operator.permissions()
+    named = {name for rule in (*granted.objects, *granted.cluster) for name in rule["resources"]}
+    assert {name for name in named if name.endswith("/finalizers")} == {"websites/finalizers"}
 
 
 def test_a_second_function_for_a_kind_has_a_name_and_a_finalizer_of_its_own() -> None:
@@ -173,6 +216,30 @@ def test_a_second_function_for_a_kind_has_a_name_and_a_finalizer_of_its_own() ->
         await rig.settle()
 
     assert drive(operator, [site()], story).find(Website, "home") is None
+
+
+@pytest.mark.parametrize("back_to_front", [False, True])
+@pytest.mark.parametrize(
+    ("functions", "says"),
+    [
+        ([(Website, [ConfigMap]), (Tenant, [ConfigMap])], "ConfigMap is owned by "),
+        ([(Website, [ConfigMap]), (ConfigMap, [Secret])], "ConfigMap is reconciled, and Website owns it"),
+    ],
+)
+def test_what_one_ring_cannot_spread_is_refused_where_it_is_written(
+    functions: list[tuple[type[Kind], list[type[Kind]]]], says: str, back_to_front: bool
+) -> None:
+    """Else the first word of it would be the API server's, when the ring is installed."""
+    first, second = functions[::-1] if back_to_front else functions
+    sharded = Operator("websites", sharded=True)
+    sharded.reconcile(first[0], owns=first[1])(nothing)
+    with pytest.raises(ConfigurationError, match=f"{says}.*write two operators, with a ring each"):
+        sharded.reconcile(second[0], owns=second[1])(nothing)
+    sharded.reconcile(second[0], owns=second[1], scope=Scope.LEADER)(nothing)
+    sharded.reconcile(first[0], owns=first[1], name="another")(nothing)
+    elected = Operator("websites")
+    elected.reconcile(first[0], owns=first[1])(nothing)
+    elected.reconcile(second[0], owns=second[1])(nothing)
 
 
 async def test_a_function_can_be_called_by_itself() -> None:

@@ -3,19 +3,41 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from datetime import timedelta
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import field
 
-from shardsdk import ConfigurationError, Conflict, Context, CustomResource, Operator, RequeueAfter, set_conditions
+from shardsdk import (
+    ConfigurationError,
+    Conflict,
+    Context,
+    CustomResource,
+    Model,
+    Operator,
+    RequeueAfter,
+    Resource,
+    set_conditions,
+)
+from shardsdk.kinds import Kind
 from shardsdk.operator.status import difference
 from shardsdk.queueing.predicates import generation_changed
 from shardsdk.testing import MemoryApi, Rig, drive
 from shardsdk.testing.patching import merge
-from tests.unit.shardsdk.operator.websites import ConfigMap, Secret, Website, WebsiteSpec, WebsiteStatus, site, websites
+from tests.unit.shardsdk.operator.websites import (
+    ConfigMap,
+    Secret,
+    Website,
+    WebsiteSpec,
+    WebsiteStatus,
+    Workers,
+    site,
+    websites,
+)
 
 
 def operator_with(function: Any) -> Operator:
@@ -90,6 +112,95 @@ def test_the_time_of_a_condition_moves_only_with_its_status() -> None:
     first, second, third = times
     assert first < second < third
     drive(operator_with(counting), [site(replicas=3)])
+
+
+@pytest.mark.parametrize(
+    "say",
+    [
+        lambda ctx: ctx.object.status.observed_generation,
+        lambda ctx: 0,
+        lambda ctx: ctx.metadata.generation,
+        lambda ctx: ctx.metadata.generation - 1,
+        lambda ctx: 7,
+    ],
+    ids=["as handed", "nothing", "the same", "the last one", "the same each time"],
+)
+def test_the_generation_that_was_reconciled_is_filled_in_whatever_stands_there(
+    say: Callable[[Context[Website]], int],
+) -> None:
+    async def function(ctx: Context[Website]) -> WebsiteStatus:
+        status = ctx.object.status
+        status.ready_replicas = ctx.object.spec.replicas
+        status.observed_generation = say(ctx)
+        return status
+
+    async def story(rig: Rig) -> None:
+        for generation, replicas in ((2, 5), (3, 5), (4, 6)):
+            before = len(status_writes(rig))
+            rig.patch(Website, "home", {"spec": {"replicas": replicas, "theme": str(generation)}})
+            await rig.settle()
+            assert rig.get(Website, "home").status.observed_generation == generation
+            assert len(status_writes(rig)) == before + 1
+
+    drive(operator_with(function), [site(replicas=2)], story)
+
+
+def test_a_timer_that_returns_what_it_was_handed_leaves_the_generation_to_the_reconcile() -> None:
+    operator, broken = Operator("websites"), list[bool]()
+
+    @operator.reconcile(Website)
+    async def function(ctx: Context[Website]) -> WebsiteStatus:
+        if broken:
+            raise ValueError("boom")
+        return WebsiteStatus(1)
+
+    @function.timer(every=60)
+    async def measure(ctx: Context[Website]) -> WebsiteStatus:
+        status = ctx.object.status
+        status.ready_replicas = 5
+        return status
+
+    async def story(rig: Rig) -> None:
+        broken.append(True)
+        rig.patch(Website, "home", {"spec": {"theme": "dark"}})
+        await rig.clock.sleep(70)
+        status = rig.get(Website, "home").status
+        assert (status.ready_replicas, status.observed_generation) == (5, 1)
+
+    drive(operator, [site()], story, raises=False)
+
+
+class Rollout(Model):
+    """What another controller says."""
+
+    ready_replicas: int = 0
+    observed_generation: int = 0
+
+
+class TheirDeployment(Kind):
+    """A kind whose status is another controller's."""
+
+    resource: ClassVar = Resource("apps", "v1", "deployments", "Deployment")
+    spec: Workers = field(default_factory=Workers)
+    status: Rollout = field(default_factory=Rollout)
+
+
+def test_what_another_controller_has_observed_is_left_to_it() -> None:
+    operator = Operator("deployments")
+
+    @operator.reconcile(TheirDeployment)
+    async def function(ctx: Context[TheirDeployment]) -> Rollout:
+        status = ctx.object.status
+        status.ready_replicas = ctx.object.spec.replicas
+        return status
+
+    async def story(rig: Rig) -> None:
+        rig.patch(TheirDeployment, "home", {"spec": {"replicas": 3}})
+        await rig.settle()
+
+    theirs = {"metadata": {"name": "home"}, "spec": {"replicas": 2}, "status": {"observedGeneration": 1}}
+    status = drive(operator, [(TheirDeployment.resource, theirs)], story).get(TheirDeployment, "home").status
+    assert (status.ready_replicas, status.observed_generation) == (3, 1)
 
 
 def test_what_was_written_meanwhile_is_not_overwritten() -> None:

@@ -52,6 +52,32 @@ def test_a_watched_object_wakes_those_that_it_matters_to(mapping: Any, sharded: 
     assert calls == ["home"]
 
 
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("home", "a mapping returned 'home': return a list of names"),
+        (None, "a mapping returned None: return a list of names"),
+        ([("default", "home")], r"a mapping gave \('default', 'home'\): give a name, a Request\(namespace, name\)"),
+        ([1], "a mapping gave 1: give a name"),
+    ],
+)
+def test_a_mapping_that_names_nothing_says_so(given: Any, said: str, caplog: pytest.LogCaptureFixture) -> None:
+    operator, website, calls = counting()
+    website.watches(Secret, to=lambda secret: given)
+
+    async def story(rig: Rig) -> None:
+        calls.clear()
+        rig.create(Secret.resource, {"metadata": {"name": "any"}})
+        await rig.settle()
+
+    drive(operator, [site("home"), site("h")], story)
+    assert calls == []
+    (line,) = [each for each in caplog.records if each.msg == "A mapping raised"]
+    assert line.exc_info is not None
+    with pytest.raises(TypeError, match=said):
+        raise line.exc_info[1] or AssertionError
+
+
 def test_a_mapping_may_be_decorated() -> None:
     operator, website, calls = counting()
 
@@ -160,18 +186,29 @@ def test_a_timer_leaves_finalizers_alone() -> None:
     assert order == ["gone", "gone"]
 
 
-def test_what_a_timer_applies_is_of_the_same_field_owner() -> None:
-    operator, website, _ = counting()
+@pytest.mark.parametrize("name", ["pages", "p" * 63], ids=["short", "as long as may be"])
+def test_a_timer_applies_as_a_field_owner_of_its_own(name: str) -> None:
+    """One owner's apply takes away the fields that it leaves out: here each would undo the other's."""
+    operator = Operator("w" * 63)
 
-    @website.timer(every=60)
-    async def touch(ctx: Context[Website]) -> None:
-        await ctx.apply(ConfigMap("other", data={"a": "b"}))
+    @operator.reconcile(Website, name=name, owns=[ConfigMap])
+    async def page(ctx: Context[Website]) -> None:
+        await ctx.apply(ConfigMap(data={"theme": ctx.object.spec.theme}))
+
+    @page.timer(every=60)
+    async def measure(ctx: Context[Website]) -> None:
+        await ctx.apply(ConfigMap(data={"size": "1"}))
 
     async def story(rig: Rig) -> None:
         await rig.clock.sleep(70)
+        rig.patch(Website, "home", {"spec": {"theme": "dark"}})
+        await rig.settle()
 
     rig = drive(operator, [site()], story)
-    assert {each.field_manager for each in rig.sent} == {"websites"}
+    assert rig.get(ConfigMap, "home").data == {"theme": "dark", "size": "1"}
+    owners = {each.field_manager for each in rig.sent}
+    owner, timer = f"{'w' * 63}/{name}", "/timer/measure"
+    assert owners == {owner[:128], owner[: 128 - len(timer)] + timer}
 
 
 def test_resync_and_sources_call_the_reconcile() -> None:

@@ -1,13 +1,19 @@
-"""Signals reach every manager of a process, and are handled as before when the last has ended."""
+"""How a process ends: by signals, which reach each of its managers, and by force where threads would keep it."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import signal
+import subprocess
+import sys
+import threading
 from contextlib import ExitStack
+from pathlib import Path
 
-from shardsdk.process.process import stop_on_signal
+from shardsdk.process.process import ExitCode, run_process, stop_on_signal
+
+ROOT = Path(__file__).parents[4]
 
 
 async def test_a_signal_stops_every_manager_of_the_process() -> None:
@@ -36,3 +42,54 @@ async def test_a_manager_that_has_ended_is_not_stopped() -> None:
         async with asyncio.timeout(60):
             await done.wait()
     assert stopped == []
+
+
+def test_a_function_that_is_left_in_a_thread_does_not_keep_the_process() -> None:
+    returns, deaths = threading.Event(), list[int]()
+
+    def die(code: int, why: str) -> None:
+        deaths.append(code)
+        returns.set()
+
+    async def main(code: ExitCode) -> ExitCode:
+        asyncio.get_running_loop().run_in_executor(None, returns.wait)
+        return code
+
+    assert run_process(main(ExitCode.OK), die=die) is ExitCode.OK
+    returns.clear()
+    assert run_process(main(ExitCode.LEASE_LOST), die=die) is ExitCode.LEASE_LOST
+    assert deaths == [ExitCode.STUCK, ExitCode.LEASE_LOST]
+
+
+def test_a_process_with_nothing_left_in_threads_ends_by_itself() -> None:
+    deaths: list[int] = []
+
+    async def main() -> ExitCode:
+        await asyncio.to_thread(threading.get_ident)
+        return ExitCode.FAILED
+
+    assert run_process(main(), die=lambda code, why: deaths.append(code)) is ExitCode.FAILED
+    assert deaths == []
+
+
+#: A manager that has lost its lease while a function runs in a thread.
+LOST = """
+import asyncio, threading
+from shardsdk import Manager
+from shardsdk.process.process import ExitCode
+
+class Lost(Manager):
+    async def run_async(self, world=None):
+        asyncio.get_running_loop().run_in_executor(None, threading.Event().wait)
+        print("lost")
+        return ExitCode.LEASE_LOST
+
+Lost().run()
+"""
+
+
+def test_a_manager_ends_its_process_by_force_if_need_be() -> None:
+    done = subprocess.run([sys.executable, "-c", LOST], cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert done.returncode == ExitCode.LEASE_LOST
+    assert done.stdout == "lost\n"
+    assert "a function still runs in a thread (asyncio.to_thread)" in done.stderr

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from itertools import pairwise
 
+import pytest
+from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge
+
+from shardsdk.errors import ConfigurationError
 from shardsdk.process.manager import Manager
 from shardsdk.process.process import ExitCode
+from shardsdk.queueing.metrics import Metrics
 from shardsdk.queueing.workers import Outcome, Requeue, RequeueAfter
 from shardsdk.reconcile.spec import controller_for
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
@@ -113,3 +119,47 @@ async def test_a_reconcile_that_is_stuck_in_a_drain_shows_until_it_is_cancelled(
     assert cluster.server.get(SECRETS, "work", "default")["metadata"].get("labels") in (None, {})
     manager.stopping.set()
     assert await process is ExitCode.OK
+
+
+@pytest.fixture
+def default_registry() -> Iterator[CollectorRegistry]:
+    """prometheus_client's own, emptied of what a test has registered."""
+    before = set(REGISTRY._collector_to_names)
+    yield REGISTRY
+    for collector in set(REGISTRY._collector_to_names) - before:
+        REGISTRY.unregister(collector)
+
+
+def test_what_a_program_counts_itself_is_shown_by_each_manager(default_registry: CollectorRegistry) -> None:
+    one, other = Manager(), Manager()
+    Counter("shelves_moved", "Shelves moved").inc(3)
+    for manager in (one, other):
+        lines = manager.metrics.render()[1].decode().splitlines()
+        assert "shelves_moved_total 3.0" in lines
+        assert "# TYPE process_resident_memory_bytes gauge" in lines
+        types = [line for line in lines if line.startswith("# TYPE ")]
+        assert len(types) == len(set(types))
+
+
+def test_the_default_registry_may_be_that_of_a_manager(default_registry: CollectorRegistry) -> None:
+    Counter("shelves_moved", "Shelves moved").inc()
+    text = Metrics(default_registry).render()[1].decode()
+    assert text.count("# TYPE shelves_moved_total ") == text.count("# TYPE workqueue_adds_total ") == 1
+    with pytest.raises(ConfigurationError, match=r"has metrics of the SDK's names: .*workqueue_adds.*; rename those"):
+        Metrics(default_registry)
+
+
+def test_a_metric_of_a_programs_that_has_a_name_of_ours_is_told_once_and_not_shown(
+    default_registry: CollectorRegistry, caplog: pytest.LogCaptureFixture
+) -> None:
+    metrics = Metrics()
+    Counter("workqueue_adds", "Shelves put into a queue").inc(3)
+    Gauge("rest_client_requests_total", "Requests").set(3)
+    for _ in range(2):
+        lines = metrics.render()[1].decode().splitlines()
+        assert len([line for line in lines if line.startswith("# TYPE workqueue_adds_total ")]) == 1
+        assert [line for line in lines if line.startswith("# TYPE rest_client_requests_total ")] == [
+            "# TYPE rest_client_requests_total counter"
+        ]
+    told = [each.__dict__["metric"] for each in caplog.records if "is not shown" in each.msg]
+    assert told == ["workqueue_adds", "rest_client_requests_total"]

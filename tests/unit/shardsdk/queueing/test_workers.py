@@ -1,16 +1,27 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from shardsdk.errors import ApiError, Conflict, FenceClosed, Forbidden, Invalid, TerminalError, TooManyRequests
+from shardsdk.errors import (
+    ApiError,
+    ConfigurationError,
+    Conflict,
+    FenceClosed,
+    Forbidden,
+    Invalid,
+    TerminalError,
+    TooManyRequests,
+)
 from shardsdk.kube.doubts import FenceDoubted
 from shardsdk.queueing.metrics import Metrics
-from shardsdk.queueing.queue import RateLimit, WorkQueue
+from shardsdk.queueing.queue import Priority, RateLimit, WorkQueue
 from shardsdk.queueing.workers import Done, Outcome, Requeue, RequeueAfter, WorkerPool
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
 
@@ -310,3 +321,40 @@ async def test_shutdown_lets_running_reconciles_end(clock: VirtualClock) -> None
 async def test_concurrency_has_bounds(clock: VirtualClock) -> None:
     with pytest.raises(ValueError, match="concurrency"):
         make(clock, Script(clock), concurrency=0)
+
+
+@in_virtual_time
+async def test_a_moment_that_has_passed_comes_back_with_a_growing_pause(clock: VirtualClock) -> None:
+    script = Script(clock, RequeueAfter(0), RequeueAfter(-5), RequeueAfter(0), RequeueAfter(3), RequeueAfter(0))
+    async with running(make(clock, script)) as queue:
+        queue.add("a")
+        await clock.sleep(10_000)
+    assert script.calls == pytest.approx([0, 1, 3, 7, 10, 11])
+
+
+@pytest.mark.parametrize("seconds", [timedelta(seconds=30), math.nan, math.inf, "30", None])
+def test_what_is_no_number_of_seconds_is_refused_where_it_is_said(seconds: Any) -> None:
+    with pytest.raises(ConfigurationError, match=r"say a finite number, of a timedelta its total_seconds\(\)"):
+        RequeueAfter(seconds)
+
+
+@pytest.mark.parametrize("outcome", [lambda priority: RequeueAfter(1, priority), Requeue])
+def test_a_priority_that_is_none_is_refused_where_it_is_said(outcome: Callable[[Any], Outcome]) -> None:
+    outcome(Priority.BULK)
+    with pytest.raises(ConfigurationError, match="10 is no priority"):
+        outcome(10)
+
+
+@in_virtual_time
+async def test_an_outcome_that_is_wrong_is_the_reconciles_error(clock: VirtualClock) -> None:
+    calls: list[float] = []
+    wrong: Any = timedelta(seconds=30)
+
+    async def answer(item: str) -> Outcome:
+        calls.append(clock.monotonic())
+        return RequeueAfter(wrong)
+
+    async with running(make(clock, answer)) as queue:
+        queue.add("a")
+        await clock.sleep(10)
+    assert calls == pytest.approx([0, 1, 3, 7])

@@ -267,3 +267,52 @@ async def test_without_children_nobody_waits(clock: VirtualClock) -> None:
         await clock.sleep(1)
     assert rig.reconciled == ["mine"]
     assert rig.counter("child_lists_total") == pytest.approx(0)
+
+
+@in_virtual_time
+async def test_a_write_in_doubt_of_an_owner_that_is_gone_leaves_nothing_behind(clock: VirtualClock) -> None:
+    rig = Rig(clock)
+    async with rig.shard(make_child_if_missing) as reconciler:
+        await clock.sleep(5)
+        for number in range(5):
+            rig.secret(f"owner-{number}")
+            while len(rig.reconciled) == number:
+                await clock.sleep(0.0005)
+            rig.api.delay = lambda: 0.5
+            await clock.sleep(0.1)
+            rig.server.delete(SECRETS, f"owner-{number}", "default")
+            await clock.sleep(5)
+            rig.api.delay = lambda: 0.001
+        await clock.sleep(100)
+        assert reconciler._states.known() == 0
+
+
+@in_virtual_time
+async def test_an_owner_that_left_with_a_write_in_doubt_and_comes_back_waits_for_that_write(
+    clock: VirtualClock,
+) -> None:
+    rig = Rig(clock)
+    rig.hold.seconds = 60
+    begun = asyncio.Event()
+
+    async def make_child(context: Ctx) -> None:
+        if begun.is_set():
+            await make_child_if_missing(context)
+            return
+        rig.api.delay = lambda: 20.0
+        begun.set()
+        try:
+            await make_child_if_missing(context)
+        finally:
+            rig.api.delay = lambda: 0.001
+
+    rig.secret("owner")
+    async with rig.shard(make_child):
+        await begun.wait()
+        await clock.sleep(1)
+        rig.relabel(SECRETS, "owner", shard="shard-2")
+        await clock.sleep(1)
+        rig.relabel(SECRETS, "owner", shard="shard-1")
+        await clock.sleep(100)
+    assert len(rig.reconciled) > 1
+    assert len(rig.server.select(CONFIGMAPS, "default")) == 1

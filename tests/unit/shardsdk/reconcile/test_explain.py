@@ -42,10 +42,10 @@ def test_every_reason_has_a_meaning_and_words() -> None:
 def test_a_reconcile_begins_only_when_all_is_right() -> None:
     """By every combination of what the gate asks."""
     verdicts = [*Verdict, None]
-    for verdict, *rest in product(verdicts, *[(True, False)] * 4):
+    for verdict, *rest in product(verdicts, *[(True, False)] * 5):
         held = held_by(Admission(verdict, *rest))
         assert (held is None) == (verdict is Verdict.RECONCILE and all(rest))
-    assert len(GATE) == len(verdicts) + 3
+    assert len(GATE) == len(verdicts) + 4
 
 
 @in_virtual_time

@@ -141,3 +141,16 @@ async def test_an_item_stays_busy_beyond_its_limit_until_the_function_returns(co
         await asyncio.sleep(0.01)
     await queue.shut_down()
     await running
+
+
+async def test_a_function_that_raises_stop_iteration_has_failed(context: Ctx) -> None:
+    threads = Threads(1)
+
+    def work(context: Ctx) -> None:
+        next(iter(list[str]()))
+
+    async with asyncio.timeout(60):
+        with pytest.raises(RuntimeError, match="the function raised StopIteration") as raised:
+            await threads.wrap(work)(context)
+    assert isinstance(raised.value.__cause__, StopIteration)
+    assert threads.running == 0

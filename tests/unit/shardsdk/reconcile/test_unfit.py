@@ -9,8 +9,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from shardsdk.cache.objects import Request
 from shardsdk.protocol.objects import ObjectMeta, PartialObject
 from shardsdk.reconcile.context import Context
+from shardsdk.reconcile.explain import Wait
 from shardsdk.reconcile.spec import controller_for
 from shardsdk.reconcile.unfit import CHILD_UNREADABLE, UNREADABLE
 from shardsdk.testing import Rig as Driven
@@ -331,3 +333,20 @@ def test_people_are_told_by_events_on_the_object_that_is_not_reconciled(scope: C
     told = {(name, reason): message for name, reason, message in rig.events}
     assert "missing required field `data`" in told["odd", UNREADABLE]
     assert "ConfigMap 'odd'" in told["owner", CHILD_UNREADABLE]
+
+
+@in_virtual_time
+async def test_an_object_that_does_not_fit_says_so_itself(clock: VirtualClock) -> None:
+    rig = Rig(clock)
+    rig.secret("a")
+    async with rig.shard(make_child_if_missing, models={SECRETS: Filled}) as reconciler:
+        await clock.sleep(5)
+        asked = Request("default", "a")
+        said = reconciler.explain(asked)
+        assert said.wait is Wait.UNFIT
+        assert said.text == "default/a: is not reconciled until it can be read: Object missing required field `data`"
+        assert reconciler.not_at_rest() == [asked]
+        rig.server.patch(SECRETS, "a", "default", MEND)
+        await clock.sleep(5)
+        assert reconciler.explain(asked).wait is Wait.NOTHING
+        assert reconciler.not_at_rest() == []

@@ -11,8 +11,8 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 class ManualClock:
-    def __init__(self) -> None:
-        self._elapsed = 0.0
+    def __init__(self, elapsed: float = 0.0) -> None:
+        self._elapsed = elapsed
         self._order = itertools.count()
         self._sleepers: list[tuple[float, int, asyncio.Future[None]]] = []
         self._slept = asyncio.Event()

@@ -32,6 +32,21 @@ async def test_a_pair_is_loaded_and_its_authority_is_not_injected(tmp_path: Path
     assert source.published.ca_bundle is None
 
 
+@pytest.mark.parametrize(
+    ("away", "valid"), [(timedelta(0), True), (timedelta(days=-2), False), (timedelta(days=9000), False)]
+)
+async def test_a_certificate_that_is_not_valid_now_is_served_and_warned_about(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, away: timedelta, valid: bool
+) -> None:
+    write_pair(tmp_path)
+    source = Directory(tmp_path, clock=ManualClock(away.total_seconds()))
+    await source.refresh()
+    await source.refresh()
+    assert source.published.pair is not None
+    warnings = [each.message for each in caplog.records if each.levelname == "WARNING"]
+    assert warnings == ([] if valid else ["webhook certificate is not valid now"])
+
+
 async def test_other_file_names_are_taken(tmp_path: Path) -> None:
     write_pair(tmp_path)
     (tmp_path / "tls.crt").rename(tmp_path / "cert.pem")

@@ -10,7 +10,7 @@ from cryptography import x509
 
 from shardsdk.serving import x509_process as apart
 from shardsdk.serving.certificate_spec import Lifetimes, ServingNames
-from shardsdk.serving.x509_messages import Expiry, Judgement, JudgeSecret, ReadExpiry, Refused
+from shardsdk.serving.x509_messages import Judgement, JudgeSecret, ReadValidity, Refused, Validity
 from shardsdk.serving.x509_process import Ask, CertificateWorkFailed, ask_apart, ask_here
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -28,12 +28,14 @@ async def test_what_one_made_the_other_finds_good(ask: Ask) -> None:
     assert isinstance(judged, Judgement)
     assert (judged.reason, judged.problem, judged.data) == (None, None, made.data)
     assert judged.expires_at == NOW + Lifetimes().serving
-    assert await other(ReadExpiry(made.certificate)) == Expiry(made.expires_at)
+    validity = await other(ReadValidity(made.certificate))
+    assert isinstance(validity, Validity)
+    assert validity.begins_at < NOW < validity.expires_at == made.expires_at
 
 
 @BOTH
 async def test_what_cannot_be_read_is_refused_in_words(ask: Ask) -> None:
-    refused = await ask(ReadExpiry(b"garbage"))
+    refused = await ask(ReadValidity(b"garbage"))
     assert isinstance(refused, Refused)
     assert "not a PEM certificate" in refused.message
 
@@ -70,14 +72,14 @@ async def test_a_process_that_fails_is_an_error_that_says_how(
 ) -> None:
     monkeypatch.setattr(apart, "_WORKER", worker)
     with pytest.raises(CertificateWorkFailed, match=said):
-        await ask_apart(ReadExpiry(b""))
+        await ask_apart(ReadValidity(b""))
 
 
 async def test_a_process_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(apart, "_WORKER", (sys.executable, "-c", "import signal; signal.pause()"))
     monkeypatch.setattr(apart, "ANSWER_SECONDS", 0.1)
     with pytest.raises(CertificateWorkFailed, match="took over"):
-        await ask_apart(ReadExpiry(b""))
+        await ask_apart(ReadValidity(b""))
 
 
 def test_the_service_does_without_the_library() -> None:

@@ -95,15 +95,22 @@ def test_what_it_says_to_write_is_all_that_lacked() -> None:
 
 
 def test_rights_in_namespaces_reach_nothing_outside_of_them() -> None:
+    async def reads_elsewhere(ctx: Context[Page]) -> None:
+        await ctx.api.find(Secret.resource, "a", "elsewhere")
+
+    def prepare(operator: Operator) -> None:
+        operator.needs(Secret, "list")
+
+    driven(reads_elsewhere, prepare=prepare)
+    with pytest.raises(RightsLack, match="resources: \\[secrets\\], verbs: \\[list\\]"):
+        driven(reads_elsewhere, prepare=prepare, watch_namespace="default")
+
+
+def test_rights_to_what_is_in_no_namespace_hold_beside_those_in_namespaces() -> None:
     async def reads_namespace(ctx: Context[Page]) -> None:
         await ctx.api.find(Namespace.resource, "default")
 
-    def prepare(operator: Operator) -> None:
-        operator.needs(Namespace, "list")
-
-    driven(reads_namespace, prepare=prepare)
-    with pytest.raises(RightsLack, match="resources: \\[namespaces\\], verbs: \\[list\\]"):
-        driven(reads_namespace, prepare=prepare, watch_namespace="default")
+    driven(reads_namespace, prepare=lambda operator: operator.needs(Namespace, "list"), watch_namespace="default")
 
 
 def test_a_test_of_something_else_may_leave_rights_out() -> None:

@@ -1,0 +1,324 @@
+"""The API server in memory and a real one, asked the same: what one keeps and refuses, the other does."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from localcluster import AdminClient, ControlPlane
+from shardsdk import CustomResource, Model
+from shardsdk.errors import ApiError, ShardingError
+from shardsdk.kinds import ConfigMap, Deployment, Kind, Lease, Secret, crd_of
+from shardsdk.kube.access import load_access
+from shardsdk.kube.api import Api, PatchKind
+from shardsdk.kube.client import Client
+from shardsdk.kube.clock import SystemClock
+from shardsdk.protocol.objects import Resource
+from shardsdk.testing import MemoryApi, MemoryServer
+from shardsdk.testing.strategies import has_status
+
+
+class Spec(Model):
+    size: int
+    colour: str | None = None
+
+
+class Status(Model):
+    ready: int | None = None
+    seen: int | None = None
+
+
+class Site(CustomResource[Spec, Status], group="memory.example.com", version="v1"):
+    """With a status of its own."""
+
+
+class Numbers(Kind):
+    """A config map as it never is."""
+
+    resource = ConfigMap.resource
+    data: dict[str, int] = {}
+
+
+SITES, CONFIGMAPS, SECRETS = Site.resource, ConfigMap.resource, Secret.resource
+Thing = dict[str, Any]
+Ask = Callable[["Asked"], Awaitable[Any]]
+
+
+class Asked:
+    """One of the two, with one object in one namespace."""
+
+    def __init__(self, api: Api, namespace: str) -> None:
+        self.api, self.namespace = api, namespace
+
+    async def create(self, resource: Resource = SITES, **fields: Any) -> Thing:
+        content = {"spec": {"size": 1}} if resource == SITES else {}
+        return await self.api.create(resource, named(resource, **{**content, **fields}), self.namespace, model=dict)
+
+    async def get(self, resource: Resource = SITES) -> Thing:
+        return await self.api.get(resource, "a", self.namespace, model=dict)
+
+    async def patch(self, body: Any, resource: Resource = SITES, **options: Any) -> Any:
+        return await said(self.api.patch(resource, "a", self.namespace, body, model=dict, **options))
+
+    async def status(self, body: Any, resource: Resource = SITES, **options: Any) -> Any:
+        return await self.patch(body, resource, subresource="status", **options)
+
+    async def update(self, body: Thing, resource: Resource = SITES, **options: Any) -> Any:
+        return await said(self.api.update(resource, body, self.namespace, model=dict, **options))
+
+    async def apply(self, manager: str, resource: Resource = SITES, subresource: str = "", **fields: Any) -> Any:
+        body = named(resource, **fields)
+        return await self.patch(
+            body, resource, kind=PatchKind.APPLY, field_manager=manager, force=True, subresource=subresource
+        )
+
+
+def named(resource: Resource, metadata: Thing | None = None, **fields: Any) -> Thing:
+    about = {"apiVersion": resource.api_version, "kind": resource.kind}
+    return {**about, "metadata": {"name": "a", **(metadata or {})}, **fields}
+
+
+async def said(asking: Awaitable[Thing]) -> Any:
+    """What is stored, but for what no two servers have in common, or how it was refused."""
+    try:
+        return shown(await asking)
+    except ApiError as error:
+        return type(error).__name__, error.status
+
+
+def shown(thing: Thing) -> Thing:
+    metadata = thing["metadata"]
+    kept = {part: metadata.get(part) for part in ("labels", "generation", "finalizers")}
+    return {
+        "metadata": kept,
+        "on its way out": "deletionTimestamp" in metadata,
+        **{part: value for part, value in thing.items() if part not in ("apiVersion", "kind", "metadata", "type")},
+    }
+
+
+async def a_status_is_not_created(asked: Asked) -> Any:
+    return shown(await asked.create(status={"ready": 5})), shown(await asked.get())
+
+
+async def what_the_server_gives_is_not_taken(asked: Asked) -> Any:
+    made = await asked.create(metadata={"uid": "mine", "generation": 7, "deletionTimestamp": "2030-01-01T00:00:00Z"})
+    return shown(made), made["metadata"]["uid"] == "mine"
+
+
+async def what_is_there_already_is_not_created(asked: Asked) -> Any:
+    found = []
+    for resource, content in ((SITES, {"spec": {"size": 1}}), (SECRETS, {})):
+        made = await asked.create(resource)
+        body = named(resource, {"resourceVersion": made["metadata"]["resourceVersion"]}, **content)
+        for name in ("a", "b"):
+            again = {**body, "metadata": {**body["metadata"], "name": name}}
+            found.append(await said(asked.api.create(resource, again, asked.namespace, model=dict)))
+    return found
+
+
+async def a_patch_changes_no_status(asked: Asked) -> Any:
+    await asked.create()
+    await asked.status({"status": {"ready": 1}})
+    patches: list[Any] = [
+        {"status": {"ready": 7}},
+        {"status": None},
+        {"spec": {"size": 2}, "status": {"ready": 7}},
+    ]
+    operations = [
+        {"op": "replace", "path": "/status/ready", "value": 7},
+        {"op": "replace", "path": "/spec/size", "value": 3},
+    ]
+    return [*[await asked.patch(each) for each in patches], await asked.patch(operations, kind=PatchKind.JSON)]
+
+
+async def a_patch_of_the_status_changes_nothing_else(asked: Asked) -> Any:
+    await asked.create()
+    patches: list[Any] = [
+        {"status": {"ready": 1}},
+        {"spec": {"size": 2}, "metadata": {"labels": {"a": "b"}}, "status": {"seen": 7}},
+        {"spec": {"size": 2}},
+        {"status": {"ready": None}},
+        {"status": None},
+    ]
+    operations = [{"op": "add", "path": "/status", "value": {"ready": 3}}, {"op": "remove", "path": "/spec/size"}]
+    return [*[await asked.status(each) for each in patches], await asked.status(operations, kind=PatchKind.JSON)]
+
+
+async def an_update_changes_no_status(asked: Asked) -> Any:
+    await asked.create()
+    made = await asked.api.patch(
+        SITES, "a", asked.namespace, {"status": {"ready": 1}}, subresource="status", model=dict
+    )
+    version = {"resourceVersion": made["metadata"]["resourceVersion"]}
+    first = await asked.update(named(SITES, version, spec={"size": 2}))
+    whole = await asked.get()
+    second = await asked.update({**whole, "spec": {"size": 3}, "status": {"ready": 9}})
+    stale = await asked.update({**whole, "spec": {"size": 4}})
+    return first, second, stale
+
+
+async def an_update_of_the_status_changes_nothing_else(asked: Asked) -> Any:
+    made = await asked.create()
+    metadata = {**made["metadata"], "labels": {"a": "b"}}
+    changed = {**made, "metadata": metadata, "spec": {"size": 99}, "status": {"ready": 1}}
+    return await asked.update(changed, subresource="status"), await asked.update(changed, subresource="status")
+
+
+async def an_update_says_which_version(asked: Asked) -> Any:
+    found = []
+    for kind, content in (
+        (Site, {"spec": {"size": 2}}), (ConfigMap, {"data": {"a": "b"}}), (Secret, {}), (Lease, {"spec": {}})
+    ):  # fmt: skip
+        await asked.create(kind.resource)
+        found.append(await asked.update(named(kind.resource, **content), kind.resource))
+    found.append(await asked.update(named(SITES, status={"ready": 1}), subresource="status"))
+    return found
+
+
+async def another_objects_uid_is_a_conflict(asked: Asked) -> Any:
+    found = []
+    for resource, content in ((SITES, {"spec": {"size": 2}}), (CONFIGMAPS, {})):
+        version = (await asked.create(resource))["metadata"]["resourceVersion"]
+        for change in ({"uid": "another"}, {"uid": "another", "resourceVersion": version}):
+            found.append(await asked.patch({"metadata": change}, resource))
+            found.append(await asked.apply("m", resource, metadata=change))
+        found.append(
+            await asked.update(named(resource, {"uid": "another", "resourceVersion": version}, **content), resource)
+        )
+    return found
+
+
+async def what_is_on_its_way_out_stays_so(asked: Asked) -> Any:
+    await asked.create(metadata={"finalizers": ["example.com/a"]})
+    await asked.api.delete(SITES, "a", asked.namespace)
+    found = [await asked.patch({"metadata": {"deletionTimestamp": None, "labels": {"a": "b"}}})]
+    whole = await asked.get()
+    del whole["metadata"]["deletionTimestamp"]
+    found.append(await asked.update({**whole, "spec": {"size": 2}}))
+    found.append(await asked.status({"status": {"ready": 1}}))
+    await asked.patch({"metadata": {"finalizers": None}})
+    return found, await said(asked.get())
+
+
+async def what_is_applied_of_status_and_the_rest_is_apart(asked: Asked) -> Any:
+    return [
+        await asked.apply("m", subresource="status", status={"ready": 1}),
+        await asked.apply("m", spec={"size": 1, "colour": "red"}, status={"ready": 5}),
+        await asked.apply("m", subresource="status", spec={"size": 7}, status={"ready": 1, "seen": 2}),
+        await asked.apply("m", spec={"size": 1}),
+        await asked.apply("m", subresource="status", status={"ready": 1}),
+    ]
+
+
+async def kinds_without_a_status_have_no_such_part(asked: Asked) -> Any:
+    found = [shown(await asked.create(SECRETS, status={"x": 1})), await asked.patch({"status": {"x": 1}}, SECRETS)]
+    found += [await asked.status({"status": {"x": 1}}, SECRETS), await asked.update(await asked.get(SECRETS), SECRETS)]
+    found.append(await asked.update(await asked.get(SECRETS), SECRETS, subresource="status"))
+    found.append(await asked.apply("m", SECRETS, "status", status={"x": 1}))
+    return found
+
+
+async def generations_count_what_is_wanted(asked: Asked) -> Any:
+    await asked.create()
+    bodies: list[Thing] = [{"metadata": {"labels": {"a": "b"}}}, {"spec": {"size": 1}}, {"spec": {"size": 2}}]
+    found = [await asked.patch(body) for body in bodies]
+    found.append(await asked.status({"status": {"ready": 1}}))
+    await asked.create(SECRETS)
+    found.append(await asked.patch({"stringData": None, "data": {"a": "aGk="}}, SECRETS))
+    template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+    spec = {"replicas": 1, "selector": {"matchLabels": {"a": "b"}}, "template": template}
+    await asked.create(Deployment.resource, spec=spec)
+    for body in ({"metadata": {"labels": {"a": "b"}}}, {"spec": {"replicas": 2}}):
+        await asked.patch(body, Deployment.resource)
+        found.append((await asked.get(Deployment.resource))["metadata"]["generation"])
+    return found
+
+
+async def what_is_not_there_is_not_found(asked: Asked) -> Any:
+    version = {"resourceVersion": "1"}
+    return [
+        await asked.patch({"spec": {"size": 1}}),
+        await asked.status({"status": {"ready": 1}}),
+        await asked.update(named(SITES, version, spec={"size": 1})),
+        await said(asked.get()),
+    ]
+
+
+async def objects_are_read_as_strictly(asked: Asked) -> Any:
+    await asked.create(CONFIGMAPS, data={"a": "1"})
+    try:
+        return await asked.api.get(CONFIGMAPS, "a", asked.namespace, model=Numbers)
+    except ShardingError as error:
+        return type(error).__name__
+
+
+CASES: list[Ask] = [
+    a_status_is_not_created,
+    what_the_server_gives_is_not_taken,
+    what_is_there_already_is_not_created,
+    a_patch_changes_no_status,
+    a_patch_of_the_status_changes_nothing_else,
+    an_update_changes_no_status,
+    an_update_of_the_status_changes_nothing_else,
+    an_update_says_which_version,
+    another_objects_uid_is_a_conflict,
+    what_is_on_its_way_out_stays_so,
+    what_is_applied_of_status_and_the_rest_is_apart,
+    kinds_without_a_status_have_no_such_part,
+    generations_count_what_is_wanted,
+    what_is_not_there_is_not_found,
+    objects_are_read_as_strictly,
+]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def plane(control_plane: ControlPlane) -> AsyncIterator[ControlPlane]:
+    """With sites, served."""
+    crd = crd_of(Site)
+    await control_plane.kubectl("apply", "-f-", stdin=json.dumps(crd))
+    name = f"crd/{crd['metadata']['name']}"
+    await control_plane.kubectl("wait", "--for=condition=Established", "--timeout=60s", name)
+    yield control_plane
+    await control_plane.kubectl("delete", name)
+
+
+@pytest_asyncio.fixture
+async def client(plane: ControlPlane) -> AsyncIterator[Client]:
+    async with Client(await load_access(str(plane.admin_kubeconfig))) as made, asyncio.timeout(60):
+        while await said(made.get(SITES, "none", "none", model=dict)) != ("NotFound", 404):
+            await asyncio.sleep(0.05)
+        yield made
+
+
+async def test_kinds_have_a_status_where_the_api_server_serves_one(admin: AdminClient) -> None:
+    served: dict[str, bool] = {}
+    for group in (await admin.request("GET", "/apis"))["groups"]:
+        for version in group["versions"] if group["name"].endswith(".k8s.io") or "." not in group["name"] else ():
+            listed = (await admin.request("GET", f"/apis/{version['groupVersion']}"))["resources"]
+            served |= statuses(group["name"], listed)
+    served |= statuses("", (await admin.request("GET", "/api/v1"))["resources"])
+    assert len(served) > 40
+    assert {name: has_status(resource_named(name)) for name in served} == served
+
+
+def statuses(group: str, listed: list[Thing]) -> dict[str, bool]:
+    """Whether each resource that can be stored has a status."""
+    names = {each["name"] for each in listed}
+    stored = [each["name"] for each in listed if {"create", "patch"} <= set(each["verbs"]) and "/" not in each["name"]]
+    return {f"{name}.{group}" if group else name: f"{name}/status" in names for name in stored}
+
+
+def resource_named(name: str) -> Resource:
+    plural, _, group = name.partition(".")
+    return Resource(group, "v1", plural, "")
+
+
+@pytest.mark.parametrize("ask", CASES, ids=lambda ask: str(ask.__name__))
+async def test_both_answer_alike(client: Client, namespace: str, ask: Ask) -> None:
+    real = await ask(Asked(client, namespace))
+    assert await ask(Asked(MemoryApi(MemoryServer(), SystemClock()), namespace)) == real

@@ -1,0 +1,74 @@
+"""What a process that seeks its lease says while it does not get it."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from shardsdk.errors import TooManyRequests
+from shardsdk.testing.memoryapi import Fault, MemoryApi
+from shardsdk.testing.virtual import VirtualClock, in_virtual_time
+from tests.lease_rig import SHARD, Rig
+
+
+async def told(rig: Rig, api: MemoryApi, caplog: pytest.LogCaptureFixture) -> list[str]:
+    """What is told in a minute, at info and above."""
+    caplog.set_level("INFO", logger="shardsdk.lease")
+    task = asyncio.create_task(rig.shard(api).__aenter__())
+    await asyncio.sleep(60)
+    task.cancel()
+    said = [record.getMessage().partition(" namespace=")[0] for record in caplog.records]
+    await asyncio.wait((task,))
+    return said
+
+
+@in_virtual_time
+async def test_an_api_server_that_never_answers_is_told_once(
+    clock: VirtualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    rig = Rig(clock)
+    api = rig.api()
+    api.fault = Fault.LOST
+    said = await told(rig, api, caplog)
+    assert said == [f"Could not acquire the lease default/{SHARD} yet: no answer within 5.0 s"]
+    assert len(api.requests) > 5
+
+
+@in_virtual_time
+async def test_a_creation_that_never_is_answered_is_told_once(
+    clock: VirtualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Somebody's admission webhook for leases, say."""
+    rig = Rig(clock)
+    api = rig.api()
+    api.on_request = lambda right: setattr(api, "fault", Fault.LOST if right.verb == "create" else Fault.NONE)
+    said = await told(rig, api, caplog)
+    assert said == [f"Could not acquire the lease default/{SHARD} yet: no answer within 5.0 s"]
+
+
+@in_virtual_time
+async def test_each_reason_is_told_when_it_comes_up(clock: VirtualClock, caplog: pytest.LogCaptureFixture) -> None:
+    rig = Rig(clock)
+    api = rig.api()
+    api.error = TooManyRequests("slow down", status=429, retry_after_seconds=1.0)
+    asyncio.get_running_loop().call_later(20, setattr, api, "fault", Fault.REFUSED)
+    said = await told(rig, api, caplog)
+    assert said == [
+        f"Could not acquire the lease default/{SHARD} yet: slow down",
+        f"Could not acquire the lease default/{SHARD} yet: connection refused",
+    ]
+
+
+@in_virtual_time
+async def test_a_creation_that_is_executed_late_holds_the_lease_for_nobody_who_has_gone(clock: VirtualClock) -> None:
+    rig = Rig(clock)
+    api = rig.api()
+    api.on_request = lambda right: setattr(api, "delay", lambda: 4.0 if right.verb == "create" else 0.001)
+    task = asyncio.create_task(rig.shard(api).__aenter__())
+    await rig.until(lambda: bool(api.writes))
+    assert rig.lease() is None
+    task.cancel()
+    await asyncio.wait((task,))
+    await asyncio.sleep(60)
+    assert rig.holder() == ""

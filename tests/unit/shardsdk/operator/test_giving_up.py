@@ -1,0 +1,213 @@
+"""What is said of an object whose reconcile failed for good, and for how long."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+from msgspec import field
+
+from shardsdk import Context, CustomResource, Model, Operator, Permanent
+from shardsdk.testing import Rig, drive
+from tests.unit.shardsdk.operator.websites import ConfigMap, Running, Website, WebsiteSpec, WebsiteStatus, site
+
+GAVE_UP = (
+    "default/home: waits for its next event; its last reconcile ended with Permanent: UnknownRegion: no such region"
+)
+#: The theme that no reconcile can make.
+MARS = site(theme="mars")
+
+
+def refusing(*, sharded: bool = False) -> tuple[Operator, list[str]]:
+    """Fails for good over one theme, and notes the themes that it is called with."""
+    operator, themes = Operator("websites", sharded=sharded), list[str]()
+
+    async def function(ctx: Context[Website]) -> WebsiteStatus:
+        themes.append(ctx.object.spec.theme)
+        await ctx.apply(ConfigMap(data={"theme": ctx.object.spec.theme}))
+        if ctx.object.spec.theme == "mars":
+            raise Permanent("no such region", reason="UnknownRegion")
+        return WebsiteStatus(1, conditions=[ctx.condition("Ready", True, "Done")])
+
+    operator.reconcile(Website, owns=[ConfigMap])(function).resync(every=60)
+    return operator, themes
+
+
+def counted(rig: Rig, name: str, **labels: str) -> float | None:
+    registry = rig._manager.metrics.registry
+    return registry.get_sample_value(f"controller_runtime_{name}", {"controller": "websites.example.com", **labels})
+
+
+def counts(rig: Rig) -> tuple[float | None, ...]:
+    """Of terminal errors, and of reconciles by their result."""
+    results = (counted(rig, "reconcile_total", result=each) for each in ("error", "success"))
+    return (counted(rig, "terminal_reconcile_errors_total"), *results)
+
+
+def themed(rig: Rig, theme: str) -> None:
+    rig.patch(Website, "home", {"spec": {"theme": theme}})
+
+
+def test_what_failed_for_good_is_told_and_counted_once_and_says_so_until_its_spec_changes() -> None:
+    operator, themes = refusing()
+
+    async def story(rig: Rig) -> None:
+        assert rig.explain(Website, "home") == GAVE_UP
+        assert counts(rig) == (1, 1, 0)
+        await rig.clock.sleep(600)
+        rig.patch(ConfigMap, "home", {"data": {"theme": "theirs"}})
+        rig.patch(Website, "home", {"metadata": {"annotations": {"a": "b"}}})
+        await rig.settle()
+        assert rig.explain(Website, "home") == GAVE_UP
+        assert counts(rig) == (1, 1, 0)
+        assert themes == ["mars"]
+        themed(rig, "dark")
+        await rig.settle()
+        assert rig.explain(Website, "home") == "default/home: waits for its next event"
+        assert counts(rig)[:2] == (1, 1)
+
+    rig = drive(operator, [MARS], story)
+    assert rig.events == [("home", "UnknownRegion", "no such region")]
+    assert [type(each) for _, each in rig.outcomes if isinstance(each, Exception)] == [Permanent]
+
+
+def test_it_is_one_line_without_a_stack(caplog: pytest.LogCaptureFixture) -> None:
+    operator, _ = refusing()
+    drive(operator, [MARS])
+    (line,) = (each for each in caplog.records if each.levelno >= logging.WARNING)
+    assert "UnknownRegion: no such region" in line.getMessage()
+    assert line.exc_info is None
+
+
+def test_a_reason_that_nobody_gave_is_not_told() -> None:
+    assert str(Permanent("no such region")) == "no such region"
+
+
+def test_an_object_that_failed_for_good_is_given_away_and_known_when_it_is_back() -> None:
+    operator, themes = refusing(sharded=True)
+
+    async def story(rig: Rig) -> None:
+        shard = rig.labels(Website, "home")
+        rig.drain(Website, "home")
+        await rig.settle()
+        assert rig.labels(Website, "home") == {}
+        assert "is not in this controller's cache" in rig.explain(Website, "home")
+        rig.patch(Website, "home", {"metadata": {"labels": shard}})
+        await rig.settle()
+        assert rig.explain(Website, "home") == GAVE_UP
+
+    rig = drive(operator, [MARS], story)
+    assert themes == ["mars"]
+    assert counts(rig) == (1, 1, 0)
+
+
+def status_writes(rig: Rig) -> list[Any]:
+    return [each.body["status"] for each in rig.sent if each.subresource == "status"]  # type: ignore[index,call-overload]
+
+
+def test_its_generation_has_been_observed_in_one_write() -> None:
+    operator, _ = refusing()
+
+    async def story(rig: Rig) -> None:
+        before = len(status_writes(rig))
+        themed(rig, "mars")
+        await rig.settle()
+        assert len(status_writes(rig)) == before + 1
+        status = rig.get(Website, "home").status
+        assert (status.observed_generation, status.ready_replicas) == (2, 1)
+        assert [(each.status, each.observed_generation) for each in status.conditions] == [("False", 2)]
+        rig.patch(Website, "home", {"spec": {"html": "<h1>ho</h1>"}})
+        await rig.clock.sleep(600)
+        assert len(status_writes(rig)) == before + 2
+        assert rig.get(Website, "home").status.observed_generation == 3
+
+    drive(operator, [site()], story)
+
+
+class Seen(Model):
+    """What is there, without conditions."""
+
+    count: int = 0
+    observed_generation: int = 0
+
+
+class Counted(Model):
+    """What is there, which nobody knows before it was counted."""
+
+    count: int
+    observed_generation: int = 0
+
+
+class Shop(CustomResource[WebsiteSpec, Seen], group="example.com", version="v1"):
+    """Its status tells the generation, and nothing else of how it is."""
+
+
+class Booth(CustomResource[WebsiteSpec, Counted | None], group="example.com", version="v1"):
+    """Its status cannot be there with the generation alone."""
+
+
+class Stall(CustomResource[WebsiteSpec, Running], group="example.com", version="v1"):
+    """Its status tells nothing of how it is."""
+
+
+def hopeless(kind: type[Any]) -> Operator:
+    operator = Operator("shops")
+
+    @operator.reconcile(kind)
+    async def function(ctx: Context[Any]) -> None:
+        raise Permanent("never")
+
+    return operator
+
+
+@pytest.mark.parametrize(("kind", "written"), [(Shop, [{"observedGeneration": 1}]), (Booth, []), (Stall, [])])
+def test_of_a_status_what_it_has_fields_for_is_written(kind: type[Any], written: list[Any]) -> None:
+    assert status_writes(drive(hopeless(kind), [kind("home", WebsiteSpec(""))])) == written
+
+
+class Brief(Model):
+    """A condition, as far as somebody wants to know."""
+
+    type: str
+    status: str
+
+
+class Summary(Model):
+    """A status with such conditions."""
+
+    conditions: list[Brief] = field(default_factory=list)
+
+
+class Kiosk(CustomResource[WebsiteSpec, Summary], group="example.com", version="v1"):
+    """Its conditions are of a class that does not show all of them."""
+
+
+def test_conditions_of_others_stay_whole_when_the_class_shows_less_of_them() -> None:
+    since = "2020-01-01T00:00:00Z"
+    theirs = {"type": "Theirs", "status": "True", "reason": "A", "message": "", "lastTransitionTime": since}
+    body = {"metadata": {"name": "home"}, "spec": {"html": ""}, "status": {"conditions": [theirs]}}
+    rig = drive(hopeless(Kiosk), [(Kiosk.resource, body)])
+    shown = rig.get(Kiosk.resource, "home")["status"]["conditions"]
+    assert shown[0] == theirs
+    assert [each["type"] for each in shown] == ["Theirs", "Ready"]
+
+
+def test_a_timer_that_fails_for_good_says_nothing_of_what_the_reconcile_has_seen() -> None:
+    operator = Operator("shops")
+
+    @operator.reconcile(Shop)
+    async def function(ctx: Context[Shop]) -> None:
+        ctx.log.info("nothing to say")
+
+    @function.timer(every=60)
+    async def measure(ctx: Context[Shop]) -> None:
+        raise Permanent("never")
+
+    async def story(rig: Rig) -> None:
+        await rig.clock.sleep(600)
+        assert "ended with Permanent: never" in rig.explain(Shop, "home")
+
+    rig = drive(operator, [Shop("home", WebsiteSpec(""))], story)
+    assert status_writes(rig) == []
+    assert [type(each) for _, each in rig.outcomes if isinstance(each, Exception)] == [Permanent]

@@ -1,0 +1,95 @@
+"""An apply that is refused for what others have set names them, and nothing else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from shardsdk.errors import Forbidden, Invalid
+from shardsdk.kube.api import Operation
+from shardsdk.protocol.objects import Resource
+from shardsdk.reconcile.serverside import others_entries, send_apply
+from shardsdk.testing.memory import MemoryServer
+from shardsdk.testing.memoryapi import MemoryApi
+from shardsdk.testing.virtual import VirtualClock, in_virtual_time
+
+SERVICES = Resource("", "v1", "services", "Service")
+REFUSED = 'Service "home" is invalid: spec.ports[0].name: Required value'
+OURS = {"spec": {"selector": {"app": "web"}, "ports": [{"port": 80}]}}
+
+
+def managed(manager: str, fields: dict[str, Any], **more: str) -> dict[str, Any]:
+    return {"manager": manager, "operation": "Update", "fieldsV1": fields, **more}
+
+
+def ports(*keys: str) -> dict[str, Any]:
+    return {"f:spec": {"f:ports": {f"k:{key}": {".": {}, "f:port": {}} for key in keys}}}
+
+
+EDITED = managed("kubectl-edit", ports('{"port":99,"protocol":"TCP"}'))
+
+
+def named(*entries: dict[str, Any], body: Any = OURS, refusal: str = REFUSED) -> list[str]:
+    return list(others_entries({"metadata": {"managedFields": list(entries)}}, body, "websites", "", refusal))
+
+
+def test_an_entry_that_somebody_else_has_set_is_named() -> None:
+    assert named(EDITED) == ["kubectl-edit has set spec.ports[port=99,protocol=TCP]"]
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        managed("websites", ports('{"port":99,"protocol":"TCP"}')),
+        managed("kubectl-edit", ports('{"port":80,"protocol":"TCP"}')),
+        managed("kubectl-edit", ports('{"port":99,"protocol":"TCP"}'), subresource="status"),
+        managed("kubectl-edit", {"f:spec": {"f:externalIPs": {'v:"192.0.2.1"': {}}, "f:type": {}}}),
+    ],
+    ids=["ours", "applied as well", "of the status", "no list with keys that is applied"],
+)
+def test_what_is_no_entry_of_others_beside_ours_is_not(entry: dict[str, Any]) -> None:
+    assert named(entry) == []
+
+
+def test_a_list_that_the_refusal_does_not_speak_of_is_left_out() -> None:
+    assert named(EDITED, refusal="spec.clusterIP: field is immutable") == []
+
+
+def test_lists_in_lists_are_looked_at() -> None:
+    container = 'k:{"name":"httpd"}'
+    fields: dict[str, Any] = {
+        "f:spec": {"f:containers": {container: {"f:ports": {'k:{"containerPort":99,"protocol":"TCP"}': {}}}}}
+    }
+    body = {"spec": {"containers": [{"name": "httpd", "ports": [{"containerPort": 80}]}]}}
+    assert named(
+        managed("somebody", fields), body=body, refusal="spec.containers[0].ports[1].name: Duplicate value"
+    ) == ["somebody has set spec.containers[name=httpd].ports[containerPort=99,protocol=TCP]"]
+
+
+@in_virtual_time
+async def test_a_refusal_comes_as_it_is_where_nobody_else_is_to_blame_or_can_be_asked_for(clock: VirtualClock) -> None:
+    class Refusing(MemoryApi):
+        async def send(self, operation: Operation[Any]) -> Any:
+            if operation.verb == "patch":
+                raise Invalid(REFUSED, status=422, reason="Invalid")
+            return await super().send(operation)
+
+    class Secretive(Refusing):
+        async def send(self, operation: Operation[Any]) -> Any:
+            if operation.verb == "get":
+                raise Forbidden("get services home: 403", status=403)
+            return await super().send(operation)
+
+    server = MemoryServer()
+    said = []
+    for kind in (Refusing, Secretive, Refusing):
+        with pytest.raises(Invalid) as raised:
+            await send_apply(kind(server, clock), SERVICES, "home", "default", OURS, owner="websites", force=True)
+        said.append((str(raised.value), raised.value.status, raised.value.reason))
+        if not server.select(SERVICES):
+            metadata = {"name": "home", "namespace": "default", "managedFields": [EDITED]}
+            server.create(SERVICES, {"metadata": metadata})
+    assert said[0] == said[1] == (REFUSED, 422, "Invalid")
+    assert said[2][0].startswith(f"{REFUSED} — kubectl-edit has set spec.ports[port=99,protocol=TCP], and what is")
+    assert said[2][1:] == (422, "Invalid")
