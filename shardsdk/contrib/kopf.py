@@ -5,11 +5,13 @@
 
     KopfShard("my-ring", main=[SECRETS]).run(namespaces=["default"])
 
-Guarantees (tests/integration/test_kopf.py, tests/unit/shardsdk/contrib/test_kopf_gate.py):
+Guarantees (tests/integration/test_kopf.py, tests/unit/shardsdk/contrib/test_kopf_schedules.py):
 
 - kopf watches only this shard's objects: the API server filters by label.
-- A drain is acknowledged when no handler, daemon or timer of that object runs
-  and no write of this shard is under way; until then nobody else begins.
+- A drain is acknowledged when no handler, daemon or timer runs, neither of that object
+  nor of one that it controls, and no write of this shard is under way; until then
+  nobody else begins.
+- Handlers of a controlled object begin when its owner is this shard's, or was deleted.
 - Nothing begins without the lease.  When it is lost, handlers are cancelled,
   kopf's own writes are refused, and the process ends before anyone may take it.
 - An object that another shard gave away is resumed here (`@kopf.on.resume`),
@@ -25,6 +27,9 @@ Does not guarantee:
 - To hurry a handler that runs: a drain waits for it.  Daemons and timers are
   told to stop, and cancelled after `drain_timeout_seconds`.
 - Anything about admission handlers: they are called in every shard.
+- To end the handler of a controlled object whose shard label is changed by hand while its
+  owner stays.
+- To acknowledge drains of a main resource without any handler: kopf does not watch it.
 """
 
 from __future__ import annotations
@@ -71,7 +76,7 @@ _REGISTRIES: Final = ("_indexing", "_watching", "_spawning", "_changing")
 class KopfShard:
     """A shard of `ring` whose work is a kopf operator; `run` it instead of `kopf run`.
 
-    `main` and `controlled` are the ring's resources that have handlers.
+    `main` and `controlled` are the ring's resources that have handlers; each of `main` needs one.
     `shard`, `namespace`, `timings` and `restart_grace_seconds` are `ShardLease`'s.
     `fenced`: promise in the lease that everything the handlers write is fenced.
     """
@@ -199,8 +204,8 @@ class KopfShard:
             api,
             lease,
             settle=settle,
-            main=frozenset(each.group_resource for each in self._main),
-            controlled=frozenset(each.group_resource for each in self._controlled),
+            main=self._main,
+            controlled=self._controlled,
             memories=memories,
             drain_timeout_seconds=self._drain_timeout_seconds,
         )

@@ -1,44 +1,51 @@
 """The gate: each event that kopf is about to process passes here first.
 
     event ──> this shard's?      kopf processes it: handlers, daemons, its own patch
-          ──> being drained?     daemons end, writes settle, both labels go in one
+          ──> its owner's not?   it waits: the owner comes, or the object leaves
+          ──> being drained?     handlers and daemons of the object and of what it
+                                 controls end, writes settle, both labels go in one
                                  patch that holds the resourceVersion
           ──> anybody else's?    nothing
 
-kopf processes the events of one object one after the other, so a drain that has
-come to its turn finds no handler of that object running.
+A drain waits for handlers and begins none (how long, and what if one waits for
+another: `kopf_drains`): kopf processes the events of one object
+one after the other, but those of another version of its resource, and of the objects
+that it controls, in tasks of their own.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Collection
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final, Protocol
 
 import kopf
-from kopf._core.engines.daemons import Daemon, stop_daemons
 
 from shardsdk.cache.identity import ShardIdentity
-from shardsdk.cache.objects import Request
+from shardsdk.contrib.kopf_daemons import Daemons
+from shardsdk.contrib.kopf_drains import Drains
+from shardsdk.contrib.kopf_families import Families, Family, Whose
 from shardsdk.errors import Conflict, FenceClosed, NotFound, ShardingError
-from shardsdk.kube.api import Api, Fence
+from shardsdk.kube.api import Api
 from shardsdk.kube.clock import Clock, SystemClock
 from shardsdk.logs import logger_of
 from shardsdk.protocol.objects import GroupResource, Resource
-from shardsdk.protocol.verdict import Verdict, acknowledgement, judge
+from shardsdk.protocol.verdict import acknowledgement
 from shardsdk.reconcile.inflight import InFlight
 
 log: Final = logger_of(__name__)
 
 #: When an acknowledgement that failed is tried again without news of its object.
 RETRY_SECONDS: Final = 1.0
-#: How often daemons that were told to stop are looked at.
-LOOK_SECONDS: Final = 1.0
 
 Process = Callable[..., Awaitable[str | None]]
 Event = dict[str, Any]
+
+#: Where the main object of a family has to be for handlers to begin; children outlive it for a while.
+_WORKED_ON: Final = frozenset({Whose.HERE, Whose.GONE})
 
 
 class _Outcome(Enum):
@@ -56,9 +63,61 @@ class Lease(Protocol):
     lost: asyncio.Event
 
 
+@dataclass(frozen=True, slots=True)
+class _Passing:
+    """One event of one object, with what else kopf gives to have it processed."""
+
+    resource: Resource
+    raw: Event
+    rest: dict[str, Any]
+
+    @property
+    def name(self) -> GroupResource:
+        return self.resource.group_resource
+
+    @property
+    def body(self) -> Event:
+        body: Event = self.raw["object"]
+        return body
+
+    @property
+    def uid(self) -> str:
+        return str(self.body["metadata"]["uid"])
+
+    @property
+    def version(self) -> int:
+        return int(self.body["metadata"]["resourceVersion"])
+
+    @property
+    def deleted(self) -> bool:
+        """Whether the object was deleted, or left what this shard watches."""
+        return bool(self.raw["type"] == "DELETED")
+
+    @property
+    def news(self) -> asyncio.Event | None:
+        """Set while another event of the object waits for this one."""
+        return self.rest.get("stream_pressure")
+
+    @property
+    def outdone(self) -> bool:
+        return self.news is not None and self.news.is_set()
+
+    @property
+    def settings(self) -> kopf.OperatorSettings:
+        settings: kopf.OperatorSettings = self.rest["settings"]
+        return settings
+
+    async def count_as_indexed(self) -> None:
+        """Kopf's handlers wait until every object of the first list has been through here: not for this one."""
+        toggles, toggle = self.rest.get("operator_indexed"), self.rest.get("resource_indexed")
+        if toggles is not None and toggle is not None:
+            await toggles.drop_toggle(toggle)
+
+
 class Gate:
     """Stands in for kopf's `process_resource_event`, and calls it for objects of this shard.
 
+    `main` and `controlled` are the ring's resources, whatever their versions.
     `settle()` returns once no write of this shard can be executed any more.
     """
 
@@ -70,8 +129,8 @@ class Gate:
         lease: Lease,
         *,
         settle: Callable[[], Awaitable[None]],
-        main: frozenset[GroupResource],
-        controlled: frozenset[GroupResource],
+        main: Collection[Resource],
+        controlled: Collection[Resource],
         memories: Any,
         drain_timeout_seconds: float | None = None,
         clock: Clock | None = None,
@@ -80,68 +139,101 @@ class Gate:
         self._identity = identity
         self._api = api
         self._lease = lease
-        self._settle = settle
-        self._main = main
-        self._controlled = controlled
+        self._main = frozenset(each.group_resource for each in main)
+        self._controlled = frozenset(each.group_resource for each in controlled)
         self._memories = memories
-        self._drain_timeout_seconds = drain_timeout_seconds
         self._clock = clock or SystemClock()
-        self._inflight = {name: InFlight() for name in main}
+        self._families = Families(identity, api, main, self._clock)
+        self._daemons = Daemons(memories, self._clock, drain_timeout_seconds)
+        #: What runs for a main object and what it controls, by the name of the main object.
+        inflight = {name: InFlight() for name in self._main}
+        self._drains = Drains(identity, api, inflight, self._daemons, settle, self._clock)
         self._working: set[asyncio.Task[Any]] = set()
         #: Objects that this shard has worked on and not given away, by uid.
         self._known: set[str] = set()
-        #: Objects that were given away, with the version that was: what is older comes too late.
-        self._given: dict[str, int] = {}
         self._unshared: set[GroupResource] = set()
 
-    async def __call__(
-        self,
-        *,
-        resource: Any,
-        raw_event: Event,
-        resource_indexed: Any = None,
-        operator_indexed: Any = None,
-        **rest: Any,
-    ) -> str | None:
+    async def __call__(self, *, resource: Any, raw_event: Event, **rest: Any) -> str | None:
         """As kopf's: process one event of one object; the version that kopf's patch has made, if it made one."""
-        if not await self._admit(resource, raw_event, rest):
-            # kopf's handlers wait until every object of the first list has been through here.
-            if operator_indexed is not None and resource_indexed is not None:
-                await operator_indexed.drop_toggle(resource_indexed)
+        passing = _Passing(_as_ours(resource), raw_event, rest)
+        family = self._family_of(passing)
+        try:
+            if await self._admit(passing, family):
+                return await self._work(passing, family, resource=resource)
+            await passing.count_as_indexed()
             return None
-        indexing = {"resource_indexed": resource_indexed, "operator_indexed": operator_indexed}
-        return await self._work(resource=resource, raw_event=self._resumed(raw_event, rest), **indexing, **rest)
+        finally:
+            if passing.deleted:
+                self._families.leave(passing.uid)
+            if family is not None:
+                self._families.tidy(family)
 
     async def stop_when_lost(self) -> None:
         """Cancel everything that runs as soon as the lease is lost."""
         await self._lease.lost.wait()
-        for daemons in self._memories.iter_all_daemon_memories():
-            for daemon in list(daemons.running_daemons.values()):
-                daemon.stopper.set(reason=kopf.DaemonStoppingReason.OPERATOR_EXITING)
-                daemon.task.cancel()
+        self._daemons.cancel_all()
         for task in self._working:
             task.cancel()
 
     # -- whose is it? --------------------------------------------------------------
 
-    async def _admit(self, resource: Any, event: Event, rest: dict[str, Any]) -> bool:
+    def _family_of(self, passing: _Passing) -> Family | None:
+        """The main object on which it depends whether work may begin; `None`: there is none."""
+        if passing.name in self._main:
+            return self._families.of_main(passing.resource, passing.body)
+        if passing.name in self._controlled:
+            return self._families.of_child(passing.resource, passing.body)
+        return None
+
+    async def _admit(self, passing: _Passing, family: Family | None) -> bool:
         """Whether kopf is to process the event; what else there is to do about it is done on return."""
-        name, metadata = GroupResource(resource.group, resource.plural), event["object"]["metadata"]
-        if name not in self._main and name not in self._controlled:
-            self._warn_unshared(name)
-            return False
-        if event["type"] == "DELETED":
-            return await self._is_end(resource, event["object"], rest)
-        if self._given.get(metadata["uid"], -1) > int(metadata["resourceVersion"]):
-            return False
-        match judge(metadata.get("labels"), self._identity.ring, self._identity.shard):
-            case Verdict.IGNORE:
+        if family is not None and passing.name in self._main:
+            return await (self._is_end(passing, family) if passing.deleted else self._admit_main(passing, family))
+        if passing.name in self._controlled:
+            return await (self._is_end_of_child if passing.deleted else self._admit_child)(passing, family)
+        self._warn_unshared(passing.name)
+        return False
+
+    async def _admit_main(self, passing: _Passing, family: Family) -> bool:
+        family.shown_by.add(passing.resource.version)
+        whose = self._families.judge(passing.body["metadata"].get("labels"))
+        if not family.hear(passing.version, whose):
+            # Late, by the watch of another version; or etcd was restored, and versions went back.
+            await self._families.ask(family)
+            if not family.hear(passing.version, whose):
                 return False
-            case Verdict.ACKNOWLEDGE if name in self._main:
-                await self._give_away(resource, event["object"], rest)
+        if whose is Whose.DRAINED:
+            await passing.count_as_indexed()
+            await self._give_away(passing, family)
+        if whose is not Whose.HERE:
+            return False
+        await self._drains.begin_again(family, passing.settings)
+        return family.whose is Whose.HERE and self._holds_lease()
+
+    async def _admit_child(self, passing: _Passing, family: Family | None) -> bool:
+        if self._families.judge(passing.body["metadata"].get("labels")) is Whose.AWAY:
+            return False
+        # Whatever it waits for: afterwards it begins without giving anybody else a turn.
+        return (family is None or await self._owner_is_here(passing, family)) and self._holds_lease()
+
+    async def _owner_is_here(self, passing: _Passing, family: Family) -> bool:
+        """Wait for the main object of a child; False: there is news of the child, or it ended with its owner away."""
+        while not self._goes_on(family):
+            whose = family.whose
+            if passing.outdone or (passing.deleted and whose is Whose.AWAY):
                 return False
-            case _:
-                return not self._lease.lost.is_set() and _is_open(self._lease.fence)
+            if whose is not Whose.UNKNOWN or family.asked:
+                await passing.count_as_indexed()
+            if family.whose is whose and not self._goes_on(family):
+                await self._families.wait(family, passing.news)
+        return True
+
+    def _goes_on(self, family: Family) -> bool:
+        """Whether handlers of children may begin."""
+        return family.whose in _WORKED_ON or self._drains.goes_on(family)
+
+    def _holds_lease(self) -> bool:
+        return not self._lease.lost.is_set() and self._lease.fence.remaining() > 0
 
     def _warn_unshared(self, name: GroupResource) -> None:
         if name not in self._unshared:
@@ -149,146 +241,125 @@ class Gate:
             where = {"ring": self._identity.ring.ring, "shard": self._identity.shard, "resource": str(name)}
             log.error("Handlers are not called for %s: the ring does not share it", name, extra=where)
 
-    async def _is_end(self, resource: Any, body: Event, rest: dict[str, Any]) -> bool:
-        """Whether a DELETED event means the end of the object, or only that it is not this shard's any more."""
-        uid = body["metadata"]["uid"]
-        self._known.discard(uid)
-        if self._given.pop(uid, None) is not None:
+    # -- endings -------------------------------------------------------------------
+
+    async def _is_end(self, passing: _Passing, family: Family) -> bool:
+        """Whether a DELETED event means the end of a main object, or only that it is not this shard's any more."""
+        family.shown_by.discard(passing.resource.version)
+        if family.whose is Whose.AWAY:
+            # Given away; of an acknowledgement whose answer was lost, this is the first that is heard here.
+            self._known.discard(passing.uid)
+            await self._let_go(passing)
             return False
-        if body["metadata"].get("deletionTimestamp") or not await self._exists(resource, body):
-            return True
-        log.warning("The object went away unasked", extra=self._where(resource, body))
-        for daemon in self._daemons(await self._memories.recall(body)):
-            daemon.stopper.set(reason=kopf.DaemonStoppingReason.FILTERS_MISMATCH)
-            daemon.task.cancel()
-        await self._forget(body, rest)
+        if passing.version < family.version:
+            await self._families.ask(family)
+            if family.whose is not Whose.GONE:
+                return False  # it has come back meanwhile
+        self._known.discard(passing.uid)
+        ended = await self._was_deleted(passing)
+        family.hear(passing.version, Whose.GONE if ended else Whose.AWAY)
+        if not ended:
+            log.warning("The object went away unasked", extra=self._where(passing))
+            await self._let_go(passing)
+        return ended
+
+    async def _is_end_of_child(self, passing: _Passing, family: Family | None) -> bool:
+        """The same of a controlled object; of one that went with its owner, or after it, its next shard hears."""
+        self._known.discard(passing.uid)
+        if family is None or family.whose is not Whose.AWAY:
+            ended = await self._was_deleted(passing)
+            if ended and (family is None or await self._owner_is_here(passing, family)):
+                return True
+            if not ended and (family is None or family.whose in _WORKED_ON):
+                log.warning("The object went away unasked", extra=self._where(passing))
+        await self._let_go(passing)
         return False
 
-    async def _exists(self, resource: Any, body: Event) -> bool:
-        metadata = body["metadata"]
-        try:
-            found = await self._api.find(_as_ours(resource), metadata["name"], metadata.get("namespace"))
-        except ShardingError as error:
-            where = self._where(resource, body)
-            log.warning("Could not find out whether an object was deleted: %s", error, extra=where)
+    async def _was_deleted(self, passing: _Passing) -> bool:
+        metadata = passing.body["metadata"]
+        if metadata.get("deletionTimestamp"):
             return True
-        return found is not None and found.metadata.uid == metadata["uid"]
+        try:
+            found = await self._api.find(passing.resource, metadata["name"], metadata.get("namespace"))
+        except ShardingError as error:
+            log.warning("Could not find out whether an object was deleted: %s", error, extra=self._where(passing))
+            return False
+        return found is None or found.metadata.uid != metadata["uid"]
+
+    async def _let_go(self, passing: _Passing) -> None:
+        await self._daemons.cancel(passing.uid)
+        await self._forget(passing)
+
+    async def _forget(self, passing: _Passing) -> None:
+        """As if the object had never been seen: should it come back, it is resumed."""
+        passing.rest["indexers"].discard(body=_as_kopfs(passing.body))
+        await self._memories.forget(passing.body)
 
     # -- working ---------------------------------------------------------------------
 
-    def _resumed(self, event: Event, rest: dict[str, Any]) -> Event:
+    def _resumed(self, passing: _Passing) -> Event:
         """An object that another shard has worked on is, for kopf, one that was there before it started."""
-        body = event["object"]
-        uid = body["metadata"]["uid"]
-        if event["type"] == "DELETED":
-            return event
-        self._given.pop(uid, None)
-        if uid in self._known:
-            return event
-        self._known.add(uid)
-        handled = rest["settings"].persistence.diffbase_storage.fetch(body=_as_kopfs(body))
-        return event if handled is None else {**event, "type": None}
+        if passing.deleted or passing.uid in self._known:
+            return passing.raw
+        self._known.add(passing.uid)
+        handled = passing.settings.persistence.diffbase_storage.fetch(body=_as_kopfs(passing.body))
+        return passing.raw if handled is None else {**passing.raw, "type": None}
 
-    async def _work(self, **event: Any) -> str | None:
+    async def _work(self, passing: _Passing, family: Family | None, *, resource: Any) -> str | None:
         task = asyncio.current_task()
         assert task is not None
-        resource, body = event["resource"], event["raw_event"]["object"]
-        inflight = self._inflight.get(GroupResource(resource.group, resource.plural))
         self._working.add(task)
         try:
-            if inflight is None:
-                return await self._process(**event)
-            with inflight.hold(_request_of(body)):
-                return await self._process(**event)
+            with nullcontext() if family is None else self._drains.hold(family, passing.uid, passing.news):
+                return await self._process(resource=resource, raw_event=self._resumed(passing), **passing.rest)
         finally:
             self._working.discard(task)
 
     # -- giving away -------------------------------------------------------------------
 
-    async def _give_away(self, resource: Any, body: Event, rest: dict[str, Any]) -> None:
-        memory = await self._memories.recall(body)
-        await self._end_daemons(memory, rest["settings"])
-        # Through another version of the same resource, kopf may be at the object in another task.
-        idle = asyncio.Event()
-        self._inflight[GroupResource(resource.group, resource.plural)].when_idle(_request_of(body), idle.set)
-        await idle.wait()
-        await self._settle()
-        news: asyncio.Event | None = rest.get("stream_pressure")
-        while (outcome := await self._acknowledge(resource, body)) is _Outcome.FAILED:
-            if news is not None and news.is_set():
+    async def _give_away(self, passing: _Passing, family: Family) -> None:
+        if not await self._drains.comes_to_rest(family, passing.settings, passing.news):
+            return
+        while (outcome := await self._acknowledge(passing, family)) is _Outcome.FAILED:
+            if passing.outdone:
                 return
-            await self._pause(news)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(RETRY_SECONDS):
+                    await (passing.news or asyncio.Event()).wait()
         if outcome is _Outcome.GIVEN:
-            await self._forget(body, rest)
+            await self._forget(passing)
 
-    async def _acknowledge(self, resource: Any, body: Event) -> _Outcome:
+    async def _acknowledge(self, passing: _Passing, family: Family) -> _Outcome:
         """Remove both labels, if the object is still as this event has it."""
-        metadata = body["metadata"]
+        metadata = passing.body["metadata"]
         patch = acknowledgement(self._identity.ring, metadata["resourceVersion"])
         try:
-            await self._api.patch(_as_ours(resource), metadata["name"], metadata.get("namespace"), patch)
+            answer = await self._api.patch(passing.resource, metadata["name"], metadata.get("namespace"), patch)
         except (Conflict, NotFound, FenceClosed):
             return _Outcome.OUTDATED
         except ShardingError as error:
             # It may have been executed all the same; then the next attempt meets a newer object.
-            log.warning("Could not acknowledge a drain: %s", error, extra=self._where(resource, body))
+            log.warning("Could not acknowledge a drain: %s", error, extra=self._where(passing))
             return _Outcome.FAILED
-        self._known.discard(metadata["uid"])
-        self._given[metadata["uid"]] = int(metadata["resourceVersion"])
-        log.debug("Drain acknowledged", extra=self._where(resource, body))
+        self._known.discard(passing.uid)
+        # Even if the answer has it here again: that is for the event of this write to say.
+        family.hear(int(answer.metadata.resource_version), Whose.AWAY)
+        log.debug("Drain acknowledged", extra=self._where(passing))
         return _Outcome.GIVEN
 
-    async def _end_daemons(self, memory: Any, settings: kopf.OperatorSettings) -> None:
-        """Tell daemons and timers to stop as kopf does, wait for them, cancel them at the limit."""
-        began = self._clock.monotonic()
-        running = memory.daemons_memory.running_daemons
-        while running:
-            delays = await stop_daemons(
-                settings=settings, daemons=running, reason=kopf.DaemonStoppingReason.FILTERS_MISMATCH
-            )
-            left = self._daemons(memory)
-            limit = self._drain_timeout_seconds
-            if limit is not None and self._clock.monotonic() - began >= limit:
-                for daemon in left:
-                    daemon.task.cancel()
-            if left:
-                waits = [LOOK_SECONDS, *delays] if limit is None else [LOOK_SECONDS, limit or LOOK_SECONDS, *delays]
-                await asyncio.wait([each.task for each in left], timeout=min(waits))
-
-    def _daemons(self, memory: Any) -> list[Daemon]:
-        return list(memory.daemons_memory.running_daemons.values())
-
-    async def _forget(self, body: Event, rest: dict[str, Any]) -> None:
-        """As if the object had never been seen: should it come back, it is resumed."""
-        rest["indexers"].discard(body=_as_kopfs(body))
-        await self._memories.forget(body)
-
-    async def _pause(self, news: asyncio.Event | None) -> None:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(RETRY_SECONDS):
-                await (news or asyncio.Event()).wait()
-
-    def _where(self, resource: Any, body: Event) -> dict[str, object]:
-        metadata = body["metadata"]
+    def _where(self, passing: _Passing) -> dict[str, object]:
+        metadata = passing.body["metadata"]
         return {
             "ring": self._identity.ring.ring,
             "shard": self._identity.shard,
-            "resource": str(GroupResource(resource.group, resource.plural)),
-            "namespace": metadata.get("namespace", ""),
+            "resource": str(passing.name),
+            "namespace": metadata.get("namespace") or "",
             "object": metadata["name"],
         }
 
 
-def _is_open(fence: Fence) -> bool:
-    return fence.remaining() > 0
-
-
 def _as_kopfs(body: Any) -> kopf.Body:
     return kopf.Body(body)
-
-
-def _request_of(body: Event) -> Request:
-    return Request(body["metadata"].get("namespace") or "", body["metadata"]["name"])
 
 
 def _as_ours(resource: Any) -> Resource:

@@ -3,7 +3,8 @@
     python -m tests.integration.kopf_operator RING SHARD CHRONICLE [GATE]
 
 A Secret named `busy…` keeps its handler busy until the file GATE exists, one
-named `stuck…` its timer for good.
+named `stuck…` its timer for good.  A ConfigMap named `held…` keeps its handler
+busy until that file exists, and has a daemon.
 """
 
 from __future__ import annotations
@@ -89,7 +90,17 @@ async def follow(name: str, stopped: kopf.DaemonStopped, **_: Any) -> None:
 
 @kopf.on.event("configmaps")
 async def see(name: str, event: kopf.RawEvent, **_: Any) -> None:
-    log.info("sees %s: %s", name, event["type"])
+    with noted(name):
+        log.info("sees %s: %s", name, event["type"])
+        while name.startswith("held") and GATE is not None and not GATE.exists():
+            await asyncio.sleep(0.02)
+
+
+@kopf.daemon("configmaps", when=lambda name, **_: name.startswith("held"))
+async def follow_child(name: str, stopped: kopf.DaemonStopped, **_: Any) -> None:
+    with noted(name):
+        await stopped.wait()
+        await asyncio.sleep(0.05)
 
 
 if __name__ == "__main__":

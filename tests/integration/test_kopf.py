@@ -135,6 +135,40 @@ async def test_a_drain_waits_for_the_handler_and_the_daemons_and_keeps_finalizer
         assert overlaps(read_spans(operators.chronicle)) == []
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+async def test_a_drain_waits_for_the_handlers_and_the_daemons_of_what_the_object_controls(
+    stage: Stage, tmp_path: Path
+) -> None:
+    ring = await stage.ring()
+    shard, drain = ring.labels
+    async with programs_on(stage, tmp_path) as programs:
+        operators = Operators(programs, ring)
+        await operators.start("one")
+        for name in ("held", "idle"):
+            await ring.create(name=name, labels={shard: "one"})
+        await operators.until_worked_on({"idle": "one"})
+        await until(lambda: operators.work_of("held-one", "one") > 0)
+        for name in ("held", "idle"):
+            await stage.admin.patch("v1/secrets", name, {"metadata": {"labels": {drain: "true"}}}, stage.namespace)
+        await ring.until_on("idle", None)
+        assert ring.where(await stage.admin.get("v1/secrets", "held", stage.namespace)) == "one*"
+
+        # Its daemon begins when the handler ends; the drain has begun before.
+        operators.gate.touch()
+        await ring.until_on("held", None)
+        assert operators.work_of("held-one", "one") > 1
+        assert all(each.end is not None for each in read_spans(operators.chronicle) if each.thing.startswith("held"))
+
+        # As the sharder does: the child first, then its owner.
+        two = await operators.start("two")
+        await two.until_it_says("Shard is working")
+        for resource, name in ((CONFIGMAPS, "held-one"), ("v1/secrets", "held")):
+            await stage.admin.patch(resource, name, {"metadata": {"labels": {shard: "two"}}}, stage.namespace)
+        await until(lambda: operators.work_of("held-one", "two") > 1)
+        assert overlaps(read_spans(operators.chronicle)) == []
+
+
 @pytest.mark.timeout(600)
 async def test_a_lost_lease_ends_the_operator_without_a_further_write(stage: Stage, tmp_path: Path) -> None:
     async with one_at_work(stage, tmp_path, "busy") as (operators, one):

@@ -13,11 +13,10 @@ from kopf._core.engines.indexing import OperatorIndexers
 from kopf._core.reactor.inventory import ResourceMemories
 
 from shardsdk.contrib.kopf_gate import Gate
-from shardsdk.protocol.objects import GroupResource
 from shardsdk.testing.memory import MemoryServer
 from shardsdk.testing.memoryapi import Fault, MemoryApi
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
-from tests.shard_rig import ME, RING, SECRETS, Hold
+from tests.shard_rig import CONFIGMAPS, ME, RING, SECRETS, Hold
 
 MAIN = KopfResource("", "v1", "secrets", kind="Secret", namespaced=True)
 CHILDREN = KopfResource("", "v1", "configmaps", kind="ConfigMap", namespaced=True)
@@ -52,7 +51,7 @@ class Rig:
         self.busy_seconds = 0.0
         self.gate = Gate(
             self.process, ME, self.api, self.lease, settle=self.api.writes_settled,
-            main=frozenset({GroupResource("", "secrets")}), controlled=frozenset({GroupResource("", "configmaps")}),
+            main=[SECRETS], controlled=[CONFIGMAPS],
             memories=self.memories, drain_timeout_seconds=drain_timeout_seconds, clock=clock,
         )  # fmt: skip
 

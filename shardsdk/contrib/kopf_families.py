@@ -1,0 +1,252 @@
+"""Families: a main object and what it controls are on one shard, so their handlers begin and end together.
+
+A controlled object is never drained (docs/decisions/0004): it goes where its owner
+goes.  So what is known of the owner decides for all of them:
+
+    HERE      handlers of the family may begin
+    DRAINED   none begins any more; the acknowledgement waits for those that run
+              (if that takes long, children have turns: kopf_drains)
+    AWAY      none begins: another shard's may
+    GONE      deleted: its children are what is left, and no drain will ask for them
+    UNKNOWN   a child came before its owner: wait for it, and ask the API server before long
+
+Guarantees (tests/unit/shardsdk/contrib/test_kopf_families.py): what is older than what is
+known changes nothing, whichever watch or list has brought it.
+
+Does not guarantee anything about a child whose label is changed by hand while its owner stays.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Final
+
+from shardsdk.cache.identity import ShardIdentity
+from shardsdk.cache.objects import Request, metadata_of, owner_of, request_of
+from shardsdk.errors import ShardingError
+from shardsdk.kube.api import Api
+from shardsdk.kube.clock import Clock
+from shardsdk.logs import logger_of
+from shardsdk.protocol.objects import Resource
+from shardsdk.protocol.verdict import Verdict, judge
+
+log: Final = logger_of(__name__)
+
+#: How long a child waits for news of its owner before the API server is asked, at first and at most; doubles.
+ASK_SECONDS: Final = (1.0, 30.0)
+#: So many owners are asked for at once: children may be listed long before all of their owners are.
+CONCURRENT_QUESTIONS: Final = 8
+
+
+class Whose(Enum):
+    """Where the main object of a family is, as far as this shard knows."""
+
+    UNKNOWN = "nothing was heard of it yet"
+    HERE = "it is this shard's"
+    DRAINED = "it is this shard's, and the sharder asks for it"
+    AWAY = "it is another shard's, or nobody's"
+    GONE = "it was deleted"
+
+
+_WHOSE: Final = {Verdict.RECONCILE: Whose.HERE, Verdict.ACKNOWLEDGE: Whose.DRAINED, Verdict.IGNORE: Whose.AWAY}
+
+
+@dataclass(eq=False, slots=True)
+class Child:
+    """A controlled object that this shard has seen."""
+
+    resource: Resource
+    request: Request
+    #: Its daemons, or pauses before a retry, were ended for a drain: should it stay here, they are to begin again.
+    stopped: bool = False
+    #: One for each event of it that kopf processes: what ends kopf's pauses there.
+    at_work: list[asyncio.Event] = field(default_factory=list)
+
+
+@dataclass(eq=False, slots=True)
+class Family:
+    """One main object, and by their uids the objects that it controls."""
+
+    main: Resource
+    request: Request
+    uid: str
+    ask_at: float
+    whose: Whose = Whose.UNKNOWN
+    children: dict[str, Child] = field(default_factory=dict)
+    #: The versions of its resource that have shown it, and not its end yet: they may still show what is old.
+    shown_by: set[str] = field(default_factory=set)
+    #: Its drain takes long: meanwhile its children may begin, as long as a handler runs.
+    goes_on: bool = False
+    #: The resourceVersion at which the main object was as `whose` says.
+    _version: int = -1
+    _pause: float = ASK_SECONDS[0]
+    _news: asyncio.Event | None = None
+
+    def hear(self, version: int, whose: Whose) -> bool:
+        """Take note of how the main object was at a resourceVersion; False: that is out of date."""
+        if version < self._version:
+            # Work on what is here is as right by an older event.
+            return whose is Whose.HERE is self.whose
+        self._settle(version, whose)
+        return True
+
+    def correct(self, seen: int, version: int, whose: Whose) -> None:
+        """Take note of what a list says that was begun when `seen` was the newest version known.
+
+        If that is newer than what the list has, then versions went back: etcd was restored (docs/decisions/0024).
+        """
+        if version >= self._version or seen == self._version:
+            self._settle(version, whose)
+
+    def _settle(self, version: int, whose: Whose) -> None:
+        self._version = version
+        if whose is not self.whose:
+            self.whose, self._pause, self.goes_on = whose, ASK_SECONDS[0], False
+            self._tell()
+
+    def go_on(self) -> None:
+        """Let its children begin while its drain waits."""
+        self.goes_on = True
+        self._tell()
+
+    def hold_back(self) -> None:
+        """Nothing of it begins any more."""
+        self.goes_on = False
+
+    def _tell(self) -> None:
+        if self._news is not None:
+            self._news.set()
+            self._news = None
+
+    def news(self) -> asyncio.Event:
+        """What is set at the next change of `whose`, or when its children may go on."""
+        if self._news is None:
+            self._news = asyncio.Event()
+        return self._news
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing of it is here; a child that waits is here, so nothing is heard too late."""
+        return not (self.children or self.shown_by)
+
+    def postpone(self, now: float) -> None:
+        """The API server is being asked; the next time after a longer pause."""
+        self.ask_at, self._pause = now + self._pause, min(2 * self._pause, ASK_SECONDS[1])
+
+    @property
+    def asked(self) -> bool:
+        """Whether the API server was asked since the last change of `whose`."""
+        return self._pause > ASK_SECONDS[0]
+
+    @property
+    def version(self) -> int:
+        """The resourceVersion of what is known; -1: nothing is."""
+        return self._version
+
+
+class Families:
+    """The families of one shard, by the uids of their main objects."""
+
+    def __init__(self, identity: ShardIdentity, api: Api, main: Collection[Resource], clock: Clock) -> None:
+        self._identity = identity
+        self._api = api
+        self._main = tuple(main)
+        self._clock = clock
+        self._asking = asyncio.Semaphore(CONCURRENT_QUESTIONS)
+        self._families: dict[str, Family] = {}
+        #: The family of each child, by its uid.
+        self._of: dict[str, Family] = {}
+
+    @property
+    def count(self) -> int:
+        """How many families are kept."""
+        return len(self._families)
+
+    def of_main(self, resource: Resource, body: Mapping[str, Any]) -> Family:
+        """The family of a main object that an event shows."""
+        return self._get(resource, request_of(body), metadata_of(body).uid)
+
+    def of_child(self, resource: Resource, body: Mapping[str, Any]) -> Family | None:
+        """The family that a controlled object belongs to from now on; `None`: nothing of the ring controls it."""
+        metadata = metadata_of(body)
+        family, child = None, None
+        for main in self._main:
+            owner = owner_of(body, main)
+            if owner is not None and metadata.controller is not None:
+                family = self._get(main, owner, metadata.controller.uid)
+        former = self._of.get(metadata.uid)
+        if former is not None and former is not family:
+            child = former.children.get(metadata.uid)
+            self.leave(metadata.uid)
+        if family is not None:
+            self._of[metadata.uid] = family
+            family.children.setdefault(metadata.uid, child or Child(resource, request_of(body)))
+        return family
+
+    def leave(self, uid: str) -> None:
+        """A controlled object is not here any more."""
+        family = self._of.pop(uid, None)
+        if family is not None:
+            del family.children[uid]
+            self.tidy(family)
+
+    def tidy(self, family: Family) -> None:
+        """Forget a family of which nothing is left here."""
+        if family.ended:
+            self._families.pop(family.uid, None)
+
+    def judge(self, labels: Mapping[str, str] | None) -> Whose:
+        """Where a main object is, by its labels."""
+        return _WHOSE[judge(labels, self._identity.ring, self._identity.shard)]
+
+    async def wait(self, family: Family, news: asyncio.Event | None) -> None:
+        """Return when more is known of the main object, or `news` are there; now and then the API server is asked."""
+        now = self._clock.monotonic()
+        if now >= family.ask_at:
+            whose = family.whose
+            family.postpone(now)
+            async with self._asking:
+                if family.whose is whose:
+                    await self.ask(family)
+            return
+        await any_of(family.news(), news, seconds=family.ask_at - now)
+
+    async def ask(self, family: Family) -> None:
+        """Find out where the main object is by a consistent list; if that fails, it is logged, and nothing changes."""
+        seen = family.version
+        try:
+            found = await self._api.find(family.main, family.request.name, family.request.namespace or None)
+        except ShardingError as error:
+            where = {
+                "ring": self._identity.ring.ring,
+                "shard": self._identity.shard,
+                "resource": str(family.main.group_resource),
+                "namespace": family.request.namespace,
+                "object": family.request.name,
+            }
+            log.warning("Could not find out where an owner is; its children wait: %s", error, extra=where)
+            return
+        if found is None or found.metadata.uid != family.uid:
+            family.hear(family.version, Whose.GONE)
+        else:
+            family.correct(seen, int(found.metadata.resource_version), self.judge(found.metadata.labels))
+
+    def _get(self, main: Resource, request: Request, uid: str) -> Family:
+        family = self._families.get(uid)
+        if family is None:
+            ask_at = self._clock.monotonic() + ASK_SECONDS[0]
+            family = self._families[uid] = Family(main, request, uid, ask_at)
+        return family
+
+
+async def any_of(*events: asyncio.Event | None, seconds: float | None = None) -> None:
+    """Return when one of `events` is set, or after `seconds`."""
+    waits = [asyncio.create_task(event.wait()) for event in events if event is not None]
+    try:
+        await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in waits:
+            task.cancel()

@@ -1,0 +1,230 @@
+"""What a drain waits for, and what may begin meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from kopf._cogs.aiokits import aiotime
+
+from shardsdk.contrib.kopf_drains import PATIENCE_SECONDS
+from shardsdk.testing.virtual import VirtualClock, in_virtual_time
+from tests.shard_rig import CONFIGMAPS, RING
+from tests.unit.shardsdk.contrib.test_kopf_families import change_child, child_of, end, go
+from tests.unit.shardsdk.contrib.test_kopf_gate import CHILDREN, Rig
+
+TOUCH = "kopf.zalando.org/touch-dummy"
+
+
+class Handlers(Rig):
+    """What is done for an object, by its name; nothing for the others."""
+
+    def __init__(self, clock: VirtualClock, **handlers: Callable[[Any], Awaitable[Any]]) -> None:
+        super().__init__(clock)
+        self.handlers = handlers
+
+    async def process(self, **event: Any) -> str | None:
+        await super().process(**event)
+        handler = self.handlers.get(event["raw_event"]["object"]["metadata"]["name"])
+        if handler is not None:
+            await handler(event)
+        return None
+
+    @property
+    def begun(self) -> list[str]:
+        return [name for _, name in self.processed]
+
+
+def named(line: logging.LogRecord) -> str:
+    """What a line says that a drain waits for."""
+    start, _, rest = line.getMessage().partition(": ")
+    assert start == "A drain waits for what still runs"
+    return rest.partition(" ring=")[0]
+
+
+async def retry_later(event: Any) -> None:
+    """As kopf does after a handler that is to be called again in ten minutes."""
+    await aiotime.sleep(600, wakeup=event["stream_pressure"])
+
+
+@in_virtual_time
+async def test_a_drain_does_not_wait_for_pauses_before_a_retry(clock: VirtualClock) -> None:
+    rig = Handlers(clock, child=retry_later)
+    owner = rig.secret()
+    await rig.event("ADDED", owner)
+    working = go(rig.event("ADDED", child_of(rig, owner), CHILDREN, stream_pressure=asyncio.Event()))
+    await clock.sleep(1)
+    before = clock.monotonic()
+    await rig.event("MODIFIED", rig.change(drain="true"))
+    assert clock.monotonic() - before < PATIENCE_SECONDS
+    assert rig.labels() == {}
+    await working
+
+
+@in_virtual_time
+async def test_a_retry_whose_pause_was_ended_is_made_should_the_object_stay(clock: VirtualClock) -> None:
+    rig = Handlers(clock, child=retry_later)
+    owner = rig.secret()
+    await rig.event("ADDED", owner)
+    working = go(rig.event("ADDED", child_of(rig, owner), CHILDREN, stream_pressure=asyncio.Event()))
+    await clock.sleep(1)
+    daemon = await rig.daemon(owner, lasts=10.0)
+    news = asyncio.Event()
+    giving = go(rig.event("MODIFIED", rig.change(drain="true"), stream_pressure=news))
+    await working
+    kept = rig.change(drain=None)
+    news.set()
+    await asyncio.gather(giving, daemon)
+    await rig.event("MODIFIED", kept)
+    assert TOUCH in rig.server.get(CONFIGMAPS, "child", "default")["metadata"]["annotations"]
+
+
+@in_virtual_time
+async def test_a_child_that_waits_for_its_owner_keeps_its_event(clock: VirtualClock) -> None:
+    rig = Handlers(clock)
+    owner = rig.secret()
+    await rig.event("ADDED", owner)
+    daemon = await rig.daemon(owner, lasts=10.0)
+    news = asyncio.Event()
+    giving = go(rig.event("MODIFIED", rig.change(drain="true"), stream_pressure=news))
+    await clock.sleep(1)
+    waiting = go(rig.event("ADDED", child_of(rig, owner), CHILDREN, stream_pressure=asyncio.Event()))
+    await clock.sleep(1)
+    kept = rig.change(drain=None)
+    news.set()
+    await asyncio.gather(giving, daemon)
+    await rig.event("MODIFIED", kept)
+    await waiting
+    assert sorted(rig.begun) == ["child", "mine", "mine"]
+
+
+@in_virtual_time
+async def test_a_drain_does_not_wait_for_a_handler_that_waits_for_a_sibling(
+    clock: VirtualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    ready = asyncio.Event()
+
+    async def set_up(_: Any) -> None:
+        ready.set()
+
+    rig = Handlers(clock, a=lambda _: ready.wait(), b=set_up)
+    owner = rig.secret()
+    await rig.event("ADDED", owner)
+    tasks = [go(rig.event("ADDED", child_of(rig, owner, "a"), CHILDREN))]
+    await clock.sleep(1)
+    tasks.append(go(rig.event("MODIFIED", rig.change(drain="true"))))
+    tasks.append(go(rig.event("ADDED", child_of(rig, owner, "b"), CHILDREN)))
+    await clock.sleep(PATIENCE_SECONDS - 1)
+    assert rig.begun == ["mine", "a"]
+    await asyncio.gather(*tasks)
+    assert rig.begun == ["mine", "a", "b"]
+    assert rig.labels() == {}
+    assert [named(line) for line in caplog.records] == ["handlers of configmaps a"]
+    assert vars(caplog.records[0])["object"] == "mine"
+
+
+@in_virtual_time
+async def test_a_sibling_that_is_waited_for_makes_its_retry(clock: VirtualClock) -> None:
+    ready = asyncio.Event()
+    tries: list[Any] = []
+
+    async def fail_once(event: Any) -> None:
+        tries.append(event)
+        if len(tries) == 1:
+            await retry_later(event)
+        else:
+            ready.set()
+
+    rig = Handlers(clock, a=lambda _: ready.wait(), b=fail_once)
+    owner = rig.secret()
+    await rig.event("ADDED", owner)
+    child = child_of(rig, owner, "b")
+    tasks = [go(rig.event("ADDED", child_of(rig, owner, "a"), CHILDREN))]
+    tasks.append(go(rig.event("ADDED", child, CHILDREN, stream_pressure=asyncio.Event())))
+    await clock.sleep(1)
+    giving = go(rig.event("MODIFIED", rig.change(drain="true")))
+    await tasks[1]
+    while TOUCH not in (touched := rig.server.get(CONFIGMAPS, "b", "default"))["metadata"].get("annotations", {}):
+        await clock.sleep(1)
+    await rig.event("MODIFIED", touched, CHILDREN, stream_pressure=asyncio.Event())
+    await asyncio.gather(giving, *tasks)
+    assert rig.labels() == {}
+
+
+@in_virtual_time
+async def test_children_that_always_have_something_to_do_do_not_keep_their_owner(clock: VirtualClock) -> None:
+    rig = Handlers(clock)
+    owner = rig.secret()
+    await rig.event("ADDED", owner)
+    rig.busy_seconds = 4 * PATIENCE_SECONDS
+
+    async def keep_busy(name: str) -> None:
+        body = child_of(rig, owner, name)
+        for number in range(1000):
+            await rig.event("MODIFIED", body, CHILDREN, stream_pressure=asyncio.Event())
+            body = change_child(rig, name, annotations={"number": str(number)})
+
+    working = []
+    for name in ("a", "b", "c"):
+        working.append(go(keep_busy(name)))
+        await clock.sleep(PATIENCE_SECONDS)
+    async with asyncio.timeout(40 * PATIENCE_SECONDS):
+        await rig.event("MODIFIED", rig.change(drain="true"))
+    assert rig.labels() == {}
+    await end(*working)
+
+
+@in_virtual_time
+async def test_nothing_begins_once_the_last_handler_has_ended(clock: VirtualClock) -> None:
+    finish = asyncio.Event()
+    rig = Handlers(clock, a=lambda _: finish.wait())
+    owner = rig.secret()
+    await rig.event("ADDED", owner)
+    working = go(rig.event("ADDED", child_of(rig, owner, "a"), CHILDREN))
+    await clock.sleep(1)
+    settle, written = rig.gate._drains._settle, asyncio.Event()
+
+    async def settle_late() -> None:
+        await written.wait()
+        await settle()
+
+    rig.gate._drains._settle = settle_late
+    giving = go(rig.event("MODIFIED", rig.change(drain="true")))
+    await clock.sleep(1.5 * PATIENCE_SECONDS)  # the children have their turn
+    finish.set()
+    await working
+    late = go(rig.event("ADDED", child_of(rig, owner, "b"), CHILDREN))
+    await clock.sleep(100)
+    assert RING.drain in rig.labels()
+    written.set()
+    await giving
+    assert rig.labels() == {}
+    assert rig.begun == ["mine", "a"]
+    await end(late)
+
+
+@in_virtual_time
+async def test_what_a_drain_waits_for_is_named(clock: VirtualClock, caplog: pytest.LogCaptureFixture) -> None:
+    forever = asyncio.Event()
+    names = [f"child-{number}" for number in range(7)]
+    rig = Handlers(clock, mine=lambda _: forever.wait(), **dict.fromkeys(names, lambda _: forever.wait()))
+    owner = rig.secret()
+    working = [go(rig.event("ADDED", owner))]
+    await clock.sleep(1)
+    working += [go(rig.event("ADDED", child_of(rig, owner, name), CHILDREN)) for name in names]
+    await clock.sleep(1)
+    giving = go(rig.event("MODIFIED", rig.change(drain="true")))
+    await clock.sleep(PATIENCE_SECONDS + 1)
+    assert [named(line) for line in caplog.records] == [
+        "handlers of secrets mine, configmaps child-0, configmaps child-1, configmaps child-2, configmaps child-3, "
+        "3 more"
+    ]
+    await end(giving, *working)
+    daemon = await rig.daemon(owner, lasts=1000.0)
+    giving = go(rig.event("MODIFIED", rig.change(drain="true")))
+    await clock.sleep(PATIENCE_SECONDS + 1)
+    assert [named(line) for line in caplog.records[1:]] == ["daemons or timers"]
+    await end(giving, daemon)
