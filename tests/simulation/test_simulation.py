@@ -27,7 +27,7 @@ RANGES_SEEDS = range(5)
 #: And each scenario is played with these.
 SCENARIO_SEEDS = range(2)
 #: Within so many seeds each planted bug must show.
-BUG_SEEDS = range(16)
+BUG_SEEDS = range(40)
 #: So many plans are played at once.
 PLAYERS = min(2, os.cpu_count() or 1)
 
