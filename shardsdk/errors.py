@@ -58,6 +58,7 @@ __all__ = [
     "TooManyRequests",
     "TooManyWrites",
     "Unauthorized",
+    "may_be_executed",
 ]
 
 
@@ -190,3 +191,13 @@ class TooManyWrites(ShardingError):
 
 class TerminalError(ShardingError):
     """Raised by a reconciler whose error no retry can mend; the item waits for its next event."""
+
+
+def may_be_executed(error: BaseException) -> bool:
+    """Whether a write that ended with `error` may have been executed, or may be still.
+
+    Behind a 5xx etcd may have it in hand; whatever else the API server answers refuses it for good.
+    """
+    if isinstance(error, ApiError):
+        return isinstance(error, ServerError)
+    return not isinstance(error, FenceClosed)

@@ -19,22 +19,12 @@ from typing import Final
 
 from sharder.core.ringspec import Role
 from sharder.placement.slots import WRITE_SECONDS, Crowded
-from shardsdk.errors import (
-    Conflict,
-    FenceClosed,
-    Forbidden,
-    RetryRule,
-    ShardingError,
-    TooManyRequests,
-    Unauthorized,
-)
+from shardsdk.errors import Conflict, may_be_executed
 from shardsdk.kube.api import Api
 from shardsdk.kube.clock import Clock
 
 #: Owners with unanswered writes that are remembered; the writes of those before them ended long ago.
 MAX_UNANSWERED: Final = 10_000
-#: Errors that say that a write was not executed, and never will be.
-_NOT_EXECUTED: Final = (Crowded, FenceClosed, Forbidden, TooManyRequests, Unauthorized)
 
 
 @dataclass(slots=True, eq=False)
@@ -102,9 +92,7 @@ class Followers:
 
     def note_unanswered(self, uid: str, error: BaseException) -> None:
         """A write of a child of this owner ended so; it may be executed still, unless the error says otherwise."""
-        if isinstance(error, _NOT_EXECUTED):
-            return
-        if isinstance(error, ShardingError) and error.retry is not RetryRule.BACKOFF:
+        if isinstance(error, Crowded) or not may_be_executed(error):
             return
         self._unanswered.pop(uid, None)
         self._unanswered[uid] = self._clock.monotonic() + WRITE_SECONDS[Role.CONTROLLED]

@@ -13,35 +13,14 @@ something was in force before goes on without new children that have to wait, as
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container
-from dataclasses import replace
+from collections.abc import Collection
 
-from sharder.core.ringspec import ResolvedMain, ResolvedRing
+from sharder.core.granted import family_of
+from sharder.core.ringspec import ResolvedRing
 from shardsdk.errors import FenceClosed, ShardingError
 from shardsdk.kube.api import Api
 from shardsdk.kube.selectors import Selector, exists
 from shardsdk.protocol.objects import GroupResource, Resource, SlimObject
-
-
-def unwritten(ring: ResolvedRing, written: Container[GroupResource]) -> tuple[GroupResource, ...]:
-    """What `ring` lists and is not `written` down as perhaps labelled."""
-    names = (each.resource.group_resource for each in ring.subjects())
-    return tuple(name for name in names if name not in written)
-
-
-def granted_part(
-    ring: ResolvedRing, in_force: Container[GroupResource], denied: Collection[GroupResource]
-) -> ResolvedRing:
-    """`ring` without what has to wait for rights; `denied`: where they are missing."""
-    mains = []
-    for main in ring.mains:
-        waiting = {each.group_resource for each in _family(main)} & {name for name in denied if name not in in_force}
-        if not waiting:
-            mains.append(main)
-        elif any(each.group_resource in in_force for each in _family(main)):
-            controlled = tuple(each for each in main.controlled if each.group_resource not in waiting)
-            mains.append(replace(main, controlled=controlled))
-    return replace(ring, mains=tuple(mains))
 
 
 async def find_in_force(
@@ -54,10 +33,10 @@ async def find_in_force(
     """
     found = set(written)
     for main in ring.mains:
-        names = {each.group_resource for each in _family(main)}
+        names = {each.group_resource for each in family_of(main)}
         if names.isdisjoint(denied):
             continue
-        for each in _family(main):
+        for each in family_of(main):
             name = each.group_resource
             if name not in found and await _labelled(api, each, ring.spec.labels.shard, unread=not written):
                 found.update({name} if written else names)
@@ -76,7 +55,3 @@ async def _labelled(api: Api, resource: Resource, label: str, *, unread: bool) -
     except ShardingError:
         return unread
     return False
-
-
-def _family(main: ResolvedMain) -> tuple[Resource, ...]:
-    return (main.resource, *main.controlled)

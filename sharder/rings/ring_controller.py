@@ -29,10 +29,11 @@ from typing import Any, Final
 from sharder.backlog.scope import Wanted
 from sharder.cache.rings import RingCache, RingSnapshot
 from sharder.cache.subscribers import Change
+from sharder.core.granted import granted_part, unwritten
 from sharder.core.ringspec import AssignBy, ResolvedRing, unsuited
 from sharder.core.summary import SCOPE, Summary
 from sharder.rings.deps import RingDeps
-from sharder.rings.granted import find_in_force, granted_part, unwritten
+from sharder.rings.granted import find_in_force
 from sharder.rings.permissions import (
     DENIED_SECONDS,
     RULES_OF_RANGES,

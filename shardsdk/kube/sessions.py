@@ -28,7 +28,7 @@ from aiohttp.client_proto import ResponseHandler
 from aiohttp.connector import Connection
 from yarl import URL
 
-from shardsdk.errors import ApiError, ConnectionFailed, ServerError, TooManyRequests, Unauthorized
+from shardsdk.errors import ApiError, ConnectionFailed, TooManyRequests, Unauthorized, may_be_executed
 from shardsdk.kube.answers import Refusal, Target, explain
 from shardsdk.kube.api import Fence
 from shardsdk.kube.clock import Clock
@@ -265,8 +265,7 @@ class Sessions:
             error = await self._refuse(call, response)
             if turn is not None:
                 turn.give_back()
-            # Behind a 5xx etcd may still have the write in hand; all else was refused for good.
-            if guard is not None and not isinstance(error, ServerError):
+            if guard is not None and not may_be_executed(error):
                 self.ledger.answered(guard)
             if isinstance(error, Unauthorized) and not renewed:
                 renewed = True

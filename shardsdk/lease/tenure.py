@@ -24,7 +24,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, assert_never
 
-from shardsdk.errors import AlreadyExists, ApiError, NotFound, RetryRule, ServerError, ShardingError
+from shardsdk.errors import AlreadyExists, ApiError, NotFound, RetryRule, ShardingError, may_be_executed
 from shardsdk.kube.api import Api
 from shardsdk.kube.clock import Clock
 from shardsdk.kube.lapses import lapses_of
@@ -310,9 +310,7 @@ class Tenure:
             raise error
         retry_after = error.retry_after_seconds if isinstance(error, ApiError) else None
         why = self._homeless if create and isinstance(error, NotFound) else str(error)
-        # Behind a 5xx etcd may still have the write in hand; all else that is answered was refused for good.
-        rejected = isinstance(request, Write) and isinstance(error, ApiError) and not isinstance(error, ServerError)
-        self._fail(why, retry_after or 0.0, rejected=rejected)
+        self._fail(why, retry_after or 0.0, rejected=isinstance(request, Write) and not may_be_executed(error))
 
     def _fail(self, why: str, retry_after_seconds: float = 0.0, *, rejected: bool = False) -> None:
         if self._keeper.phase is Phase.HOLDING:

@@ -24,7 +24,7 @@ from typing import Any, Protocol
 
 from shardsdk.cache.identity import Identity
 from shardsdk.cache.objects import Request
-from shardsdk.errors import ApiError, FenceClosed, NotFound, ServerError, TooManyWrites
+from shardsdk.errors import NotFound, TooManyWrites, may_be_executed
 from shardsdk.kube.api import Api, Operation, T
 from shardsdk.kube.decoding import identify
 from shardsdk.protocol.objects import GroupResource, ObjectMeta, Resource
@@ -176,8 +176,5 @@ class _UnknownOutcome:
         return None
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
-        if self._tell is None or error is None:
-            return
-        answered = isinstance(error, ApiError) and not isinstance(error, ServerError)
-        if not answered and not isinstance(error, FenceClosed):
+        if self._tell is not None and error is not None and may_be_executed(error):
             self._tell()

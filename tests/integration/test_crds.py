@@ -33,6 +33,7 @@ from shardsdk.kinds import (
     crd_of,
     resource_of,
 )
+from tests.integration.served import served
 
 GROUP = "kinds.example.com"
 
@@ -140,12 +141,8 @@ WEBSITES, DOORS = f"{GROUP}/v1/websites", f"{GROUP}/v1/doors"
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def plane(control_plane: ControlPlane) -> AsyncIterator[ControlPlane]:
     """With the two kinds, served."""
-    crds = [crd_of(OldWebsite, Website), crd_of(Door)]
-    await control_plane.kubectl("apply", "-f-", stdin="\n---\n".join(json.dumps(crd) for crd in crds))
-    names = [f"crd/{crd['metadata']['name']}" for crd in crds]
-    await control_plane.kubectl("wait", "--for=condition=Established", "--timeout=60s", *names)
-    yield control_plane
-    await control_plane.kubectl("delete", *names)
+    async with served(control_plane, crd_of(OldWebsite, Website), crd_of(Door)):
+        yield control_plane
 
 
 async def put(admin: AdminClient, thing: Kind, namespace: str | None = None) -> dict[str, Any]:

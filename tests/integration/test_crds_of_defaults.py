@@ -18,6 +18,7 @@ from localcluster import AdminClient, AdminError, ControlPlane
 from shardsdk import CustomResource, Model
 from shardsdk.kinds import Kind, Rule, body_of, crd_of, resource_of
 from shardsdk.kube.decoding import codec_of
+from tests.integration.served import served
 
 GROUP = "defaults.example.com"
 
@@ -112,18 +113,14 @@ KINDS = tuple({type(each): None for each in OBJECTS.values()})
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def served(control_plane: ControlPlane) -> AsyncIterator[None]:
-    """The CRDs of all of them."""
-    crds = [crd_of(kind) for kind in KINDS]
-    await control_plane.kubectl("apply", "-f-", stdin="\n---\n".join(json.dumps(crd) for crd in crds))
-    names = [f"crd/{crd['metadata']['name']}" for crd in crds]
-    await control_plane.kubectl("wait", "--for=condition=Established", "--timeout=60s", *names)
-    yield
-    await control_plane.kubectl("delete", *names)
+async def plane(control_plane: ControlPlane) -> AsyncIterator[ControlPlane]:
+    """With all of them, served."""
+    async with served(control_plane, *map(crd_of, KINDS)):
+        yield control_plane
 
 
 @pytest.mark.parametrize("case", OBJECTS)
-async def test_what_is_sent_comes_back(served: None, admin: AdminClient, namespace: str, case: str) -> None:
+async def test_what_is_sent_comes_back(plane: ControlPlane, admin: AdminClient, namespace: str, case: str) -> None:
     sent = OBJECTS[case]
     made = await create(admin, sent, namespace)
     read: Any = codec_of(type(sent)).read(json.dumps(made).encode())

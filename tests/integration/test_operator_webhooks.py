@@ -34,6 +34,7 @@ from tests.integration.operator_webhooks import (
     run,
     webhooks_in_force,
 )
+from tests.integration.served import served
 from tests.ports import free_port
 
 CONFIGURATIONS = [f"{each.api_version}/{each.plural}" for each in (MUTATING, VALIDATING)]
@@ -42,12 +43,8 @@ CONFIGURATIONS = [f"{each.api_version}/{each.plural}" for each in (MUTATING, VAL
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def plane(control_plane: ControlPlane) -> AsyncIterator[ControlPlane]:
     """With pages, served."""
-    crd = crd_of(Page)
-    await control_plane.kubectl("apply", "-f-", stdin=json.dumps(crd))
-    name = f"crd/{crd['metadata']['name']}"
-    await control_plane.kubectl("wait", "--for=condition=Established", "--timeout=60s", name)
-    yield control_plane
-    await control_plane.kubectl("delete", name)
+    async with served(control_plane, crd_of(Page)):
+        yield control_plane
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
@@ -21,6 +20,7 @@ from shardsdk.kube.clock import SystemClock
 from shardsdk.protocol.objects import Resource
 from shardsdk.testing import MemoryApi, MemoryServer
 from shardsdk.testing.strategies import has_status
+from tests.integration.served import served
 
 
 class Spec(Model):
@@ -279,12 +279,8 @@ CASES: list[Ask] = [
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def plane(control_plane: ControlPlane) -> AsyncIterator[ControlPlane]:
     """With sites, served."""
-    crd = crd_of(Site)
-    await control_plane.kubectl("apply", "-f-", stdin=json.dumps(crd))
-    name = f"crd/{crd['metadata']['name']}"
-    await control_plane.kubectl("wait", "--for=condition=Established", "--timeout=60s", name)
-    yield control_plane
-    await control_plane.kubectl("delete", name)
+    async with served(control_plane, crd_of(Site)):
+        yield control_plane
 
 
 @pytest_asyncio.fixture

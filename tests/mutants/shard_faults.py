@@ -189,7 +189,7 @@ SHARD_FAULTS: Final[dict[str, Fault]] = {
     "ERRORS_ARE_ANSWERS": Fault(
         "a write that was answered with a 5xx may still be executed",
         "shardsdk.kube.sessions",
-        "if guard is not None and not isinstance(error, ServerError):",
+        "if guard is not None and not may_be_executed(error):",
         "if guard is not None:",
         FENCING,
     ),

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from base64 import b64decode
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from sharder.core.granted import granted_part, unwritten
 from sharder.core.ringspec import ResolvedRing, placed_resources
 from sharder.core.webhookconfig import account_in, differs, render_webhook, webhook_name
 from sharder.kubectl.check.findings import Finding, Level, failed, good, problem, skipped, unknown, warning
@@ -83,12 +84,7 @@ def part_in_force(ring: ResolvedRing, status: Mapping[str, Any]) -> ResolvedRing
     if not any(each.get("type") == "PermissionsGranted" and each.get("status") == "False" for each in conditions):
         return ring
     placed = {name for name, _ in placed_resources(status)}
-    mains = (
-        replace(main, controlled=tuple(each for each in main.controlled if each.group_resource in placed))
-        for main in ring.mains
-        if main.resource.group_resource in placed
-    )
-    return replace(ring, mains=tuple(mains))
+    return granted_part(ring, placed, unwritten(ring, placed))
 
 
 def check_webhook(evidence: WebhookEvidence, now: datetime) -> Iterator[Finding]:

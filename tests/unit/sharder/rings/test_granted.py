@@ -7,10 +7,11 @@ from typing import Any, Final
 
 import pytest
 
+from sharder.core.granted import granted_part, unwritten
 from sharder.core.ringspec import ResolvedRing, parse_ring, placed_resources, resolve
 from sharder.core.webhookconfig import WEBHOOK_CONFIGURATIONS, go_webhook_name
 from sharder.rings.deps import WebhookSettings
-from sharder.rings.granted import find_in_force, granted_part, unwritten
+from sharder.rings.granted import find_in_force
 from sharder.rings.permissions import DENIED_SECONDS
 from shardsdk.errors import Forbidden
 from shardsdk.protocol.labels import parse_ring_name
