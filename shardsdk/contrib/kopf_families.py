@@ -214,6 +214,15 @@ class Families:
             return
         await any_of(family.news(), news, seconds=family.ask_at - now)
 
+    async def find(self, family: Family, news: asyncio.Event | None) -> bool:
+        """Wait until the API server, or an event, has said where the main object is; False: there are `news`."""
+        family.ask_at = min(family.ask_at, self._clock.monotonic())
+        while family.whose is Whose.UNKNOWN:
+            if news is not None and news.is_set():
+                return False
+            await self.wait(family, news)
+        return True
+
     async def ask(self, family: Family) -> None:
         """Find out where the main object is by a consistent list; if that fails, it is logged, and nothing changes."""
         seen = family.version

@@ -149,6 +149,8 @@ class Gate:
         inflight = {name: InFlight() for name in self._main}
         self._drains = Drains(identity, api, inflight, self._daemons, settle, self._clock)
         self._working: set[asyncio.Task[Any]] = set()
+        #: The versions by which each main resource is watched, as far as they have shown an object.
+        self._versions: dict[GroupResource, set[str]] = {}
         #: Objects that this shard has worked on and not given away, by uid.
         self._known: set[str] = set()
         self._unshared: set[GroupResource] = set()
@@ -197,6 +199,10 @@ class Gate:
     async def _admit_main(self, passing: _Passing, family: Family) -> bool:
         family.shown_by.add(passing.resource.version)
         whose = self._families.judge(passing.body["metadata"].get("labels"))
+        if self._may_be_forgotten(passing, family):
+            await passing.count_as_indexed()
+            if not await self._families.find(family, passing.news):
+                return False
         if not family.hear(passing.version, whose):
             # Late, by the watch of another version; or etcd was restored, and versions went back.
             await self._families.ask(family)
@@ -209,6 +215,12 @@ class Gate:
             return False
         await self._drains.begin_again(family, passing.settings)
         return family.whose is Whose.HERE and self._holds_lease()
+
+    def _may_be_forgotten(self, passing: _Passing, family: Family) -> bool:
+        """Whether another version of the resource may have shown the object's end before this one's first event."""
+        versions = self._versions.setdefault(passing.name, set())
+        versions.add(passing.resource.version)
+        return len(versions) > 1 and family.version < 0
 
     async def _admit_child(self, passing: _Passing, family: Family | None) -> bool:
         if self._families.judge(passing.body["metadata"].get("labels")) is Whose.AWAY:

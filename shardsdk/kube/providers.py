@@ -157,6 +157,8 @@ async def _end(process: asyncio.subprocess.Process, *, with_group: bool) -> None
     with suppress(TimeoutError):
         async with asyncio.timeout(REAP_SECONDS):
             await process.wait()
+    # Which would leave them open here too, one pair at each renewal; `Process` itself has no way to close them.
+    process._transport.close()  # noqa: SLF001
 
 
 def _moment(text: object) -> datetime | None:

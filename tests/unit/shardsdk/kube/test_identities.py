@@ -6,6 +6,7 @@ import asyncio
 import base64
 import json
 import signal
+import socket
 import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -161,32 +162,39 @@ async def test_a_plugin_that_fails_later_keeps_its_last_token(tmp_path: Path, ca
     assert "Credentials not renewed" in caplog.text
 
 
-@pytest.mark.parametrize("command", [["sleep", "600"], ["sh", "-c", "sleep 600; echo"]], ids=["itself", "its helper"])
+@pytest.mark.parametrize("script", ["exec cat", "cat; echo"], ids=["itself", "its helper"])
 @pytest.mark.parametrize("interactive", [False, True], ids=["alone", "at a terminal"])
 async def test_a_plugin_that_hangs_is_ended_with_the_wait_for_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: list[str], interactive: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, interactive: bool
 ) -> None:
     """One would be left behind at each renewal otherwise; and nobody waits for a helper that holds on to its output."""
     if interactive:
         monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     made: asyncio.Queue[asyncio.subprocess.Process] = asyncio.Queue()
     create = asyncio.create_subprocess_exec
+    ours, theirs = socket.socketpair()
 
     async def note(*arguments: Any, **options: Any) -> asyncio.subprocess.Process:
-        process = await create(*arguments, **options)
+        process = await create(*arguments, **options, stdin=theirs)
+        theirs.close()
         made.put_nowait(process)
         return process
 
     monkeypatch.setattr(asyncio, "create_subprocess_exec", note)
-    plugin = {"apiVersion": "client.authentication.k8s.io/v1", "command": command[0], "args": command[1:]}
-    loading = asyncio.ensure_future(load(tmp_path, kubeconfig(tmp_path, {"exec": plugin})))
-    process = await made.get()
-    loading.cancel()
-    await asyncio.wait((loading,))
-    assert process.returncode == -signal.SIGKILL
-    if not interactive:
-        # Which waits for whoever holds its output open, too.
-        await process.wait()
+    plugin = {"apiVersion": "client.authentication.k8s.io/v1", "command": "sh", "args": ["-c", script]}
+    with ours:
+        loading = asyncio.ensure_future(load(tmp_path, kubeconfig(tmp_path, {"exec": plugin})))
+        process = await made.get()
+        loading.cancel()
+        await asyncio.wait((loading,))
+        assert process.returncode == -signal.SIGKILL
+        for output in (process.stdout, process.stderr):
+            assert output is not None
+            assert await output.read() == b""
+        if not interactive:
+            # Nobody is left who could write to it; whoever had to be left ends as it is closed.
+            ours.setblocking(False)
+            assert await asyncio.get_running_loop().sock_recv(ours, 1) == b""
 
 
 async def test_a_plugins_path_is_relative_to_its_kubeconfig(tmp_path: Path) -> None:
