@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import re
 import shutil
 from collections.abc import AsyncIterator, Sequence
@@ -18,6 +17,7 @@ import msgspec
 from shardsdk.cache.objects import Request
 from shardsdk.errors import ConfigurationError, ConnectionFailed
 from shardsdk.kube.sockets import make_connector
+from shardsdk.kube.subprocesses import at_a_terminal, end
 from shardsdk.process.health import Address
 from shardsdk.protocol.names import before_port
 
@@ -103,16 +103,16 @@ async def forwarded(pod: str, namespace: str | None, kubeconfig: str | None, con
         )
     options = {"--namespace": namespace, "--kubeconfig": kubeconfig, "--context": context}
     given = [word for name, value in options.items() if value for word in (name, value)]
+    apart = not at_a_terminal()
     process = await asyncio.create_subprocess_exec(
         kubectl, *given, "port-forward", "--address=127.0.0.1", pod, f":{HEALTH_PORT}",
-        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, start_new_session=apart,
     )  # fmt: skip
     try:
         yield await _port_of(process, pod)
     finally:
-        with contextlib.suppress(ProcessLookupError):
-            process.kill()
-        await process.communicate()
+        # `Process` itself has no way to close pipes that what kubectl has started (a plugin) holds open.
+        await end(process._transport, process.wait(), with_group=apart)  # type: ignore[attr-defined]
 
 
 async def _port_of(process: asyncio.subprocess.Process, pod: str) -> int:

@@ -132,7 +132,12 @@ class Relay:
         async def send() -> aiohttp.ClientResponse:
             fenced = guard is not None and guard.fenced
             return await session.request(
-                method.upper(), URL(url), headers=headers, allow_redirects=False, expect100=fenced, **options
+                method.upper(),
+                URL(url),
+                headers=[*headers.items(), *self.access.impersonation],
+                allow_redirects=False,
+                expect100=fenced,
+                **options,
             )
 
         try:

@@ -5,6 +5,7 @@ It says what was attempted, on what, and what the reader can do; whether to try 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -51,20 +52,28 @@ _BY_STATUS: Final[Mapping[int, type[ApiError]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a request is about, in the words of an RBAC rule; all empty for a bare path."""
+    """What a request is about, in the words of an RBAC rule; all empty for a bare path.
+
+    `lacks_namespace`: it names an object whose resource is declared to live in namespaces, and none of them.
+    """
 
     verb: str
     group: str = ""
     resource: str = ""
     namespace: str | None = None
     name: str | None = None
+    lacks_namespace: bool = False
 
     def __str__(self) -> str:
         if not self.resource:
             return f"{self.verb} {self.name}"
-        plural = f"{self.resource}.{self.group}" if self.group else self.resource
         whose = "/".join(part for part in (self.namespace, self.name) if part)
-        return f"{self.verb} {plural}" + (f" {whose}" if whose else "")
+        return f"{self.verb} {self.plural}" + (f" {whose}" if whose else "")
+
+    @property
+    def plural(self) -> str:
+        """The resource with its group."""
+        return f"{self.resource}.{self.group}" if self.group else self.resource
 
     @property
     def missing_rule(self) -> str:
@@ -121,12 +130,15 @@ def explain(target: Target, refusal: Refusal) -> ApiError:
 def explain_status(target: Target, status: Status, *, retry_after_seconds: float | None = None) -> ApiError:
     """The error for a Status, whether it came as an answer or inside a watch."""
     details = status.details or StatusDetails()
-    pause = retry_after_seconds if retry_after_seconds is not None else details.retry_after_seconds
+    pause = retry_after_seconds if retry_after_seconds is not None else _finite(details.retry_after_seconds)
     said = status.message[:MESSAGE_MAX_CHARACTERS] or "no message"
     message = f"{target}: {status.code} {status.reason or 'without reason'}: {said}"
     leaf = _leaf(status)
     if leaf is Forbidden and target.resource and f"cannot {target.verb} resource" in status.message:
         message += f" — {target.missing_rule}"
+    elif target.lacks_namespace and (leaf is MethodNotAllowed or (leaf is NotFound and _is_unserved(status))):
+        # Not told before it is sent: a Resource may be declared so by mistake, and then there is nothing to give.
+        message += f" — {target.plural} live in namespaces, and none was given: pass namespace=…"
     elif leaf is NotFound and target.group and _is_unserved(status):
         message += " — the API server does not serve this type; install its CustomResourceDefinition"
     return leaf(message, status=status.code, reason=status.reason, retry_after_seconds=pause)
@@ -164,6 +176,11 @@ def _parse_status(body: bytes) -> Status | None:
 def _seconds(header: str | None) -> float | None:
     """Retry-After in seconds; the API server never sends the date form."""
     try:
-        return max(float(header), 0.0) if header else None
+        return _finite(float(header)) if header else None
     except ValueError:
         return None
+
+
+def _finite(seconds: float | None) -> float | None:
+    """A pause that somebody can make; what is none counts as not asked for."""
+    return seconds if seconds is not None and 0 <= seconds < math.inf else None

@@ -3,10 +3,15 @@
 Token files are read again (in-cluster ones rotate), exec plugins run again before
 their token runs out or once it was rejected, OIDC and GCP providers renew theirs.
 A renewal that takes time runs beside the requests, which go on with the old token;
-so they do when a renewal fails, and the API server judges it.
+so they do when a renewal fails, and the API server judges it.  A token that has run
+out is worth a short wait for the next one, and then judged likewise: a lease's renewal
+cannot wait for a slow plugin.
 
-Safe to share between event loops and threads: whoever finds a renewal under way
-uses what is there.
+A renewal is no part of the request that needed it: it takes the time it takes (somebody
+may have to log in), and who gives up waiting leaves it alone.  It ends with its event loop.
+
+Safe to share between event loops and threads: one renewal runs at a time, and whoever
+was rejected meanwhile waits for that one.
 """
 
 from __future__ import annotations
@@ -14,6 +19,8 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable
+from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -30,8 +37,10 @@ log: Final = logger_of(__name__)
 TOKEN_FILE_PERIOD_SECONDS: Final = 60.0
 #: How often a provider is asked whether its token is still good; it decides by expiry.
 PROVIDER_PERIOD_SECONDS: Final = 60.0
-#: Least time between two renewals, so that a rejected identity does not run its plugin in a loop.
+#: Least time from the end of a renewal to the next, so that a rejected identity does not run its plugin in a loop.
 RENEWAL_PAUSE_SECONDS: Final = 5.0
+#: How long a request waits for the renewal of a token that has run out, by this machine's clock.
+EXPIRED_WAIT_SECONDS: Final = 1.0
 #: A token is renewed this long before it runs out, or when a fifth of its life is left.
 EXPIRY_MARGIN: Final = timedelta(minutes=5)
 
@@ -127,7 +136,9 @@ Issue = Callable[[bool], Awaitable[Issued]]
 class IssuedCredentials:
     """A token from an exec plugin or an auth provider."""
 
-    __slots__ = ("_asked_at", "_clock", "_issue", "_issued", "_lock", "_period_seconds", "_renew_at", "_tasks")
+    __slots__ = (
+        "_clock", "_issue", "_issued", "_lock", "_period_seconds", "_renew_at", "_renewal", "_renewed_at", "_tasks",
+    )  # fmt: skip
 
     def __init__(self, issue: Issue, first: Issued, clock: Clock, *, period_seconds: float | None = None) -> None:
         """Begin with `first`; ask again before it expires, and each `period_seconds` if that is given."""
@@ -135,45 +146,63 @@ class IssuedCredentials:
         self._clock = clock
         self._period_seconds = period_seconds
         self._lock = threading.Lock()
+        #: The one that is under way, in whichever loop; its task is that loop's.
+        self._renewal: Future[None] | None = None
+        #: When the last one ended, well or not.
+        self._renewed_at = clock.monotonic()
         self._tasks: set[asyncio.Task[None]] = set()
         self._accept(first)
 
     async def header(self) -> str | None:
-        """The token; a due renewal is started beside it, or awaited if it has run out."""
+        """The token; a due renewal is started beside it, or awaited for a while if it has run out."""
         now = self._clock.now()
-        if self._renew_at is not None and now >= self._renew_at and not self._resting():
-            if self._issued.expires is not None and now >= self._issued.expires:
-                await self._ask(rejected=True)
-            else:
-                task = asyncio.ensure_future(self._ask(rejected=False))
-                self._tasks.add(task)
-                task.add_done_callback(self._tasks.discard)
+        if self._renew_at is not None and now >= self._renew_at:
+            expired = self._issued.expires is not None and now >= self._issued.expires
+            renewal = self._begin(rejected=expired)
+            if expired and renewal is not None:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(EXPIRED_WAIT_SECONDS):
+                        await asyncio.wrap_future(renewal)
         return self._issued.header
 
     async def renew(self, rejected: str | None) -> bool:
         """Ask the provider now, unless somebody just did; a new client certificate counts too."""
         before = self._issued
-        if before.header == rejected and not self._resting():
-            await self._ask(rejected=True)
+        if before.header == rejected and (renewal := self._begin(rejected=True)) is not None:
+            await asyncio.wrap_future(renewal)
         return self._issued is not before or before.header != rejected
 
-    def _resting(self) -> bool:
-        return self._clock.monotonic() - self._asked_at < RENEWAL_PAUSE_SECONDS
+    def _begin(self, *, rejected: bool) -> Future[None] | None:
+        """The renewal that is under way, begun now if none is; `None`: one has just been.  It never fails."""
+        with self._lock:
+            if self._renewal is not None:
+                return self._renewal
+            if self._clock.monotonic() - self._renewed_at < RENEWAL_PAUSE_SECONDS:
+                return None
+            renewal = self._renewal = Future()
+            renewal.set_running_or_notify_cancel()  # now nobody who is cancelled cancels it
+
+        def renewed(task: asyncio.Task[None]) -> None:
+            self._tasks.discard(task)
+            self._renewed_at = self._clock.monotonic()
+            self._renewal = None
+            renewal.set_result(None)
+
+        task = asyncio.ensure_future(self._ask(rejected=rejected))
+        self._tasks.add(task)
+        task.add_done_callback(renewed)
+        return renewal
 
     async def _ask(self, *, rejected: bool) -> None:
-        if not self._lock.acquire(blocking=False):
-            return
         try:
-            self._asked_at = self._clock.monotonic()
             self._accept(await self._issue(rejected))
         except ConfigurationError as error:
             log.warning("Credentials not renewed, the last ones are used", extra={"error": str(error)})
-        finally:
-            self._lock.release()
+        except Exception:  # nobody else would be told: whoever began it may have gone, others wait in other loops
+            log.exception("A credential plugin or provider raised; the last credentials are used")
 
     def _accept(self, issued: Issued) -> None:
         now = self._clock.now()
-        self._asked_at = self._clock.monotonic()
         self._issued = issued
         due = [now + timedelta(seconds=self._period_seconds)] if self._period_seconds is not None else []
         if issued.expires is not None:

@@ -13,13 +13,14 @@ from __future__ import annotations
 import base64
 import os
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
+from urllib.parse import quote
 
 import yaml
 
@@ -34,22 +35,67 @@ from shardsdk.kube.credentials import (
     IssuedCredentials,
     bearer,
 )
-from shardsdk.kube.server import DEFAULT_NAMESPACE, Access, Server, make_access
+from shardsdk.kube.server import DEFAULT_NAMESPACE, Access, Server, basic, make_access
 
 #: What goes wrong in a kubeconfig that is none, or not whole, or nested without end.
 _MALFORMED: Final = (OSError, ValueError, TypeError, LookupError, AttributeError, RecursionError, yaml.YAMLError)
 
 
+class _Loader(yaml.SafeLoader):
+    """A date is text, as to kubectl, for which YAML is another way to write JSON."""
+
+    yaml_implicit_resolvers = {
+        first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+
+
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """A context, a cluster or a user, and the directory that its paths are relative to."""
+    """A context, a cluster or a user, and the file that has it."""
 
     content: Mapping[str, Any]
-    base: Path = Path()
+    file: Path = Path()
+
+    @property
+    def base(self) -> Path:
+        """The directory that its paths are relative to."""
+        return self.file.parent
 
     def text(self, name: str) -> str:
-        """A setting; empty when it is not there."""
-        return str(self.content.get(name) or "")
+        """A setting; empty when it is not there.  Raises: ValueError."""
+        value = self.content.get(name)
+        if not isinstance(value, str | None):  # 0123 would be another password than what was written
+            raise ValueError(f"{name} is no text; what looks like a number has to be in quotes")
+        return value or ""
+
+    def flag(self, name: str) -> bool:
+        """A switch, off when it is not there.  Raises: ValueError."""
+        value = self.content.get(name)
+        if not isinstance(value, bool | None):  # "false" would be as good as true
+            raise ValueError(f"{name} is neither true nor false; write it without quotes")
+        return bool(value)
+
+    def texts(self, name: str) -> Sequence[str]:
+        """A list of texts, empty when it is not there.  Raises: ValueError."""
+        value = self.content.get(name)
+        if value is not None and not (isinstance(value, list) and all(isinstance(each, str) for each in value)):
+            raise ValueError(f"{name} is no list of texts; what looks like a number has to be in quotes")
+        return value or ()
+
+    def settings(self, name: str) -> Mapping[str, Any]:
+        """Settings within this, empty when they are not there.  Raises: ValueError."""
+        value = self.content.get(name)
+        if value is not None and not (isinstance(value, dict) and all(isinstance(each, str) for each in value)):
+            raise ValueError(f"{name} is no map of settings")
+        return value or {}
+
+    def named(self, name: str) -> Iterable[_Entry]:
+        """A list of what has a name.  Raises: ValueError."""
+        value = self.content.get(name)
+        if value is not None and not (isinstance(value, list) and all(isinstance(each, dict) for each in value)):
+            raise ValueError(f"its {name} are no list of maps, each with a name")
+        return (_Entry(each, self.file) for each in value or ())
 
     def path(self, name: str) -> Path | None:
         """The file that a setting names.  Raises: FileNotFoundError."""
@@ -61,8 +107,13 @@ class _Entry:
         return path
 
     def data(self, name: str) -> bytes | None:
-        """What a setting holds in Base64."""
-        return base64.standard_b64decode(text) if (text := self.text(name)) else None
+        """What a setting holds in Base64.  Raises: ValueError."""
+        if not (text := "".join(self.text(name).split())):
+            return None
+        try:
+            return base64.b64decode(text, validate=True)
+        except ValueError as error:
+            raise ValueError(f"{name} is no Base64: {error}") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +130,10 @@ async def load_kubeconfig(paths: str, context: str | None, origin: str, clock: C
     files = _existing(paths, origin)
     try:
         chosen = _choose([_read(path) for path in files], context)
+        impersonation = _impersonation(chosen.user)
         with _client_certificate(chosen.user) as pair:
-            return await _access(_server(chosen.cluster, pair), chosen, origin, clock)
+            access = await _access(_server(chosen.cluster, pair), chosen, origin, clock)
+        return replace(access, impersonation=impersonation)
     except _MALFORMED as error:
         raise ConfigurationError(
             f"{origin} cannot be used: {' '.join(str(error).split()) or type(error).__name__};"
@@ -101,13 +154,13 @@ def _existing(paths: str, origin: str) -> list[Path]:
 
 def _read(path: Path) -> _Entry:
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        content = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)
     except yaml.MarkedYAMLError as error:  # its own words take six lines
         line = error.problem_mark.line + 1 if error.problem_mark is not None else 1
         raise ValueError(f"{path} is no YAML, {error.problem} in line {line}") from error
     if content is not None and not isinstance(content, dict):
         raise ValueError(f"{path} is no kubeconfig")
-    return _Entry(content or {}, path.parent.absolute())
+    return _Entry(content or {}, path.absolute())
 
 
 def _choose(files: list[_Entry], context: str | None) -> _Chosen:
@@ -120,16 +173,17 @@ def _choose(files: list[_Entry], context: str | None) -> _Chosen:
     return _Chosen(
         namespace=chosen.text("namespace") or DEFAULT_NAMESPACE,
         cluster=_find(files, "clusters", "cluster", chosen.text("cluster")),
-        # Without a user one is nobody in particular, which some API servers are content with.
+        # Without a user one is nobody in particular, which some API servers are content with; and so with one that is
+        # not there, to kubectl as well.
         user=_find(files, "users", "user", user, missing=_Entry({})) if user else _Entry({}),
     )
 
 
 def _find(files: list[_Entry], section: str, kind: str, name: str, missing: _Entry | None = None) -> _Entry:
     for file in files:
-        for each in file.content.get(section) or ():
-            if each["name"] == name:
-                return _Entry(each[kind] or {}, file.base)
+        for each in file.named(section):
+            if each.text("name") == name:
+                return _Entry(each.settings(kind), each.file)
     if missing is not None:
         return missing
     raise ValueError(f"there is no object with name {name} in its {section}")
@@ -147,10 +201,34 @@ def _server(cluster: _Entry, pair: tuple[str, str] | None) -> Server:
         ca_text=authority.decode("ascii", "ignore") if authority else None,
         ca_file=str(file) if file else None,
         client_certificate=pair,
-        verify=not cluster.content.get("insecure-skip-tls-verify"),
+        verify=not cluster.flag("insecure-skip-tls-verify"),
         name=cluster.text("tls-server-name") or None,
         proxy=cluster.text("proxy-url") or None,
     )
+
+
+def _escape(key: str) -> str:
+    """A key as part of a header's name, which holds these signs besides letters and digits."""
+    return quote(key, "!#$&'*+^`|")
+
+
+def _impersonation(user: _Entry) -> list[tuple[str, str]]:
+    """Headers that have the API server take us for whom the kubeconfig names.
+
+    Source: client-go, impersonatingRoundTripper of transport/round_trippers.go.
+    """
+    name, uid, extra = user.text("as"), user.text("as-uid"), _Entry(user.settings("as-user-extra"))
+    headers = [
+        *([("Impersonate-User", name)] if name else []),
+        *([("Impersonate-Uid", uid)] if uid else []),
+        *(("Impersonate-Group", group) for group in user.texts("as-groups")),
+        *((f"Impersonate-Extra-{_escape(key)}", value) for key in extra.content for value in extra.texts(key)),
+    ]
+    if headers and not name:
+        raise ValueError("as-uid, as-groups and as-user-extra go together with as")
+    if not all(value.isprintable() for _, value in headers):
+        raise ValueError("whom it acts as is told with control characters, which no header can hold")
+    return headers
 
 
 @contextmanager
@@ -174,8 +252,11 @@ def _client_certificate(user: _Entry) -> Iterator[tuple[str, str] | None]:
 
 async def _access(server: Server, chosen: _Chosen, origin: str, clock: Clock) -> Access:
     user = chosen.user
-    if user.content.get("exec") and not user.text("tokenFile"):
-        plugin = _providers(origin).ExecPlugin(user.content["exec"], user.base, origin)
+    if (settings := user.settings("exec")) and not user.text("tokenFile"):
+        providers = _providers(origin)
+        wanted = settings.get("provideClusterInfo")
+        told = providers.told_of(chosen.cluster.content, chosen.cluster.base) if wanted else None
+        plugin = providers.ExecPlugin(settings, user.base, origin, told)
         issued: Credentials = IssuedCredentials(plugin.issue, await plugin.issue(False), clock)
         access = make_access(server, namespace=chosen.namespace, origin=origin, credentials=issued)
         plugin.attach(access.ssl)
@@ -205,13 +286,12 @@ def _providers(origin: str) -> ModuleType:
 async def _credentials(user: _Entry, origin: str, clock: Clock) -> Credentials:
     if token_file := user.text("tokenFile"):
         return FileCredentials(user.base / token_file, clock)
-    if user.content.get("auth-provider"):
-        provider = _providers(origin).AuthProvider(user.content, user.base, origin)
+    if user.settings("auth-provider"):
+        provider = _providers(origin).AuthProvider(user.content, user.file, origin, clock)
         first = await provider.issue(False)
         return IssuedCredentials(provider.issue, first, clock, period_seconds=PROVIDER_PERIOD_SECONDS)
     if token := user.text("token").strip():
         return FixedCredentials(bearer(token))
     if user.text("username"):
-        pair = f"{user.text('username')}:{user.text('password')}"
-        return FixedCredentials("Basic " + base64.b64encode(pair.encode()).decode())
+        return FixedCredentials(basic(user.text("username"), user.text("password")))
     return FixedCredentials(None)

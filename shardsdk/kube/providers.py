@@ -2,7 +2,8 @@
 
 The kubernetes package knows how to ask them.  What it gets wrong or leaves to its
 caller is done here: it hides the errors of exec plugins, never runs them again and
-never ends one that hangs, and asks no provider a second time.
+never ends one that hangs, and asks no provider a second time.  It checks no
+certificate of an OIDC provider: those are asked by openid.py.
 
 Imported where a kubeconfig names one: it brings the kubernetes package with it.
 """
@@ -10,19 +11,17 @@ Imported where a kubeconfig names one: it brings the kubernetes package with it.
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import os
-import signal
 import ssl
-import sys
 import tempfile
-from asyncio.subprocess import PIPE
 from collections.abc import Mapping
-from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
+import aiohttp
 from kubernetes.aio.client.configuration import Configuration
 from kubernetes.aio.config import ConfigException
 from kubernetes.aio.config.exec_provider import ExecProvider
@@ -30,23 +29,32 @@ from kubernetes.aio.config.kube_config import ConfigNode, KubeConfigLoader
 
 from shardsdk.errors import ConfigurationError
 from shardsdk.kube.certificates import load_pair
+from shardsdk.kube.clock import Clock
 from shardsdk.kube.credentials import Issued, bearer
+from shardsdk.kube.openid import OpenId
+from shardsdk.kube.subprocesses import at_a_terminal, run
 
 #: An exec plugin or identity provider that takes longer has failed.
 PROVIDER_TIMEOUT_SECONDS: Final = 60.0
-#: How long a plugin that was killed is waited for.
-REAP_SECONDS: Final = 1.0
+#: What a cluster's `extensions` calls the settings that it has for exec plugins.
+#: Source: client-go, tools/clientcmd/client_config.go.
+PLUGIN_EXTENSION: Final = "client.authentication.k8s.io/exec"
 
-#: What goes wrong with an answer that is not what the kubernetes package expects.
-_MALFORMED: Final = (ConfigException, OSError, ValueError, TypeError, KeyError, AttributeError)
+#: What goes wrong with a provider, or with an answer that is not what the kubernetes package expects.
+_MALFORMED: Final = (
+    ConfigException, aiohttp.ClientError, OSError, ValueError, TypeError, LookupError, AttributeError,
+)  # fmt: skip
 
 
 class AuthProvider:
     """A user's `auth-provider`; the kubernetes package knows OIDC and Google's."""
 
-    __slots__ = ("_loader", "_origin")
+    __slots__ = ("_loader", "_openid", "_origin")
 
-    def __init__(self, user: Mapping[str, Any], base: Path, origin: str) -> None:
+    def __init__(self, user: Mapping[str, Any], file: Path, origin: str, clock: Clock) -> None:
+        self._origin = origin
+        provider = user["auth-provider"]
+        self._openid = OpenId(provider.get("config") or {}, file, clock) if provider.get("name") == "oidc" else None
         # The package reads whole kubeconfigs: here is one of nothing but this user.
         kubeconfig = {
             "current-context": origin,
@@ -54,14 +62,15 @@ class AuthProvider:
             "clusters": [{"name": origin, "cluster": {}}],
             "users": [{"name": origin, "user": dict(user)}],
         }
-        self._origin = origin
-        self._loader = KubeConfigLoader(kubeconfig, config_base_path=str(base))
+        self._loader = KubeConfigLoader(kubeconfig, config_base_path=str(file.parent))
 
     async def issue(self, rejected: bool) -> Issued:
         """Ask the provider where the token that the kubeconfig has is over.  Raises: ConfigurationError."""
         found = Configuration()
         try:
             async with asyncio.timeout(PROVIDER_TIMEOUT_SECONDS):
+                if self._openid is not None:
+                    return Issued(bearer(await self._openid.token()))
                 await self._loader.load_and_set(found)
         except TimeoutError as error:
             raise ConfigurationError(f"{self._origin}: the identity provider did not answer") from error
@@ -73,13 +82,17 @@ class AuthProvider:
 class ExecPlugin:
     """A command that issues tokens or client certificates (client.authentication.k8s.io)."""
 
-    __slots__ = ("_context", "_description", "_node", "_pair")
+    __slots__ = ("_cluster", "_context", "_description", "_hint", "_node", "_pair")
 
-    def __init__(self, plugin: Mapping[str, Any], base: Path, origin: str) -> None:
+    def __init__(
+        self, plugin: Mapping[str, Any], base: Path, origin: str, cluster: Mapping[str, Any] | None = None
+    ) -> None:
         command = str(plugin.get("command") or "")
         if os.sep in command:  # as client-go: a path is relative to the kubeconfig, a bare name is looked up in PATH
             plugin = {**plugin, "command": str(base / command)}
         self._node = ConfigNode("exec", dict(plugin))
+        self._hint = " ".join(str(plugin.get("installHint") or "").split())
+        self._cluster = cluster
         self._description = f"{origin}: exec plugin {command!r}"
         self._context: ssl.SSLContext | None = None
         self._pair: tuple[str, str] | None = None
@@ -110,31 +123,25 @@ class ExecPlugin:
         return Issued(header, expires)
 
     async def _run(self) -> Mapping[str, Any]:
-        """What the command issues.  Whatever ends this ends the command: one that hangs would be left at each renewal.
-
-        Raises: any of `_MALFORMED`.
-        """
+        """What the command issues.  Raises: any of `_MALFORMED`."""
         command = ExecProvider(self._node)
-        interactive = sys.stdout is not None and sys.stdout.isatty()
-        asked = {"apiVersion": command.api_version, "kind": "ExecCredential", "spec": {"interactive": interactive}}
-        environment = {**command.env, "KUBERNETES_EXEC_INFO": json.dumps(asked)}
-        process = await asyncio.create_subprocess_exec(
-            *command.args, env=environment, stdout=PIPE, stderr=PIPE,
-            # So that what it has started can be ended with it; one that asks somebody needs their terminal.
-            start_new_session=not interactive,
-        )  # fmt: skip
+        spec: dict[str, Any] = {"interactive": at_a_terminal()}
+        if self._cluster is not None:
+            spec["cluster"] = self._cluster
+        asked = {"apiVersion": command.api_version, "kind": "ExecCredential", "spec": spec}
         try:
-            printed, complaint = await process.communicate()
-        finally:
-            if process.returncode is None:
-                await _end(process, with_group=not interactive)
-        if process.returncode != 0:
-            raise ConfigException(f"it returned {process.returncode}: {complaint.decode(errors='replace').strip()}")
+            status, printed, complaint = await run(
+                command.args, {**command.env, "KUBERNETES_EXEC_INFO": json.dumps(asked)}
+            )
+        except FileNotFoundError as error:
+            raise ConfigException(f"{error}; {self._hint}" if self._hint else str(error)) from error
+        if status != 0:
+            raise ConfigException(f"it returned {status}: {complaint.decode(errors='replace').strip()}")
         answer = json.loads(printed)
         if answer["apiVersion"] != command.api_version:
             raise ConfigException(f"it answered in {answer['apiVersion']}, asked in {command.api_version}")
-        status: Mapping[str, Any] = answer["status"]
-        return status
+        issued: Mapping[str, Any] = answer["status"]
+        return issued
 
     def _install(self) -> None:
         if self._context is None or self._pair is None:
@@ -147,18 +154,21 @@ class ExecPlugin:
             load_pair(self._context, certificate, key)
 
 
-async def _end(process: asyncio.subprocess.Process, *, with_group: bool) -> None:
-    with suppress(ProcessLookupError):
-        if with_group and sys.platform != "win32":
-            os.killpg(process.pid, signal.SIGKILL)
-        else:
-            process.kill()
-    # asyncio waits for the ends of its pipes as well, which what it has started may hold open for any time.
-    with suppress(TimeoutError):
-        async with asyncio.timeout(REAP_SECONDS):
-            await process.wait()
-    # Which would leave them open here too, one pair at each renewal; `Process` itself has no way to close them.
-    process._transport.close()  # noqa: SLF001
+def told_of(cluster: Mapping[str, Any], base: Path) -> Mapping[str, Any]:
+    """What exec plugins that want it are told of a kubeconfig's cluster; `base` is where its paths begin.
+
+    Raises: OSError when the file of its authority cannot be read.
+    """
+    names = ("server", "tls-server-name", "insecure-skip-tls-verify", "proxy-url", "disable-compression")
+    said = {name: cluster[name] for name in names if cluster.get(name)}
+    if authority := cluster.get("certificate-authority-data"):
+        said["certificate-authority-data"] = authority
+    elif file := cluster.get("certificate-authority"):
+        said["certificate-authority-data"] = base64.b64encode((base / file).read_bytes()).decode()
+    for extension in cluster.get("extensions") or ():
+        if extension["name"] == PLUGIN_EXTENSION:
+            said["config"] = extension["extension"]
+    return said
 
 
 def _moment(text: object) -> datetime | None:

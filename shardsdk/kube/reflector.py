@@ -251,7 +251,7 @@ class Reflector(Generic[T]):
             asked = error.retry_after_seconds if isinstance(error, ApiError) else None
             if self._was_healthy():
                 self._backoff.reset()
-            return max(self._backoff.next(), asked or 0.0)
+            return self._backoff.next(asked_seconds=asked or 0.0)
         if not self._was_healthy():
             return self._backoff.next()
         self._backoff.reset()

@@ -5,6 +5,7 @@ Names are quoted, and an empty one is an error: `DELETE` on it would mean the wh
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, Final
 from urllib.parse import quote
@@ -13,7 +14,7 @@ import msgspec
 
 from shardsdk.errors import ConfigurationError
 from shardsdk.kube.answers import Target
-from shardsdk.kube.api import Fence, Operation, RawRequest, Selection, WatchOptions
+from shardsdk.kube.api import Body, Fence, Operation, RawRequest, Selection, WatchOptions
 from shardsdk.kube.selectors import Selector
 from shardsdk.kube.sessions import REQUEST_SECONDS, Call
 
@@ -31,7 +32,10 @@ Query = list[tuple[str, str]]
 
 
 def call_of(operation: Operation[Any]) -> Call:
-    """The request that carries out an operation.  Raises: ConfigurationError for an empty name."""
+    """The request that carries out an operation.
+
+    Raises: ConfigurationError for an empty name, and for a number in the body that JSON does not have.
+    """
     verb, resource, name = operation.verb, operation.resource, operation.name
     creates = verb == "create"
     if not name and not creates:
@@ -45,16 +49,40 @@ def call_of(operation: Operation[Any]) -> Call:
     query: Query = [("fieldManager", operation.field_manager)] if operation.field_manager else []
     if operation.force:
         query.append(("force", "true"))
+    lacks_namespace = resource.namespaced and not operation.namespace
+    target = Target(verb, resource.group, plural, operation.namespace, name or None, lacks_namespace)
     return Call(
-        Target(verb, resource.group, plural, operation.namespace, name or None),
+        target,
         _METHODS[verb],
         path,
         query,
         headers,
-        None if operation.body is None else msgspec.json.encode(operation.body),
+        None if operation.body is None else _encoded(target, operation.body),
         operation.fences,
         REQUEST_SECONDS if operation.timeout_seconds is None else operation.timeout_seconds,
     )
+
+
+def _encoded(target: Target, body: Body) -> bytes:
+    """The body as JSON.  Raises: ConfigurationError for a number that would become null."""
+    encoded = msgspec.json.encode(body)
+    # In a merge patch null takes the field away.  Most bodies have none, and need not be gone through.
+    if b"null" in encoded and (problem := _not_finite(msgspec.to_builtins(body))):
+        raise ConfigurationError(f"{target}: {problem.lstrip('.')}, and JSON has no such number: send a finite one")
+    return encoded
+
+
+def _not_finite(value: Any) -> str:
+    """Where in `value` a number is that JSON does not have, and which; empty: nowhere."""
+    match value:
+        case float() if not math.isfinite(value):
+            return f" is {value}"
+        case dict():
+            return next((f".{key}{found}" for key, each in value.items() if (found := _not_finite(each))), "")
+        case list() | tuple():
+            return next((f"[{at}]{found}" for at, each in enumerate(value) if (found := _not_finite(each))), "")
+        case _:
+            return ""
 
 
 def list_call(selection: Selection[Any], *, limit: int | None, token: str) -> Call:

@@ -7,14 +7,17 @@ unless the configuration says otherwise.
 
 from __future__ import annotations
 
+import base64
+import os
 import ssl
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from ssl import SSLContext
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from shardsdk.errors import ConfigurationError
 from shardsdk.kube.credentials import Credentials, FixedCredentials
+from shardsdk.kube.proxies import proxy_of
 from shardsdk.version import SDK_AGENT
 
 if TYPE_CHECKING:
@@ -39,7 +42,6 @@ class Server:
     verify: bool = True
     name: str | None = None
     proxy: str | None = None
-    proxy_headers: Mapping[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +50,9 @@ class Access:
 
     `origin` says where it was configured, for messages.  `ssl` is the context of
     all sessions; `request_options` is what each request must be given besides its
-    own: proxy and TLS server name.  As `user_agent` a client introduces itself that
-    is given none of its own.
+    own: proxy and TLS server name.  `impersonation` is headers that go with each
+    request to the API server, and with none to a proxy: whom it takes us for.  As
+    `user_agent` a client introduces itself that is given none of its own.
     """
 
     host: str
@@ -59,6 +62,7 @@ class Access:
     ssl: SSLContext
     request_options: Mapping[str, Any] = field(default_factory=dict)
     user_agent: str = SDK_AGENT
+    impersonation: Sequence[tuple[str, str]] = ()
 
     def of_program(self, program: str) -> Self:
         """The same for a program, NAME/VERSION or NAME alone.  Raises: ConfigurationError."""
@@ -109,8 +113,11 @@ def make_access(server: Server, *, namespace: str, origin: str, credentials: Cre
     url = _parse_url(host)
     if url is None:
         raise ConfigurationError(f"{origin}: server {host!r} is no address; write it as https://HOST:PORT")
-    if server.proxy and _parse_url(server.proxy) is None:
-        raise ConfigurationError(f"{origin}: proxy-url {server.proxy!r} is no address; write it as http://HOST:PORT")
+    if server.name and not _is_name(server.name):
+        raise ConfigurationError(f"{origin}: tls-server-name {server.name!r} is no name of a host")
+    if server.proxy and _parse_url(server.proxy) is None:  # not shown: a password may be in it
+        raise ConfigurationError(f"{origin}: proxy-url is no address; write it as http://HOST:PORT")
+    proxy = proxy_options(url, server.proxy or proxy_of_environment(url))
     try:
         context = _make_context(server)
     except (OSError, ValueError) as error:
@@ -118,13 +125,13 @@ def make_access(server: Server, *, namespace: str, origin: str, credentials: Cre
             f"{origin}: certificate or key cannot be loaded: {error}; check certificate-authority,"
             " client-certificate and client-key (PEM, readable, key and certificate of one pair)"
         ) from error
-    options = {
-        "server_hostname": server.name,
-        "proxy": server.proxy or _proxy_of_environment(url),
-        "proxy_headers": server.proxy_headers,
-    }
-    given = {name: value for name, value in options.items() if value}
-    return Access(host, namespace, origin, credentials, context, given)
+    options = {"server_hostname": server.name} if server.name else {}
+    return Access(host, namespace, origin, credentials, context, {**options, **proxy})
+
+
+def basic(user: str, password: str) -> str:
+    """The header that presents a name and a password."""
+    return "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
 
 
 def _parse_url(text: str) -> URL | None:
@@ -133,9 +140,20 @@ def _parse_url(text: str) -> URL | None:
 
     try:
         url = URL(text)
-    except ValueError:
+    except (ValueError, IndexError):  # the latter of brackets in the wrong place
         return None
-    return url if url.scheme in ("http", "https") and url.host and text.isprintable() else None
+    if url.scheme not in ("http", "https") or not url.raw_host or not text.isprintable():
+        return None
+    return url if _is_name(url.raw_host) else None
+
+
+def _is_name(host: str) -> bool:
+    """Whether a host's name can be looked up, and be asked for in TLS: both encode it so, and end in a stack."""
+    try:
+        host.encode("idna")
+    except UnicodeError:
+        return False
+    return not host.startswith(".")
 
 
 def _make_context(server: Server) -> SSLContext:
@@ -149,12 +167,26 @@ def _make_context(server: Server) -> SSLContext:
     return context
 
 
-def _proxy_of_environment(url: URL) -> str | None:
-    """HTTP(S)_PROXY for this host, unless NO_PROXY names it."""
-    from aiohttp.helpers import get_env_proxy_for_url
-
-    try:
-        proxy, _ = get_env_proxy_for_url(url)
-    except LookupError:
+def proxy_of_environment(url: URL) -> str | None:
+    """HTTP(S)_PROXY for this host, unless NO_PROXY names it.  Raises: ConfigurationError."""
+    found = proxy_of(os.environ, url.scheme, url.raw_host or "", url.port or 0)
+    if found is None:
         return None
-    return str(proxy)
+    if _parse_url(found.address) is None:
+        raise ConfigurationError(
+            f"{found.variable} of the environment is no address of a proxy; write it as http://HOST:PORT,"
+            " or name the API server in NO_PROXY"
+        )
+    return found.address
+
+
+def proxy_options(url: URL, address: str | None) -> dict[str, Any]:
+    """What requests to `url` must be given to go by a proxy."""
+    proxy = _parse_url(address) if address else None
+    if proxy is None:
+        return {}
+    if proxy.user is None or url.scheme == "http":  # where there is no tunnel, only aiohttp can present the user
+        return {"proxy": str(proxy)}
+    # Its errors show the proxy's address, so the password is no part of that.
+    presented = basic(proxy.user, proxy.password or "")
+    return {"proxy": str(proxy.with_user(None)), "proxy_headers": {"Proxy-Authorization": presented}}

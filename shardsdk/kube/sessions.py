@@ -115,6 +115,14 @@ class Observer:
             self.on_call(verb.lower(), status, seconds)
 
 
+@dataclass(slots=True)
+class Wait:
+    """How long a request may still wait, by the monotonic clock, and what it waits for: `no ... HOST within 30 s`."""
+
+    until: float
+    what: str = "answer from"
+
+
 class Answer(aiohttp.ClientResponse):
     """aiohttp's response, remembering its connection: a small one has given it back to the pool before we can look.
 
@@ -210,17 +218,16 @@ class Sessions:
         guard = Guard(call.fences, call.timeout_seconds, self._clock, self.ledger) if call.fences is not None else None
         limit = call.timeout_seconds if guard is None else guard.remaining()
         turn = self._turn(call.lane)
-        until = self._clock.monotonic() + limit
+        wait = Wait(self._clock.monotonic() + limit)
         try:
             async with asyncio.timeout(limit):
-                response = await self._succeed(call, guard, turn, until)
+                response = await self._succeed(call, guard, turn, wait)
                 try:
                     body = await read_whole(response, call.target)
                 finally:
                     response.release() if response.content.at_eof() else response.close()
         except TimeoutError as error:
-            what = "connection was free to" if turn.waiting else "answer from"
-            raise ConnectionFailed(f"{call.target}: no {what} {self.access.host} within {limit:.1f} s") from error
+            raise ConnectionFailed(f"{call.target}: no {wait.what} {self.access.host} within {limit:.1f} s") from error
         finally:
             turn.give_back()
         if guard is not None:
@@ -232,33 +239,35 @@ class Sessions:
 
         Raises: ApiError; ConnectionFailed when no answer begins within `answer_seconds`.
         """
-        until = self._clock.monotonic() + answer_seconds
+        wait = Wait(self._clock.monotonic() + answer_seconds)
         try:
             async with asyncio.timeout(answer_seconds):
-                return await self._succeed(call, None, None, until)
+                return await self._succeed(call, None, None, wait)
         except TimeoutError as error:
-            host = self.access.host
-            raise ConnectionFailed(f"{call.target}: no answer from {host} within {answer_seconds:.1f} s") from error
+            what = f"{wait.what} {self.access.host}"
+            raise ConnectionFailed(f"{call.target}: no {what} within {answer_seconds:.1f} s") from error
 
     def _turn(self, lane: Lane) -> Turn:
         if not self._turns:
             raise RuntimeError("the client is not open; use it as `async with Client(...) as client`")
         return self._turns[lane].turn()
 
-    async def _succeed(
-        self, call: Call, guard: Guard | None, turn: Turn | None, until: float
-    ) -> aiohttp.ClientResponse:
+    async def _succeed(self, call: Call, guard: Guard | None, turn: Turn | None, wait: Wait) -> aiohttp.ClientResponse:
         """The response, its body unread; `turn` (`None`: a stream) is taken with it, for the caller to give back.
 
-        Raises: TooManyRequests rather than wait beyond `until`, by the monotonic clock, where nobody would learn of it.
+        Raises: TooManyRequests rather than wait for longer than it may, where nobody would learn of it.
         """
         attempts, renewed = 0, False  # a renewal is one more request, and no attempt
         while True:
             if call.lane is not Lane.LEASES:
+                wait.what = "turn by its own qps to ask"
                 await self._pace.wait()
+            wait.what = "credentials to show to"
             credentials = await self.access.headers()
             if turn is not None:
+                wait.what = "connection was free to"
                 await turn.take()
+            wait.what = "answer from"
             response = await self._send(call, guard, credentials, stream=turn is None)
             if 200 <= response.status < 300:
                 return response
@@ -269,11 +278,12 @@ class Sessions:
                 self.ledger.answered(guard)
             if isinstance(error, Unauthorized) and not renewed:
                 renewed = True
+                wait.what = "other credentials to show to"
                 if await self.access.credentials.renew(credentials.get("Authorization")):
                     continue
             attempts += 1
             pause = error.retry_after_seconds if isinstance(error, TooManyRequests) else None
-            if not pause or attempts == ATTEMPTS or self._clock.monotonic() + pause >= until:
+            if not pause or attempts == ATTEMPTS or self._clock.monotonic() + pause >= wait.until:
                 raise error
             await self._clock.sleep(pause)
 
@@ -338,7 +348,7 @@ class Sessions:
             call.method,
             URL(f"{self.access.host}{call.path}{query}", encoded=True),
             data=call.body,
-            headers={**call.headers, **credentials},
+            headers=[*{**call.headers, **credentials}.items(), *self.access.impersonation],
             allow_redirects=False,
             expect100=guard is not None and guard.fenced,
             **self.access.request_options,

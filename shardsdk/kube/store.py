@@ -66,7 +66,7 @@ class Store(Generic[T]):
 
         Raises: what an index raises about the object; then nothing has changed.
         """
-        found = {name: dict.fromkeys(index(thing)) for name, index in self._indexes.items()}
+        found = {name: dict.fromkeys(_values(name, index(thing))) for name, index in self._indexes.items()}
         old = self._objects.get(key)
         if old is not None:
             self._unindex(key, old)
@@ -96,3 +96,10 @@ class Store(Generic[T]):
                     bucket.pop(key, None)
                     if not bucket:
                         del buckets[value]
+
+
+def _values(index: str, given: Iterable[str]) -> Iterable[str]:
+    """Raises: TypeError for a text, whose letters nobody meant."""
+    if isinstance(given, str):
+        raise TypeError(f"index {index!r} gave {given!r}: return a list of values, [] for none")
+    return given

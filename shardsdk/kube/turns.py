@@ -100,20 +100,16 @@ class Turns:
 class Turn:
     """One request's turn: taken before it is sent, given back once its connection is free again."""
 
-    __slots__ = ("_flow", "_turns", "taken", "waiting")
+    __slots__ = ("_flow", "_turns", "taken")
 
     def __init__(self, turns: Turns, flow: str) -> None:
         self._turns = turns
         self._flow = flow
         self.taken: bool = False
-        #: Whether it waits; still true once the waiting was cut short.
-        self.waiting: bool = False
 
     async def take(self) -> None:
         """Wait until it has come."""
-        self.waiting = True
         await self._turns.take(self._flow)
-        self.waiting = False
         self.taken = True
 
     def give_back(self) -> None:

@@ -11,7 +11,16 @@ import pytest
 import pytest_asyncio
 
 from localcluster import AdminClient, ControlPlane
-from shardsdk.errors import AlreadyExists, Conflict, FenceClosed, Forbidden, Invalid, NotFound, StreamInterrupted
+from shardsdk.errors import (
+    AlreadyExists,
+    Conflict,
+    FenceClosed,
+    Forbidden,
+    Invalid,
+    MethodNotAllowed,
+    NotFound,
+    StreamInterrupted,
+)
 from shardsdk.kube.access import load_access
 from shardsdk.kube.api import PatchKind, WatchKind
 from shardsdk.kube.client import Client
@@ -289,3 +298,20 @@ async def test_a_missing_permission_is_named_and_list_is_enough_to_find(
             await reader.patch(CONFIGMAPS, "a", namespace, {"data": {"k": "x"}})
         with pytest.raises(Forbidden, match=r'resources: \["deployments/scale"\], verbs: \["patch"\]'):
             await reader.patch(DEPLOYMENTS, "d", namespace, {}, subresource="scale")
+
+
+async def test_a_namespace_that_was_forgotten_is_asked_for(client: Client) -> None:
+    whole = {"metadata": {"name": "web"}}
+    for forgetful in (
+        client.get(DEPLOYMENTS, "web"),
+        client.patch(DEPLOYMENTS, "web", None, {}),
+        client.update(CONFIGMAPS, whole),
+        client.delete(CONFIGMAPS, "web"),
+    ):
+        with pytest.raises(NotFound, match="live in namespaces"):
+            await forgetful
+    with pytest.raises(MethodNotAllowed, match="live in namespaces"):
+        await client.create(DEPLOYMENTS, whole)
+    with pytest.raises(NotFound) as caught:
+        await client.get(CLUSTERRINGS, "web")
+    assert "live in namespaces" not in str(caught.value)

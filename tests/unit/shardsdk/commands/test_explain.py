@@ -18,7 +18,7 @@ from aiohttp import web
 from shardsdk import Context, Manager, PartialObject, RateLimit, Resource, controller_for
 from shardsdk.cli import main
 from shardsdk.commands import run
-from shardsdk.commands.asking import ask
+from shardsdk.commands.asking import ask, forwarded
 from shardsdk.commands.explain import EXPLAINED, NOT_HERE, Question, find_answer, parse_object
 from shardsdk.commands.loading import Unloadable
 from shardsdk.commands.sockets import socket_of, sockets
@@ -274,6 +274,19 @@ async def test_a_pod_is_asked_through_kubectl(
     asked = (tmp_path / "asked").read_text().split()
     assert " ".join(asked[:4]) == "--namespace team --context mine"
     assert asked[-2] == "pod/sites-0"
+
+
+async def test_what_kubectl_has_started_is_not_waited_for_and_ends_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A plugin of the kubeconfig's that hangs, say: it holds kubectl's output open."""
+    os.mkfifo(tmp_path / "open")
+    script = f'exec 9<>{tmp_path}/open; echo "Forwarding from 127.0.0.1:7 -> 8081"; sleep 600; echo'
+    kubectl(tmp_path, monkeypatch, script)
+    async with asyncio.timeout(60), forwarded("pod/x", None, None, None) as port:
+        assert port == 7
+    with pytest.raises(OSError, match="No such device"):  # nobody has it open, neither kubectl nor what it has started
+        os.close(os.open(tmp_path / "open", os.O_WRONLY | os.O_NONBLOCK))
 
 
 async def test_what_kubectl_says_of_a_pod_is_passed_on(

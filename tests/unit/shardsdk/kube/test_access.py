@@ -15,7 +15,6 @@ import pytest
 import yaml
 
 from shardsdk.errors import ConfigurationError
-from shardsdk.kube.server import direct_access
 from tests.kube_configs import authorization, certificate, in_cluster, kubeconfig, load, read, service_account, write
 
 # Where it is looked for
@@ -118,6 +117,71 @@ async def test_a_malformed_kubeconfig_says_how_to_check_it(tmp_path: Path, conte
     assert len(str(caught.value).splitlines()) == 1
 
 
+@pytest.mark.parametrize(
+    ("section", "setting", "value", "said"),
+    [
+        ("clusters", "insecure-skip-tls-verify", "false", "insecure-skip-tls-verify is neither true nor false"),
+        ("clusters", "insecure-skip-tls-verify", 0, "insecure-skip-tls-verify is neither true nor false"),
+        ("clusters", "server", ["https://h:1"], "server is no text"),
+        ("clusters", "certificate-authority-data", 12, "certificate-authority-data is no text"),
+        ("clusters", "certificate-authority-data", "LS0t-_==", "certificate-authority-data is no Base64"),
+        ("clusters", "certificate-authority-data", "LS0tLS1", "certificate-authority-data is no Base64"),
+        ("clusters", "certificate-authority", {}, "certificate-authority is no text"),
+        ("users", "token", 12345, "token is no text; what looks like a number has to be in quotes"),
+        ("users", "password", 0, "password is no text"),
+        ("users", "exec", "login --now", "exec is no map"),
+        ("users", "exec", ["login"], "exec is no map"),
+        ("users", "auth-provider", "oidc", "auth-provider is no map"),
+        ("users", "as-groups", "system:masters", "as-groups is no list of texts"),
+        ("users", "as-groups", [1], "as-groups is no list of texts"),
+        ("users", "as-user-extra", ["scopes"], "as-user-extra is no map"),
+        ("users", "as-user-extra", {"scopes": "view"}, "scopes is no list of texts"),
+        ("contexts", "namespace", 5, "namespace is no text"),
+        ("contexts", "user", ["u"], "user is no text"),
+    ],
+)
+async def test_a_setting_of_another_kind_is_named(
+    tmp_path: Path, section: str, setting: str, value: object, said: str
+) -> None:
+    path = kubeconfig(tmp_path, {"username": "me"}, server="https://h:1")
+    content = read(path)
+    content[section][0][section.removesuffix("s")][setting] = value
+    write(path, content)
+    with pytest.raises(ConfigurationError, match=said):
+        await load(tmp_path, path)
+
+
+async def test_a_date_is_text_as_to_kubectl(tmp_path: Path) -> None:
+    path = tmp_path / "config"
+    kubeconfig(tmp_path, {"token": "t"})
+    path.write_text(path.read_text().replace("namespace: team", "namespace: 2024-01-01"))
+    assert (await load(tmp_path, str(path))).namespace == "2024-01-01"
+
+
+@pytest.mark.parametrize("section", ["contexts", "clusters", "users"])
+@pytest.mark.parametrize("value", [{"name": "here"}, ["here"], "here"])
+async def test_a_section_that_is_no_list_is_named(tmp_path: Path, section: str, value: object) -> None:
+    path = kubeconfig(tmp_path, {})
+    write(path, read(path) | {section: value})
+    with pytest.raises(ConfigurationError, match=f"its {section} are no list of maps, each with a name"):
+        await load(tmp_path, path)
+
+
+async def test_base64_may_be_broken_into_lines(tmp_path: Path) -> None:
+    ca = base64.encodebytes(certificate()[0].encode()).decode()
+    path = kubeconfig(tmp_path, {}, server="https://h:1", **{"certificate-authority-data": ca})
+    assert (await load(tmp_path, path)).ssl.cert_store_stats()["x509"] == 1
+
+
+async def test_who_has_no_user_is_nobody_as_with_kubectl(tmp_path: Path) -> None:
+    path = kubeconfig(tmp_path, {"token": "t"})
+    content = read(path)
+    for user in (None, "", "another"):
+        content["contexts"][0]["context"]["user"] = user
+        write(path, content)
+        assert await authorization(await load(tmp_path, path)) is None
+
+
 async def test_a_kubeconfig_that_is_not_there_is_an_error_even_in_a_pod(tmp_path: Path) -> None:
     pod = service_account(tmp_path / "account")
     with pytest.raises(ConfigurationError, match="no such file"):
@@ -127,6 +191,24 @@ async def test_a_kubeconfig_that_is_not_there_is_an_error_even_in_a_pod(tmp_path
 async def test_an_address_that_is_none_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="https://HOST:PORT"):
         await load(tmp_path, kubeconfig(tmp_path, {}, server="localhost:6443"))
+
+
+@pytest.mark.parametrize("host", ["a..example", ".example", f"{'a' * 64}.example", "[a]@"])
+async def test_a_host_that_no_network_could_have_is_refused(tmp_path: Path, host: str) -> None:
+    for setting in ("server", "proxy-url"):
+        with pytest.raises(ConfigurationError, match=rf"{setting} .*is no address"):
+            await load(tmp_path, kubeconfig(tmp_path, {}, **{setting: f"https://{host}:1"}))
+
+
+@pytest.mark.parametrize("name", ["a..example", ".example", "a" * 64])
+async def test_a_name_that_tls_could_not_ask_for_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"tls-server-name .* is no name of a host"):
+        await load(tmp_path, kubeconfig(tmp_path, {}, server="https://h:1", **{"tls-server-name": name}))
+
+
+@pytest.mark.parametrize("host", ["h", "example.", "[fd00::1]", "10.0.0.1", "bücher.example", f"{'a' * 63}.example"])
+async def test_any_other_host_is_none_of_our_business(tmp_path: Path, host: str) -> None:
+    assert (await load(tmp_path, kubeconfig(tmp_path, {}, server=f"https://{host}:1"))).host == f"https://{host}:1"
 
 
 async def test_a_broken_certificate_is_refused(tmp_path: Path) -> None:
@@ -192,15 +274,6 @@ async def test_certificates_are_verified_unless_the_kubeconfig_says_otherwise(tm
     access = await load(tmp_path, lax)
     assert access.ssl.verify_mode is ssl.CERT_NONE
     assert access.request_options == {"server_hostname": "x"}
-
-
-async def test_proxies_are_those_of_kubeconfig_or_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("http_proxy", "http://proxy:3128")
-    monkeypatch.setenv("no_proxy", "127.0.0.1")
-    assert direct_access("http://127.0.0.1:1").request_options == {}
-    assert direct_access("http://cluster.example:1").request_options == {"proxy": "http://proxy:3128"}
-    named = kubeconfig(tmp_path, {}, **{"proxy-url": "http://own:1"})
-    assert (await load(tmp_path, named)).request_options == {"proxy": "http://own:1"}
 
 
 def test_a_pod_does_not_load_the_kubernetes_package(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Identities stay current: token files, exec plugins, OIDC."""
+"""Identities stay current: token files and exec plugins."""
 
 from __future__ import annotations
 
@@ -8,19 +8,18 @@ import json
 import signal
 import socket
 import sys
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from shardsdk.errors import ConfigurationError
+from shardsdk.kube import credentials, subprocesses
 from shardsdk.kube.credentials import (
     RENEWAL_PAUSE_SECONDS,
     TOKEN_FILE_PERIOD_SECONDS,
     FileCredentials,
-    Issued,
-    IssuedCredentials,
 )
 from tests.kube_configs import authorization, certificate, in_cluster, kubeconfig, load, service_account
 from tests.kube_fakes import InstantClock
@@ -116,7 +115,8 @@ async def test_a_plugin_is_asked_again_before_its_token_runs_out(tmp_path: Path)
     assert runs(tmp_path) == 2
 
 
-async def test_a_plugins_token_that_has_run_out_is_waited_for(tmp_path: Path) -> None:
+async def test_a_plugins_token_that_has_run_out_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(credentials, "EXPIRED_WAIT_SECONDS", 30.0)
     clock = InstantClock()
     expires = (clock.now() + timedelta(minutes=50)).strftime("%Y-%m-%dT%H:%M:%SZ")
     user = plugin(tmp_path, {"token": "COUNT", "expirationTimestamp": expires})
@@ -162,6 +162,27 @@ async def test_a_plugin_that_fails_later_keeps_its_last_token(tmp_path: Path, ca
     assert "Credentials not renewed" in caplog.text
 
 
+def note_commands(monkeypatch: pytest.MonkeyPatch, stdin: socket.socket) -> asyncio.Queue[asyncio.SubprocessTransport]:
+    """Each command that is started from now on; the first reads from `stdin`."""
+    made: asyncio.Queue[asyncio.SubprocessTransport] = asyncio.Queue()
+    loop = asyncio.get_running_loop()
+    start = loop.subprocess_exec
+
+    async def note(*arguments: Any, **options: Any) -> Any:
+        transport, protocol = await start(*arguments, **options | {"stdin": stdin})
+        stdin.close()
+        made.put_nowait(transport)
+        return transport, protocol
+
+    monkeypatch.setattr(loop, "subprocess_exec", note)
+    return made
+
+
+def all_pipes_closed(process: asyncio.SubprocessTransport) -> bool:
+    pipes = [process.get_pipe_transport(number) for number in (1, 2)]
+    return all(pipe is not None and pipe.is_closing() for pipe in pipes)
+
+
 @pytest.mark.parametrize("script", ["exec cat", "cat; echo"], ids=["itself", "its helper"])
 @pytest.mark.parametrize("interactive", [False, True], ids=["alone", "at a terminal"])
 async def test_a_plugin_that_hangs_is_ended_with_the_wait_for_it(
@@ -170,31 +191,80 @@ async def test_a_plugin_that_hangs_is_ended_with_the_wait_for_it(
     """One would be left behind at each renewal otherwise; and nobody waits for a helper that holds on to its output."""
     if interactive:
         monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    made: asyncio.Queue[asyncio.subprocess.Process] = asyncio.Queue()
-    create = asyncio.create_subprocess_exec
     ours, theirs = socket.socketpair()
-
-    async def note(*arguments: Any, **options: Any) -> asyncio.subprocess.Process:
-        process = await create(*arguments, **options, stdin=theirs)
-        theirs.close()
-        made.put_nowait(process)
-        return process
-
-    monkeypatch.setattr(asyncio, "create_subprocess_exec", note)
+    made = note_commands(monkeypatch, theirs)
     plugin = {"apiVersion": "client.authentication.k8s.io/v1", "command": "sh", "args": ["-c", script]}
     with ours:
         loading = asyncio.ensure_future(load(tmp_path, kubeconfig(tmp_path, {"exec": plugin})))
         process = await made.get()
         loading.cancel()
         await asyncio.wait((loading,))
-        assert process.returncode == -signal.SIGKILL
-        for output in (process.stdout, process.stderr):
-            assert output is not None
-            assert await output.read() == b""
+        assert process.get_returncode() == -signal.SIGKILL
+        assert all_pipes_closed(process)
         if not interactive:
             # Nobody is left who could write to it; whoever had to be left ends as it is closed.
             ours.setblocking(False)
             assert await asyncio.get_running_loop().sock_recv(ours, 1) == b""
+
+
+async def test_what_a_plugin_leaves_behind_is_not_waited_for_and_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An agent, say, which holds on to the plugin's output: the answer counts, and nothing stays open here."""
+    monkeypatch.setattr(subprocesses, "DRAIN_SECONDS", 0.01)
+    ours, theirs = socket.socketpair()
+    made = note_commands(monkeypatch, theirs)
+    version = "client.authentication.k8s.io/v1"
+    said = json.dumps({"apiVersion": version, "kind": "ExecCredential", "status": {"token": "t"}})
+    script = f"exec 3<&0; cat <&3 & echo '{said}'"  # a shell has what it leaves behind read from nowhere else
+    user = {"exec": {"apiVersion": version, "command": "sh", "args": ["-c", script]}}
+    with ours:
+        access = await load(tmp_path, kubeconfig(tmp_path, user))
+        assert await authorization(access) == "Bearer t"
+        assert all_pipes_closed(made.get_nowait())
+        ours.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            ours.recv(1)  # the other end is still open
+
+
+async def test_a_plugin_is_told_of_its_cluster_if_it_asks_for_that(tmp_path: Path) -> None:
+    (tmp_path / "ca.pem").write_text(certificate()[0])
+    script = tmp_path / "plugin"
+    script.write_text(f'#!/bin/sh\nprintf %s "$KUBERNETES_EXEC_INFO" >{tmp_path}/asked\nexit 1\n')
+    script.chmod(0o755)
+    asks = {"apiVersion": "client.authentication.k8s.io/v1", "command": "./plugin", "provideClusterInfo": True}
+    cluster: dict[str, Any] = {
+        "server": "https://h:1",
+        "certificate-authority": "ca.pem",
+        "tls-server-name": "name",
+        "proxy-url": "http://p:2",
+        "extensions": [{"name": "client.authentication.k8s.io/exec", "extension": {"audience": "a"}}],
+    }
+    for user in (asks, asks | {"provideClusterInfo": False}):
+        with pytest.raises(ConfigurationError, match="returned 1"):
+            await load(tmp_path, kubeconfig(tmp_path, {"exec": user}, **cluster))
+        told = json.loads((tmp_path / "asked").read_text())["spec"].get("cluster")
+        assert told == (
+            {
+                "server": "https://h:1",
+                "certificate-authority-data": base64.b64encode((tmp_path / "ca.pem").read_bytes()).decode(),
+                "tls-server-name": "name",
+                "proxy-url": "http://p:2",
+                "config": {"audience": "a"},
+            }
+            if user is asks
+            else None
+        )
+
+
+async def test_a_plugin_that_is_not_installed_says_how_to_install_it(tmp_path: Path) -> None:
+    user = {
+        "apiVersion": "client.authentication.k8s.io/v1",
+        "command": "absent-plugin",
+        "installHint": "get it by:\n  brew install it\n",
+    }
+    with pytest.raises(ConfigurationError, match="absent-plugin'; get it by: brew install it; run it by hand"):
+        await load(tmp_path, kubeconfig(tmp_path, {"exec": user}))
 
 
 async def test_a_plugins_path_is_relative_to_its_kubeconfig(tmp_path: Path) -> None:
@@ -219,79 +289,6 @@ async def test_a_plugin_may_issue_client_certificates(tmp_path: Path) -> None:
     (tmp_path / "status").write_text(json.dumps({"clientCertificateData": pair[0], "clientKeyData": other}))
     clock.at += RENEWAL_PAUSE_SECONDS
     assert not await access.credentials.renew(None), "a pair that does not fit never reaches the live context"
-
-
-def id_token(expires: datetime) -> str:
-    """What an OIDC provider issues, unsigned."""
-    claims = base64.urlsafe_b64encode(json.dumps({"exp": int(expires.timestamp())}).encode()).decode().rstrip("=")
-    return f"header.{claims}.signature"
-
-
-async def test_an_oidc_provider_is_asked_whether_its_token_is_still_good(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from kubernetes.aio.config import kube_config
-
-    fresh = id_token(datetime(2100, 1, 1, tzinfo=UTC))
-
-    async def refresh(self: object, provider: Any) -> None:
-        provider["config"].value["id-token"] = fresh
-
-    state = {"expired": False}
-    monkeypatch.setattr(kube_config.KubeConfigLoader, "_refresh_oidc", refresh)
-    monkeypatch.setattr(kube_config, "_is_expired", lambda _: state["expired"])
-    old = id_token(datetime(2099, 1, 1, tzinfo=UTC))
-    clock = InstantClock()
-    user = {"auth-provider": {"name": "oidc", "config": {"id-token": old, "client-id": "c", "refresh-token": "r"}}}
-    access = await load(tmp_path, kubeconfig(tmp_path, user), clock=clock)
-    assert await authorization(access) == f"Bearer {old}"
-    state["expired"] = True
-    clock.at += 61
-    await authorization(access)
-    async with asyncio.timeout(30):
-        while await authorization(access) != f"Bearer {fresh}":
-            await asyncio.sleep(0.001)
-
-
-async def test_only_one_renewal_runs_at_a_time() -> None:
-    clock = InstantClock()
-    gate, asked = asyncio.Event(), []
-
-    async def issue(rejected: bool) -> Issued:
-        asked.append(rejected)
-        await gate.wait()
-        return Issued("new")
-
-    credentials = IssuedCredentials(issue, Issued("old"), clock)
-    clock.at += RENEWAL_PAUSE_SECONDS
-    first = asyncio.ensure_future(credentials.renew("old"))
-    while not asked:
-        await asyncio.sleep(0)
-    assert not await credentials.renew("old")
-    assert await credentials.header() == "old"
-    gate.set()
-    assert await first
-    assert asked == [True]
-
-
-async def test_a_short_lived_token_is_renewed_at_a_fifth_of_its_life() -> None:
-    clock = InstantClock()
-    asked: list[bool] = []
-
-    async def issue(rejected: bool) -> Issued:
-        asked.append(rejected)
-        return Issued(f"t{len(asked)}", clock.now() + timedelta(seconds=100))
-
-    credentials = IssuedCredentials(issue, await issue(False), clock)
-    clock.at += 79
-    await credentials.header()
-    await asyncio.sleep(0)
-    assert len(asked) == 1
-    clock.at += 2
-    await credentials.header()
-    await asyncio.sleep(0)
-    assert asked == [False, False]
-    assert await credentials.header() == "t2"
 
 
 async def test_threads_share_one_access_and_one_renewal(tmp_path: Path) -> None:

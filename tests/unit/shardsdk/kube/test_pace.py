@@ -6,11 +6,12 @@ import asyncio
 
 import pytest
 
+from shardsdk.errors import ConnectionFailed
 from shardsdk.kube.pace import Pace
 from shardsdk.protocol.leases import Lease
 from shardsdk.protocol.objects import LEASES
 from tests.kube_fakes import CONFIGMAPS, ManualClock
-from tests.kube_server import says, talking
+from tests.kube_server import config_map, says, talking
 
 
 async def turns() -> None:
@@ -68,3 +69,11 @@ async def test_requests_go_in_the_order_in_which_they_came() -> None:
             clock.advance(0.1)
             await turns()
     assert gone == list(range(5))
+
+
+async def test_a_request_that_its_own_pace_holds_up_in_vain_blames_no_api_server() -> None:
+    async with talking(says(config_map("a")), qps=0.001, burst=1) as (client, server):
+        await client.get(CONFIGMAPS, "a", "n")
+        with pytest.raises(ConnectionFailed, match=r"n/a: no turn by its own qps to ask http.* within 0\.1 s"):
+            await client.get(CONFIGMAPS, "a", "n", timeout_seconds=0.1)
+        assert len(server.seen) == 1

@@ -50,6 +50,13 @@ def owner(each: PartialObject) -> list[str]:
     return [label] if label else []
 
 
+def test_an_index_that_gives_one_text_is_refused_rather_than_read_letter_by_letter() -> None:
+    store = Store[str]({"owner": lambda thing: thing})
+    with pytest.raises(TypeError, match="index 'owner' gave 'ab': return a list of values"):
+        store.put(Key("default", "a"), "ab")
+    assert not store.view
+
+
 def test_a_store_is_read_by_key_and_by_index() -> None:
     store: Store[PartialObject] = Store({"owner": owner})
     first, second = thing("a", 1, labels={"owner": "x"}), thing("b", 2, labels={"owner": "x"})
@@ -230,6 +237,17 @@ def test_the_pause_that_is_asked_for_is_read_from_header_and_body() -> None:
     assert explain(target, Refusal(429, body)).retry_after_seconds == 4
     assert explain(target, Refusal(429, body, {"Retry-After": "2"})).retry_after_seconds == 2
     assert explain(target, Refusal(429, b"", {"Retry-After": "soon"})).retry_after_seconds is None
+
+
+@pytest.mark.parametrize("asked", ["inf", "-inf", "nan", "-1", "9" * 400, "Wed, 21 Oct 2015 07:28:00 GMT", ""])
+def test_a_pause_without_an_end_is_none(asked: str) -> None:
+    """A load balancer may answer for the API server, and a pause that never ends would stop whoever obeys it."""
+    assert explain(Target("list", "", "pods"), Refusal(503, b"", {"Retry-After": asked})).retry_after_seconds is None
+
+
+def test_a_pause_that_lies_before_now_is_none_in_a_body_either() -> None:
+    body = b'{"kind":"Status","message":"slow","details":{"retryAfterSeconds":-4}}'
+    assert explain(Target("list", "", "pods"), Refusal(429, body)).retry_after_seconds is None
 
 
 async def test_the_systems_clock_goes_forward() -> None:

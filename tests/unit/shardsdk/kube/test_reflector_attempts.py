@@ -13,10 +13,11 @@ from shardsdk.errors import (
     Forbidden,
     Gone,
     NotFound,
+    ServerError,
     StreamInterrupted,
     TooManyRequests,
 )
-from shardsdk.kube.reflector import HEALTHY_SECONDS, Delta, EventKind, Reflector
+from shardsdk.kube.reflector import HEALTHY_SECONDS, PAUSE_MAX_SECONDS, Delta, EventKind, Reflector
 from shardsdk.kube.selectors import Selector
 from shardsdk.protocol.objects import PartialObject
 from tests.kube_fakes import (
@@ -104,6 +105,13 @@ async def test_a_healthy_watch_that_ends_in_order_is_followed_without_a_pause() 
 async def test_it_waits_as_long_as_the_api_server_asks() -> None:
     async with playing([TooManyRequests("later", status=429, retry_after_seconds=7.0)]) as (api, _, _told):
         assert api.clock.pauses == [7.0]
+
+
+async def test_it_waits_no_longer_than_after_failures_of_its_own_whatever_is_asked() -> None:
+    """A load balancer may ask for an hour, and be well a second later."""
+    busy = ServerError("no backend", status=503, retry_after_seconds=3600.0)
+    async with playing([busy]) as (api, _, _told):
+        assert api.clock.pauses == [PAUSE_MAX_SECONDS]
 
 
 async def test_a_resource_that_is_gone_keeps_what_was_known_and_is_asked_for_again() -> None:
