@@ -355,7 +355,7 @@ class RingCache:
         was_silent = heard and lease.metadata.name in entry.silent
         if was_silent:
             entry.silent -= {lease.metadata.name}
-        if was_silent or before is None or before.lease.held_by_shard != lease.held_by_shard:
+        if was_silent or before is None or not memberships.counts_the_same(before.lease, lease):
             self._rebuild(entry)
         self._tell_lease(entry, key)
 

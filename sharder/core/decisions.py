@@ -137,6 +137,7 @@ class Reason(StrEnum):
 
     NO_KEY = "no_key"
     AMBIGUOUS_SHARD = "ambiguous_shard"
+    UNFIT_SHARD = "unfit_shard"
     DRAINING = "draining"
     LEFT_SCOPE = "left_scope"
     OWNER_STILL_ASSIGNED = "owner_still_assigned"
@@ -221,6 +222,8 @@ def decide(facts: Facts) -> Outcome:
         return Outcome(Decision.IGNORE, None, Reason.NO_KEY)
     if label in membership.ambiguous:
         return Outcome(Decision.DEFER, None, Reason.AMBIGUOUS_SHARD)
+    if label in membership.unfit:
+        return Outcome(Decision.DEFER, None, Reason.UNFIT_SHARD)
     if facts.role is Role.MAIN and facts.draining and label in membership.available:
         return Outcome(Decision.AWAIT, None, Reason.DRAINING)
     if not facts.in_scope:

@@ -2,7 +2,7 @@
 
 Does: derive from the leases alone which shards are available, so that every
 replica agrees without comparing clocks.  Refuses: to place objects on a name
-that two leases claim, or that cannot be a label value.
+that two leases claim, or that cannot be a label value, or on a shard that may not see them.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ class Membership:
     `ready`: those of them that objects may be drained toward.
     `ambiguous`: names held in two namespaces; what they have stays where it is.
     `unusable`: held, but the name cannot be a label value (over 63 characters).
+    `mixed`, `overlong`: held, but the Lease carries the label of another library as well, or asks for more time than a
+    shard may; what they have stays where it is, too.
     `silent`: available ones that have missed renewals; what nobody has goes to
     others, if there are any, by the ring of those (`lively`).  `unsteady`: those
     that have come back from a crash a moment ago.
@@ -35,10 +37,22 @@ class Membership:
     ready: frozenset[str] = frozenset()
     ambiguous: frozenset[str] = frozenset()
     unusable: frozenset[str] = frozenset()
+    mixed: frozenset[str] = frozenset()
+    overlong: frozenset[str] = frozenset()
     silent: frozenset[str] = frozenset()
     unsteady: frozenset[str] = frozenset()
     ring: HashRing = field(default=_EMPTY, compare=False)
     lively: HashRing = field(default=_EMPTY, compare=False)
+
+    @property
+    def unfit(self) -> frozenset[str]:
+        """Shards that get nothing because of what their Lease says."""
+        return self.mixed | self.overlong
+
+    @property
+    def untouched(self) -> frozenset[str]:
+        """Names whose objects stay where they are, while they get nothing."""
+        return self.ambiguous | self.unfit
 
     def stand_in(self, key: str) -> str | None:
         """Who gets `key` if nobody has it while its shard is silent: whoever will when that is taken over."""
@@ -51,6 +65,11 @@ class Membership:
     def target(self, key: str) -> str | None:
         """The ring's answer for `key`; `None` when no shard is available."""
         return self.ring.owner(key)
+
+
+def counts_the_same(one: Lease, other: Lease) -> bool:
+    """Whether two versions of a lease make the same of a ring's membership."""
+    return (one.held_by_shard, one.mixed, one.overlong) == (other.held_by_shard, other.mixed, other.overlong)
 
 
 def build(
@@ -68,10 +87,13 @@ def build(
     The hash ring of `previous` is used again when its names are the same:
     building one takes milliseconds, renewals come all the time.
     """
-    held = Counter(lease.metadata.name for lease in leases if lease.held_by_shard)
+    holding = [lease for lease in leases if lease.held_by_shard]
+    held = Counter(lease.metadata.name for lease in holding)
     unusable = frozenset(name for name in held if not is_label_name(name))
     ambiguous = frozenset(name for name, count in held.items() if count > 1) - unusable
-    available = frozenset(held) - ambiguous - unusable
+    mixed = frozenset(lease.metadata.name for lease in holding if lease.mixed) - unusable - ambiguous
+    overlong = frozenset(lease.metadata.name for lease in holding if lease.overlong) - unusable - ambiguous
+    available = frozenset(held) - ambiguous - unusable - mixed - overlong
     silent = frozenset() if silent >= available else silent & available
     ring = previous.ring if previous is not None and previous.available == available else HashRing(available)
     if previous is not None and (previous.available, previous.silent) == (available, silent):
@@ -83,6 +105,8 @@ def build(
         ready=frozenset(name for name in available if name in ready),
         ambiguous=ambiguous,
         unusable=unusable,
+        mixed=mixed,
+        overlong=overlong,
         silent=silent,
         unsteady=unsteady & available,
         ring=ring,

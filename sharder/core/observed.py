@@ -23,7 +23,7 @@ from typing import Final, NamedTuple
 from sharder.core.liveness import History, follow
 from sharder.core.shards import LeaseFacts, facts_of
 from shardsdk.protocol.labels import SHARDER_HOLDER
-from shardsdk.protocol.leases import Lease
+from shardsdk.protocol.leases import MAX_DURATION_SECONDS, Lease
 
 #: A lease of which nothing is known counts as held for this long at least.  Source: wire contract.
 UNSEEN_SECONDS: Final = 15.0
@@ -149,7 +149,7 @@ def observe(
 def vanish(known: ObservedLease) -> VanishedLease:
     """What is remembered of a lease that is deleted."""
     meta = known.lease.metadata
-    return VanishedLease(meta.namespace, meta.name, known.held, known.history)
+    return VanishedLease(meta.namespace, meta.name, _bounded(known.held), known.history)
 
 
 def says(lease: Lease) -> Says:
@@ -162,8 +162,9 @@ def says(lease: Lease) -> Says:
 
 
 def longest_duration(leases: Iterable[ObservedLease]) -> float:
-    """The longest lease duration among a ring's leases, at least 15 s."""
-    return max([UNSEEN_SECONDS, *(each.facts.duration_seconds for each in leases)])
+    """The longest lease duration among a ring's leases, at least 15 s; who asks for too long a one has nothing."""
+    durations = (each.facts.duration_seconds for each in leases if not each.lease.overlong)
+    return min(max([UNSEEN_SECONDS, *durations]), MAX_DURATION_SECONDS)
 
 
 def held_until(
@@ -220,9 +221,14 @@ def _remains(
         case Remains.AS_BEFORE:
             if isinstance(known, ObservedLease) and says(known.lease) is Says.STRANGER:
                 return known.remains  # what a stranger renews is its own, and not the shard's that had it before
-            return known.held if known is not None else FREE
+            return _bounded(known.held) if known is not None else FREE
         case Remains.LONGEST:
             return Span(now, longest_duration(others))
+
+
+def _bounded(held: Span) -> Span:
+    """Nobody who may count on a lease does so for longer than a shard may; whoever did was no shard of the ring."""
+    return Span(held.since, min(held.seconds, MAX_DURATION_SECONDS))
 
 
 def _what_was(known: ObservedLease | VanishedLease | None) -> Known:

@@ -64,7 +64,8 @@ class Summary:
     `leaving`: objects of resources that the ring lists no longer and that have its
     labels still; -1 while they have not been counted.  `at_rest`: none of this changes
     by itself, or as time goes by.  `trouble`: what keeps all of it from going on, in words.
-    `ranges`: of a ring by ranges, once that is known.
+    `ranges`: of a ring by ranges, once that is known.  `taken`: why shards that are gone keep
+    their objects, whose Lease is somebody else's by now.
     """
 
     settled: bool = False
@@ -76,6 +77,7 @@ class Summary:
     at_rest: bool = False
     trouble: str | None = None
     ranges: RangesSummary | None = None
+    taken: tuple[str, ...] = ()
 
     def count(self, kind: Pending) -> int:
         """Objects of one kind over all resources."""
@@ -110,6 +112,7 @@ class Summary:
             self.leaving,
             self.trouble,
             self.ranges,
+            self.taken,
         )
 
 

@@ -18,13 +18,15 @@ from typing import Final, TypeVar
 
 from sharder.cache.rings import LeaseKey, RingCache, RingSnapshot
 from sharder.core.membership import Membership
-from sharder.core.observed import ObservedLease, shard_held_until
+from sharder.core.observed import ObservedLease
 from sharder.core.shards import LeaseFacts, ShardState, State, classify
 from sharder.core.takeover import Act, Limits, Step, TakeoverFacts, decide_takeover, hold_seconds
 from sharder.takeover.facts import (
     WorkLeft,
     lease_keys,
     lives_elsewhere,
+    may_count_on,
+    name_taken,
     only_renewed,
     presumed_held,
     takeover_facts,
@@ -35,7 +37,7 @@ from sharder.takeover.lease_client import LeaseWriter, Record, Records
 from sharder.takeover.placeholders import Placeholders
 from sharder.takeover.states import ShardStates
 from sharder.takeover.turns import Turns
-from shardsdk.errors import ShardingError
+from shardsdk.errors import ConfigurationError, FenceClosed, ShardingError
 from shardsdk.kube.api import Api, Fence
 from shardsdk.kube.clock import Clock
 from shardsdk.protocol.labels import SHARDER_HOLDER
@@ -140,14 +142,8 @@ class TakeoverController:
             return False
         if snapshot is None:
             return True
-        now, vanished = self._counted(self._clock.monotonic()), snapshot.vanished_named(shard)
-        for key in lease_keys(snapshot, shard) or [("", shard)]:
-            seen, missing_since = snapshot.leases.get(key), self._records.of(key).missing_since
-            if seen is None and not vanished and not missing_since:
-                return True  # nobody has looked for it yet
-            if now < shard_held_until(seen, vanished, missing_since, snapshot.leases.values(), self._proof.since):
-                return True
-        return False
+        now = self._counted(self._clock.monotonic())
+        return may_count_on(snapshot, shard, lambda key: self._records.of(key).missing_since, self._proof.since, now)
 
     async def renew(self, shard: str) -> bool:
         """Renew the hold by a conditional write that begins now; False: it is lost."""
@@ -174,12 +170,16 @@ class TakeoverController:
         """The state of each of the ring's leases, by (namespace, name)."""
         return {key: self._shown(key[1], state) for key, state in self._states.states.items()}
 
+    @property
+    def taken(self) -> tuple[str, ...]:
+        """Why shards that are gone keep their objects, whose Lease is somebody else's by now."""
+        return self._records.taken
+
     async def give_all_back(self) -> None:
         """Give back every lease that is held; nothing else may write them any more.  Shards need not wait then."""
         seen = snapshot.leases if (snapshot := self._snapshot()) is not None else {}
-        await self._writer.give_all_back(
-            [(self._records.of(key), seen[key].lease) for key in self._records if key in seen]
-        )
+        held = [(self._records.of(key), seen[key].lease) for key in self._records if key in seen]
+        await self._writer.give_all_back(held)
 
     # -- running ---------------------------------------------------------
 
@@ -237,8 +237,11 @@ class TakeoverController:
         self._queue.add_rate_limited(key)
 
     async def _handle_next(self, key: LeaseKey) -> None:
-        async with self._turns.turn(key):
-            await self._handle(key)
+        try:
+            async with self._turns.turn(key):
+                await self._handle(key)
+        except FenceClosed:  # the lead ends, or its next renewal opens it; no event brings back a dead shard's lease
+            self._queue.add_after(key, WRITE_AGAIN_SECONDS)
 
     async def _handle(self, key: LeaseKey) -> None:
         namespace, shard = key
@@ -265,8 +268,7 @@ class TakeoverController:
         if seen is None and not snapshot.vanished_named(shard):
             record.missing_since = record.missing_since or self._clock.monotonic()
         facts = self._facts(snapshot, key, seen)
-        now = self._clock.monotonic()
-        step = decide_takeover(facts, self._counted(now), self._limits)
+        step = decide_takeover(facts, self._counted(self._clock.monotonic()), self._limits)
         if step.act is Act.WAIT and seen is not None and facts.state is not None:
             # Any other act writes the lease itself; two writes would cross each other.
             await self._writer.show_state(seen.lease, self._shown(shard, facts.state.state))
@@ -281,8 +283,7 @@ class TakeoverController:
 
     def _look_again(self, key: LeaseKey, moment: float) -> None:
         now = self._clock.monotonic()
-        proven = self._counted(now) == now
-        pause = max(moment - now, MIN_LOOK_SECONDS if proven else UNPROVEN_LOOK_SECONDS)
+        pause = max(moment - now, MIN_LOOK_SECONDS if self._counted(now) == now else UNPROVEN_LOOK_SECONDS)
         self._records.of(key).looks_at = now + pause
         self._queue.add_after(key, pause)
 
@@ -294,10 +295,9 @@ class TakeoverController:
                 tell(key[1])
 
     async def _obey(self, snapshot: RingSnapshot, key: LeaseKey, seen: ObservedLease | None, step: Step) -> None:
-        _, shard = key
         match step.act:
             case Act.WAIT:
-                return
+                self._records.of(key).taken = ""  # nobody asks for the Lease now, whoever has it
             case Act.GIVE_BACK | Act.DELETE if self._turns.crowded:
                 self._queue.add_after(key, WRITE_AGAIN_SECONDS)
             case Act.RENEW if self._records.of(key).held:
@@ -305,7 +305,7 @@ class TakeoverController:
                     self._again(key)
             case Act.ACQUIRE | Act.RENEW | Act.CREATE:
                 if await self._take(snapshot, key, seen):
-                    log.info("took over lease", extra={"ring": self._ring, "shard": shard, "reason": step.reason})
+                    log.info("took over lease", extra={"ring": self._ring, "shard": key[1], "reason": step.reason})
                     self._on_takeover()
                     self._announce(key, self._records.of(key))
                 else:
@@ -322,30 +322,29 @@ class TakeoverController:
         self._queue.add_after(key, WRITE_AGAIN_SECONDS)
 
     async def _take(self, snapshot: RingSnapshot, key: LeaseKey, seen: ObservedLease | None) -> bool:
-        _, shard = key
+        shard, record = key[1], self._records.of(key)
         found = await self._writer.find_all(shard)
         snapshot = self._snapshot() or snapshot  # a lease that has come meanwhile is known
         if (unknown := unknown_lease(snapshot, shard, seen, found)) is not None:
             # A shard that lives under it keeps what it has.
             self._cache.relist_leases(f"{unknown} is not known")
             return False
+        record.taken = name_taken(snapshot, shard, found)
+        if record.taken:
+            raise ConfigurationError(record.taken)
         if seen is not None:
-            record = self._records.of(key)
-            seconds = hold_seconds(seen.facts, self._limits)
             async with record.lock:
-                return await self._writer.acquire(record, seen.lease, seconds)
+                return await self._writer.acquire(record, seen.lease, hold_seconds(seen.facts, self._limits))
         return await self._placeholders.create(snapshot, shard)
 
     async def _renew(self, key: LeaseKey) -> bool:
         record = self._records.of(key)
         async with record.lock:
-            snapshot = self._snapshot()
-            seen = snapshot.leases.get(key) if snapshot is not None else None
+            seen = snapshot.leases.get(key) if (snapshot := self._snapshot()) is not None else None
             return seen is not None and await self._writer.renew(record, seen.lease)
 
     async def _give_back(self, snapshot: RingSnapshot, key: LeaseKey, seen: ObservedLease, step: Step) -> None:
-        _, shard = key
-        record = self._records.of(key)
+        shard, record = key[1], self._records.of(key)
         others = bool(snapshot.membership.available - {shard})
         emptied = self._is_empty_of(shard) is True
         if others and emptied and not await self._confirm_empty(key):

@@ -10,12 +10,11 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from sharder.cache.rings import LeaseKey, RingSnapshot
-from sharder.core.observed import ObservedLease, held_until, vanished_until
+from sharder.core.observed import ObservedLease, held_until, shard_held_until, vanished_until
 from sharder.core.shards import LeaseFacts, ShardState
 from sharder.core.takeover import TakeoverFacts, needs_no_look
 from sharder.takeover.lease_client import Record, usable_seconds
-from shardsdk.errors import ConfigurationError
-from shardsdk.protocol.labels import LEASE_RING_LABEL, LEASE_STATE_LABEL
+from shardsdk.protocol.labels import LEASE_CONTROLLERRING_LABEL, LEASE_RING_LABEL, LEASE_STATE_LABEL
 from shardsdk.protocol.leases import Lease
 
 
@@ -75,33 +74,45 @@ def only_renewed(lease: Lease, state: ShardState, record: Record, recent: float)
 
 def lives_elsewhere(snapshot: RingSnapshot, shard: str) -> bool:
     """Whether a shard holds some lease of this name: what carries the name belongs to that one."""
-    return shard in snapshot.membership.available or shard in snapshot.membership.ambiguous
+    return shard in snapshot.membership.available or shard in snapshot.membership.untouched
 
 
 def unknown_lease(snapshot: RingSnapshot, shard: str, seen: ObservedLease | None, found: Iterable[Lease]) -> str | None:
     """What the cache does not know of all the Leases `found` that are called `shard`, of which it has `seen` one.
 
     That is one of the ring that it does not have at all, or one that says something else in the same version.
-
-    Raises: ConfigurationError when a Lease that is no shard's of this ring has the name, and there is none that is.
     """
-    known, others = [], []
     for lease in found:
         if seen is not None and _is_rewritten(seen.lease, lease):
             return f"what {lease.metadata.namespace}/{shard} says in that version"
-        if (lease.metadata.namespace, shard) in snapshot.leases:
-            known.append(lease)
-        elif lease.ring == snapshot.name:
+        if (lease.metadata.namespace, shard) not in snapshot.leases and lease.ring == snapshot.name:
             return f"{lease.metadata.namespace}/{shard}"
-        else:
-            others.append(lease.metadata.namespace)
-    if not known and (taken := set(others) & {namespace for namespace, _ in snapshot.leases}):
-        raise ConfigurationError(
-            f"objects carry the name of shard {shard}, and the Lease {min(taken)}/{shard} is no shard's of ring"
-            f" {snapshot.name}, so that it cannot be acquired to move them; delete that Lease, or give it the label"
-            f" {LEASE_RING_LABEL}={snapshot.name} if a shard has lost it"
-        )
     return None
+
+
+def name_taken(snapshot: RingSnapshot, shard: str, found: Iterable[Lease]) -> str:
+    """Why nobody can acquire the lease of `shard`, of which these are all, to move what it has; empty: somebody can.
+
+    Its Lease is no shard's of this ring (any more).  Whoever held it for this ring may be gone for long; but its next
+    process, which this Lease alone could keep off, may come while objects move.
+    """
+    homes = {namespace for namespace, _ in snapshot.leases}
+    others = {lease.metadata.namespace: lease for lease in found if lease.ring != snapshot.name}
+    if any((namespace, shard) in snapshot.leases for namespace in homes) or not others.keys() & homes:
+        return ""
+    lease = others[min(others.keys() & homes)]
+    what = f"{lease.metadata.namespace}/{shard}"
+    carried = f"objects of ring {snapshot.name} carry the name of shard {shard}, and the Lease {what}"
+    ring = lease.ring or lease.metadata.label(LEASE_CONTROLLERRING_LABEL)
+    if lease.held_by_shard and ring is not None:
+        return (
+            f"{carried} is held by a shard of ring {ring}, so that it cannot be acquired to move them; stop or rename"
+            f" shard {shard} of ring {ring}, then delete the Lease"
+        )
+    return (
+        f"{carried} is no shard's of that ring, so that it cannot be acquired to move them; delete that Lease, or give"
+        f" it the label {LEASE_RING_LABEL}={snapshot.name} if a shard has lost it"
+    )
 
 
 def _is_rewritten(seen: Lease, found: Lease) -> bool:
@@ -113,6 +124,24 @@ def _is_rewritten(seen: Lease, found: Lease) -> bool:
     same = seen.metadata.namespace == found.metadata.namespace
     same = same and seen.metadata.resource_version == found.metadata.resource_version
     return same and (seen.metadata.uid, seen.spec) != (found.metadata.uid, found.spec)
+
+
+def may_count_on(
+    snapshot: RingSnapshot,
+    shard: str,
+    missing_since: Callable[[LeaseKey], float],
+    proven_since: Callable[[float], float],
+    now: float,
+) -> bool:
+    """Whether `shard` may count on a lease that is not there, or says that somebody else holds it, or nobody."""
+    vanished = snapshot.vanished_named(shard)
+    for key in lease_keys(snapshot, shard) or [("", shard)]:
+        seen, missed = snapshot.leases.get(key), missing_since(key)
+        if seen is None and not vanished and not missed:
+            return True  # nobody has looked for it yet
+        if now < shard_held_until(seen, vanished, missed, snapshot.leases.values(), proven_since):
+            return True
+    return False
 
 
 def presumed_held(snapshot: RingSnapshot, shard: str, proven_since: Callable[[float], float], now: float) -> bool:

@@ -60,7 +60,8 @@ class Record:
     `announced`: placement was told that it may move.  `reads`: how often in a
     row a read found objects left.  `looks_at`: when the lease comes up again at the
     latest (infinity: not known).  `refused`: the version against which our last
-    write was refused (`None`: it was not), `behind`: so was the one before it.
+    write was refused (`None`: it was not), `behind`: so was the one before it.  `taken`: why
+    nobody can acquire it (empty: nothing is known that keeps us from it).
     """
 
     hold: ShardHold
@@ -78,6 +79,7 @@ class Record:
     looks_at: float = float("inf")
     refused: str | None = None
     behind: bool = False
+    taken: str = ""
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def drop(self) -> None:
@@ -120,6 +122,11 @@ class Records:
         if record is None:
             record = self._each[key] = Record(ShardHold(f"lease of shard {key[1]}", self._clock))
         return record
+
+    @property
+    def taken(self) -> tuple[str, ...]:
+        """Why leases cannot be acquired."""
+        return tuple(sorted(each.taken for each in self._each.values() if each.taken))
 
     def forget(self, key: tuple[str, str]) -> None:
         """The lease is gone: nothing more may be written under a hold on it."""

@@ -12,8 +12,15 @@ from datetime import datetime, timedelta
 from enum import Enum
 from typing import Any, Final, assert_never
 
-from shardsdk.protocol.labels import FENCED_ANNOTATION, INSTANCE_ANNOTATION, LEASE_RING_LABEL
+from shardsdk.errors import ConfigurationError
+from shardsdk.protocol.labels import (
+    FENCED_ANNOTATION,
+    INSTANCE_ANNOTATION,
+    LEASE_CONTROLLERRING_LABEL,
+    LEASE_RING_LABEL,
+)
 from shardsdk.protocol.leases import (
+    MAX_DURATION_SECONDS,
     RELEASED_DURATION_SECONDS,
     Lease,
     LeaseSpec,
@@ -52,6 +59,8 @@ class Claim:
     hashes in which the claimant may be working; who acquires a lease says nothing of them (`None`) before it knows
     that its ring assigns by ranges.  `counts`
     is what it tells of the namespaces in them, as `render_counts` writes it.
+
+    Raises: ConfigurationError for a shard's lease of more than an hour.
     """
 
     namespace: str
@@ -63,6 +72,13 @@ class Claim:
     fenced: bool = False
     held: HashRanges | None = None
     counts: str = ""
+
+    def __post_init__(self) -> None:
+        if self.ring is not None and self.duration_seconds > MAX_DURATION_SECONDS:
+            raise ConfigurationError(
+                f"lease_duration is {self.duration_seconds} s, for which a deleted Lease would keep its objects from"
+                f" all other shards: use {MAX_DURATION_SECONDS} or less"
+            )
 
     def __str__(self) -> str:
         return f"lease {self.namespace}/{self.name}"
@@ -77,6 +93,24 @@ class Claim:
             return Relation.OURS
         return Relation.FREE if lease.instance == "" else Relation.OTHER
 
+    def check_ring(self, lease: Lease) -> None:
+        """See that the lease is not that of a shard of another ring.
+
+        What such a shard had could never be moved: that takes this very Lease.  One that was given back for anybody may
+        be used, and so may one whose label is lost.
+
+        Raises: ConfigurationError.
+        """
+        if self.ring is None or lease.ring in (None, self.ring) or (not lease.holder and released(lease)):
+            return
+        ours = self.relation(lease) is Relation.OURS
+        who = "this process" if ours else describe_holder(lease) or "nobody, but was not given back,"
+        raise ConfigurationError(
+            f"{self} is held by {who} as a shard of ring {lease.ring!r}, so it cannot be that of a shard of ring"
+            f" {self.ring!r}: give each ring's shards names of their own; if the other shard is gone for good, delete"
+            " its Lease"
+        )
+
 
 class Others:
     """Until when somebody else's hold on a lease may last, by our own clock, counted from when we saw it change."""
@@ -90,7 +124,7 @@ class Others:
 
     def saw(self, lease: Lease, relation: Relation, now: float) -> None:
         """The Lease was read at `now`, and is this to its claimant."""
-        seen = (lease.spec, lease.instance)
+        seen = renewal_of(lease)
         match relation:
             case Relation.OTHER:
                 if seen != self._seen:
@@ -144,6 +178,11 @@ class HeldRanges:
         return self._sent[0] != self.number
 
 
+def renewal_of(lease: Lease) -> tuple[LeaseSpec, str | None]:
+    """What of a Lease has to change so that whoever waits for it counts anew; labels and ranges do not."""
+    return lease.spec, lease.instance
+
+
 def released(lease: Lease) -> bool:
     """Whether a lease was left on purpose, and not emptied by somebody's hand."""
     if lease.holder:
@@ -160,6 +199,18 @@ def is_older(lease: Lease, version: str) -> bool:
 def describe_holder(lease: Lease) -> str:
     """Who holds the lease, for people."""
     return f"{lease.holder} (instance {lease.instance})" if lease.instance else lease.holder
+
+
+def describe_taker(claim: Claim, lease: Lease) -> str:
+    """Who has written a lease that was the claimant's, by what it says: for people, after the claim."""
+    if lease.holder != claim.holder:
+        return f"is held by {describe_holder(lease)}"
+    if lease.instance:
+        return f"is renewed by another process that is {describe_holder(lease)} too"
+    return (
+        f"was written by somebody else (renewTime {lease.spec.renew_time}): another process named {claim.holder}, or an"
+        " edit by hand"
+    )
 
 
 def is_overdue(lease: Lease, now: datetime) -> bool:
@@ -208,8 +259,11 @@ def render_hold(claim: Claim, lease: Lease, now: datetime) -> dict[str, Any]:
     elif parse_micro_time(lease.spec.acquire_time) is None:
         spec["acquireTime"] = now_text
     metadata = _unchanged(lease)
-    if claim.ring is not None and lease.ring != claim.ring:
-        metadata["labels"] = {LEASE_RING_LABEL: claim.ring}
+    if claim.ring is not None:
+        # The label of another library is no longer true: this shard works by the labels of a ClusterRing.
+        wanted = {LEASE_RING_LABEL: claim.ring, LEASE_CONTROLLERRING_LABEL: None}
+        if labels := {key: value for key, value in wanted.items() if lease.metadata.label(key) != value}:
+            metadata["labels"] = labels
     present = lease.metadata.annotations or {}
     ours = _annotations(claim, now_text)
     if annotations := {key: value for key, value in ours.items() if present.get(key) != value}:

@@ -30,19 +30,20 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final, assert_never
 
-from shardsdk.errors import ConfigurationError
 from shardsdk.lease.claim import (
     Claim,
     HeldRanges,
     Others,
     Relation,
     describe_holder,
+    describe_taker,
     is_older,
     released,
     render_create,
     render_grace,
     render_hold,
     render_release,
+    renewal_of,
 )
 from shardsdk.lease.steps import Action, Left, Loss, LossKind, Moment, Phase, Read, Stop, Wait, Write
 from shardsdk.lease.timings import Deadlines, LeaseTimings
@@ -176,7 +177,7 @@ class Keeper:
     def saw(self, lease: Lease | None, at: Moment) -> None:
         """The Lease was read; `None`: there is none.
 
-        Raises: ConfigurationError when this very process holds it for another ring.
+        Raises: ConfigurationError when it is that of a shard of another ring, who has not given it back.
         """
         self._known, self._fresh = lease, True
         self._why = ""
@@ -193,16 +194,17 @@ class Keeper:
     def wrote(self, lease: Lease, at: Moment) -> None:
         """The write was confirmed; `lease` is what it made.
 
-        One that changed nothing proves nothing to anybody: it is no renewal (a
-        wall clock that stands still makes the same renewTime twice).
+        One after which others read what they read before is no renewal, though it may have changed ranges: nobody
+        counts anew (a wall clock that stands still makes the same renewTime twice).
         """
-        if self._known is not None and lease.metadata.resource_version == self._known.metadata.resource_version:
+        self.held.answered(lease)
+        if self._known is not None and renewal_of(lease) == renewal_of(self._known):
+            self._known, self._fresh, self._version = lease, True, lease.metadata.resource_version
             self.failed(at, "the renewal changed nothing: this machine's wall clock stands still", rejected=True)
             return
         self._look_for_doubt(at)
         self._known, self._fresh, self._unanswered_until = lease, True, -math.inf
         self._look_for_restore(lease)
-        self.held.answered(lease)
         self._version = lease.metadata.resource_version
         self._refusals = 0
         self._why = self._last_failure = ""
@@ -231,11 +233,16 @@ class Keeper:
             self._next_at = at.monotonic + self._timings.pause(at.chance)
 
     def failed(self, at: Moment, why: str, *, retry_after_seconds: float = 0.0, rejected: bool = False) -> None:
-        """The request failed, or nobody knows: it extends nothing.  `rejected`: a write that will have no effect."""
+        """The request failed, or nobody knows: it extends nothing.  `rejected`: a write that will have no effect.
+
+        Whoever answered is given the time it asks for, but never more than an answer may take: a load balancer asks
+        for a minute when its backend is away for a second, and by then the lease would be another's.
+        """
         if rejected:
             self._unanswered_until = self._unanswered_before
         self._why = self._last_failure = why
-        self._next_at = max(self._asked_at + self._timings.pause(at.chance), at.monotonic + retry_after_seconds)
+        asked = min(retry_after_seconds, self._timeout(at))
+        self._next_at = max(self._asked_at + self._timings.pause(at.chance), at.monotonic + asked)
 
     # Seeking.
 
@@ -261,13 +268,8 @@ class Keeper:
     def _observe(self, lease: Lease | None, at: Moment) -> None:
         if lease is None:
             return
-        relation = self._claim.relation(lease)
-        if relation is Relation.OURS and self._claim.ring is not None and lease.ring not in (None, self._claim.ring):
-            raise ConfigurationError(
-                f"{self._claim} is held by this process as a shard of ring {lease.ring!r}, so it cannot be a"
-                f" shard of ring {self._claim.ring!r} as well: give each ring's shard a name of its own"
-            )
-        self._others.saw(lease, relation, at.monotonic)
+        self._claim.check_ring(lease)
+        self._others.saw(lease, self._claim.relation(lease), at.monotonic)
 
     # Holding.
 
@@ -289,13 +291,10 @@ class Keeper:
         self._look_for_restore(lease)
         match self._claim.relation(lease):
             case Relation.OTHER:
-                self._lose(LossKind.TAKEN, f"{self._claim} is held by {describe_holder(lease)}")
+                self._lose(LossKind.TAKEN, f"{self._claim} {describe_taker(self._claim, lease)}")
             case Relation.OURS:
                 if lease.spec.renew_time not in self._written:
-                    self._lose(
-                        LossKind.TAKEN,
-                        f"{self._claim} is renewed by another process that is {describe_holder(lease)} too",
-                    )
+                    self._lose(LossKind.TAKEN, f"{self._claim} {describe_taker(self._claim, lease)}")
             case Relation.FREE:
                 # By hand it is emptied otherwise; a clock that stood still has let our hold outlast the lease.
                 if released(lease):

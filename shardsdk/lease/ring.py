@@ -29,8 +29,13 @@ class _Spec(msgspec.Struct, frozen=True, rename="camel"):
     namespace_selector: dict[str, Any] | None = None
 
 
+class _Status(msgspec.Struct, frozen=True, rename="camel"):
+    namespace_selector: dict[str, Any] | None = None
+
+
 class _Ring(msgspec.Struct, frozen=True):
     spec: _Spec = _Spec()
+    status: _Status = _Status()
 
 
 class ByRanges(NamedTuple):
@@ -51,9 +56,12 @@ async def read_ring(api: Api, ring: str, clock: Clock, rng: Random) -> ByRanges 
     believed_at, ready = clock.monotonic() + STARTING_SECONDS, False
     while True:
         try:
-            spec = (await api.get(CLUSTERRINGS, ring, model=_Ring)).spec
+            found = await api.get(CLUSTERRINGS, ring, model=_Ring)
+            spec = found.spec
             by = hash_by_of(spec.assignment, spec.hash_by)
-            return None if by is None else ByRanges(by, CoveredNamespaces.parse(spec.namespace_selector))
+            # Where the spec says nothing the sharder's default holds, which it writes into the status.
+            covers = found.status.namespace_selector if spec.namespace_selector is None else spec.namespace_selector
+            return None if by is None else ByRanges(by, CoveredNamespaces.parse(covers))
         except ConfigurationError:
             raise
         except ShardingError as error:

@@ -45,7 +45,7 @@ from shardsdk.lease.tenure import Goodbye, Listener, Tenure
 from shardsdk.lease.timings import LeaseTimings
 from shardsdk.logs import logger_of
 from shardsdk.protocol.labels import LEASE_STATE_LABEL, RingLabels, parse_ring_name
-from shardsdk.protocol.leases import Lease
+from shardsdk.protocol.leases import MAX_DURATION_SECONDS, Lease
 from shardsdk.protocol.ranges import HashRanges
 
 if TYPE_CHECKING:
@@ -395,6 +395,6 @@ class ShardLease:
 
 
 def _check_grace(seconds: int) -> int:
-    if seconds < 0 or seconds != int(seconds):
-        raise ConfigurationError(f"restart_grace_seconds is {seconds}, but a Lease holds whole seconds: use 0 or more")
+    if not 0 <= seconds <= MAX_DURATION_SECONDS or seconds != int(seconds):
+        raise ConfigurationError(f"restart_grace_seconds is {seconds}: use whole seconds, 0 to {MAX_DURATION_SECONDS}")
     return int(seconds)

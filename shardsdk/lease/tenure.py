@@ -290,9 +290,9 @@ class Tenure:
         renewed = self._keeper.deadlines
         if self._keeper.phase is Phase.HOLDING and renewed is not None and renewed is not before:
             self.hold.extend(renewed.hold_ends_at, missed)
-            if self._keeper.held.confirmed != confirmed:
-                self._listener.held(self._keeper.held.confirmed)
             self._listener.renewed(sent - (self._lapses.seconds - missed), at.monotonic)
+        if self._keeper.phase is Phase.HOLDING and self._keeper.held.confirmed != confirmed:
+            self._listener.held(self._keeper.held.confirmed)
 
     def _take_error(self, request: Read | Write, error: ShardingError) -> None:
         """Sort by what the error means here.  Raises: `error`, if the lease can never be acquired."""

@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import Final
 
 from shardsdk.errors import InvalidRingName
+from shardsdk.protocol.names import is_dns_subdomain
 
 API_GROUP: Final = "sharding.timebertt.dev"
 API_VERSION: Final = "v1alpha1"
@@ -24,6 +25,8 @@ SHARDER_SERVICE_ACCOUNT: Final = "sharder"
 
 #: Lease label; its value is the ring's name.
 LEASE_RING_LABEL: Final = "alpha.sharding.timebertt.dev/clusterring"
+#: Lease label of the Go library from v0.9 on, in place of ours: its shards work by other labels of objects.
+LEASE_CONTROLLERRING_LABEL: Final = "alpha.sharding.timebertt.dev/controllerring"
 #: Lease label for people; decisions never read it.
 LEASE_STATE_LABEL: Final = "alpha.sharding.timebertt.dev/state"
 #: Lease annotation that tells two processes of one shard name apart: `<instance>@<renewTime>`.
@@ -84,3 +87,18 @@ def parse_ring_name(name: str) -> RingLabels:
 def is_label_name(text: str) -> bool:
     """Whether `text` can be the name part of a label, or a non-empty label value."""
     return len(text) <= LABEL_MAX_LENGTH and _LABEL_NAME.fullmatch(text) is not None
+
+
+def is_label_key(text: str) -> bool:
+    """Whether `text` can be the whole name of a label, `prefix/name` or `name`.
+
+    >>> is_label_key("app.kubernetes.io/name"), is_label_key("name"), is_label_key("a name"), is_label_key("/name")
+    (True, True, False, False)
+    """
+    prefix, slash, name = text.rpartition("/")
+    return is_label_name(name) and (not slash or is_dns_subdomain(prefix))
+
+
+def is_label_value(text: str) -> bool:
+    """Whether `text` can be the value of a label."""
+    return not text or is_label_name(text)

@@ -18,6 +18,7 @@ import msgspec
 from shardsdk.protocol.labels import (
     FENCED_ANNOTATION,
     INSTANCE_ANNOTATION,
+    LEASE_CONTROLLERRING_LABEL,
     LEASE_RING_LABEL,
     PLACEHOLDER_ANNOTATION,
 )
@@ -35,6 +36,9 @@ MARGIN_SHARE: Final = 0.16
 #: Duration of a held lease that does not say a usable one.
 #: Source: client-go's default LeaseDuration, which every known peer uses.
 DEFAULT_DURATION_SECONDS: Final = 15
+#: The longest duration that a shard may ask for: a lease that is gone keeps its objects for so long, and while it is
+#: there, those of shards of which nothing is known.  Source: wire contract.
+MAX_DURATION_SECONDS: Final = 3600
 #: What a release writes as the duration; any other way of emptying a lease is no release.
 #: Source: client-go leaderelection, release.
 RELEASED_DURATION_SECONDS: Final = 1
@@ -81,6 +85,16 @@ class Lease(msgspec.Struct, frozen=True, rename="camel"):
     def ring(self) -> str | None:
         """The ring whose shard this is; `None` for a lease that is no shard's."""
         return self.metadata.label(LEASE_RING_LABEL)
+
+    @property
+    def overlong(self) -> bool:
+        """Whether its shard holds it for longer than a shard may."""
+        return self.held_by_shard and self.duration_seconds > MAX_DURATION_SECONDS
+
+    @property
+    def mixed(self) -> bool:
+        """Whether libraries wrote it that work by different labels: nobody can tell which of them its shard has."""
+        return self.ring is not None and self.metadata.label(LEASE_CONTROLLERRING_LABEL) is not None
 
     @property
     def instance(self) -> str | None:

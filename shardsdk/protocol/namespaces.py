@@ -14,7 +14,7 @@ from shardsdk.errors import ConfigurationError
 
 #: The label that every namespace carries, with its name.  Source: Kubernetes, well-known labels.
 NAME_LABEL: Final = "kubernetes.io/metadata.name"
-#: What a ring does not cover that does not say.  Source: ClusterRing, spec.namespaceSelector.
+#: What a ring does not cover of which neither spec nor status says.  Source: ClusterRing, spec.namespaceSelector.
 LEFT_OUT: Final = frozenset({"kube-system", "sharding-system"})
 
 
@@ -31,7 +31,7 @@ class CoveredNamespaces:
 
     @classmethod
     def parse(cls, selector: Mapping[str, Any] | None) -> CoveredNamespaces:
-        """Read `spec.namespaceSelector` of a ring by ranges.
+        """Read what a ring by ranges covers: its own namespaceSelector, or its sharder's default; `None`: nobody says.
 
         Raises: ConfigurationError when names do not tell.
         """
@@ -42,8 +42,9 @@ class CoveredNamespaces:
         for key, operator, values in _terms(selector):
             if key != NAME_LABEL or operator not in ("In", "NotIn"):
                 raise ConfigurationError(
-                    f"spec.namespaceSelector looks at {key!r} ({operator}): a shard of a ring by ranges knows"
-                    f" namespaces by their names alone, so use {NAME_LABEL} with In or NotIn there, or a ring by labels"
+                    f"the ring's namespaceSelector, or its sharder's default, looks at {key!r} ({operator}): a shard of"
+                    f" a ring by ranges knows namespaces by their names alone, so use {NAME_LABEL} with In or NotIn in"
+                    " spec.namespaceSelector, or a ring by labels"
                 )
             if operator == "In":
                 only = values if only is None else only & values

@@ -266,10 +266,15 @@ def read_counts(annotations: Mapping[str, str] | None) -> dict[int, float]:
 
 
 class AssignedRange(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """From `start` to the next range's start: of `shard`, or of nobody while it changes hands."""
+    """From `start` to the next range's start: of `shard`, or of nobody while it changes hands.
+
+    `namespace` is that of the Lease by which the shard was named: one of the same name elsewhere is another shard.
+    Empty: it is not said, as in assignments of older sharders, and by hand.
+    """
 
     start: str
     shard: str = ""
+    namespace: str = ""
 
 
 class RingAssignmentSpec(msgspec.Struct, frozen=True, rename="camel"):
@@ -307,8 +312,8 @@ class Named:
         return next((shard for shard, ranges in self.shards.items() if point in ranges), None)
 
 
-def parse_assignment(spec: RingAssignmentSpec) -> Named:
-    """Read a RingAssignment.
+def parse_assignment(spec: RingAssignmentSpec, reader: tuple[str, str] | None = None) -> Named:
+    """Read a RingAssignment; of its `reader`, a shard by name and its Lease's namespace, only what names it there.
 
     Raises: ConfigurationError for ranges that do not cover the space in order: whoever reads it goes on as if
         nothing had been changed.
@@ -324,27 +329,44 @@ def parse_assignment(spec: RingAssignmentSpec) -> Named:
         raise ConfigurationError("the ranges must be sorted by their start, each before the next")
     spans: dict[str, list[tuple[int, int]]] = {}
     for each, span in zip(spec.ranges, pairwise([*starts, SPACE]), strict=True):
-        if each.shard:
+        if each.shard and (reader is None or each.shard != reader[0] or each.namespace in ("", reader[1])):
             spans.setdefault(each.shard, []).append(span)
     return Named(by, {shard: HashRanges.of(*theirs) for shard, theirs in spans.items()})
 
 
-def named_by(assignment: Mapping[str, Any], by: HashBy) -> Named:
-    """Who a RingAssignment names that anybody may have written.
+def homes_of(spec: RingAssignmentSpec) -> dict[str, str]:
+    """For each shard that is named, in which namespace; empty where its ranges do not say, or not the same."""
+    said: dict[str, set[str]] = {}
+    for each in spec.ranges:
+        if each.shard:
+            said.setdefault(each.shard, set()).add(each.namespace)
+    return {shard: next(iter(homes)) if len(homes) == 1 else "" for shard, homes in said.items()}
+
+
+def read_spec(assignment: Mapping[str, Any]) -> RingAssignmentSpec:
+    """The spec of a RingAssignment that anybody may have written.
+
+    Raises: ConfigurationError when it is none.
+    """
+    try:
+        return msgspec.convert(assignment.get("spec") or {}, RingAssignmentSpec)
+    except msgspec.ValidationError as error:
+        raise ConfigurationError(str(error)) from error
+
+
+def named_by(assignment: Mapping[str, Any], by: HashBy, reader: tuple[str, str] | None = None) -> Named:
+    """Who a RingAssignment names that anybody may have written, as `parse_assignment` reads it.
 
     Raises: ConfigurationError when it makes no sense, or hashes something else than the ring, which hashes `by`.
     """
-    try:
-        named = parse_assignment(msgspec.convert(assignment.get("spec") or {}, RingAssignmentSpec))
-    except msgspec.ValidationError as error:
-        raise ConfigurationError(str(error)) from error
+    named = parse_assignment(read_spec(assignment), reader)
     if named.by is not by:
         raise ConfigurationError(f"its hashBy is {named.by.value}, the ring's is {by.value}")
     return named
 
 
-def render_assignment(named: Named) -> RingAssignmentSpec:
-    """How it is written: ranges in order, those of one shard that touch joined.
+def render_assignment(named: Named, homes: Mapping[str, str] | None = None) -> RingAssignmentSpec:
+    """How it is written: ranges in order, those of one shard that touch joined; `homes`: namespaces of shards' Leases.
 
     Raises: ValueError when two shards are named for one point.
     """
@@ -352,4 +374,6 @@ def render_assignment(named: Named) -> RingAssignmentSpec:
     pieces = sorted([*owned, *((*span, "") for span in named.nobodys)])
     if any(here[1] > after[0] for here, after in pairwise(pieces)):
         raise ValueError("two shards are named for one range")
-    return RingAssignmentSpec(named.by.value, [AssignedRange(render_bound(start), shard) for start, _, shard in pieces])
+    homes = homes or {}
+    ranges = [AssignedRange(render_bound(start), shard, homes.get(shard, "")) for start, _, shard in pieces]
+    return RingAssignmentSpec(named.by.value, ranges)

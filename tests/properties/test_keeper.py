@@ -71,6 +71,8 @@ class Machine:
         self.request: Request | None = None
         self.alive = True
         self.paused_until = -math.inf
+        #: Its wall clock shows that time until then; leases are timed by another clock.
+        self.wall_stands_at = self.wall_stands_until = -math.inf
         self.leaving = False
         self.lost = False
         #: What the fence goes by.
@@ -81,7 +83,7 @@ class Machine:
 
     def moment(self, now: float, chance: float) -> Moment:
         # The machine's number makes its times unlike any other machine's, to the microsecond.
-        seconds = round(now, 5)
+        seconds = round(self.wall_stands_at if now < self.wall_stands_until else now, 5)
         return Moment(self.time(now), EPOCH + self.ahead + timedelta(seconds=seconds, microseconds=self.number), chance)
 
     def may_write(self, now: float) -> bool:
@@ -108,7 +110,8 @@ class World:
         self.sharder_takes = self.rng.random() < 0.7
         self.loss = self.rng.choice((0.0, 0.02, 0.2))
         self.slowness = self.rng.choice((0.01, 0.3, 3.0))
-        self.seen_version = ""
+        #: What the sharder counts from, of the lease as it was last seen; ranges and labels are none of it.
+        self.seen: object = None
         self.held_until = -math.inf
         self.sharder_holds = False
         for _ in range(self.slots):
@@ -200,7 +203,9 @@ class World:
 
     def send(self, machine: Machine, action: Read | Write) -> None:
         request = machine.request = Request(action)
-        if not self.loses():
+        if self.hostile and self.rng.random() < 0.02:
+            self.after(self.delay(), lambda: self.on(machine, lambda: self.turn_away(machine, request)))
+        elif not self.loses():
             self.after(self.delay(), lambda: self.execute(machine, request))
         limit = action.timeout_seconds / machine.rate
         self.after(limit, lambda: self.on(machine, lambda: self.give_up(machine, request)))
@@ -261,14 +266,24 @@ class World:
             machine.keeper.failed(machine.moment(self.now, self.rng.random()), "timed out")
             self.step(machine)
 
+    def turn_away(self, machine: Machine, request: Request) -> None:
+        """A load balancer answers in place of the API server, and asks for patience."""
+        if machine.request is request:
+            machine.request = None
+            asked = self.rng.choice((1.0, 60.0, 3600.0, math.inf))
+            self.happened["busy"] += 1
+            at = machine.moment(self.now, self.rng.random())
+            machine.keeper.failed(at, "no backend", retry_after_seconds=asked)
+            self.step(machine)
+
     # The sharder.
 
     def sharder_looks(self) -> None:
-        """Whatever changes makes the sharder wait anew; a lease that is gone counts until it would have run out."""
+        """What it says anew makes the sharder wait anew; a lease that is gone counts until it would have run out."""
         lease = lease_in(self.server, NAME, NAMESPACE)
-        if lease is None or lease.metadata.resource_version == self.seen_version:
+        if lease is None or self.seen == (seen := (lease.spec, lease.instance, lease.fenced, lease.metadata.uid)):
             return
-        self.seen_version = lease.metadata.resource_version
+        self.seen = seen
         self.sharder_holds = lease.holder == SHARDER_HOLDER
         if lease.held_by_shard:
             self.held_until = max(self.held_until, self.now + lease.duration_seconds)
@@ -302,13 +317,16 @@ class World:
         alive = [machine for machine in self.machines if machine.alive]
         if alive:
             machine = self.rng.choice(alive)
-            match self.rng.choice(("pause", "pause", "crash", "stop", "label", "meddle")):
+            match self.rng.choice(("pause", "pause", "crash", "stop", "label", "meddle", "wall")):
                 case "pause":
                     machine.paused_until = self.now + self.rng.choice((0.5, 5.0, 12.0, 14.5, 40.0))
                 case "crash":
                     self.end(machine, same_pod=self.rng.random() < 0.5)
                 case "stop":
                     self.leave(machine, self.rng.choice((0, 0, GRACE_SECONDS)))
+                case "wall":
+                    machine.wall_stands_at = self.now
+                    machine.wall_stands_until = self.now + self.rng.choice((1.0, 5.0, 20.0))
                 case "label":
                     self.write({"metadata": {"labels": {"alpha.sharding.timebertt.dev/state": "ready"}}})
                 case _:
@@ -370,6 +388,6 @@ def test_the_world_is_as_hostile_as_it_claims() -> None:
     happened: Counter[str] = Counter()
     for seed in range(30):
         happened += simulate(seed)
-    for what in ("lost: DEADLINE", "lost: TAKEN", "left", "left behind", "taken by the sharder", "meddled"):
+    for what in ("lost: DEADLINE", "lost: TAKEN", "left", "left behind", "taken by the sharder", "meddled", "busy"):
         assert happened[what] >= 3, what
     assert happened["HOLDING"] > 1000

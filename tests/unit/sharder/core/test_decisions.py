@@ -30,15 +30,17 @@ from sharder.core.hashring import HashRing
 from sharder.core.membership import Membership
 from sharder.core.ringspec import Role
 
-#: `ready` and `slow` are available, `twin` is claimed twice, `gone` is not there.
+#: `ready` and `slow` are available, `twin` is claimed twice, the Lease of `mixed` has two libraries' labels, `gone` is
+#: not there.
 SHARDS = Membership(
     available=frozenset({"ready", "slow"}),
     ready=frozenset({"ready"}),
     ambiguous=frozenset({"twin"}),
+    mixed=frozenset({"mixed"}),
     ring=HashRing({"ready", "slow"}),
 )
-NONE_THERE = Membership(ambiguous=frozenset({"twin"}))
-LABELS = (None, "", "ready", "slow", "twin", "gone")
+NONE_THERE = Membership(ambiguous=frozenset({"twin"}), overlong=frozenset({"mixed"}))
+LABELS = (None, "", "ready", "slow", "twin", "mixed", "gone")
 TARGETS = ("ready", "slow", "twin", "gone")
 DESIRES: tuple[Desired, ...] = (
     NoKey(),
@@ -67,7 +69,7 @@ def expected(facts: Facts) -> Decision:
     desired = facts.desired
     if isinstance(desired, NoKey):
         return Decision.IGNORE
-    if facts.shard_label in facts.membership.ambiguous:
+    if facts.shard_label in ("twin", "mixed"):
         return Decision.DEFER
     if main and facts.draining and available:
         return Decision.AWAIT
@@ -96,7 +98,7 @@ def expected(facts: Facts) -> Decision:
 
 
 def test_every_fact_has_the_decision_that_design_gives_it() -> None:
-    assert len(ALL) == 2 * 6 * 2 * 2 * 14 * 2
+    assert len(ALL) == 2 * 7 * 2 * 2 * 14 * 2
     wrong = [(facts, decide(facts)) for facts in ALL if decide(facts).decision is not expected(facts)]
     assert wrong == []
 
@@ -143,9 +145,9 @@ def test_nothing_is_drained_toward_a_shard_that_is_not_ready() -> None:
             assert outcome.target in facts.membership.ready
 
 
-def test_what_sits_on_an_ambiguous_name_stays() -> None:
+def test_what_sits_on_an_ambiguous_name_or_an_unfit_shard_stays() -> None:
     for facts in ALL:
-        if facts.shard_label == "twin":
+        if facts.shard_label in ("twin", "mixed"):
             assert decide(facts).decision in (Decision.DEFER, Decision.IGNORE)
 
 

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import pytest
+
 from sharder.core.hashring import HashRing
-from sharder.core.membership import Membership, build
-from shardsdk.protocol.leases import Lease, LeaseSpec
+from sharder.core.membership import Membership, build, counts_the_same
+from shardsdk.protocol.labels import LEASE_CONTROLLERRING_LABEL, LEASE_RING_LABEL
+from shardsdk.protocol.leases import MAX_DURATION_SECONDS, Lease, LeaseSpec
 from shardsdk.protocol.objects import ObjectMeta
 
 
-def lease(name: str, holder: str | None, namespace: str = "default") -> Lease:
-    return Lease(ObjectMeta(name=name, namespace=namespace), LeaseSpec(holder_identity=holder))
+def lease(
+    name: str, holder: str | None, namespace: str = "default", *, seconds: int = 15, labels: tuple[str, ...] = ()
+) -> Lease:
+    meta = ObjectMeta(name=name, namespace=namespace, labels=dict.fromkeys(labels, "example"))
+    return Lease(meta, LeaseSpec(holder_identity=holder, lease_duration_seconds=seconds))
 
 
 def test_available_is_exactly_held_by_its_own_shard() -> None:
@@ -48,3 +54,34 @@ def test_the_hash_ring_is_built_anew_only_when_names_change() -> None:
     assert renewed.ring is first.ring
     assert renewed != first
     assert changed.ring == HashRing({"b"})
+
+
+def test_a_shard_whose_lease_has_the_labels_of_two_libraries_gets_nothing_and_keeps_what_it_has() -> None:
+    """client-go merges labels: whoever renews it after an update of the library may watch other labels of objects."""
+    both = (LEASE_RING_LABEL, LEASE_CONTROLLERRING_LABEL)
+    found = build([lease("a", "a", labels=both), lease("b", "b", labels=both[:1])], {"a", "b"})
+    assert found == Membership(available=frozenset("b"), ready=frozenset("b"), mixed=frozenset("a"))
+    assert found.untouched == {"a"}
+    assert build([lease("a", "", labels=both)], {"a"}) == Membership()
+
+
+def test_a_shard_that_asks_for_more_time_than_a_shard_may_gets_nothing_and_keeps_what_it_has() -> None:
+    longest, longer = MAX_DURATION_SECONDS, MAX_DURATION_SECONDS + 1
+    found = build([lease("a", "a", seconds=longer), lease("b", "b", seconds=longest)], {"a", "b"})
+    assert found == Membership(available=frozenset("b"), ready=frozenset("b"), overlong=frozenset("a"))
+    assert found.untouched == {"a"}
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        lease("a", ""),
+        lease("a", "a", seconds=MAX_DURATION_SECONDS + 1),
+        lease("a", "a", labels=(LEASE_RING_LABEL, LEASE_CONTROLLERRING_LABEL)),
+    ],
+)
+def test_what_makes_another_membership_is_noticed(other: Lease) -> None:
+    before = lease("a", "a")
+    assert build([before], {"a"}) != build([other], {"a"})
+    assert not counts_the_same(before, other)
+    assert counts_the_same(before, lease("a", "a", seconds=30))

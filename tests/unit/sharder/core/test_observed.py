@@ -18,13 +18,14 @@ from sharder.core.observed import (
     Span,
     VanishedLease,
     held_until,
+    longest_duration,
     observe,
     says,
     shard_held_until,
     vanish,
 )
 from shardsdk.protocol.labels import SHARDER_HOLDER
-from shardsdk.protocol.leases import Lease, LeaseSpec
+from shardsdk.protocol.leases import MAX_DURATION_SECONDS, Lease, LeaseSpec
 from shardsdk.protocol.objects import ObjectMeta
 
 SHARD, STRANGER = "one", "somebody"
@@ -155,6 +156,27 @@ def test_time_that_no_commit_proves_lets_nothing_run_out() -> None:
     assert until(None, vanish(HELD), proven=NOW) == NOW + DURATION
     assert until(None, missing_since=NOW, proven=NOW + 7) == NOW + 67
     assert until(observe(HELD, AFTER[Says.EMPTIED], NOW, ()), proven=NOW) == NOW + DURATION
+
+
+#: A lease that somebody has written for 68 years.
+ENDLESS = lease(SHARD, 2**31 - 1)
+
+
+@pytest.mark.parametrize("says_now", [Says.EMPTIED, Says.STRANGER])
+def test_a_lease_for_longer_than_a_shard_may_ask_for_keeps_nothing_for_longer_once_its_shard_holds_it_no_more(
+    says_now: Says,
+) -> None:
+    endless = ObservedLease(ENDLESS, THEN)
+    assert until(None, vanish(endless)) == THEN + MAX_DURATION_SECONDS
+    after = observe(endless, AFTER[says_now], NOW, OTHERS)
+    assert until(after) <= NOW + MAX_DURATION_SECONDS
+    assert until(None, vanish(after)) <= NOW + MAX_DURATION_SECONDS
+
+
+def test_a_lease_for_longer_than_a_shard_may_ask_for_says_nothing_of_those_of_others() -> None:
+    assert longest_duration([*OTHERS, ObservedLease(ENDLESS, THEN)]) == 60
+    taken = ObservedLease(lease(SHARDER_HOLDER, 2 * MAX_DURATION_SECONDS), THEN)
+    assert longest_duration([*OTHERS, taken]) == MAX_DURATION_SECONDS
 
 
 # -- for all stories -------------------------------------------------------------------

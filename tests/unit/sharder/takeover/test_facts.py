@@ -9,7 +9,8 @@ import msgspec
 import pytest
 
 from sharder.core.observed import observe
-from sharder.takeover.facts import unknown_lease
+from sharder.takeover.facts import name_taken, unknown_lease
+from shardsdk.protocol.labels import LEASE_CONTROLLERRING_LABEL, LEASE_RING_LABEL
 from shardsdk.protocol.leases import Lease
 from shardsdk.testing.virtual import VirtualClock
 from tests.unit.sharder.placement.stage import RING, SHARDS, lease
@@ -44,3 +45,37 @@ def test_a_shard_without_a_lease_has_none_that_could_say_something_else() -> Non
     snapshot: Any = SimpleNamespace(name=RING, leases={})
     assert unknown_lease(snapshot, "three", None, []) is None
     assert unknown_lease(snapshot, "three", None, [read()]) == f"{SHARDS}/three"
+
+
+def of_ring(holder: str, labels: dict[str, str], namespace: str = SHARDS) -> Lease:
+    """The lease of shard three, with these labels."""
+    body: Any = lease(VirtualClock(), "three", holder=holder)
+    body["metadata"] |= {"namespace": namespace, "labels": labels}
+    return msgspec.convert(body, Lease)
+
+
+OTHER_RING: Final = {LEASE_RING_LABEL: "other"}
+
+
+@pytest.mark.parametrize(
+    ("found", "words"),
+    [
+        ([], ""),
+        ([read()], ""),
+        ([of_ring("three", OTHER_RING)], "stop or rename shard three of ring other, then delete the Lease"),
+        ([of_ring("three", {LEASE_CONTROLLERRING_LABEL: "new"})], "stop or rename shard three of ring new"),
+        ([of_ring("", OTHER_RING)], f"delete that Lease, or give it the label {LEASE_RING_LABEL}={RING}"),
+        ([of_ring("three", {})], "delete that Lease, or give it the label"),
+        ([of_ring("three", OTHER_RING, "elsewhere")], ""),  # no shard of this ring is there
+    ],
+)
+def test_whose_the_lease_is_that_cannot_be_acquired(found: list[Lease], words: str) -> None:
+    """The lease of another shard says in which namespace the ring's shards are."""
+    snapshot: Any = SimpleNamespace(name=RING, leases={(SHARDS, "two"): SEEN})
+    taken = name_taken(snapshot, "three", found)
+    assert words in taken if words else not taken
+
+
+def test_another_rings_lease_of_the_name_elsewhere_is_not_in_the_way() -> None:
+    snapshot: Any = SimpleNamespace(name=RING, leases={(SHARDS, "three"): SEEN, ("elsewhere", "two"): SEEN})
+    assert not name_taken(snapshot, "three", [read(), of_ring("three", OTHER_RING, "elsewhere")])

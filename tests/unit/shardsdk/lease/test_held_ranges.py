@@ -9,7 +9,7 @@ import pytest
 
 from shardsdk.lease.claim import render_create, render_grace, render_hold, render_release
 from shardsdk.lease.keeper import Keeper
-from shardsdk.lease.steps import Phase, Read, Wait, Write
+from shardsdk.lease.steps import Moment, Phase, Read, Wait, Write
 from shardsdk.lease.timings import LeaseTimings
 from shardsdk.protocol.labels import INSTANCE_ANNOTATION, SHARDER_HOLDER
 from shardsdk.protocol.leases import Lease
@@ -66,6 +66,29 @@ def test_it_counts_as_a_renewal() -> None:
     driver.keeper.hold_ranges(LOW, 1)
     driver.step()
     assert driver.keeper.deadlines == LeaseTimings().after(driver.now)
+
+
+class StoppedWall(Driver):
+    """A process whose wall clock stands still."""
+
+    def at(self) -> Moment:
+        return super().at()._replace(wall=EPOCH)
+
+
+def test_it_is_none_where_others_read_the_renew_time_that_they_read_before() -> None:
+    """Nobody counts the lease anew: it may be taken by who saw the write before, whatever is held since."""
+    driver = StoppedWall().acquire()
+    ends = driver.keeper.deadlines
+    driver.now += 3
+    driver.keeper.hold_ranges(LOW, 1)
+    driver.step()
+    assert said(driver) == str(LOW)
+    assert driver.keeper.held.confirmed == 1, "what is held is there, for as long as the lease is"
+    assert driver.keeper.deadlines == ends
+    assert isinstance(driver.next(), Wait)
+    driver.keeper.tell_counts("85944171f73967e8=40")
+    assert driver.steps_until(Phase.LOST, LeaseTimings().renew_deadline) > 0
+    assert "wall clock" in str(driver.keeper.loss)
 
 
 def test_renewals_keep_it_and_put_it_back() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -74,23 +75,30 @@ class TestHolding:
         assert isinstance(driver.next(), Wait)
 
     @pytest.mark.parametrize(
-        "theft",
+        ("theft", "words"),
         [
-            {"spec": {"holderIdentity": SHARDER_HOLDER}},
-            {"metadata": {"annotations": {INSTANCE_ANNOTATION: "uid-2"}}},
-            {"metadata": {"annotations": {INSTANCE_ANNOTATION: None}}},
-            {"spec": {"renewTime": LATER}},
-            {"metadata": {"annotations": {INSTANCE_ANNOTATION: f"uid-1@{LATER}"}}, "spec": {"renewTime": LATER}},
+            ({"spec": {"holderIdentity": SHARDER_HOLDER}}, f"is held by {SHARDER_HOLDER}"),
+            ({"metadata": {"annotations": {INSTANCE_ANNOTATION: "uid-2"}}}, "or an edit by hand"),
+            ({"metadata": {"annotations": {INSTANCE_ANNOTATION: None}}}, "or an edit by hand"),
+            (
+                {"spec": {"renewTime": LATER}},
+                f"was written by somebody else (renewTime {LATER}): another process named shard-a, or an edit by hand",
+            ),
+            (
+                {"metadata": {"annotations": {INSTANCE_ANNOTATION: f"uid-1@{LATER}"}}, "spec": {"renewTime": LATER}},
+                "is renewed by another process that is shard-a (instance uid-1) too",
+            ),
         ],
         ids=["holder", "instance", "no instance", "renewed without a word", "renewed by a twin"],
     )
-    def test_it_steps_down_when_it_sees_another_process(self, theft: dict[str, Any]) -> None:
+    def test_it_steps_down_when_it_sees_another_process(self, theft: dict[str, Any], words: str) -> None:
         driver = Driver().acquire().due()
         driver.meddle(theft)
         stolen = driver.lease
         assert [type(driver.step()) for _ in range(3)] == [Write, Read, Stop]
         assert driver.keeper.loss is not None
         assert driver.keeper.loss.kind is LossKind.TAKEN
+        assert words in driver.keeper.loss.message
         driver.keeper.leave(driver.at())
         assert driver.next() == Left(clean=True)
         assert driver.lease == stolen
@@ -236,10 +244,31 @@ class TestHolding:
     def test_a_server_that_asks_for_time_gets_it(self) -> None:
         driver = Driver().acquire().due()
         driver.next()
-        driver.keeper.failed(driver.at(), "too many requests", retry_after_seconds=5)
+        driver.keeper.failed(driver.at(), "too many requests", retry_after_seconds=3)
         wait = driver.next()
         assert isinstance(wait, Wait)
-        assert wait.seconds == pytest.approx(5)
+        assert wait.seconds == pytest.approx(3)
+
+    @pytest.mark.parametrize("asked", [10.0, 60.0, 3600.0, math.inf])
+    def test_but_no_more_than_leaves_time_to_renew(self, asked: float) -> None:
+        """A load balancer asks for a minute when its backend is away for a second."""
+        driver = Driver().acquire().due()
+        driver.next()
+        driver.keeper.failed(driver.at(), "no backend", retry_after_seconds=asked)
+        driver.due().step()
+        assert driver.keeper.phase is Phase.HOLDING
+        assert driver.keeper.deadlines == LeaseTimings().after(driver.now)
+
+    def test_a_server_that_asks_for_too_much_time_each_time_is_asked_as_often_as_one_that_hangs(self) -> None:
+        driver = Driver().acquire()
+        tries: list[float] = []
+        while not isinstance(action := driver.next(), Stop):
+            if isinstance(action, Wait):
+                driver.now += action.seconds
+            else:
+                tries.append(driver.now - 1000)
+                driver.keeper.failed(driver.at(), "no backend", retry_after_seconds=3600)
+        assert tries == pytest.approx([2, 6, 8.5])
 
 
 class TestLeaving:

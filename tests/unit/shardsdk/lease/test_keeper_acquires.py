@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from shardsdk.errors import ConfigurationError
 from shardsdk.lease.claim import render_release
 from shardsdk.lease.steps import Phase, Wait
-from shardsdk.protocol.labels import FENCED_ANNOTATION, INSTANCE_ANNOTATION, LEASE_RING_LABEL, SHARDER_HOLDER
+from shardsdk.lease.timings import LeaseTimings
+from shardsdk.protocol.labels import (
+    FENCED_ANNOTATION,
+    INSTANCE_ANNOTATION,
+    LEASE_CONTROLLERRING_LABEL,
+    LEASE_RING_LABEL,
+    SHARDER_HOLDER,
+)
 from shardsdk.protocol.objects import LEASES
 from tests.keeper_driver import CLAIM, EPOCH, Driver, lease_of
 
@@ -141,8 +150,36 @@ class TestAcquiring:
         )
 
     def test_one_process_cannot_be_a_shard_of_two_rings_under_one_name(self) -> None:
-        with pytest.raises(ConfigurationError, match=r"ring 'other'.*name of its own"):
+        with pytest.raises(ConfigurationError, match=r"this process as a shard of ring 'other'.*names of their own"):
             Driver(server=lease_of(ring="other")).acquire()
+
+    @pytest.mark.parametrize(
+        "said",
+        [
+            {"instance": "uid-0"},
+            {"instance": None},
+            {"instance": "", "leaseDurationSeconds": 60},
+            {"holderIdentity": SHARDER_HOLDER},
+            {"holderIdentity": "", "instance": None},
+        ],
+        ids=["another process's", "of a Go shard", "left in grace", "held by the sharder", "emptied by hand"],
+    )
+    def test_the_lease_of_another_rings_shard_is_left_to_the_sharder(self, said: dict[str, Any]) -> None:
+        """What that shard had can only be moved under this Lease, by the ring that it names."""
+        with pytest.raises(ConfigurationError, match=r"shard of ring 'other'.*if the other shard is gone for good"):
+            Driver(server=lease_of(ring="other", **said)).steps_until(Phase.HOLDING, 60)
+
+    def test_one_that_was_given_back_is_any_rings(self) -> None:
+        given_back = lease_of(ring="other", holderIdentity="", leaseDurationSeconds=1, instance=None)
+        assert Driver(server=given_back).acquire().lease.ring == "example"
+
+    def test_the_label_of_another_library_goes(self) -> None:
+        """It would keep everything from this shard, since the sharder cannot tell by which labels it works."""
+        server = lease_of()
+        server.patch(LEASES, "shard-a", "default", {"metadata": {"labels": {LEASE_CONTROLLERRING_LABEL: "example"}}})
+        assert Driver(server=server).lease.mixed
+        lease = Driver(server=server).acquire().lease
+        assert (lease.mixed, lease.ring) == (False, "example")
 
     def test_a_stale_promise_of_a_fence_is_taken_back(self) -> None:
         server = lease_of()
@@ -176,6 +213,13 @@ class TestAcquiring:
         driver.step()
         Driver(replace(CLAIM, instance="uid-2"), driver.server).acquire()
         assert driver.steps_until(Phase.HOLDING, 16) >= 15
+
+    @pytest.mark.parametrize("asked", [60.0, 3600.0, math.inf])
+    def test_a_lease_is_asked_for_again_soon_however_long_an_answer_asks_to_wait(self, asked: float) -> None:
+        driver = Driver()
+        driver.next()
+        driver.keeper.failed(driver.at(), "no backend", retry_after_seconds=asked)
+        assert driver.steps_until(Phase.HOLDING, 60) == pytest.approx(LeaseTimings().request_timeout)
 
     def test_a_creation_without_answer_is_recognised(self) -> None:
         driver = Driver()

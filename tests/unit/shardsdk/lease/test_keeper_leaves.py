@@ -124,3 +124,13 @@ def test_the_lease_of_another_is_left_alone() -> None:
     driver.steps_until(Phase.LEFT, 60)
     assert driver.next() == Left(clean=True)
     assert driver.lease.holder == SHARDER_HOLDER
+
+
+def test_a_lease_is_given_back_within_its_hold_however_long_an_answer_asks_to_wait() -> None:
+    driver = Driver().acquire()
+    driver.keeper.leave(driver.at())
+    assert isinstance(driver.next(), Write)
+    driver.keeper.failed(driver.at(), "no backend", retry_after_seconds=3600)
+    driver.steps_until(Phase.LEFT, 60)
+    assert driver.next() == Left(clean=True)
+    assert driver.lease.holder == ""

@@ -10,6 +10,7 @@ import pytest
 from shardsdk.errors import ApiError, ConfigurationError, ConnectionFailed, Forbidden, NotFound, ServerError
 from shardsdk.kube.api import RawRequest
 from shardsdk.lease.ring import STARTING_SECONDS, read_ring
+from shardsdk.protocol.namespaces import NAME_LABEL
 from shardsdk.protocol.objects import CLUSTERRINGS
 from shardsdk.protocol.ranges import HashBy
 from shardsdk.testing.memory import MemoryServer
@@ -52,6 +53,32 @@ async def test_one_that_may_not_be_read_is_by_labels_and_one_that_cannot_be_read
     found = await read_ring(api_with(spec, clock, away, away), RING, clock, Random(1))
     assert found is not None
     assert found.hash_by is HashBy.UID
+
+
+@pytest.mark.parametrize(
+    ("own", "default", "covered"),
+    [
+        (None, None, "default prod"),
+        (None, "prod", "default kube-system"),
+        ("default", "prod", "prod kube-system"),
+    ],
+)
+@in_virtual_time
+async def test_a_ring_that_does_not_say_what_it_covers_covers_what_its_status_says(
+    clock: VirtualClock, own: str | None, default: str | None, covered: str
+) -> None:
+    """There the sharder tells its own default, which rings by labels go by as well."""
+
+    def all_but(name: str | None) -> dict[str, Any]:
+        terms = [{"key": NAME_LABEL, "operator": "NotIn", "values": [name]}]
+        return {} if name is None else {"namespaceSelector": {"matchExpressions": terms}}
+
+    api = api_with({"assignment": "Ranges", "hashBy": "UID", **all_but(own)}, clock)
+    api.server.patch(CLUSTERRINGS, RING, None, {"status": all_but(default)}, subresource="status")
+    found = await read_ring(api, RING, clock, Random(1))
+    assert found is not None
+    names = [each for each in ("default", "prod", "kube-system") if found.namespaces.covers(each)]
+    assert names == covered.split()
 
 
 class Starting(MemoryApi):

@@ -11,6 +11,7 @@ import pytest
 from shardsdk.errors import ConfigurationError, Forbidden, Invalid, LeaseLost
 from shardsdk.lease import pod
 from shardsdk.lease.shardlease import ShardLease
+from shardsdk.lease.timings import LeaseTimings
 from shardsdk.protocol.labels import INSTANCE_ANNOTATION, SHARDER_HOLDER
 from shardsdk.testing.memoryapi import Fault
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
@@ -182,7 +183,7 @@ async def test_a_lease_held_for_another_ring_by_this_process_is_an_error(clock: 
         other = ShardLease(
             connecting(rig.api()), "other", SHARD, NAMESPACE, instance="uid-1", threaded=False, clock=clock
         )
-        with pytest.raises(ConfigurationError, match="of its own"):
+        with pytest.raises(ConfigurationError, match="names of their own"):
             await other.__aenter__()
 
 
@@ -353,9 +354,16 @@ def test_outside_a_pod_each_process_is_an_instance_of_its_own_and_the_namespace_
         ShardLease(lambda: None, RING, SHARD)  # type: ignore[arg-type, return-value]
 
 
-def test_a_grace_is_whole_seconds() -> None:
-    with pytest.raises(ConfigurationError, match="whole seconds"):
-        ShardLease(lambda: None, RING, SHARD, NAMESPACE, restart_grace_seconds=-1)  # type: ignore[arg-type, return-value]
+@pytest.mark.parametrize("seconds", [-1, 1.5, 3601])
+def test_a_grace_is_whole_seconds_and_no_longer_than_a_lease_may_be(seconds: int) -> None:
+    with pytest.raises(ConfigurationError, match="whole seconds, 0 to 3600"):
+        ShardLease(lambda: None, RING, SHARD, NAMESPACE, restart_grace_seconds=seconds)  # type: ignore[arg-type, return-value]
+
+
+def test_the_lease_of_a_shard_lasts_an_hour_at_most() -> None:
+    ShardLease(lambda: None, RING, SHARD, NAMESPACE, timings=LeaseTimings.of(3600))  # type: ignore[arg-type, return-value]
+    with pytest.raises(ConfigurationError, match=r"lease_duration is 3601 s.*use 3600 or less"):
+        ShardLease(lambda: None, RING, SHARD, NAMESPACE, timings=LeaseTimings.of(3601))  # type: ignore[arg-type, return-value]
 
 
 @in_virtual_time

@@ -144,7 +144,7 @@ async def test_what_makes_a_lease_impossible_is_raised_where_it_was_entered() ->
     with pytest.raises(ConfigurationError, match="no such file"):
         await ShardLease(connect_badly, RING, SHARD, NAMESPACE).__aenter__()  # type: ignore[arg-type]
     async with shard(MemoryApi(server, SystemClock())):
-        with pytest.raises(ConfigurationError, match="of its own"):
+        with pytest.raises(ConfigurationError, match="names of their own"):
             await shard(MemoryApi(server, SystemClock()), ring="other").__aenter__()
     await eventually(lambda: not keepers())
 

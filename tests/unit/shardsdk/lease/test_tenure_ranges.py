@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from datetime import UTC, datetime
 
 from shardsdk.lease.claim import Claim
 from shardsdk.lease.hold import Hold
@@ -51,3 +52,33 @@ async def test_ranges_are_written_at_once_and_their_number_is_told_once_a_write_
     assert said() == NOWHERE
     tenure.leave(Goodbye())
     assert await running
+
+
+class Stopped:
+    """A clock whose wall stands still."""
+
+    def __init__(self, clock: VirtualClock) -> None:
+        self.monotonic = clock.monotonic
+        self.sleep = clock.sleep
+
+    def now(self) -> datetime:
+        return datetime(2030, 1, 1, tzinfo=UTC)
+
+
+@in_virtual_time
+async def test_what_a_write_has_said_is_told_though_it_renewed_nothing(clock: VirtualClock) -> None:
+    """Until the lease is lost, which it will be unless the wall clock goes on."""
+    rig, told, renewed = Rig(clock), list[int](), list[float]()
+    acquired, stopped = asyncio.Event(), Stopped(clock)
+    claim, hold = Claim(NAMESPACE, SHARD, SHARD, 15, instance="uid-1", ring=RING), Hold("it", clock)
+    listener = Listener(acquired=acquired.set, held=told.append, renewed=lambda sent, came: renewed.append(sent))
+    tenure = Tenure(claim, LeaseTimings(), hold, clock=stopped, rng=random.Random(1), listener=listener)
+    running = asyncio.create_task(tenure.run(rig.api()))
+    await acquired.wait()
+    ends_at = hold.ends_at
+    await asyncio.sleep(3)
+    tenure.hold_ranges(LOW, 1)
+    await rig.until(lambda: told == [1])
+    assert (len(renewed), hold.ends_at) == (1, ends_at), "nobody else would count it as a renewal"
+    tenure.leave(Goodbye())
+    await running

@@ -11,7 +11,7 @@ def test_the_defaults_are_those_of_client_go() -> None:
     assert (timings.lease_duration, timings.renew_deadline, timings.retry_period) == (15, 10, 2)
 
 
-@pytest.mark.parametrize("seconds", [1, 2, 15, 3600])
+@pytest.mark.parametrize("seconds", [1, 2, 15, 3600, 7200])
 def test_a_lease_of_some_seconds_has_the_proportions_of_client_go(seconds: int) -> None:
     timings, default = LeaseTimings.of(seconds), LeaseTimings()
     assert timings.lease_duration == seconds

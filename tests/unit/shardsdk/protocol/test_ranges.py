@@ -20,6 +20,7 @@ from shardsdk.protocol.ranges import (
     HashRanges,
     Named,
     RingAssignmentSpec,
+    homes_of,
     parse_assignment,
     parse_held,
     point_of,
@@ -121,6 +122,26 @@ def test_an_assignment_goes_over_the_wire_as_documented() -> None:
             {"start": "0x8000000000000000", "shard": "op-2"},
         ],
     }
+
+
+def test_an_assignment_says_by_whose_lease_a_shard_was_named_and_another_of_that_name_is_not() -> None:
+    low, high = HashRanges.of((0, 16)), HashRanges.of((16, SPACE))
+    spec = render_assignment(Named(HashBy.UID, {"a": low, "b": high}), {"a": "one"})
+    assert msgspec.to_builtins(spec)["ranges"] == [
+        {"start": "0x0000000000000000", "shard": "a", "namespace": "one"},
+        {"start": "0x0000000000000010", "shard": "b"},
+    ]
+    assert homes_of(spec) == {"a": "one", "b": ""}
+    assert parse_assignment(spec).shards == {"a": low, "b": high}
+    for reader, shards in {
+        ("a", "one"): {"a": low, "b": high},
+        ("a", "two"): {"b": high},
+        ("b", "two"): {"a": low, "b": high},
+    }.items():
+        assert parse_assignment(spec, reader).shards == shards
+    mixed = RingAssignmentSpec("UID", [spec.ranges[0], AssignedRange("0x0000000000000010", "a", "two")])
+    assert homes_of(mixed) == {"a": ""}
+    assert parse_assignment(mixed, ("a", "two")).shards == {"a": high}
 
 
 def test_two_shards_for_one_range_are_never_written() -> None:
