@@ -17,7 +17,7 @@ each other's leases holds alone (shardsdk, "Take").
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Collection, Container, Iterable, Mapping
 
 from shardsdk.protocol.leases import Lease
 from shardsdk.protocol.ranges import NOWHERE, HashBy, HashRanges, Named
@@ -31,6 +31,23 @@ def holdings(leases: Iterable[Lease]) -> dict[str, HashRanges]:
             name = lease.metadata.name
             held[name] = held.get(name, NOWHERE) | (lease.held_ranges or NOWHERE)
     return held
+
+
+def homes_for(said: Mapping[str, str], there: Mapping[str, Collection[str]], lasting: Container[str]) -> dict[str, str]:
+    """By the Lease in which namespace each shard may be named; of whom that cannot be told, nobody is.
+
+    `said` is by which it was named before (empty: unknown), `there` where each shard holds a Lease, and who is
+    `lasting` may still count on one that is not there.  Two of one name are two shards: who was named first stays so,
+    and the other is named for nothing, until nothing can be left of the first.
+    """
+    homes: dict[str, str] = {}
+    for shard in {**said, **there}:
+        before, now = said.get(shard, ""), there.get(shard, ())
+        if before and (before in now or not now or shard in lasting):
+            homes[shard] = before
+        elif len(now) == 1:
+            homes[shard] = next(iter(now))
+    return homes
 
 
 def next_named(named: Named, wanted: Named, held: Mapping[str, HashRanges]) -> Named:

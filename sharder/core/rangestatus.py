@@ -100,10 +100,12 @@ def loads_by_namespace(named: Named, shards: Collection[str], weights: Mapping[s
     return Loads(loads, largest, len(weights))
 
 
-def describe_moving(moving: tuple[Moving, ...]) -> str | None:
+def describe_moving(moving: tuple[Moving, ...], loads: Loads) -> str | None:
     """In a sentence, for the ring's status; `None`: nothing is on its way."""
     if not moving:
         return None
+    if _lacks_shards(moving, loads):
+        return "no shard is there to have any range; start a shard"
     count = "1 range changes hands" if len(moving) == 1 else f"{len(moving)} ranges change hands"
     return f"{count}, the longest: {moving[0]}"
 
@@ -136,7 +138,7 @@ def render_range_status(
             for shard in sorted({*named.shards, *loads.shards})
         ],
         "inTransit": [_render_moving(each) for each in moving[:MAX_LISTED]],
-        "conditions": stamp((_settled(moving), _even(loads), _together(homes)), previous, generation, now),
+        "conditions": stamp((_settled(moving, loads), _even(loads), _together(homes)), previous, generation, now),
     }
 
 
@@ -147,10 +149,17 @@ def _render_moving(each: Moving) -> dict[str, str]:
     return {**made, "since": each.since.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")}
 
 
-def _settled(moving: tuple[Moving, ...]) -> Stamped:
-    words = describe_moving(moving)
+def _lacks_shards(moving: tuple[Moving, ...], loads: Loads) -> bool:
+    """Whether nothing can change hands, for want of somebody who has it or shall have it."""
+    return not loads.shards and all(each.holder is None for each in moving)
+
+
+def _settled(moving: tuple[Moving, ...], loads: Loads) -> Stamped:
+    words = describe_moving(moving, loads)
     if words is None:
         return Stamped("Settled", True, "InPlace", "every range is held by the shard that shall have it")
+    if _lacks_shards(moving, loads):
+        return Stamped("Settled", False, "NoShard", words)
     holder = moving[0].holder
     remedy = f"; if it lasts, look into the log of {holder}, or stop it: what it has then moves without it"
     return Stamped("Settled", False, "Moving", words + (remedy if holder is not None else ""))

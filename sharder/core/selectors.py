@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import Any, Final, TypeGuard, assert_never
 
 from sharder.core.problems import Problem, quoted
+from shardsdk.protocol.labels import is_label_key, is_label_value
 
 #: Label that the API server keeps on every namespace: its own name.
 #: Source: Kubernetes, "Well-Known Labels, Annotations and Taints".
@@ -20,6 +21,9 @@ NAMESPACE_NAME_LABEL: Final = "kubernetes.io/metadata.name"
 MAX_TERMS: Final = 64
 #: Values of one term. The CRD has the same bound.
 MAX_VALUES: Final = 256
+#: Source: Kubernetes, "Labels and Selectors", syntax and character set.
+_VALUE_SYNTAX: Final = "use at most 63 letters, digits, '-', '_' and '.', beginning and ending in a letter or digit"
+_NAME_SYNTAX: Final = f"{_VALUE_SYNTAX}; a DNS name and '/' may stand before them"
 
 
 class Operator(StrEnum):
@@ -121,6 +125,10 @@ def _parse_match_labels(raw: object, path: str, problems: list[Problem]) -> tupl
         return ()
     if len(raw) > MAX_TERMS:
         problems.append(Problem(path, f"has {len(raw)} terms", f"use at most {MAX_TERMS}"))
+        return ()
+    for key, value in raw.items():
+        _check_key(key, path, problems)
+        _check_values((value,), f"{path}[{quoted(key)}]", problems)
     return tuple(sorted(raw.items()))
 
 
@@ -145,6 +153,7 @@ def _parse_requirement(raw: object, path: str, problems: list[Problem]) -> Requi
     if not isinstance(key, str) or not key:
         problems.append(Problem(f"{path}.key", "is missing", "name the label"))
         return None
+    _check_key(key, f"{path}.key", problems)
     if not isinstance(operator, str) or operator not in _OPERATORS:
         problems.append(
             Problem(f"{path}.operator", f"{quoted(operator)} is unknown", "use In, NotIn, Exists or DoesNotExist")
@@ -158,7 +167,20 @@ def _parse_requirement(raw: object, path: str, problems: list[Problem]) -> Requi
         wanted = f"1 to {MAX_VALUES} values" if takes_values else "no values"
         problems.append(Problem(f"{path}.values", f"has {len(values)} values", f"{operator} takes {wanted}"))
         return None
+    _check_values(values, f"{path}.values", problems)
     return Requirement(key, Operator(operator), tuple(values))
+
+
+def _check_key(key: str, path: str, problems: list[Problem]) -> None:
+    """No namespace has another label, and the API server takes no selector that asks for one."""
+    if not is_label_key(key):
+        problems.append(Problem(path, f"{quoted(key)} cannot be the name of a label", _NAME_SYNTAX))
+
+
+def _check_values(values: Sequence[str], path: str, problems: list[Problem]) -> None:
+    wrong = next((value for value in values if not is_label_value(value)), None)
+    if wrong is not None:
+        problems.append(Problem(path, f"{quoted(wrong)} cannot be the value of a label", _VALUE_SYNTAX))
 
 
 def _is_list(raw: object) -> TypeGuard[Sequence[Any]]:

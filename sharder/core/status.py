@@ -13,6 +13,8 @@ from enum import StrEnum
 from typing import Any, Final
 
 from sharder.core.problems import Problem, render_problems
+from shardsdk.protocol.labels import LEASE_CONTROLLERRING_LABEL, LEASE_RING_LABEL
+from shardsdk.protocol.leases import MAX_DURATION_SECONDS
 from shardsdk.protocol.objects import NAMESPACES, GroupResource
 from shardsdk.protocol.ranges import RING_ASSIGNMENTS
 
@@ -80,7 +82,10 @@ class Health:
     could not be read for a while, each with why. `not_in_force`: that
     spec is not used yet, since none of its resources are known. `unsettled` None: no
     resync has ended yet. `moving`: which ranges of hashes change hands; `unfit`
-    shards know labels alone, and get none.
+    shards know labels alone, and get none. `ambiguous`: the leases, as `namespace/name`,
+    whose name more than one holds. `mixed`, `overlong`: as of `Membership`.
+    `taken`: names of shards that are gone whose Lease is somebody else's by now, each with
+    why that keeps their objects where they are.
     `stuck_drains` names the objects whose drain is overdue most;
     `stuck_unlisted`: the ring lists their resource no longer. `leaving`: resources
     like that, with how many objects have labels still (-1: not counted yet).
@@ -92,10 +97,13 @@ class Health:
     unread: tuple[tuple[GroupResource, str], ...] = ()
     shards: int = 0
     available: int = 0
-    ambiguous: frozenset[str] = frozenset()
+    ambiguous: tuple[str, ...] = ()
     unusable: frozenset[str] = frozenset()
     unsteady: frozenset[str] = frozenset()
     unfit: frozenset[str] = frozenset()
+    mixed: frozenset[str] = frozenset()
+    overlong: frozenset[str] = frozenset()
+    taken: tuple[str, ...] = ()
     missing: tuple[GroupResource, ...] = ()
     unanswered: tuple[tuple[GroupResource, str], ...] = ()
     not_in_force: NotInForce | None = None
@@ -268,8 +276,9 @@ def _shard_names_unique(health: Health) -> Condition:
     kind = ConditionType.SHARD_NAMES_UNIQUE
     if health.ambiguous:
         message = (
-            f"more than one namespace has a shard named {_list(sorted(health.ambiguous))}; what they have stays"
-            " where it is, and they get nothing; give each shard of the ring a name of its own"
+            f"the Leases {_list(health.ambiguous)} are held by shards of one name in more than one namespace; what they"
+            " have stays where it is, and they get nothing; give each shard of the ring a name of its own, and delete"
+            " the Lease that is no shard's, where there is one"
         )
         return Condition(kind, False, "Ambiguous", message)
     if health.unusable:
@@ -278,11 +287,28 @@ def _shard_names_unique(health: Health) -> Condition:
             " lower-case letters, digits, '-' and '.'"
         )
         return Condition(kind, False, "NotALabelValue", message)
+    if health.taken:
+        return Condition(kind, False, "TakenElsewhere", _list(health.taken))
     return Condition(kind, True, "Unique", "every shard has a name of its own")
 
 
 def _shards_fit(health: Health) -> Condition:
     kind = ConditionType.SHARDS_FIT
+    if health.mixed:
+        message = (
+            f"the Lease of {_list(sorted(health.mixed))} has the labels {LEASE_RING_LABEL} and"
+            f" {LEASE_CONTROLLERRING_LABEL}, so that nobody can tell by which labels its shard works: it gets nothing"
+            " new, and what it has stays; if the library is v0.8, delete the second label; if it is v0.9 or newer,"
+            " stop the shard or rename it, and delete the Lease: then its objects move"
+        )
+        return Condition(kind, False, "LibrariesMixed", message)
+    if health.overlong:
+        message = (
+            f"the Lease of {_list(sorted(health.overlong))} is held for more than {MAX_DURATION_SECONDS} s, so that its"
+            " shard gets nothing new, and what it has stays; give its shard a shorter lease, or, where there is no such"
+            " shard, delete the Lease"
+        )
+        return Condition(kind, False, "LeaseTooLong", message)
     if not health.unfit:
         return Condition(kind, True, "Fit", "every shard knows the way in which the ring assigns")
     message = (

@@ -30,6 +30,8 @@ WEBHOOK_CONFIGURATIONS: Final = Resource(
 CERTIFICATES_SECRET: Final = "sharder-webhook-certificates"
 #: Begins the name of every configuration that the Go sharder makes for a ClusterRing.
 GO_PREFIX: Final = "sharding-clusterring-"
+#: Begins the name of every configuration of ours; the ring's name follows.
+_PREFIX: Final = "clusterring-"
 #: The one webhook in each configuration.
 WEBHOOK_NAME: Final = "sharder.sharding.timebertt.dev"
 #: Its path, which the ring's name follows.
@@ -43,7 +45,12 @@ WEBHOOK_TIMEOUT_SECONDS: Final = 5
 
 def webhook_name(ring: str) -> str:
     """Name of the configuration of the ring called `ring`."""
-    return f"clusterring-{ring}"
+    return _PREFIX + ring
+
+
+def ring_of_webhook(name: str) -> str | None:
+    """The ring whose configuration would be called `name`; `None`: none."""
+    return name.removeprefix(_PREFIX) if name.startswith(_PREFIX) else None
 
 
 def go_webhook_name(labels: RingLabels) -> str:
@@ -116,6 +123,18 @@ def differs(current: object, wanted: object) -> bool:
         found = current if isinstance(current, Sequence) and not isinstance(current, str) else ()
         return len(found) != len(wanted) or any(map(differs, found, wanted))
     return current != wanted
+
+
+def without_additions(made: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[dict[str, Any]] | None:
+    """The webhooks of `made`, which `wanted` was applied to, without those of others; `None`: there are none of others.
+
+    Webhooks, and their conditions, are merged by name, so that others' stay; any condition may keep ours from being
+    called.
+    """
+    found = made.get("webhooks") or []
+    conditions = {each["name"]: each["matchConditions"] for each in wanted["webhooks"]}
+    kept = [{**each, "matchConditions": conditions[each["name"]]} for each in found if each["name"] in conditions]
+    return None if kept == found else kept
 
 
 def match_conditions(ring: ResolvedRing, account: str = "") -> list[dict[str, str]]:

@@ -17,7 +17,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Final
 
 from sharder.backlog.scope import Wanted
@@ -25,12 +24,13 @@ from sharder.cache.namespaces import Namespaces
 from sharder.cache.rings import LeaseKey, RingCache
 from sharder.core.cutting import Cut
 from sharder.core.membership import Membership
-from sharder.core.observed import Says, says
 from sharder.core.ranges import granted, holdings, next_named, rebuilt, revoked
 from sharder.core.rangestatus import Loads, loads_by_namespace, loads_by_width
 from sharder.core.summary import Refused, Summary
 from sharder.ranges.candidates import Candidates
+from sharder.ranges.homes import Homes
 from sharder.ranges.report import RangeReport
+from sharder.ranges.state import State
 from sharder.ranges.store import AssignmentStore, Read
 from sharder.ranges.weights import Budget, ReportedWeights, weights_by_point
 from sharder.takeover.controller import TakeoverController
@@ -62,25 +62,6 @@ WRITE_SECONDS: Final = 0.05
 LOOK_SECONDS: Final = 1.0
 #: Looks that fail one after the other before people are told; somebody else's writes make one fail now and then.
 FAILURES_TOLD: Final = 3
-
-
-@dataclass(frozen=True, slots=True)
-class State:
-    """What was found at the last look: `named` by the version that is in force, `aim` what it is to become."""
-
-    named: Named
-    aim: Named
-    held: Mapping[str, HashRanges]
-    #: Shards that know labels alone.
-    silent: frozenset[str] = frozenset()
-
-    @property
-    def waits_for(self) -> HashRanges:
-        """What is on its way: nobody's, to be another's, or not taken by the shard that is named for it."""
-        parts = [self.named.nobodys]
-        for shard, ranges in self.named.shards.items():
-            parts += [ranges - self.aim.of(shard), ranges - self.held.get(shard, NOWHERE)]
-        return HashRanges.union(parts)
 
 
 class RangeAssignment:
@@ -120,8 +101,7 @@ class RangeAssignment:
         self._report = RangeReport(self._store, leadership.clock)
         self._reported = ReportedWeights(leadership.clock)
         self._candidates = Candidates(leadership.clock)
-        self._homes: set[str] = set()
-        self._strangers: set[str] = set()
+        self._homes = Homes(leadership.clock)
         self._budget = Budget(leadership.clock)
         #: In how many seconds it is to be looked again, without anybody telling of anything.
         self._again: float | None = None
@@ -241,7 +221,10 @@ class RangeAssignment:
             await end(watch)
 
     async def _wait(self) -> None:
-        waits = self.state is not None and bool(self.state.waits_for)
+        found = self.state
+        waits = bool(self._homes.gone)
+        if found is not None and (self._shards or any(found.held.values())):
+            waits = waits or bool(found.waits_for)  # else no shard is there, and a lease has to change before all else
         try:
             due = [each for each in (self._again, self._candidates.due_in()) if each is not None]
             async with asyncio.timeout(LOOK_SECONDS if waits else min(due, default=None)):
@@ -288,7 +271,7 @@ class RangeAssignment:
         named = read.named
         if named is None:
             named = self._rebuild(read, rebuilt(spec.hash_by, held, presumed))
-            await self._store.write(read, named, spec.uid)
+            await self._store.write(read, named, self._homes.of, spec.uid)
             self._set_state(State(named, named, held, self._candidates.silent))
             self._wake.set()
             return
@@ -296,11 +279,12 @@ class RangeAssignment:
         following = next_named(named, aim, held)
         for shard in named.shards.keys() - self._takeover.membership.available:
             self._takeover.enqueue(shard)
-        if following == named:
+        settled = not (self._store.keeps_homes and self._homes.differ(read.homes, named))
+        if following == named and settled:
             self._set_state(State(named, aim, held, self._candidates.silent))
-            await self._report.show(read, named, self._loads(named, wanted), self._homes)
+            await self._report.show(read, named, self._loads(named, wanted), self._homes.namespaces)
             return
-        await self._store.write(read, following, spec.uid)
+        await self._store.write(read, following, self._homes.of, spec.uid)
         log.info(
             "ranges assigned",
             extra={
@@ -313,8 +297,7 @@ class RangeAssignment:
         self._wake.set()
 
     def _rebuild(self, read: Read, named: Named) -> Named:
-        # Named, it would keep that until its lease is the sharder's, which a stranger may renew for ever.
-        named = Named(named.by, {shard: each for shard, each in named.shards.items() if shard not in self._strangers})
+        named = self._homes.rebuilt(named)
         if read.version or named.shards:
             log.warning(
                 "RingAssignment is written anew from what shards hold",
@@ -329,19 +312,23 @@ class RangeAssignment:
         named = read.named.shards if read.named is not None else {}
         self._reported.read(leases)
         held = self._candidates.read(leases, named)
-        self._homes = {lease.metadata.namespace for lease in leases if lease.held_by_shard}
-        self._strangers = {lease.metadata.name for lease in leases if says(lease) is Says.STRANGER}
         snapshot = self._cache.get(self._name)
+        # What is not held any more, and is in the cache, is judged once the cache has seen why.
+        late = set() if snapshot is None else {key for key, seen in snapshot.leases.items() if seen.lease.held_by_shard}
+        self._homes.read(leases, read.homes, late, self._takeover.may_hold)
         vanished = set(snapshot.vanished) if snapshot is not None else set()
         names = {lease.metadata.name for lease in leases} | vanished | set(named)
-        presumed = {shard for shard in names - held.keys() if self._takeover.may_hold(shard)}
+        presumed = {shard for shard in names - held.keys() if self._takeover.may_hold(shard)} | self._homes.gone
+        presumed |= {shard for _, shard in late} - held.keys()
         return held | dict.fromkeys(presumed, EVERYWHERE), presumed
 
     def _aim(self, named: Named, wanted: Wanted) -> Named:
         membership, shards = self._takeover.membership, self._shards
-        stays = {shard: ranges for shard, ranges in named.shards.items() if self._keeps(shard, membership)}
+        stays = {
+            shard: each for shard, each in self._homes.clear(named).shards.items() if self._keeps(shard, membership)
+        }
         if not shards:
-            return named
+            return self._homes.clear(named)
         # What is on its way is nobody's; planned anew from there, it might be sent elsewhere halfway.
         before = self.state.aim if self.state is not None else named
         kept = HashRanges.union(stays.values())
@@ -363,7 +350,7 @@ class RangeAssignment:
     @property
     def _shards(self) -> frozenset[str]:
         """Who may be named."""
-        return self._takeover.membership.available - self._candidates.unfit
+        return self._takeover.membership.available - self._candidates.unfit - self._homes.unclear
 
     def _keeps(self, shard: str, membership: Membership) -> bool:
         """Whether a shard that is not available keeps what it has: nobody may take it away yet."""

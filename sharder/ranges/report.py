@@ -46,7 +46,9 @@ class RangeReport:
 
     def summarize(self, unfit: frozenset[str]) -> RangesSummary:
         """For the ring's status and metrics; `unfit` are shards that know labels alone."""
-        return RangesSummary(len(self._moving), describe_moving(self._moving), self._loads.fullest[1], unfit)
+        return RangesSummary(
+            len(self._moving), describe_moving(self._moving, self._loads), self._loads.fullest[1], unfit
+        )
 
     def longest(self) -> OldestDrain | None:
         """The range that a shard has kept for longest although another shall have it."""

@@ -15,15 +15,25 @@ from shardsdk.errors import ConfigurationError, NotFound
 from shardsdk.kube.api import Api, Fence
 from shardsdk.protocol.labels import RING_KIND
 from shardsdk.protocol.objects import CLUSTERRINGS
-from shardsdk.protocol.ranges import RING_ASSIGNMENTS, HashBy, Named, RingAssignment, named_by, render_assignment
+from shardsdk.protocol.ranges import (
+    RING_ASSIGNMENTS,
+    HashBy,
+    Named,
+    RingAssignment,
+    homes_of,
+    named_by,
+    read_spec,
+    render_assignment,
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Read:
     """A RingAssignment as it was read; `version` empty: there is none.
 
-    `named` `None`: it does not exist, or makes no sense, and `problem` says which.  `status`: what it said of
-    itself, from which nothing is inferred.
+    `named` `None`: it does not exist, or makes no sense, and `problem` says which.  `homes`: for each shard that is
+    named, by a Lease in which namespace (empty: it does not say).  `status`: what it said of itself, from which
+    nothing is inferred.
     """
 
     version: str
@@ -31,6 +41,7 @@ class Read:
     problem: str = ""
     generation: int = 0
     status: Mapping[str, Any] = field(default_factory=dict)
+    homes: Mapping[str, str] = field(default_factory=dict)
 
 
 NO_SUCH: Final = "it does not exist"
@@ -43,6 +54,8 @@ class AssignmentStore:
         self._ring = ring
         self._api = api
         self._fence = fence
+        #: Whether the last write's namespaces were kept: a CustomResourceDefinition that is older drops them.
+        self.keeps_homes: bool = True
 
     async def read(self, by: HashBy) -> Read:
         """What it says, consistently; one that hashes by something else than `by` makes no sense."""
@@ -52,26 +65,29 @@ class AssignmentStore:
             return Read("", None, NO_SUCH)
         return judge(found, by)
 
-    async def write(self, read: Read, named: Named, ring_uid: str) -> None:
-        """Have it say this instead of what was `read`.
+    async def write(self, read: Read, named: Named, homes: Mapping[str, str], ring_uid: str) -> None:
+        """Have it say this instead of what was `read`; `homes` are the namespaces of the shards' Leases.
 
         Raises: Conflict, AlreadyExists, NotFound when somebody else has changed it meanwhile.
         """
-        spec = msgspec.to_builtins(render_assignment(named))
+        said = render_assignment(named, homes)
+        spec = msgspec.to_builtins(said)
         if not read.version:
             owner = {
                 "apiVersion": CLUSTERRINGS.api_version, "kind": RING_KIND, "name": self._ring, "uid": ring_uid,
                 "controller": True, "blockOwnerDeletion": False,
             }  # fmt: skip
             metadata = {"name": self._ring, "ownerReferences": [owner]}
-            await self._api.create(
+            made = await self._api.create(
                 RING_ASSIGNMENTS, {"metadata": metadata, "spec": spec}, model=RingAssignment, fences=(self._fence,)
             )
-            return
-        body = {"metadata": {"resourceVersion": read.version}, "spec": spec}
-        await self._api.patch(
-            RING_ASSIGNMENTS, self._ring, None, body, model=RingAssignment, metadata_only=False, fences=(self._fence,)
-        )
+        else:
+            body = {"metadata": {"resourceVersion": read.version}, "spec": spec}
+            made = await self._api.patch(
+                RING_ASSIGNMENTS, self._ring, None, body, model=RingAssignment, metadata_only=False,
+                fences=(self._fence,),
+            )  # fmt: skip
+        self.keeps_homes = homes_of(made.spec) == homes_of(said)
 
     async def write_status(self, status: Mapping[str, Any]) -> None:
         """Merge `status` into what it says of itself; whoever has changed the rest meanwhile is asked again anyway."""
@@ -89,6 +105,7 @@ def judge(found: dict[str, Any], by: HashBy) -> Read:
             version, named_by(found, by),
             generation=generation if isinstance(generation, int) else 0,
             status=status if isinstance(status, dict) else {},
+            homes=homes_of(read_spec(found)),
         )  # fmt: skip
     except ConfigurationError as error:
         return Read(version, None, str(error))

@@ -64,8 +64,18 @@ class _Spec(msgspec.Struct, frozen=True, rename="camel"):
     namespace_selector: dict[str, Any] | None = None
 
 
+class _Status(msgspec.Struct, frozen=True, rename="camel"):
+    namespace_selector: dict[str, Any] | None = None
+
+
 class _Ring(msgspec.Struct, frozen=True):
     spec: _Spec = _Spec()
+    status: _Status = _Status()
+
+    @property
+    def covers(self) -> Mapping[str, Any] | None:
+        """By its spec, or by the sharder's default, which its status tells; `None`: neither says."""
+        return self.status.namespace_selector if self.spec.namespace_selector is None else self.spec.namespace_selector
 
 
 class RingCheck:
@@ -181,7 +191,7 @@ class RingCheck:
         if found is not None:
             from shardsdk.protocol.namespaces import CoveredNamespaces  # of rings by ranges alone
 
-            covered = CoveredNamespaces.parse(ring.spec.namespace_selector)
+            covered = CoveredNamespaces.parse(ring.covers)
             if self._covered not in (None, covered):
                 raise ConfigurationError(
                     f"ring {self._ring!r} covers other namespaces than when this process started: start it anew"
@@ -202,7 +212,7 @@ class RingCheck:
         elif self._missing and not missing:
             log.info("The ring lists all that this shard works on", extra=self._where())
         self._missing = missing
-        self._compare_namespaces(ring.spec.namespace_selector)
+        self._compare_namespaces(ring.covers)
 
     def _compare_namespaces(self, selector: Mapping[str, Any] | None) -> None:
         """Say it when the ring covers what this shard does not watch, as far as names tell."""

@@ -104,13 +104,16 @@ class Share:
     def work_on(self, namespace: str, uid: str = "") -> Iterator[bool]:
         """Whether an object is this shard's; if so, it stays its own until the block ends.
 
-        `uid` is needed where the ring hashes uids.
+        Raises: ValueError where the ring hashes uids, and `uid` is empty.
         """
         ranges, point = self._ranges, 0
         if ranges is not None:
+            if ranges.hash_by is HashBy.UID and not uid:
+                raise ValueError(f"ring {self._lease.ring.ring!r} hashes uids: pass metadata.uid")
             point = ranges.hash_by.point(SlimMeta(namespace=namespace, uid=uid))
         with self._lock:
-            begins = point in self._open and not self.stopping.is_set()
+            # What the event loop says is old if it does not run, and so is the lease then.
+            begins = point in self._open and not self.stopping.is_set() and self._lease.fence.remaining() > 0
             begins = begins and (ranges is None or ranges.namespaces.covers(namespace))
             if begins:
                 self._running[point] += 1

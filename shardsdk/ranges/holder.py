@@ -146,7 +146,7 @@ class RangeHolder:
         self.named = None
         try:
             if delta.kind is not EventKind.DELETED:
-                self.named = named_by(delta.object, self.by)
+                self.named = named_by(delta.object, self.by, (self._lease.name, self._lease.namespace))
             error = "it was deleted"
         except ConfigurationError as wrong:
             error = str(wrong)

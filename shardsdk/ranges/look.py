@@ -27,7 +27,7 @@ async def look(
 
     Raises: whatever a read or a list may raise; then nothing is known.
     """
-    named = await read_named(api, ring, by)
+    named = await read_named(api, ring, by, (shard, namespace) if namespace else None)
     leases: list[Lease] = []
     ours = Selector(equals(LEASE_RING_LABEL, ring))
     async for page in api.pages(LEASES, namespace, selector=ours, model=Lease, metadata_only=False):
@@ -36,12 +36,14 @@ async def look(
     return free_for(shard, named, others, left.read(others, clock.monotonic()))
 
 
-async def read_named(api: Api, ring: str, by: HashBy) -> Named | None:
+async def read_named(api: Api, ring: str, by: HashBy, reader: tuple[str, str] | None) -> Named | None:
     """Who is named for which ranges, consistently; `None`: there is no assignment, or none that makes sense by `by`.
+
+    `reader` is the shard that asks, by name and its Lease's namespace.
 
     Raises: whatever a read may raise.
     """
     try:
-        return named_by(await api.get(RING_ASSIGNMENTS, ring, model=dict), by)
+        return named_by(await api.get(RING_ASSIGNMENTS, ring, model=dict), by, reader)
     except (NotFound, ConfigurationError):
         return None

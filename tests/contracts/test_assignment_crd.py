@@ -19,6 +19,7 @@ from shardsdk.protocol.ranges import (
     HashRanges,
     Named,
     RingAssignmentSpec,
+    homes_of,
     parse_assignment,
     render_assignment,
 )
@@ -78,9 +79,11 @@ async def dry_run(admin: AdminClient, spec: Any) -> dict[str, Any]:
 @pytest.mark.usefixtures("crd")
 @pytest.mark.parametrize("named", GOOD.values(), ids=GOOD)
 async def test_what_the_sharder_writes_is_accepted_and_read_as_it_was_meant(admin: AdminClient, named: Named) -> None:
-    stored = await dry_run(admin, msgspec.to_builtins(render_assignment(named)))
+    homes = dict.fromkeys(named.shards, "shards")
+    stored = await dry_run(admin, msgspec.to_builtins(render_assignment(named, homes)))
 
-    assert parse_assignment(msgspec.convert(stored["spec"], RingAssignmentSpec)) == named
+    spec = msgspec.convert(stored["spec"], RingAssignmentSpec)
+    assert (parse_assignment(spec), homes_of(spec)) == (named, homes)
 
 
 @pytest.mark.usefixtures("crd")

@@ -44,6 +44,7 @@ ALLOWED = {
     "Task has ended": "the user's own task",
     "The API server warns of a request": "names the request; nothing else is known there",
     "event not written": "an Event on any object: it names that",
+    "events dropped: too many wait to be written": "Events on any objects: it names the last one's",
 }
 #: Modules that speak of the process itself, of its credentials, certificates, ports and leadership.
 ABOUT_THE_PROCESS = (
@@ -61,6 +62,7 @@ ABOUT_THE_PROCESS = (
     "shardsdk/kube/credentials.py",
     "shardsdk/kube/cut.py",
     "shardsdk/kube/fencing.py",
+    "shardsdk/kube/openid.py",
     "shardsdk/kube/reflector.py",
     "shardsdk/process/health.py",
     "shardsdk/process/mainloop.py",

@@ -54,9 +54,9 @@ OPERATOR_FAULTS: Final[dict[str, Fault]] = {
     ),
     "APPLY_WHAT_IS_ANOTHERS": Fault(
         "a child that another object controls is not applied",
-        "shardsdk.reconcile.references",
-        'if reference.get("controller"):',
-        "if False:",
+        "shardsdk.reconcile.applying",
+        "if there is None or there.uid == owner.uid:",
+        "if True:",
         APPLY,
     ),
     # -- prune ----------------------------------------------------------------

@@ -10,6 +10,7 @@ from tests.mutants.fault import Fault
 STEPS: Final = ("tests/properties/test_ranges_steps.py", "tests/unit/sharder/ranges/test_assignment.py")
 CUTTING: Final = ("tests/properties/test_cutting.py",)
 TOLD: Final = ("tests/unit/sharder/core/test_rangestatus.py", "tests/unit/sharder/ranges/test_assignment.py")
+HOMES: Final = ("tests/unit/sharder/ranges/test_homes.py",)
 CANDIDATES: Final = ("tests/unit/sharder/ranges/test_candidates.py",)
 SHARE: Final = ("tests/unit/shardsdk/process/test_share.py",)
 PLUGIN: Final = ("tests/unit/sharder/kubectl/test_ranges.py",)
@@ -42,6 +43,27 @@ RANGES_FAULTS: Final[dict[str, Fault]] = {
         "for shard in names - held.keys() if self._takeover.may_hold(shard)}",
         "for shard in names - held.keys() if False}",
         STEPS,
+    ),
+    "TWINS_SHARE_RANGES": Fault(
+        "a shard takes only what names it in its Lease's namespace",
+        "shardsdk.protocol.ranges",
+        ' and (reader is None or each.shard != reader[0] or each.namespace in ("", reader[1])):',
+        ":",
+        HOMES,
+    ),
+    "NAME_WHICHEVER_OF_TWO": Fault(
+        "a name stays bound to a namespace while a shard of it may be working there",
+        "sharder.core.ranges",
+        "(before in now or not now or shard in lasting)",
+        "(before in now or not now)",
+        HOMES,
+    ),
+    "NAME_BOTH_OF_TWO": Fault(
+        "a name that is held in two namespaces and bound to none is named for nothing",
+        "sharder.ranges.homes",
+        "return frozenset(self._there.keys() - self.of.keys())",
+        "return frozenset()",
+        HOMES,
     ),
     "TAKE_RANGES_FROM_THE_UNCERTAIN": Fault(
         "a shard that is gone keeps its ranges until its lease is the sharder's",
@@ -180,6 +202,13 @@ RANGES_FAULTS: Final[dict[str, Fault]] = {
         "a loop of one's own keeps a range until what it has begun there has ended",
         "shardsdk.process.share",
         "        await self._no_block_in(lambda point: point in ranges)\n",
+        "",
+        SHARE,
+    ),
+    "BEGIN_WITHOUT_A_LEASE": Fault(
+        "and begins nothing once the lease has run out, whether or not the event loop has noticed",
+        "shardsdk.process.share",
+        " and self._lease.fence.remaining() > 0",
         "",
         SHARE,
     ),

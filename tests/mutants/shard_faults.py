@@ -71,6 +71,13 @@ SHARD_FAULTS: Final[dict[str, Fault]] = {
         "                if False:\n                    self._lose(",
         KEEPER,
     ),
+    "CHANGED_RANGES_RENEW": Fault(
+        "a write is a renewal only if others count the lease anew after it",
+        "shardsdk.lease.keeper",
+        "renewal_of(lease) == renewal_of(self._known):",
+        "lease.metadata.resource_version == self._known.metadata.resource_version:",
+        ("tests/properties/test_keeper_ranges.py", "tests/unit/shardsdk/lease/test_held_ranges.py"),
+    ),
     "PUT_BACK_AFTER_A_STOP": Fault(
         "a lease that is gone after this machine stood still may have been another's, and is not put back",
         "shardsdk.lease.keeper",

@@ -57,7 +57,9 @@ class Covering:
 
     def _on_commit(self, commit: Commit) -> None:
         if commit.resource == CLUSTERRINGS and commit.after is not None:
-            name, covered = commit.key.name, CoveredNamespaces.parse(commit.after.doc["spec"].get("namespaceSelector"))
+            spec, status = commit.after.doc["spec"], commit.after.doc.get("status") or {}
+            said = next((each["namespaceSelector"] for each in (spec, status) if "namespaceSelector" in each), None)
+            name, covered = commit.key.name, CoveredNamespaces.parse(said)
             self._changes[name] += self._covered.get(name, covered) != covered
             self._covered[name] = covered
 

@@ -53,7 +53,8 @@ class Hands:
         if found is None:
             return
         ring = found.key.name
-        names = sorted({shard.name for shard in self._world.shards if shard.ring.ring == ring} | {"nobody-there", ""})
+        there = {shard.name for shard in self._world.shards if shard.ring.ring == ring}
+        names = sorted(there | {f"{ring[:3]}-nobody", ""})
         cuts = [0, *sorted(rng.randrange(1, SPACE) for _ in range(rng.randint(0, 4))), SPACE]
         parts: dict[str, list[tuple[int, int]]] = {}
         for start, end in pairwise(cuts):

@@ -48,6 +48,8 @@ class RangeLiveness(Liveness):
         self._uneven_until = 0.0
         #: What shards have told of what lies where, by points.
         self._told_ever: dict[int, float] = {}
+        #: When each shard's lease ends, if it is not renewed.
+        self._ends: dict[str, float] = {}
 
     # -- nothing moves ---------------------------------------------------------
 
@@ -56,7 +58,10 @@ class RangeLiveness(Liveness):
         if commit.resource == LEASES:
             super().on_commit(commit)
             if commit.after is not None:
-                self._told_ever |= _counts(commit.after.decode(Lease))
+                lease = commit.after.decode(Lease)
+                self._told_ever |= _counts(lease)
+                if commit.before is None or commit.before.doc.get("spec") != commit.after.doc.get("spec"):
+                    self._ends[commit.key.name] = self.world.now + lease.duration_seconds
             if commit.author.name == "user":
                 self.disturb()
         elif commit.resource == RING_ASSIGNMENTS:
@@ -73,7 +78,7 @@ class RangeLiveness(Liveness):
         told = "; ".join(f"{name} {short(now.of(name))}" for name in names)
         self.world.note(f"{author} assigns ring {ring}: {told}")
         self.world.stats.handovers += 1
-        taken = {name: was.of(name) - now.of(name) for name in self.available(ring)}
+        taken = {name: was.of(name) - now.of(name) for name in self.available(ring) if not self._has_ended(name)}
         if any(taken.values()):
             self.world.stats.drains += 1
             late = self._rested[ring] > self.grace and self.world.now > self._uneven_until
@@ -81,6 +86,11 @@ class RangeLiveness(Liveness):
                 told = "; ".join(f"{short(ranges)} from {name}" for name, ranges in taken.items() if ranges)
                 self.world.checkers.violate("nothing moves", f"{author} takes {told} of ring {ring}")
         self._rested[ring] = 0.0
+
+    def _has_ended(self, shard: str) -> bool:
+        """Whether a shard has left its lease for a while, which is over: what it has named may go, it holds nothing."""
+        running = any(each.name == shard and each.running for each in self.world.shards)
+        return not running and self.world.now > self._ends[shard]
 
     def _is_uneven(self, ring: str, named: Named) -> bool:
         """Whether a shard has more than its part, by what shards tell now, or have told ever: then ranges may move."""

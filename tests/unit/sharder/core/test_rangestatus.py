@@ -23,6 +23,7 @@ LOW, SECOND, HIGH = (
     HashRanges.of((QUARTER, 2 * QUARTER)),
     HashRanges.of((2 * QUARTER, SPACE)),
 )
+NOBODY = Named(HashBy.UID, {})
 AIM = Named(HashBy.UID, {"a": LOW, "b": SECOND, "c": HIGH})
 
 
@@ -47,9 +48,9 @@ def test_the_longest_comes_first() -> None:
     before = in_transit(SECOND, AIM, held, (), NOW)
     both = in_transit(LOW | SECOND, AIM, {"b": LOW, **held}, before, LATER)
     assert [each.since for each in both] == [NOW, LATER]
-    assert describe_moving(both) == f"2 ranges change hands, the longest: {both[0]}"
+    assert describe_moving(both, loads_by_width(AIM, "abc")) == f"2 ranges change hands, the longest: {both[0]}"
     assert str(both[0]) == "0x4000000000000000-0x8000000000000000 from a to b"
-    assert describe_moving(()) is None
+    assert describe_moving((), Loads({})) is None
 
 
 def test_a_status_says_it_all_and_stays_when_nothing_changes() -> None:
@@ -81,6 +82,16 @@ def test_what_lasts_says_where_to_look() -> None:
     assert (status, reason) == ("False", "Moving")
     assert "look into the log of a, or stop it" in message
     assert conditions(AIM, (), Loads({}))["Settled"][0] == "True"
+
+
+def test_a_ring_without_a_shard_says_that_it_lacks_one() -> None:
+    moving = in_transit(EVERYWHERE, NOBODY, {}, (), NOW)
+    status, reason, message = conditions(NOBODY, moving, Loads({}))["Settled"]
+    assert (status, reason) == ("False", "NoShard")
+    assert "start a shard" in message
+    assert describe_moving(moving, Loads({})) == message
+    held = in_transit(EVERYWHERE, NOBODY, {"a": LOW}, (), NOW)
+    assert conditions(NOBODY, held, Loads({}))["Settled"][1] == "Moving", "who is gone may be working"
 
 
 def test_why_a_ring_is_uneven_and_what_to_do_is_told() -> None:

@@ -270,14 +270,14 @@ async def test_an_assignment_is_changed_as_it_was_read_or_not_at_all(clock: Virt
     first, second = (Named(HashBy.UID, {name: EVERYWHERE}) for name in ("a", "b"))
     missing = await store.read(HashBy.UID)
     assert (missing.version, missing.named) == ("", None)
-    await store.write(missing, first, "uid")
+    await store.write(missing, first, {}, "uid")
     with pytest.raises(AlreadyExists):
-        await store.write(missing, second, "uid")
+        await store.write(missing, second, {}, "uid")
     read = await store.read(HashBy.UID)
     assert read.named == first
-    await store.write(read, second, "uid")
+    await store.write(read, second, {}, "uid")
     with pytest.raises(Conflict):
-        await store.write(read, first, "uid")
+        await store.write(read, first, {}, "uid")
     again = await store.read(HashBy.NAMESPACE)
     assert again.named is None
     assert "hashBy is UID" in again.problem

@@ -8,6 +8,7 @@ from shardsdk.protocol.leases import Lease, LeaseSpec, render_instance
 from shardsdk.protocol.objects import ObjectMeta
 from shardsdk.protocol.ranges import HELD_RANGES_ANNOTATION, NOWHERE, HashRanges, render_held
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
+from tests.unit.sharder.ranges.rig import ranged, sharder
 
 GO, NOBODY = frozenset({"go"}), frozenset[str]()
 THEN = "2030-01-01T00:00:00.000000Z"
@@ -88,3 +89,18 @@ async def test_a_process_inherits_nothing_that_another_of_its_name_has_said(cloc
     assert candidates.unfit == {"a"}
     assert candidates.read([held("a", render_held(low, THEN))], named={"a"}) == {"a": low}
     assert not candidates.unfit
+
+
+@in_virtual_time
+async def test_a_ring_without_shards_is_at_rest_until_one_comes(clock: VirtualClock) -> None:
+    async with ranged(clock) as ring, sharder(ring.stage) as assignment:
+        await ring.stage.pass_time(10)
+        before = len(ring.stage.api.requests)
+        await ring.stage.pass_time(60)
+        assert len(ring.stage.api.requests) == before
+        summary = assignment.summarize()
+        assert summary.ranges is not None
+        assert not summary.settled
+        assert "start a shard" in str(summary.ranges.moving)
+        ring.start("a")
+        assert await ring.until_spread("a") < 5

@@ -106,11 +106,16 @@ async def test_namespaces_that_the_ring_covers_and_nobody_watches_are_told_until
     (told,) = [each for each in caplog.records if each.levelno == logging.ERROR]
     assert told.__dict__["watched"] == ["other", "team"]
     assert unwatched() == 1
+    server.rearrange(CLUSTERRINGS, RING, None, {"status": {"namespaceSelector": IN_TEAM}})
+    await clock.sleep(READ_SECONDS)
+    assert unwatched() == 0, "by the sharder's default it is left out"
+    server.rearrange(CLUSTERRINGS, RING, None, {"status": {"namespaceSelector": None}})
+    await clock.sleep(READ_SECONDS)
     for selector, found in ((IN_TEAM, 0), (NOT_IN_SYSTEM, 1), ({"matchLabels": {"any": "label"}}, 0)):
         server.patch(CLUSTERRINGS, RING, None, {"spec": {"namespaceSelector": {**EMPTY, **selector}}})
         await clock.sleep(READ_SECONDS)
         assert unwatched() == found, selector
-    assert [each.levelname for each in caplog.records if "does not watch" in each.message] == ["ERROR", "INFO"] * 2
+    assert [each.levelname for each in caplog.records if "does not watch" in each.message] == ["ERROR", "INFO"] * 3
     running.cancel()
 
 
@@ -167,7 +172,11 @@ async def test_a_shard_by_labels_ends_within_a_minute_of_its_rings_new_way(clock
 
 @pytest.mark.parametrize(
     ("changed", "told"),
-    [({"namespaceSelector": {}}, "covers other namespaces"), ({"hashBy": "UID"}, "by hashes of uids")],
+    [
+        ({"spec": {"namespaceSelector": {}}}, "covers other namespaces"),
+        ({"status": {"namespaceSelector": {"matchExpressions": []}}}, "covers other namespaces"),
+        ({"spec": {"hashBy": "UID"}}, "by hashes of uids"),
+    ],
 )
 @in_virtual_time
 async def test_a_shard_by_ranges_ends_within_a_minute_of_its_rings_change(
@@ -181,7 +190,7 @@ async def test_a_shard_by_ranges_ends_within_a_minute_of_its_rings_change(
     running = asyncio.create_task(check.run())
     await check.looked.wait()
     before = clock.monotonic()
-    server.patch(CLUSTERRINGS, RING, None, {"spec": changed})
+    server.rearrange(CLUSTERRINGS, RING, None, changed)
     with pytest.raises(ConfigurationError, match=told):
         await running
     assert clock.monotonic() - before < READ_SECONDS + 1, "the look, and the answer to it"
@@ -198,6 +207,8 @@ async def test_a_shard_by_ranges_works_on_if_its_ring_says_the_same_in_other_wor
     await check.looked.wait()
     left_out = [{"key": NAME_LABEL, "operator": "NotIn", "values": sorted(LEFT_OUT, reverse=True)}]
     server.patch(CLUSTERRINGS, RING, None, {"spec": {"namespaceSelector": {"matchExpressions": left_out}}})
+    await clock.sleep(2 * READ_SECONDS)
+    server.rearrange(CLUSTERRINGS, RING, None, {"status": {"namespaceSelector": {"matchExpressions": []}}})
     await clock.sleep(2 * READ_SECONDS)
     assert not running.done()
     running.cancel()

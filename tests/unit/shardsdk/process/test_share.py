@@ -13,6 +13,7 @@ import pytest
 from shardsdk.errors import ConfigurationError, LeaseLost
 from shardsdk.lease.ring import ByRanges
 from shardsdk.lease.shardlease import ShardLease
+from shardsdk.lease.timings import LeaseTimings
 from shardsdk.process.share import Share
 from shardsdk.protocol.labels import parse_ring_name
 from shardsdk.protocol.namespaces import NAME_LABEL, CoveredNamespaces
@@ -122,9 +123,11 @@ async def test_blocks_of_one_object_at_once_count_each(clock: VirtualClock) -> N
 async def test_a_block_in_a_thread_keeps_what_it_has_begun() -> None:
     """On the real clock: threads do not live in virtual time."""
     clock = VirtualClock()
-    share = Loop(RangesWorld(clock), "a").share
+    loop = Loop(RangesWorld(clock), "a")
+    share = loop.share
     share._loop = asyncio.get_running_loop()
     share._set_open(EVERYWHERE)
+    loop.lease.fence.extend(60)
     inside, out = threading.Event(), threading.Event()
 
     def work() -> bool:
@@ -192,6 +195,38 @@ async def test_nothing_begins_once_the_lease_is_lost(clock: VirtualClock) -> Non
         await body()
     with loop.share.work_on(UPPER) as mine:
         assert not mine
+
+
+@pytest.mark.parametrize("covered", [COVERED, None], ids=["by ranges", "by labels"])
+@in_virtual_time
+async def test_nothing_begins_once_the_lease_has_run_out_though_the_event_loop_has_not_noticed(
+    clock: VirtualClock, covered: CoveredNamespaces | None
+) -> None:
+    """As in a thread of a process that was stopped, or whose event loop is blocked."""
+
+    async def body() -> None:
+        async with Loop(RangesWorld(clock), "a", covered).working(EVERYWHERE) as share:
+            with share.work_on(UPPER) as mine:
+                assert mine
+            clock.jump(LeaseTimings().lease_duration)
+            with share.work_on(UPPER) as mine:
+                assert not mine
+            await asyncio.sleep(600)
+
+    with pytest.raises(LeaseLost):
+        await body()
+
+
+@in_virtual_time
+async def test_a_ring_that_hashes_uids_has_to_be_told_the_uid(clock: VirtualClock) -> None:
+    """Without one, all objects would lie at one point, and be one shard's."""
+    ranges = ByRanges(HashBy.UID, CoveredNamespaces())
+    loop = Loop(RangesWorld(clock), "a")
+    share = Share(connecting(loop.api), loop.lease, ranges, clock=clock)
+    with pytest.raises(ValueError, match=r"pass metadata\.uid"), share.work_on(UPPER):
+        pytest.fail("it was let in")
+    with share.work_on(UPPER, "4711") as mine:
+        assert not mine, "its lease is not even sought"
 
 
 @pytest.mark.parametrize(

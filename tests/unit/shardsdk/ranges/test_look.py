@@ -62,6 +62,16 @@ async def test_what_another_shard_of_the_ring_holds_is_not_free(clock: VirtualCl
 
 
 @in_virtual_time
+async def test_what_a_shard_of_the_same_name_elsewhere_is_named_for_is_not_free(clock: VirtualClock) -> None:
+    for namespace, free in (("shards", LOW), ("elsewhere", NOWHERE), (None, LOW)):
+        server = world()
+        [first, *rest] = server.find(RING_ASSIGNMENTS, "example")["spec"]["ranges"]  # type: ignore[index]
+        said = {} if namespace is None else {"namespace": namespace}
+        server.patch(RING_ASSIGNMENTS, "example", None, {"spec": {"ranges": [{**first, **said}, *rest]}})
+        assert await looked(server, clock) == free
+
+
+@in_virtual_time
 async def test_an_assignment_in_doubt_names_nobody(clock: VirtualClock) -> None:
     assert await looked(MemoryServer(), clock) == NOWHERE
     assert await looked(world(), clock, HashBy.UID) == NOWHERE

@@ -1,0 +1,29 @@
+"""What a look at a ring by ranges has found."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from shardsdk.protocol.ranges import NOWHERE, HashRanges, Named
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What was found at the last look: `named` by the version that is in force, `aim` what it is to become.
+
+    `held`: what shards may be working on.  `silent`: shards that know labels alone.
+    """
+
+    named: Named
+    aim: Named
+    held: Mapping[str, HashRanges]
+    silent: frozenset[str] = frozenset()
+
+    @property
+    def waits_for(self) -> HashRanges:
+        """What is on its way: nobody's, to be another's, or not taken by the shard that is named for it."""
+        parts = [self.named.nobodys]
+        for shard, ranges in self.named.shards.items():
+            parts += [ranges - self.aim.of(shard), ranges - self.held.get(shard, NOWHERE)]
+        return HashRanges.union(parts)
