@@ -34,6 +34,7 @@ _DOES: Final[Mapping[State, str]] = {
 _REASONS: Final[Mapping[Reason, str]] = {
     Reason.NO_KEY: "It is controlled by nothing in the ring.",
     Reason.AMBIGUOUS_SHARD: "Two leases claim the shard's name.",
+    Reason.UNFIT_SHARD: "The shard gets nothing because of what its Lease says, and keeps what it has.",
     Reason.DRAINING: "It carries the drain label, and its shard is available.",
     Reason.LEFT_SCOPE: "Its namespace or resource is no longer in the ring.",
     Reason.OWNER_STILL_ASSIGNED: "It left the ring, but its owner still has a shard; the owner goes first.",
@@ -115,7 +116,7 @@ def render_conditions() -> str:
     broken = Health(
         generation=1,
         shards=2,
-        ambiguous=frozenset({"shard-1"}),
+        ambiguous=("blue/shard-1", "green/shard-1"),
         unfit=frozenset({"shard-1"}),
         missing=(GroupResource("example.com", "widgets"),),
         denied=(MissingRule("patch", GroupResource("", "secrets")),),

@@ -91,7 +91,7 @@ class _Service:
         self._telemetry = telemetry
         self._clock = clock
         self._readiness = _Readiness()
-        self._recorder = EventRecorder(api, "sharder", clock, rng)
+        self._recorder = EventRecorder(api, "sharder", clock, rng, on_dropped=telemetry.metrics.events_dropped.inc)
         needed = config.webhook.enabled or config.metrics.secure
         self._certificates = self._find_certificates() if needed else None
         self._account = OwnAccount(api, clock, lambda: self._replica.webhook_changed())

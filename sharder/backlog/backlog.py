@@ -20,6 +20,7 @@ from sharder.backlog.scope import Members, RingScope
 from sharder.backlog.waiting import WaitingSince
 from sharder.core.summary import Pending
 from shardsdk.kube.api import Api
+from shardsdk.kube.backoff import double
 from shardsdk.kube.clock import Clock
 from shardsdk.kube.reflector import Delta, EventKind
 from shardsdk.kube.selectors import Selector, equals
@@ -29,6 +30,8 @@ from shardsdk.queueing.queue import Priority, RateLimit, WorkQueue
 
 #: How long an object waits after a failure, at first and at most.
 RETRY_SECONDS: Final = (0.05, 10.0)
+#: The same where the API server refuses the patch until somebody changes something, the object or what refuses it.
+REFUSED_SECONDS: Final = (1.0, 60.0)
 #: Objects enqueued before other tasks get a turn.
 TURN_OBJECTS: Final = 500
 
@@ -83,6 +86,8 @@ class Backlog:
         #: Handed out although no informer shows them, and not placed yet: whoever puts one off gets it read.
         self._unshown: set[ItemKey] = set()
         self._deferred: dict[ItemKey, None] = {}
+        #: Refused when they were looked at last; the queue has each of them come again by itself.
+        self._refused: set[ItemKey] = set()
         self._has_news = False
 
     async def run(self) -> None:
@@ -103,6 +108,7 @@ class Backlog:
                 del known[key]
         self._to_read = {key for key in self._to_read if key.resource in scope.resources}
         self._unshown = {key for key in self._unshown if key.resource in scope.resources}
+        self._refused = {key for key in self._refused if key.resource in scope.resources}
 
     def subscribe(self, handler: Handler) -> Callable[[], None]:
         """Tell `handler` what the informers show, beginning with what they show already; returns the undo."""
@@ -150,16 +156,25 @@ class Backlog:
         kind: Pending,
         objects: Callable[[FilteredInformer], Iterable[SlimObject]],
         priority: Priority = Priority.FRESH,
+        *,
+        refused: bool = True,
     ) -> None:
         for number, informer in list(self.informers.of(kind)):
             for count, obj in enumerate(objects(informer), start=1):
-                self.enqueue(ItemKey(number, obj.metadata.namespace, obj.metadata.name), priority)
+                key = ItemKey(number, obj.metadata.namespace, obj.metadata.name)
+                if refused or key not in self._refused:
+                    self.enqueue(key, priority)
                 if count % TURN_OBJECTS == 0:
                     await asyncio.sleep(0)
 
     def requeue_after(self, key: ItemKey, seconds: float) -> None:
         """Have an object looked at again that could not be placed, later than the last time."""
         self.queue.add_rate_limited(key, Priority.BULK, at_least_seconds=seconds)
+
+    def requeue_refused(self, key: ItemKey) -> None:
+        """Have an object looked at again whose patch was refused: ever less often, unless something happens to it."""
+        self._refused.add(key)
+        self.requeue_after(key, double(REFUSED_SECONDS[0], self.queue.requeues(key), REFUSED_SECONDS[1]))
 
     def defer(self, key: ItemKey) -> None:
         """Have an object looked at again, some time, that no event brings back."""
@@ -173,6 +188,7 @@ class Backlog:
         found, shown = self._found.pop(key, None), self.informers.find(key)
         to_read = key in self._to_read or (shown is None and found is None and key in self._unshown)
         self._to_read.discard(key)
+        self._refused.discard(key)
         if shown is not None:
             self._unshown.discard(key)
         elif found is not None or to_read:
@@ -195,9 +211,13 @@ class Backlog:
             self.queue.add(key, Priority.BULK)
 
     async def enqueue_again(self) -> None:
-        """Have everything looked at that the informers hold and that waits to be placed; also what was deferred."""
+        """Have everything looked at that the informers hold and that waits to be placed; also what was deferred.
+
+        But for what was refused: that comes by itself, and would be refused again.
+        """
         self._deferred.clear()
-        await self.enqueue_all(Pending.UNASSIGNED, Pending.STRANDED)
+        for kind in (Pending.UNASSIGNED, Pending.STRANDED):
+            await self._enqueue(kind, FilteredInformer.values, Priority.BULK, refused=False)
         # An informer that begins anew tells of nothing that left it.
         if len(self.waiting) > len(self.informers):
             self.waiting.keep(lambda key: self.informers.find(key) is not None)

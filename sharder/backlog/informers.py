@@ -329,8 +329,9 @@ def select_draining(labels: RingLabels) -> Selector:
 def select_stranded(labels: RingLabels, membership: Membership) -> Selector:
     """Objects labelled with a shard that is not available; the ring must have an available one.
 
-    Names that two leases claim count as available here: their objects stay.
+    Names that two leases claim, and shards whose Lease keeps the sharder from them, count as available here: their
+    objects stay.
     """
     # `notin` alone would match objects without the label too.
-    alive = membership.available | membership.ambiguous
+    alive = membership.available | membership.untouched
     return Selector(labels=join(exists(labels.shard), not_in(labels.shard, alive)))

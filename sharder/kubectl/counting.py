@@ -110,7 +110,7 @@ class Census:
         membership, role = self.membership, tally.subject.role
         if membership is None:
             return
-        if shard is not None and shard not in membership.available and shard not in membership.ambiguous:
+        if shard is not None and shard not in membership.available | membership.untouched:
             tally.note(Trouble.STRANDED, meta)
         draining = self.labels.drain in (meta.labels or {})
         desired = self._desire(role, key, shard, membership)

@@ -30,7 +30,7 @@ class Family:
 
     `let_go`: nobody works on it from here on, as long as its labels stay.
     `target`: where it goes, of those `available` then; `children`: those that are not there (`None`: not
-    known yet), `since` when the watches were asked for them.
+    known yet), `since` when the watches were asked for them; `refused`: a patch was, for good, when it was tried last.
     """
 
     key: ItemKey
@@ -42,6 +42,7 @@ class Family:
     available: frozenset[str] = frozenset()
     children: list[tuple[RingResource, SlimMeta]] | None = None
     since: float = 0.0
+    refused: bool = False
 
 
 async def read_children(

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from sharder.backlog.backlog import Backlog
+from sharder.backlog.backlog import REFUSED_SECONDS, Backlog
 from sharder.backlog.objects import ItemKey, RingResource, slim
 from sharder.backlog.scope import Members, RingScope
 from sharder.core.handover import Facts, Phase, Step, after, begin, choose_target, next_step
@@ -148,7 +148,9 @@ class Handovers:
         """Try again later, the longer the more often it has failed."""
         before = self._held_up.pop(family.meta.uid, None)
         times = before.times + 1 if before is not None else 0
-        seconds = double(RETRY_SECONDS[0], times, RETRY_SECONDS[1])
+        # What no shard has waits for nothing but this patch.
+        pauses = REFUSED_SECONDS if family.refused and family.shard is not None else RETRY_SECONDS
+        seconds = double(pauses[0], times, pauses[1])
         until = self._clock.monotonic() + seconds
         if len(self._held_up) >= MAX_HELD_UP:
             del self._held_up[next(iter(self._held_up))]
@@ -192,7 +194,10 @@ class Handovers:
         except (FenceClosed, Crowded):
             pass
         except ShardingError as error:
-            log.warning("family not moved, will retry", extra=self._extra(family, error))
+            family.refused = self._writer.refusals.has(error)
+            # What is told of refusals once a minute names one for all.
+            level = logging.DEBUG if family.refused else logging.WARNING
+            log.log(level, "family not moved, will retry", extra=self._extra(family, error))
         except Exception as error:
             log.exception("family not moved, will retry", extra=self._extra(family, error))
         return False

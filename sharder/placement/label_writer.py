@@ -143,7 +143,7 @@ class LabelWriter:
                     raise Conflict("the ring's membership has changed")
                 if follower is not None:
                     follower.send()
-                return await self._lead.api.patch(
+                answer = await self._lead.api.patch(
                     resource.subject.resource, meta.name, meta.namespace or None, patch,
                     model=SlimObject, metadata_only=True, fences=fences,
                     timeout_seconds=WRITE_SECONDS[resource.subject.role],
@@ -151,6 +151,8 @@ class LabelWriter:
         except ShardingError as error:
             self.refusals.note(resource, meta, patch, error)
             raise
+        self.refusals.forget(resource, meta)
+        return answer
 
     def _note(self, key: ItemKey | None, resource: RingResource, decision: Decision) -> None:
         seconds = 0.0

@@ -39,6 +39,7 @@ from sharder.placement.resync import Resync
 from sharder.placement.slots import Crowded
 from sharder.placement.transit import Transit
 from shardsdk.errors import NotFound, RetryRule, ShardingError
+from shardsdk.kube.doubts import FenceDoubted
 from shardsdk.protocol.objects import SlimMeta, SlimObject
 from shardsdk.queueing.queue import Priority
 
@@ -90,7 +91,13 @@ class Reconciler:
         elif not isinstance(error, ShardingError):
             log.error("object not placed, will retry", extra=where, exc_info=error)
             queue.add_rate_limited(key, Priority.BULK)
-        elif error.retry is not RetryRule.NEVER:
+        elif self._writer.refusals.has(error) and (
+            error.retry is not RetryRule.NEVER or self._backlog.informers.find(key)
+        ):
+            # What is told of it once a minute names one for all.
+            log.debug("object refused, will retry", extra={**where, "error": str(error)})
+            self._backlog.requeue_refused(key)
+        elif error.retry is not RetryRule.NEVER or isinstance(error, FenceDoubted):
             log.warning("object not placed, will retry", extra={**where, "error": str(error)})
             queue.add_rate_limited(key, Priority.BULK)
         else:

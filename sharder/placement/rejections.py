@@ -1,14 +1,16 @@
 """Label patches that the API server refuses for good: admission policies, webhooks, validation.
 
 Does: collect them and make one piece of news of them from time to time, with
-what people can do.  Refuses: to retry (the watches bring the object back), and
-to tell of each of ten thousand objects that one policy refuses.
+what people can do.  Refuses: to retry (the watches bring the object back, and the
+backlog ever less often), and to tell of each of ten thousand objects that one
+policy refuses.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import Any, Final
+from weakref import WeakSet
 
 from sharder.backlog.objects import RingResource
 from sharder.core.summary import Refused
@@ -25,13 +27,14 @@ MAX_COUNTED: Final = 10_000
 
 
 class Refusals:
-    """What was refused of one ring's objects since it was last told."""
+    """What was refused of one ring's objects since it was last told, and not taken since."""
 
     def __init__(self, labels: RingLabels) -> None:
         self._labels = labels
         self._first: Refused | None = None
         self._objects: set[tuple[GroupResource, str, str]] = set()
         self._quiet_until = float("-inf")
+        self._errors: WeakSet[ShardingError] = WeakSet()
         #: Told when there is something to tell.
         self.when_noted: list[Callable[[], None]] = []
 
@@ -44,6 +47,7 @@ class Refusals:
         """`patch` of the object was answered by `error`; errors that a retry may mend are none of ours."""
         if not isinstance(error, REFUSING):
             return
+        self._errors.add(error)
         listed = resource.subject.resource.group_resource
         if self._first is None:
             self._first = Refused(listed, meta.namespace, meta.name, self._wanted(meta, patch), str(error), 0)
@@ -51,6 +55,17 @@ class Refusals:
             self._objects.add((listed, meta.namespace, meta.name))
         for tell in self.when_noted:
             tell()
+
+    def has(self, error: BaseException) -> bool:
+        """Whether this very error refused a patch: it is told from here; a read that is refused is not."""
+        return error in self._errors
+
+    def forget(self, resource: RingResource, meta: SlimMeta) -> None:
+        """A patch of the object was taken: whatever was refused of it is no news any more."""
+        listed, first = resource.subject.resource.group_resource, self._first
+        self._objects.discard((listed, meta.namespace, meta.name))
+        if first is not None and (first.resource, first.namespace, first.name) == (listed, meta.namespace, meta.name):
+            self._first = None  # whatever else is refused still will be refused again, and then is told
 
     def take(self, now: float) -> Refused | None:
         """The news, if there is any and it is time to tell it; `now` is monotonic."""

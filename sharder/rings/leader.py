@@ -47,8 +47,9 @@ class Leader:
         self._clock = clock
         self._namespaces = Namespaces(api, clock=clock, rng=rng, on_change=self._on_namespace)
         self._configurations = WebhookConfigurations(
-            api, leader=leadership.fence, clock=clock, rng=rng, on_change=self._on_configuration
-        )
+            api, leader=leadership.fence, clock=clock, rng=rng,
+            is_ring=lambda ring: cache.get(ring) is not None, on_change=self._on_configuration,
+        )  # fmt: skip
         self._deps = RingDeps(
             leadership, settings, proof, recorder, self._namespaces, self._configurations, WatchCount(cache),
             asyncio.Semaphore(LOOKUPS_AT_ONCE), on_settled,

@@ -1,7 +1,7 @@
 """What the Go sharder leaves behind when this one takes over from it: its webhook configurations.
 
-Does: remove the one that it made for a ring of ours, once ours is in force; it
-calls into nowhere, or into our webhook a second time.  If it comes back at once,
+Does: remove the one that it made for a ring of ours, once ours is in force, or the
+ring cannot be used; it calls into nowhere, or into our webhook a second time.  If it comes back at once,
 its maker is at work still, and two sharders that hash differently move every
 object back and forth; that is said.
 
@@ -13,12 +13,12 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from sharder.core.ringspec import RingSpec
 from sharder.core.webhookconfig import GO_PREFIX, WEBHOOK_CONFIGURATIONS, go_webhook_name
-from shardsdk.errors import NotFound
+from shardsdk.errors import InvalidRingName, NotFound
 from shardsdk.kube.api import Api, Fence
 from shardsdk.kube.clock import Clock
 from shardsdk.kube.store import Store
+from shardsdk.protocol.labels import parse_ring_name
 from shardsdk.protocol.objects import PartialObject
 
 log = logging.getLogger(__name__)
@@ -44,16 +44,19 @@ class OtherSharders:
         #: When this leader removed one, by its name.
         self._removed: dict[str, float] = {}
 
-    async def remove(self, ring: RingSpec) -> tuple[str, float] | None:
-        """Remove the configuration; else why not, and in how many seconds to come again."""
-        name, now = go_webhook_name(ring.labels), self._clock.monotonic()
+    async def remove(self, ring: str, uid: str) -> tuple[str, float] | None:
+        """Remove the configuration for the ring; else why not, and in how many seconds to come again."""
+        try:
+            name, now = go_webhook_name(parse_ring_name(ring)), self._clock.monotonic()
+        except InvalidRingName:
+            return None  # no sharder can have made one
         found = self._store.get("", name)
         owner = found.metadata.controller if found is not None else None
-        if found is None or owner is None or owner.uid != ring.uid:
+        if found is None or owner is None or owner.uid != uid:
             return None
         left = self._removed.get(name, float("-inf")) + AT_WORK_SECONDS - now
         if left > 0:
-            log.warning("another sharder is at work", extra={"ring": ring.name, "configuration": name})
+            log.warning("another sharder is at work", extra={"ring": ring, "configuration": name})
             return (
                 f"another sharder is at work: it has made MutatingWebhookConfiguration {name} again;"
                 " stop one of the two, which place objects differently",
@@ -64,5 +67,5 @@ class OtherSharders:
         except NotFound:
             return None
         self._removed[name] = now
-        log.info("another sharder's webhook configuration removed", extra={"ring": ring.name, "configuration": name})
+        log.info("another sharder's webhook configuration removed", extra={"ring": ring, "configuration": name})
         return None

@@ -21,9 +21,11 @@ log = logging.getLogger(__name__)
 
 #: Without these nothing of a resource is placed; without `watch` it is, at the pace of resyncs.
 NEEDED_VERBS: Final = ("list", "patch")
-#: How long granted permissions are believed, and missing ones before they are asked for again.
+#: How long granted permissions are believed, and missing ones at least, before they are asked for again.
 GRANTED_SECONDS: Final = 60.0
 DENIED_SECONDS: Final = 3.0
+#: What has been missing for long is believed longer, up to GRANTED_SECONDS: this part of the time that it has been.
+DENIED_PART: Final = 0.1
 #: An answer is asked for again no sooner than this, however old the last one is.
 MIN_PAUSE_SECONDS: Final = 0.05
 
@@ -49,8 +51,11 @@ class PermissionsCheck:
         self._api = api
         self._clock = clock
         self.denied: tuple[MissingRule, ...] = ()
-        self._asked_at = float("-inf")
+        self._asked_at = self._asked_all_at = float("-inf")
+        #: Since when just that is denied, or watches are forbidden all the same.
+        self._since = clock.monotonic()
         self._asked_for: tuple[MissingRule, ...] | None = None
+        self._forbidden = False
 
     async def denied_on(self, resources: Iterable[GroupResource]) -> frozenset[GroupResource]:
         """Those of `resources` of which nothing could be placed; where nobody can tell, it is believed that it can."""
@@ -75,14 +80,36 @@ class PermissionsCheck:
     async def check(self, rules: tuple[MissingRule, ...], *, forbidden: bool) -> float:
         """Ask, unless that was done lately; `forbidden`: a watch has just been forbidden.
 
+        While something is missing, that alone is asked for, and everything as often as when nothing is.
         Returns in how many seconds to check again.
         """
         now = self._clock.monotonic()
-        believed = DENIED_SECONDS if self.denied or forbidden else GRANTED_SECONDS
-        if self._asked_for != rules or now - self._asked_at >= believed:
-            denied = [rule for rule in rules if not await self._api.allowed(rule.verb, rule.resource)]
-            if self.denied and not denied:
-                log.info("permissions granted", extra={"ring": self._ring})
-            self.denied, self._asked_at, self._asked_for = tuple(denied), now, rules
-            believed = DENIED_SECONDS if denied else GRANTED_SECONDS
-        return max(MIN_PAUSE_SECONDS, self._asked_at + believed - now)
+        if forbidden and not self._forbidden:
+            # Something was taken away: everything is asked for at once, or soon if that was done a moment ago.
+            self._asked_all_at -= GRANTED_SECONDS - DENIED_SECONDS
+        self._forbidden = forbidden
+        if not (self.denied or forbidden):
+            self._since = now
+        believed = self._believed(now) if self.denied or forbidden else GRANTED_SECONDS
+        all_believed = GRANTED_SECONDS if self.denied else believed
+        if self._asked_for != rules or now - self._asked_all_at >= all_believed:
+            await self._ask(rules, now)
+            self._asked_for, self._asked_all_at = rules, now
+        elif self.denied and now - self._asked_at >= believed:
+            await self._ask(self.denied, now)
+        if self._asked_at == now:
+            believed = self._believed(now) if self.denied else GRANTED_SECONDS
+        due = min(self._asked_at + believed, self._asked_all_at + GRANTED_SECONDS)
+        return max(MIN_PAUSE_SECONDS, due - now)
+
+    async def _ask(self, rules: tuple[MissingRule, ...], now: float) -> None:
+        denied = tuple([rule for rule in rules if not await self._api.allowed(rule.verb, rule.resource)])
+        if self.denied and not denied:
+            log.info("permissions granted", extra={"ring": self._ring})
+        if denied != self.denied:
+            self._since = now  # whoever has just granted something may be granting more
+        self.denied, self._asked_at = denied, now
+
+    def _believed(self, now: float) -> float:
+        """How long the last answers are believed while something is missing."""
+        return min(max(DENIED_SECONDS, DENIED_PART * (now - self._since)), GRANTED_SECONDS)

@@ -11,7 +11,7 @@ reconciles of what surrounds the ring.  The order within one reconcile is all in
 - The webhook configuration is not applied by half of a ring: while somebody cannot
   say what some resource is, one that is there stays as it is.
 - Another sharder's configuration goes after ours is in force for all that is listed: objects are not left without a
-  webhook.
+  webhook.  Of a ring that cannot be used it goes with ours.
 - What was taken off the ring is placed as far as it is known; nothing waits for the API server to say more.
 - The status is written last, and says what has failed before; a failure is tried again.
 - A ring that is gone is forgotten when its webhook configuration is.
@@ -135,7 +135,7 @@ class RingController:
 
     def summarize(self) -> Summary:
         """What the ring waits for."""
-        summary = self._assignment.summarize()
+        summary = replace(self._assignment.summarize(), taken=self.takeover.taken)
         failure = self._deps.namespaces.reflector.failure
         if failure is None:
             return summary
@@ -224,6 +224,7 @@ class RingController:
         failure = None
         if ring.invalid is not None:
             await self._webhook.remove()
+            await self._remove_rival(ring)
         elif ring.resolved is not None:
             if ring.resolved.spec.assign_by is not self._assign_by:
                 self._gone.set()
@@ -260,16 +261,22 @@ class RingController:
             await self._webhook.apply(granted)
         failure = self._deps.watch_count.judge(self.name)
         if not self._waits_for_rights:  # else ours does not cover all that another sharder's does
-            rival = await self._deps.configurations.others.remove(resolved.spec)
-            if rival is not None:
-                failure, seconds = rival
-                self._queue.add_after(self.name, seconds)
+            failure = await self._remove_rival(ring) or failure
         resources = (*resolved.subjects(), *(each.subject for each in removed))
         again = await self._permissions.check(
             rules_of_labels(each.resource.group_resource for each in resources),
             forbidden=self.summarize().forbidden,
         )
         self._queue.add_after(self.name, again, Priority.BULK)
+        return failure
+
+    async def _remove_rival(self, ring: RingSnapshot) -> str | None:
+        """Remove what another sharder has made for the ring; returns why it is there again."""
+        rival = await self._deps.configurations.others.remove(self.name, ring.uid)
+        if rival is None:
+            return None
+        failure, seconds = rival
+        self._queue.add_after(self.name, seconds)
         return failure
 
     async def _granted_part(self, ring: RingSnapshot, resolved: ResolvedRing) -> ResolvedRing:

@@ -25,6 +25,7 @@ from sharder.core.status import (
 from sharder.core.summary import MAX_ANSWER_LENGTH, Pending, Refused, Summary
 from sharder.rings.deps import Recorder
 from sharder.takeover.leadership import Leadership
+from shardsdk.errors import Invalid
 from shardsdk.events.recorder import EventType, Regarding
 from shardsdk.protocol.objects import CLUSTERRINGS, GroupResource
 
@@ -79,7 +80,12 @@ class StatusWriter:
         early = due_in(self._written_at, clock.monotonic())
         if early > 0 and not news and before.get("observedGeneration") == status["observedGeneration"]:
             return early
-        await self.write(status)
+        try:
+            await self.write(status)
+        except Invalid:
+            self._tell(ring, before, news)  # where the ring itself is at fault, an Event is all that its user will see
+            await self.write({name: status[name] for name in ("observedGeneration", "conditions")})
+            raise
         self._written, self._written_at = status, clock.monotonic()
         self._tell(ring, before, news)
         return None
@@ -143,9 +149,12 @@ def health_of(
         unread=tuple(unread.items()),
         shards=len(ring.leases),
         available=len(ring.membership.available),
-        ambiguous=ring.membership.ambiguous,
+        ambiguous=tuple(each for name in sorted(ring.membership.ambiguous) for each in _held_as(ring, name)),
         unusable=ring.membership.unusable,
         unsteady=ring.membership.unsteady,
+        mixed=ring.membership.mixed,
+        overlong=ring.membership.overlong,
+        taken=summary.taken,
         unfit=summary.ranges.unfit if summary.ranges is not None else frozenset(),
         missing=ring.unserved if unresolved is None else (),
         unanswered=ring.unanswered if unresolved is None else unresolved.unanswered,
@@ -157,6 +166,12 @@ def health_of(
         stuck_unlisted=stuck is not None and stuck.removed,
         leaving=tuple(sorted(summary.leaving.items())),
     )
+
+
+def _held_as(ring: RingSnapshot, shard: str) -> list[str]:
+    """The leases that shards of that name hold, as `namespace/name`."""
+    held = (seen.lease.metadata for seen in ring.leases_named(shard) if seen.lease.held_by_shard)
+    return sorted(f"{each.namespace}/{each.name}" for each in held)
 
 
 def _generation(ring: RingSnapshot) -> int:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from typing import Any, Final
 
 from sharder.core.ringspec import ResolvedRing
-from sharder.core.webhookconfig import WEBHOOK_CONFIGURATIONS, render_webhook, webhook_name
+from sharder.core.webhookconfig import WEBHOOK_CONFIGURATIONS, render_webhook, webhook_name, without_additions
 from sharder.rings.deps import WebhookSettings
 from sharder.rings.webhook_configurations import WebhookConfigurations
 from sharder.takeover.leadership import Leadership
@@ -19,6 +20,8 @@ log = logging.getLogger(__name__)
 
 #: How long somebody else's change of a webhook configuration stays.
 REPAIR_SECONDS: Final = 0.5
+#: Between two warnings that somebody adds to it.
+TELL_SECONDS: Final = 60.0
 FIELD_MANAGER: Final = "sharder"
 
 
@@ -38,6 +41,7 @@ class RingWebhook:
         self._applied_version = ""
         #: What the watch has told last: the version, and whether that was deleted.
         self._told = ("", True)
+        self._quiet_until = float("-inf")
 
     @property
     def exists(self) -> bool:
@@ -72,14 +76,32 @@ class RingWebhook:
         if wanted == self._applied:
             return
         told_before = self._told
-        made = await self._lead.api.patch(
-            WEBHOOK_CONFIGURATIONS, self._name, None, wanted, kind=PatchKind.APPLY,
+        made: dict[str, Any] = await self._lead.api.patch(
+            WEBHOOK_CONFIGURATIONS, self._name, None, wanted, kind=PatchKind.APPLY, model=dict,
             field_manager=FIELD_MANAGER, force=True, fences=(self._lead.fence,),
         )  # fmt: skip
-        self._applied_version = made.metadata.resource_version
+        webhooks = without_additions(made, wanted)
+        if webhooks is not None:
+            made = await self._replace(made, webhooks)
+        self._applied_version = made["metadata"]["resourceVersion"]
         # What else the watch has told before the answer came may be newer than ours; a reconcile is on its way.
         self._applied = wanted if self._told in (told_before, (self._applied_version, False)) else None
         log.info("webhook configuration applied", extra={"ring": self._ring})
+
+    async def _replace(self, made: Mapping[str, Any], webhooks: list[dict[str, Any]]) -> dict[str, Any]:
+        """Put these webhooks into the place of those that were `made`."""
+        body = {"metadata": {"resourceVersion": made["metadata"]["resourceVersion"]}, "webhooks": webhooks}
+        answer: dict[str, Any] = await self._lead.api.patch(
+            WEBHOOK_CONFIGURATIONS, self._name, None, body, model=dict,
+            field_manager=FIELD_MANAGER, fences=(self._lead.fence,),
+        )  # fmt: skip
+        now = self._lead.clock.monotonic()
+        if now >= self._quiet_until:
+            self._quiet_until = now + TELL_SECONDS
+            log.warning(
+                "webhooks or conditions of others removed", extra={"ring": self._ring, "configuration": self._name}
+            )
+        return answer
 
     async def remove(self) -> None:
         """Take it away, if it is there."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
-from sharder.core.webhookconfig import WEBHOOK_CONFIGURATIONS, webhook_name
+from sharder.core.webhookconfig import WEBHOOK_CONFIGURATIONS, ring_of_webhook
 from sharder.rings.other_sharders import OtherSharders, ring_of_other
 from shardsdk.kube.api import Api, Fence
 from shardsdk.kube.clock import Clock
@@ -18,7 +18,10 @@ from shardsdk.protocol.objects import PartialObject
 
 
 class WebhookConfigurations:
-    """Those of all rings, and of other sharders; `on_change(ring, delta)` is told whose has changed."""
+    """Those of all rings, and of other sharders; `on_change(ring, delta)` is told whose has changed.
+
+    `is_ring` says whether there is a ring of that name.
+    """
 
     def __init__(
         self,
@@ -27,8 +30,10 @@ class WebhookConfigurations:
         leader: Fence,
         clock: Clock,
         rng: Random,
+        is_ring: Callable[[str], bool],
         on_change: Callable[[str, Delta[PartialObject]], None],
     ) -> None:
+        self._is_ring = is_ring
         self._on_change = on_change
         self._reflector: Reflector[PartialObject] = Reflector(
             api, WEBHOOK_CONFIGURATIONS, handler=self._handle, name="webhook configurations", clock=clock, rng=rng
@@ -47,6 +52,7 @@ class WebhookConfigurations:
         other = ring_of_other(delta.object)
         if other is not None:
             self._on_change(other, delta)
-        ring = delta.object.metadata.label(LEASE_RING_LABEL)
-        if ring and delta.object.metadata.name == webhook_name(ring):
+        ring = ring_of_webhook(delta.object.metadata.name)
+        # Without the label it is somebody else's, unless there is such a ring: then somebody has taken the label off.
+        if ring and (delta.object.metadata.label(LEASE_RING_LABEL) == ring or self._is_ring(ring)):
             self._on_change(ring, delta)

@@ -11,7 +11,8 @@ objects and shards are the leader's; the others say 0: take the maximum.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import asyncio
+from dataclasses import dataclass, field
 
 from prometheus_client import (
     CollectorRegistry,
@@ -40,6 +41,7 @@ class Telemetry:
 
     registry: CollectorRegistry
     metrics: Metrics
+    _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     @classmethod
     def create(cls) -> Telemetry:
@@ -55,6 +57,12 @@ class Telemetry:
         GCCollector(registry=registry)
         return cls(registry, Metrics.create(registry))
 
-    def render(self) -> tuple[str, bytes]:
-        """Content type and text that Prometheus reads."""
-        return CONTENT_TYPE_LATEST, generate_latest(self.registry)
+    async def render(self) -> tuple[str, bytes]:
+        """Content type and text that Prometheus reads.
+
+        In a thread, since a hundred rings are a megabyte of text and the loop has reviews to answer; one after the
+        other, since each thread takes time from those answers.
+        """
+        async with self._turn:
+            self.metrics.prepare_scrape()
+            return CONTENT_TYPE_LATEST, await asyncio.to_thread(generate_latest, self.registry)

@@ -17,7 +17,6 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.metrics import MetricWrapperBase
-from prometheus_client.metrics_core import Metric
 
 from sharder.core.shards import State
 from shardsdk.protocol.objects import GroupResource
@@ -83,19 +82,6 @@ class RingMetrics:
             self.shards[state].set(count)
 
 
-class _BeforeScrape:
-    """Has nothing to show; registered before all that have, it is asked first."""
-
-    def __init__(self, hooks: list[Callable[[], None]]) -> None:
-        self._hooks = hooks
-
-    def collect(self) -> Iterable[Metric]:
-        """Called by the registry for each scrape."""
-        for hook in tuple(self._hooks):
-            hook()
-        return ()
-
-
 @dataclass(frozen=True, slots=True)
 class Metrics:
     """All metric families of one process, and the children handed out so far."""
@@ -123,9 +109,10 @@ class Metrics:
     certificate_loads: Counter
     api_requests: Counter
     api_duration: Histogram
+    events_dropped: Counter
     loop_lag: Histogram
     leader: Gauge
-    #: Called before metrics are read; for gauges that need not be right while nobody looks.
+    #: Called by `prepare_scrape`, before metrics are read; for gauges that need not be right while nobody looks.
     before_scrape: list[Callable[[], None]] = field(default_factory=list)
     _rings: dict[str, RingMetrics] = field(default_factory=dict)
     _resources: dict[tuple[str, GroupResource], ResourceMetrics] = field(default_factory=dict)
@@ -147,8 +134,6 @@ class Metrics:
         def seconds(name: str, text: str, buckets: tuple[float, ...], *labels: str) -> Histogram:
             return Histogram(f"controller_sharding_{name}_seconds", text, labels, registry=registry, buckets=buckets)
 
-        hooks: list[Callable[[], None]] = []
-        registry.register(_BeforeScrape(hooks))
         gauge("build_info", "Always 1; the label says which version runs.", "version").labels(VERSION).set(1)
         return cls(
             assignments=counter("assignments_total", "Shard labels given by the webhook.", *_OBJECT),
@@ -193,12 +178,19 @@ class Metrics:
             ),
             api_requests=counter("api_requests_total", "Requests to the API server.", "verb", "code"),
             api_duration=seconds("api_request_duration", "Time until a request was answered.", _API_BUCKETS, "verb"),
+            events_dropped=counter(
+                "events_dropped_total", "Kubernetes Events that found no room or could not be written."
+            ),
             loop_lag=seconds("event_loop_lag", "How late the event loop woke a waiting task.", _LAG_BUCKETS),
             leader=Gauge(
                 "leader_election_master_status", "1 on the leading replica, else 0.", ["name"], registry=registry
             ),
-            before_scrape=hooks,
         )  # fmt: skip
+
+    def prepare_scrape(self) -> None:
+        """Have every gauge say what is true now; called in the event loop, whose objects it asks."""
+        for hook in tuple(self.before_scrape):
+            hook()
 
     def ring(self, name: str) -> RingMetrics:
         """The children of the ring called `name`."""
@@ -296,6 +288,7 @@ class Metrics:
         self._conditions.clear()
         self.detection_suspended.clear()
         for ring in self._rings.values():
+            ring.resync_objects.set(0)
             ring.oldest_drain_age.set(0)
             ring.ranges_in_transit.set(0)
             ring.fullest_shard.set(0)

@@ -178,7 +178,8 @@ class _Endpoint:
         self._on_assigned = on_assigned
         self._bodies = BodyReader(limits.review_bytes, limits.held_bytes, limits.body_seconds, CONSEQUENCE)
         self._owners = OwnerReader(api, limits.owner_reads, limits.owner_seconds)
-        self._complained: dict[str, float] = {}
+        #: When a ring's trouble was told last; names that are no ring's have one place together, under "".
+        self._complained: dict[tuple[Trouble, str], float] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one call of the application's route."""
@@ -227,7 +228,8 @@ class _Endpoint:
         except Exception as error:
             logger.exception("admission failed", extra={"ring": ring, **_where(review), "error": repr(error)})
             return unchanged, Trouble.FAILED
-        if answer.outcome is AnswerOutcome.ASSIGNED and not answer.dry_run:
+        # The ring may have been deleted while its owner was read, and its series with it.
+        if answer.outcome is AnswerOutcome.ASSIGNED and not answer.dry_run and self._views(ring) is not None:
             resource = review.request.resource
             self._on_assigned(ring, GroupResource(resource.group, resource.resource))
         return answer, answer.outcome
@@ -242,11 +244,13 @@ class _Endpoint:
         return plan
 
     def _complain(self, trouble: Trouble, ring: str, problem: str, review: Review | None = None) -> None:
-        """Log a problem, but not as often as callers can cause it."""
+        """Log a problem, but not as often as callers can cause it, who choose the ring's name as well."""
         now = self._clock.monotonic()
-        last = self._complained.get(trouble)
-        if last is None or now - last >= COMPLAINT_SECONDS:
-            self._complained[trouble] = now
+        key = trouble, ring if self._views(ring) is not None else ""
+        if now - self._complained.get(key, float("-inf")) >= COMPLAINT_SECONDS:
+            # What is over tells nothing any more; so rings that are gone leave nothing here.
+            recent = {each: at for each, at in self._complained.items() if now - at < COMPLAINT_SECONDS}
+            self._complained = recent | {key: now}
             extra = {"ring": ring, **_where(review), "outcome": trouble.value, "reason": problem}
             logger.warning("admission passed an object unlabelled", extra=extra)
 

@@ -25,6 +25,8 @@ REVIEW_BYTES: Final = 8 << 20
 #: All bodies together, so that a flood cannot take the memory.
 HELD_BYTES: Final = 64 << 20
 BODY_SECONDS: Final = 5.0
+#: What anybody can send again and again is told this often for each webhook; the metric counts all.
+COMPLAINT_SECONDS: Final = 10.0
 #: What becomes of an object whose review is refused.
 CONSEQUENCE: Final = "is dealt with by the webhook's failurePolicy"
 _JSON: Final = b"application/json"
@@ -47,6 +49,8 @@ class AdmissionApp:
         self._webhooks = {each.path: each for each in webhooks}
         self._metrics = metrics or WebhookMetrics()
         self._clock = clock or SystemClock()
+        #: When something about a webhook was told last (monotonic), by its name.
+        self._complained: dict[str, float] = {}
         for each in self._webhooks.values():
             self._metrics.prepare(each.name)
         self._bodies = BodyReader(review_bytes, held_bytes, body_seconds, CONSEQUENCE)
@@ -68,7 +72,7 @@ class AdmissionApp:
         try:
             body = await self._bodies.read(scope, receive)
         except BodyRefused as refused:
-            _complain(webhook, str(refused))
+            self._complain(webhook, str(refused))
             await _send(send, refused.status, _TEXT, str(refused).encode())
             return Outcome.UNREADABLE
         try:
@@ -76,7 +80,7 @@ class AdmissionApp:
             verdict = await webhook.answer(request)
             answer = render_verdict(request.uid, verdict)
         except NotAReview as error:
-            _complain(webhook, str(error))
+            self._complain(webhook, str(error))
             await _send(send, 400, _TEXT, str(error).encode())
             return Outcome.UNREADABLE
         finally:
@@ -84,9 +88,11 @@ class AdmissionApp:
         await _send(send, 200, _JSON, answer)
         return verdict.outcome
 
-
-def _complain(webhook: Webhook, problem: str) -> None:
-    log.warning("Request to a webhook not answered", extra={"webhook": webhook.name, "reason": problem})
+    def _complain(self, webhook: Webhook, problem: str) -> None:
+        now = self._clock.monotonic()
+        if now - self._complained.get(webhook.name, float("-inf")) >= COMPLAINT_SECONDS:
+            self._complained[webhook.name] = now
+            log.warning("Request to a webhook not answered", extra={"webhook": webhook.name, "reason": problem})
 
 
 async def _send(send: Send, status: int, content_type: bytes, body: bytes, *further: tuple[bytes, bytes]) -> None:

@@ -7,8 +7,9 @@ commonly grant (create and patch on `events`).  Events about cluster-scoped
 objects go to the namespace `default`, where describe finds them.
 
 Refuses: to raise into its caller, to wait in it, or to write without bounds.
-What does not fit is dropped and counted; an Event is a hint for people, never
-the only record of anything.
+What does not fit is dropped, counted and told; objects that fail all the time
+take no room from the others.  An Event is a hint for people, never the only
+record of anything.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import contextlib
 import random
 import re
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -42,6 +44,8 @@ MAX_MESSAGE_CHARACTERS: Final = 1024
 MAX_REASON_CHARACTERS: Final = 128
 #: How long writing the last Events may take, where a lease waits for it.
 FLUSH_SECONDS: Final = 1.0
+#: What finds no room is told this often at most; the metric counts all.
+TELL_DROPPED_SECONDS: Final = 60.0
 #: How an Event begins that stands for several; what `kubectl describe` shows of Kubernetes' own.
 COMBINED: Final = "(combined from similar events): "
 #: What of an object's name an Event's name repeats; with its suffix it stays under 253.
@@ -126,10 +130,17 @@ class _Written:
 
 
 class EventRecorder:
-    """Collects Events by `event()` and writes them while `run()` runs."""
+    """Collects Events by `event()` and writes them while `run()` runs; `on_dropped` is told how many are lost."""
 
     def __init__(
-        self, api: Api, component: str, clock: Clock, rng: random.Random, *, limits: EventLimits | None = None
+        self,
+        api: Api,
+        component: str,
+        clock: Clock,
+        rng: random.Random,
+        *,
+        limits: EventLimits | None = None,
+        on_dropped: Callable[[int], object] = lambda count: None,
     ) -> None:
         self._api = api
         self._component = component
@@ -141,6 +152,10 @@ class EventRecorder:
         self._buckets: OrderedDict[Regarding, TokenBucket] = OrderedDict()
         self._similar = Similar(self._limits.similar, self._limits.similar_within_seconds, self._limits.remembered)
         self._wake = asyncio.Event()
+        self._on_dropped = on_dropped
+        #: When dropping for want of room was last told (monotonic), and what has been dropped since.
+        self._told_at: float | None = None
+        self._untold = 0
         self.dropped: int = 0
 
     def event(self, regarding: Regarding, event_type: EventType, reason: str, message: str) -> None:
@@ -170,8 +185,8 @@ class EventRecorder:
             known.last = now
             known.message = shown
             return
-        if not self._has_room(key):
-            self.dropped += 1
+        if not self._make_room(key):
+            self._crowded_out(key, 1)
             return
         self._pending[key] = _Pending(now, now, shown)
         self._wake.set()
@@ -211,11 +226,30 @@ class EventRecorder:
 
     # -- bounds -----------------------------------------------------------
 
-    def _has_room(self, new: _Key) -> bool:
-        if len(self._pending) >= self._limits.pending:
-            return False
+    def _make_room(self, new: _Key) -> bool:
+        """Whether there is room for `new`; what may be written at once displaces what would wait the longest."""
         waiting = sum(key.regarding == new.regarding for key in self._pending)
-        return waiting < self._limits.pending_per_object or new.message == COMBINED
+        if waiting >= self._limits.pending_per_object and new.message != COMBINED:
+            return False
+        if len(self._pending) < self._limits.pending:
+            return True
+        if self._seconds_until_token(new.regarding) > 0:
+            return False
+        last = max(self._pending, key=lambda key: self._seconds_until_token(key.regarding))
+        if self._seconds_until_token(last.regarding) <= 0:
+            return False
+        self._crowded_out(last, self._pending.pop(last).count)
+        return True
+
+    def _crowded_out(self, key: _Key, count: int) -> None:
+        self._count_dropped(count)
+        self._untold += count
+        now = self._clock.monotonic()
+        if self._told_at is not None and now - self._told_at < TELL_DROPPED_SECONDS:
+            return
+        fields = {"kind": key.regarding.kind, "object": key.regarding.name, "reason": key.reason}
+        log.warning("events dropped: too many wait to be written", extra={**fields, "dropped": self._untold})
+        self._told_at, self._untold = now, 0
 
     def _find_due(self) -> tuple[_Key | None, float | None]:
         """The oldest Event that may be written now, else how long until one may (`None`: there is none)."""
@@ -289,9 +323,13 @@ class EventRecorder:
     def _drop(
         self, regarding: Regarding, reason: object, count: int, why: str, unexpected: Exception | None = None
     ) -> None:
-        self.dropped += count
+        self._count_dropped(count)
         fields = {"kind": regarding.kind, "object": regarding.name, "reason": _as_text(reason)}
         log.warning("event not written", extra={**fields, "error": why}, exc_info=unexpected)
+
+    def _count_dropped(self, count: int) -> None:
+        self.dropped += count
+        self._on_dropped(count)
 
     def _remember(self, key: _Key, written: _Written) -> None:
         self._written[key] = written

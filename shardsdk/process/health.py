@@ -36,8 +36,8 @@ log: Final = logger_of(__name__)
 
 #: A check: `None` when all is well, else what is wrong, in a few words.
 Check = Callable[[], str | None]
-#: Renders the metrics: content type and body.
-RenderMetrics = Callable[[], tuple[str, bytes]]
+#: Renders the metrics, or has them rendered while the server goes on: content type and body.
+RenderMetrics = Callable[[], tuple[str, bytes] | Awaitable[tuple[str, bytes]]]
 #: Says why whoever sent this Authorization header may not read the metrics; `None`: they may.
 Guard = Callable[[str], Awaitable["Refusal | None"]]
 #: Answers a request for any other path.
@@ -277,5 +277,6 @@ async def _answer_metrics(render: RenderMetrics, guard: Guard | None, request: w
     if refusal is not None:
         headers = _REFUSED.get(refusal.status, {})
         return web.Response(status=refusal.status, text=f"{refusal.message}\n", headers=headers)
-    content_type, body = render()
+    rendered = render()
+    content_type, body = await rendered if isinstance(rendered, Awaitable) else rendered
     return web.Response(body=body, headers={"Content-Type": content_type})

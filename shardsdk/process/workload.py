@@ -109,7 +109,7 @@ class Workload:
         self._clock = clock
         self._rng = rng
         self._metrics = metrics
-        self._recorder = EventRecorder(api, component, clock, rng)
+        self._recorder = EventRecorder(api, component, clock, rng, on_dropped=metrics.events_dropped)
         self._threads: Threads | None = None
         self._resources: dict[GroupResource, MainResource[Any]] = {}
         self._tasks = work.tasks

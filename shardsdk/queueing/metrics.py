@@ -72,6 +72,11 @@ class Metrics:
             "1 while this shard's ring covers namespaces that it does not watch: nobody works on objects there",
             registry=self.registry,
         )
+        self._events_dropped = Counter(
+            "shardsdk_events_dropped",
+            "Kubernetes Events that found no room or could not be written",
+            registry=self.registry,
+        )
         self._calls = Counter(
             "rest_client_requests", "Requests to the API server", ("method", "code"), registry=self.registry
         )
@@ -105,6 +110,10 @@ class Metrics:
     def unwatched_in_ring(self, read: Callable[[], float]) -> None:
         """Whether the ring covers namespaces that this shard does not watch: 1, else 0."""
         self._unwatched.set_function(read)
+
+    def events_dropped(self, count: int) -> None:
+        """Count Events that were lost; what `EventRecorder` takes as `on_dropped`."""
+        self._events_dropped.inc(count)
 
     def count_call(self, verb: str, code: int, seconds: float) -> None:
         """Count a request to the API server (`code` 0: no answer); what `Client` takes as `on_call`."""

@@ -35,6 +35,7 @@ from typing import Final, Generic, Protocol, TypeVar
 from shardsdk.errors import ConfigurationError, FenceClosed
 from shardsdk.kube.backoff import double
 from shardsdk.kube.clock import Clock
+from shardsdk.kube.doubts import FenceDoubted
 from shardsdk.kube.pace import TokenBucket
 from shardsdk.queueing.delays import Delays
 from shardsdk.queueing.item import ItemState, Priority
@@ -177,6 +178,12 @@ class WorkQueue(Generic[K]):
         """Do not add `item` at `moment` after all; when it comes at another moment, that stays."""
         self._delays.drop(item, moment)
 
+    def drop_delay(self, item: K) -> None:
+        """Do not add `item` at whatever moment it was to come back."""
+        delayed = self._delays.get(item)
+        if delayed is not None:
+            self._delays.drop(item, delayed[0])
+
     def add_rate_limited(self, item: K, priority: Priority = Priority.FRESH, *, at_least_seconds: float = 0.0) -> float:
         """Add `item` after its backoff (or later, if asked), and count a failure; returns the delay in seconds."""
         failures = self._failures.get(item, 0)
@@ -221,17 +228,19 @@ class WorkQueue(Generic[K]):
         """Have `handle` work on one item after the other, until the queue is shut down and empty; call it per worker.
 
         An item that is handled begins its backoff anew.  `failed` is told what `handle` has raised, and sees to it
-        that the item comes again.  Where a fence has closed, it does not: the work is another's.
+        that the item comes again.  Where a fence has closed, it does not: the work is another's.  One that is merely
+        doubted may be open again in a moment, and then it is nobody else's: that is a failure.
         """
         handled = 0
         while (item := await self.get()) is not None:
             try:
                 await handle(item)
                 self.forget(item)
-            except FenceClosed:
-                self.forget(item)
             except Exception as error:
-                failed(item, error)
+                if isinstance(error, FenceClosed) and not isinstance(error, FenceDoubted):
+                    self.forget(item)
+                else:
+                    failed(item, error)
             finally:
                 self.done(item)
             handled += 1

@@ -15,6 +15,8 @@ raises anything else            logged, comes back after its backoff
 runs longer than its limit      cancelled, comes back after its backoff
 ==============================  ==============================================
 
+What one says holds until the next, which an event may bring earlier: whatever that says takes its place.
+
 Does: contain whatever a reconcile raises; cancel one reconcile by its item; give
 the event loop its turns, however many items need nothing that is waited for.
 Refuses: to know what an item is, and to run one item twice at once (the queue
@@ -53,6 +55,10 @@ K = TypeVar("K", bound=Hashable)
 
 #: More workers than this do not help: one event loop serves them all.
 MAX_CONCURRENCY: Final = 1000
+#: An answer may ask to leave the API server alone for so long.  It asks for half a minute at the most itself; a load
+#: balancer in front of it may ask for an hour, and be well a second later.
+#: Source: apiserver, util/flowcontrol/dropped_requests_tracker.go, maxRetryAfter = 32 seconds.
+ASKED_MAX_SECONDS: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +191,8 @@ class WorkerPool(Generic[K]):
     async def _attempt(self, item: K) -> None:
         begun = self._clock.monotonic()
         attempt = self._running[item] = _Attempt(asyncio.timeout(self._timeout_seconds))
+        # When to come back is this one's to say; one that only waits is woken by what it waits for.
+        self.queue.drop_delay(item)
         if self._metrics:
             self._metrics.active.inc()
         try:
@@ -254,7 +262,7 @@ class WorkerPool(Generic[K]):
                 log.info("Reconcile met a newer object; trying again", extra=self._where(item, error, pause))
             case ShardingError():
                 asked = error.retry_after_seconds if isinstance(error, ApiError) else None
-                pause = self.queue.add_rate_limited(item, at_least_seconds=asked or 0.0)
+                pause = self.queue.add_rate_limited(item, at_least_seconds=min(asked or 0.0, ASKED_MAX_SECONDS))
                 log.warning("Reconcile failed; trying again", extra=self._where(item, error, pause))
             case _:
                 pause = self.queue.add_rate_limited(item)

@@ -168,6 +168,7 @@ class Sharder:
 
     def metric(self, name: str, **labels: str) -> float:
         """One value of /metrics; 0 for a series that is not there."""
+        self.telemetry.metrics.prepare_scrape()
         return self.telemetry.registry.get_sample_value(f"controller_sharding_{name}", labels) or 0.0
 
     def writes(self) -> float:

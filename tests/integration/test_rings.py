@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from localcluster import AdminError, ControlPlane
+from localcluster import AdminClient, AdminError, ControlPlane
 from tests.integration.harness import REPOSITORY, Stage, set_stage
 from tests.integration.world import LONE_SECRETS, RINGS, SECRETS, TIMEOUT_SECONDS, WEBHOOKS, Ring
 
@@ -154,6 +154,25 @@ async def test_rings_that_an_older_crd_lets_in_are_refused_with_all_reasons_and_
         await admin.eventually(WEBHOOKS, lambda found: "clusterring-twice" not in str(found))
         await good.create_families(2, {"one"})
         await good.in_place()
+
+        # The CRD of today refuses such a name to new rings alone: of one that is there the status can be written.
+        before = await admin.get(RINGS, UNUSABLE_NAME)
+        await fresh_control_plane.apply(REPOSITORY / "crds", REPOSITORY / "rbac" / "sharder.yaml")
+        await until_refused(admin, "a" * 64)
+        conditions = [dict(each, message="written") for each in before["status"]["conditions"]]
+        await admin.patch(RINGS, UNUSABLE_NAME, {"status": {"conditions": conditions}}, subresource="status")
+
+
+async def until_refused(admin: AdminClient, name: str) -> None:
+    """A CRD that was applied is in force a moment later: wait until a ring of this name is refused."""
+    for _ in range(600):
+        try:
+            await admin.create(RINGS, {**RING, "metadata": {"name": name}, "spec": {"resources": []}})
+        except AdminError:
+            return
+        await admin.delete(RINGS, name)
+        await asyncio.sleep(0.1)
+    raise AssertionError(f"a ring called {name} is accepted")
 
 
 async def test_two_shards_of_one_name_get_nothing_and_keep_what_they_have(stage: Stage) -> None:

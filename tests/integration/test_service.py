@@ -325,3 +325,30 @@ async def client_config(admin: AdminClient, ring: str) -> dict[str, Any]:
     )
     found: dict[str, Any] = config["webhooks"][0]["clientConfig"]
     return found
+
+
+# -- what others do to a webhook configuration -------------------------------------
+
+
+async def test_what_others_add_to_a_webhook_configuration_is_taken_out_also_without_the_rings_label(
+    installation: Installation, admin: AdminClient, ring: str
+) -> None:
+    await installation.start_sharder("sharder-a")
+    await client_config(admin, ring)
+    name = f"clusterring-{ring}"
+    made = await admin.get(WEBHOOKS, name)
+    [ours] = made["webhooks"]
+    never = {"name": "never", "expression": "false"}
+    denying = {**ours, "name": "another.example.com", "failurePolicy": "Fail"}
+    for added in ([{**ours, "matchConditions": [*ours["matchConditions"], never]}], [denying, ours]):
+        unlabelled = {"labels": {"alpha.sharding.timebertt.dev/clusterring": None}}
+        await admin.patch(WEBHOOKS, name, {"metadata": unlabelled, "webhooks": added})
+
+        async def repaired() -> bool:
+            found = await admin.get(WEBHOOKS, name)
+            same = (found["webhooks"], found["metadata"]["labels"]) == (made["webhooks"], made["metadata"]["labels"])
+            # Whoever owned a field by an update, too, could not apply it away.
+            owners = [each["operation"] for each in found["metadata"]["managedFields"] if each["manager"] == "sharder"]
+            return same and owners == ["Apply"]
+
+        await eventually(repaired)

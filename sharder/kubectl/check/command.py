@@ -74,7 +74,8 @@ async def _sections(session: Session, ring: str | None, sharder: Sharder, *, pro
         about = await own.of_ring(each)
         findings = list(check_ring(about))
         if about.resolved is not None and about.resolved.spec.assign_by is AssignBy.LABELS:
-            seen = await own.of_webhook(about.resolved, each.status, whole=not about.undiscovered)
+            whole = not (about.undiscovered or about.missing)  # the sharder may know what is served no longer
+            seen = await own.of_webhook(about.resolved, each.status, whole=whole)
             findings += check_webhook(seen, session.clock.now())
         yield Section(each.name, tuple(findings))
 

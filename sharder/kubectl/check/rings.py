@@ -74,10 +74,10 @@ def _check_parts(evidence: RingEvidence) -> Iterator[Finding]:
     if evidence.resolved.spec.assign_by is AssignBy.RANGES:
         yield good("permissions", "the sharder needs none on the ring's resources")
         yield from check_ranges(evidence.ring.name, evidence.ranges, evidence.filters, evidence.gaps)
-        yield from check_fit(evidence.overview)
     else:
         yield from check_permissions(evidence)
     yield from check_shards(evidence.overview)
+    yield from check_fit(evidence.overview)
     yield from check_objects(evidence.overview, evidence.leading)
     yield from check_drains(evidence.overview)
 
@@ -235,11 +235,13 @@ def check_objects(overview: Overview, leading: Leading | None) -> Iterator[Findi
 
 
 def check_fit(overview: Overview) -> Iterator[Finding]:
-    """Does a shard get nothing, because it knows labels alone?"""
-    condition = overview.condition("ShardsFit")
-    if condition is not None and overview.up_to_date and condition.status is False:
-        message, _, remedy = condition.message.partition("; ")
-        yield problem("shards", message, remedy)
+    """Does a shard get nothing because of its Lease, or what one had stay since its Lease is another's by now?"""
+    for kind in (overview.condition("ShardsFit"), overview.condition("ShardNamesUnique")):
+        if kind is None or not overview.up_to_date or kind.status is not False:
+            continue
+        if kind.reason not in ("Ambiguous", "NotALabelValue"):  # those are seen in the leases themselves
+            message, _, remedy = kind.message.partition("; ")
+            yield problem("shards", message, remedy)
 
 
 def check_drains(overview: Overview) -> Iterator[Finding]:

@@ -62,7 +62,7 @@ class WebhookEvidence:
     `read` False: the configuration could not be read.  `serving`: the certificates
     that the sharder serves with (None: not its own, or not read).  `other`: the
     configuration that the Go sharder has made for the ring.  `whole` False: not all of
-    the ring's resources could be looked up.  `failures`: what the API server failed over.
+    the ring's resources are served, or could be looked up.  `failures`: what the API server failed over.
     `ring`: as far as it is in force; `waiting`: not all of it is, for want of rights.
     """
 
@@ -131,7 +131,9 @@ def _check_configuration(evidence: WebhookEvidence, client: Mapping[str, Any], n
             "look into the log of the leading sharder, which repairs it",
         )  # fmt: skip
     if not evidence.whole:
-        yield unknown(_PART, f"whether {name} is what the ring asks for: not all of its resources could be read")
+        yield unknown(
+            _PART, f"whether {name} is what the ring asks for: not all of its resources are known to be served"
+        )
         return
     current = evidence.configuration or {}
     found = account_in((current.get("webhooks") or [{}])[0], evidence.ring)

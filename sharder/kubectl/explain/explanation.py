@@ -196,7 +196,12 @@ def _then(known: Known, outcome: Outcome, current: str | None) -> str:
         case Decision.AWAIT:
             return f"{current} has been asked to let go (drain label) and has not answered yet"
         case Decision.MOVE if known.subject.role is Role.MAIN or current is None:
-            return f"the sharder moves it to {outcome.target} once it holds the lease of {current}"
+            if not any(each.taken_over for each in known.shard_statuses if each.name == current):
+                return f"the sharder moves it to {outcome.target} once it holds the lease of {current}"
+            return (
+                f"the sharder moves it to {outcome.target}: it holds the lease of {current}; if this stays, an Event"
+                f" PlacementRefused says why (kubectl describe clusterring {known.ring.spec.name})"
+            )
         case Decision.MOVE:
             return f"the sharder moves it to {outcome.target}, where its owner is"
         case Decision.RELEASE:
@@ -211,6 +216,7 @@ def _then(known: Known, outcome: Outcome, current: str | None) -> str:
 
 _DEFERRED = {
     Reason.AMBIGUOUS_SHARD: "two leases claim the name of its shard, so nothing is moved",
+    Reason.UNFIT_SHARD: "its shard's Lease says what keeps the sharder from it, so nothing is moved",
     Reason.OWNER_STILL_ASSIGNED: "its owner is asked to go first",
     Reason.NO_SHARD_AVAILABLE: "no shard of the ring is available",
     Reason.OWNER_UNASSIGNED: "its owner has no shard yet; it follows its owner",
@@ -236,6 +242,8 @@ def _missing(known: Known, outcome: Outcome | None, current: str | None) -> Iter
             )
         case Reason.AMBIGUOUS_SHARD:
             yield f"a name of its own for each shard: {current} is held in more than one namespace"
+        case Reason.UNFIT_SHARD:
+            yield f"what the ring's condition ShardsFit asks for: it is about the Lease of {current}"
         case Reason.OWNER_UNASSIGNED | Reason.OWNER_UNAVAILABLE if known.owner is not None:
             owner = known.subject.main.resource.group_resource
             space = f" -n {known.meta.namespace}" if known.subject.main.resource.namespaced else ""

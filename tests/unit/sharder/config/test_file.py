@@ -195,7 +195,7 @@ def test_every_problem_is_told_at_once_with_path_and_remedy() -> None:
           config:
             annotations: {a b: 1}
             clientConfig: {url: "http://x", caBundle: Zm9v, service: {namespace: A, port: 0}}
-            namespaceSelector: {matchExpressions: [{key: a, operator: Near}]}
+            namespaceSelector: {matchLabels: {a key: x}, matchExpressions: [{key: a, operator: Near}]}
         gracefulShutDown: 15
         """
     )
@@ -214,6 +214,7 @@ def test_every_problem_is_told_at_once_with_path_and_remedy() -> None:
         "webhook.config.clientConfig.service.namespace",
         "webhook.config.clientConfig.service.port",
         "webhook.config.namespaceSelector.matchExpressions[0].operator",
+        "webhook.config.namespaceSelector.matchLabels",
         "gracefulShutDown",
     }
     assert all("; " in problem and "\n" not in problem for problem in told.values())

@@ -259,8 +259,7 @@ def make_replica(stage: Stage, settings: ReplicaSettings = SETTINGS, webhook: We
 
 def scrape(replica: Replica, family: Gauge) -> list[float]:
     """The values of a gauge as somebody reads them who asks the replica now."""
-    for tell in replica._metrics.before_scrape:
-        tell()
+    replica._metrics.prepare_scrape()
     return [sample.value for each in family.collect() for sample in each.samples]
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+import logging
+from typing import Any, Final
+
+import pytest
 
 from sharder.rings.status import REFUSED
 from shardsdk.errors import Conflict, Forbidden, Invalid, ShardingError
@@ -10,7 +13,21 @@ from shardsdk.protocol.objects import CLUSTERRINGS, GroupResource
 from shardsdk.testing.memoryapi import MemoryApi
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
 from tests.unit.sharder.placement.families import create_family
-from tests.unit.sharder.placement.stage import OWNERS, RING, Stage, leading, make_stage, names_on, ring, scrape, thing
+from tests.unit.sharder.placement.stage import (
+    ALONE,
+    CHILDREN,
+    OWNERS,
+    RING,
+    Stage,
+    leading,
+    make_stage,
+    names_on,
+    ring,
+    scrape,
+    thing,
+)
+
+MANY: Final = 20
 
 
 class Refusing(MemoryApi):
@@ -20,20 +37,28 @@ class Refusing(MemoryApi):
         super().__init__(*args, **kwargs)
         self.refused: dict[str, ShardingError] = {}
         self.denied: set[GroupResource] = set()
+        self.unreadable: set[GroupResource] = set()
+        self.refusals = 0
 
     async def patch(self, resource: Any, name: str, namespace: str | None, body: Any, **more: Any) -> Any:
         if name in self.refused:
+            self.refusals += 1
             raise self.refused[name]
         return await super().patch(resource, name, namespace, body, **more)
+
+    async def find(self, resource: Any, name: str, namespace: str | None = None, **more: Any) -> Any:
+        if resource.group_resource in self.unreadable:
+            raise Forbidden(f"{resource.group_resource} {name}: no right to read", status=403)
+        return await super().find(resource, name, namespace, **more)
 
     async def allowed(self, verb: str, resource: GroupResource, **_: Any) -> bool:
         return verb != "patch" or resource not in self.denied
 
 
-def refusing_stage(clock: VirtualClock) -> tuple[Stage, Refusing]:
+def refusing_stage(clock: VirtualClock, *resources: Any) -> tuple[Stage, Refusing]:
     stage = make_stage(clock, api=Refusing)
     assert isinstance(stage.api, Refusing)
-    stage.create(CLUSTERRINGS, ring(), None)
+    stage.create(CLUSTERRINGS, ring(*resources), None)
     stage.start("one")
     return stage, stage.api
 
@@ -121,3 +146,142 @@ async def test_what_leaves_the_ring_is_counted_no_longer(clock: VirtualClock) ->
         await stage.until(lambda: sum(unassigned()) > 0)
         stage.server.patch(CLUSTERRINGS, RING, None, {"spec": {"resources": []}})
         await stage.until(lambda: not sum(unassigned()), seconds=60)
+
+
+def refuse_many(stage: Stage, api: Refusing, error: ShardingError) -> list[str]:
+    names = [f"it-{number}" for number in range(MANY)]
+    for name in names:
+        api.refused[name] = error
+        stage.create(OWNERS, thing(name))
+    return names
+
+
+@pytest.mark.parametrize("error", [Invalid("a policy says no", status=422), Forbidden("a webhook says no", status=403)])
+def test_what_is_refused_for_long_is_tried_once_a_minute_and_told_of_together(
+    error: ShardingError, caplog: pytest.LogCaptureFixture
+) -> None:
+    @in_virtual_time
+    async def refused(clock: VirtualClock) -> None:
+        stage, api = refusing_stage(clock, ALONE)
+        async with leading(stage):
+            names = refuse_many(stage, api, error)
+            await stage.pass_time(300)
+            caplog.clear()
+            api.refusals = 0
+            await stage.pass_time(600)
+            assert 9 * MANY <= api.refusals <= 11 * MANY
+            told = [each.message for each in caplog.records if each.levelno >= logging.WARNING]
+            assert set(told) == {"object cannot be placed"}
+            assert len(told) <= 11
+            api.refused.clear()
+            await stage.until(lambda: {stage.label(OWNERS, name) for name in names} == {"one"}, seconds=61)
+
+    refused()
+
+
+@pytest.mark.parametrize("error", [Invalid("a policy says no", status=422), Forbidden("no such right", status=403)])
+@in_virtual_time
+async def test_what_was_refused_for_long_is_tried_at_once_when_it_changes(
+    clock: VirtualClock, error: ShardingError
+) -> None:
+    stage, api = refusing_stage(clock, ALONE)
+    async with leading(stage):
+        names = refuse_many(stage, api, error)
+        await stage.pass_time(300)
+        api.refused.clear()
+        for name in names:
+            stage.server.patch(OWNERS, name, "default", {"metadata": {"annotations": {"mended": "yes"}}})
+        await stage.until(lambda: {stage.label(OWNERS, name) for name in names} == {"one"}, seconds=2)
+
+
+@in_virtual_time
+async def test_a_refusal_that_is_soon_mended_costs_seconds(clock: VirtualClock) -> None:
+    stage, api = refusing_stage(clock, ALONE)
+    async with leading(stage):
+        names = refuse_many(stage, api, Invalid("a policy says no", status=422))
+        await stage.pass_time(20)
+        api.refused.clear()
+        await stage.until(lambda: {stage.label(OWNERS, name) for name in names} == {"one"}, seconds=20)
+
+
+@in_virtual_time
+async def test_a_family_whose_child_was_refused_for_long_is_together_within_a_minute(clock: VirtualClock) -> None:
+    stage, api = refusing_stage(clock)
+    async with leading(stage):
+        await stage.until(lambda: stage.condition("Settled") == "True")
+        api.refused["stuck-0"] = Invalid("a policy says no", status=422)
+        create_family(stage, "stuck", shard=None, children=(None,))
+        await stage.pass_time(300)
+        api.refused.clear()
+        await stage.until(lambda: stage.label(CHILDREN, "stuck-0") == stage.label(OWNERS, "stuck") == "one", seconds=61)
+
+
+@in_virtual_time
+async def test_what_was_refused_and_is_placed_by_now_is_not_told(clock: VirtualClock) -> None:
+    stage, api = refusing_stage(clock, ALONE)
+    async with leading(stage):
+        refuse_many(stage, api, Invalid("a policy says no", status=422))
+        await stage.until(lambda: bool(stage.events.of(REFUSED)))
+        await stage.pass_time(20)
+        told = len(stage.events.of(REFUSED))
+        api.refused.clear()
+        await stage.until(lambda: stage.condition("Settled") == "True")
+        await stage.pass_time(300)
+        assert len(stage.events.of(REFUSED)) == told
+
+
+@in_virtual_time
+async def test_of_many_that_were_refused_one_is_named_that_still_is(clock: VirtualClock) -> None:
+    stage, api = refusing_stage(clock, ALONE)
+    async with leading(stage):
+        names = refuse_many(stage, api, Invalid("a policy says no", status=422))
+        await stage.until(lambda: bool(stage.events.of(REFUSED)))
+        await stage.pass_time(20)
+        told = len(stage.events.of(REFUSED))
+        for name in names[:-1]:
+            del api.refused[name]
+        await stage.until(lambda: len(stage.events.of(REFUSED)) > told)
+        assert f"default/{names[-1]} " in stage.events.of(REFUSED)[-1]
+        assert "likewise" not in stage.events.of(REFUSED)[-1]
+
+
+@in_virtual_time
+async def test_an_owner_that_cannot_be_read_is_told_with_each_object_and_tried_soon(
+    clock: VirtualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    stage, api = refusing_stage(clock)
+    async with leading(stage):
+        await stage.until(lambda: stage.condition("Settled") == "True")
+        api.unreadable.add(OWNERS.group_resource)
+        create_family(stage, "fam", shard="one", children=(None,))
+        await stage.pass_time(300)
+        assert "object not placed, will retry" in {each.message for each in caplog.records}
+        assert not stage.events.of(REFUSED)
+        api.unreadable.clear()
+        await stage.until(lambda: stage.label(CHILDREN, "fam-0") == "one", seconds=11)
+
+
+@in_virtual_time
+async def test_a_family_on_a_shard_that_is_gone_is_tried_once_a_minute_and_told_with_others(
+    clock: VirtualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    stage, api = refusing_stage(clock)
+    stage.start("two")
+    [owner] = names_on("two", "one", "two")
+    create_family(stage, owner, shard="two", children=("two",))
+    async with leading(stage):
+        await stage.until(lambda: stage.condition("Settled") == "True")
+        api.refused[f"{owner}-0"] = Invalid("a policy says no", status=422)
+        stage.crash("two")
+        await stage.pass_time(400)
+        caplog.clear()
+        api.refusals = 0
+        await stage.pass_time(600)
+        assert 1 <= api.refusals <= 22
+        told = {each.message for each in caplog.records if each.levelno >= logging.WARNING}
+        assert "object cannot be placed" in told
+        assert "family not moved, will retry" not in told
+        api.refused.clear()
+        await stage.until(
+            lambda: stage.label(CHILDREN, f"{owner}-0") == stage.label(OWNERS, owner) == "one", seconds=120
+        )

@@ -281,3 +281,18 @@ def test_a_new_ring_of_which_nothing_can_be_looked_up_says_so(assignment: dict[s
             assert stage.condition("ResourcesServed") == stage.condition("PermissionsGranted") == "True"
 
     story()
+
+
+@in_virtual_time
+async def test_a_selector_that_no_api_server_takes_moves_nothing_and_is_told(clock: VirtualClock) -> None:
+    """An older definition lets it in."""
+    stage = make_stage(clock)
+    async with settled(stage, ALONE):
+        stage.create(OWNERS, thing("it"))
+        await stage.until(lambda: stage.label(OWNERS, "it") == "one")
+        before = stage.patches(OWNERS)
+        edit(stage, namespaceSelector={"matchLabels": {"bad key!": "x"}})
+        await stage.until(lambda: stage.condition("Ready") == "False")
+        assert "'bad key!' cannot be the name of a label" in stage.events.of("ReconciliationFailed")[0]
+        await stage.pass_time(600)
+        assert (stage.label(OWNERS, "it"), stage.patches(OWNERS)) == ("one", before)

@@ -163,6 +163,17 @@ def test_the_go_sharders_configuration_goes_once_ours_is_there(webhook: WebhookS
 
 
 @in_virtual_time
+async def test_of_a_ring_that_cannot_be_used_the_go_sharders_configuration_goes_too(clock: VirtualClock) -> None:
+    """It calls into our webhook, which answers for no such ring."""
+    stage = make_stage(clock)
+    stage.create(CLUSTERRINGS, ring({"group": "Not A Group", "resource": "x"}), None)
+    theirs = stage.create(WEBHOOK_CONFIGURATIONS, go_configuration(stage), None)["metadata"]["name"]
+    async with leading(stage, webhook=WEBHOOK):
+        await stage.until(lambda: stage.condition("Ready") == "False", seconds=10)
+        await stage.until(lambda: stage.server.find(WEBHOOK_CONFIGURATIONS, theirs) is None, seconds=10)
+
+
+@in_virtual_time
 async def test_a_configuration_that_looks_like_the_go_sharders_and_is_not_the_rings_stays(clock: VirtualClock) -> None:
     stage = make_stage(clock)
     stage.create(CLUSTERRINGS, ring(), None)

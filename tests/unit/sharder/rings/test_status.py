@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from sharder.core.selectors import LabelSelector
 from sharder.rings.permissions import DENIED_SECONDS
 from sharder.rings.status import STATUS_SECONDS, due_in
-from shardsdk.errors import Forbidden
+from shardsdk.errors import Forbidden, Invalid
 from shardsdk.kube.api import Operation
 from shardsdk.protocol.objects import CLUSTERRINGS, Resource
 from shardsdk.testing.memory import Object
@@ -107,3 +107,39 @@ async def test_one_that_cannot_be_written_is_tried_no_more_often_because_shards_
         stage.api.attempts = 0
         await stage.pass_time(60)
         assert 1 <= stage.api.attempts <= 60 / DENIED_SECONDS + 1
+
+
+class Invalidating(Unwritable):
+    """The API server finds fault with the ring itself, whatever is written into its status."""
+
+    async def send(self, operation: Operation[Any]) -> Any:
+        if operation.resource == CLUSTERRINGS and operation.subresource == "status":
+            raise Invalid("patch clusterrings/status: metadata.name is too long", status=422)
+        return await super().send(operation)
+
+
+@in_virtual_time
+async def test_what_cannot_be_written_since_the_ring_is_refused_is_told_by_an_event(clock: VirtualClock) -> None:
+    stage = make_stage(clock, api=Invalidating)
+    stage.create(CLUSTERRINGS, ring({"group": "Not A Group", "resource": "x"}), None)
+    async with leading(stage):
+        await stage.until(lambda: bool(stage.events.of("ReconciliationFailed")), seconds=30)
+
+
+class Picky(MemoryApi):
+    """The API server finds fault with what a status says of namespaces."""
+
+    async def send(self, operation: Operation[Any]) -> Any:
+        body = cast(dict[str, Any], operation.body or {})
+        if operation.resource == CLUSTERRINGS and "namespaceSelector" in body.get("status", {}):
+            raise Invalid("status.namespaceSelector: a key is none", status=422)
+        return await super().send(operation)
+
+
+@in_virtual_time
+async def test_a_status_that_does_not_validate_hides_no_condition(clock: VirtualClock) -> None:
+    stage = make_stage(clock, api=Picky)
+    stage.create(CLUSTERRINGS, ring(ALONE), None)
+    async with leading(stage):
+        await stage.until(lambda: stage.condition("Ready") == "True")
+        assert stage.server.get(CLUSTERRINGS, RING, None)["status"]["observedGeneration"] == 1

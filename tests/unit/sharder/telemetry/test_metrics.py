@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
+from collections.abc import Iterable
+from dataclasses import fields
 from datetime import UTC, datetime
 
 import pytest
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, Gauge
+from prometheus_client.metrics_core import Metric
 
 from sharder.core.shards import State
 from sharder.telemetry import Metrics, Telemetry, measure_loop_lag
@@ -140,6 +145,30 @@ def test_a_replica_that_stops_leading_says_nothing_of_objects_and_shards(
     assert metrics.resource("r", SECRETS).assignments._value.get() == 1
 
 
+def test_no_gauge_keeps_what_it_said_while_this_replica_led(metrics: Metrics) -> None:
+    gauges = {each.name: getattr(metrics, each.name) for each in fields(Metrics)}
+    # The serving certificate is each replica's own.
+    gauges = {name: it for name, it in gauges.items() if isinstance(it, Gauge) and name != "certificate_expiry"}
+
+    def says_something() -> set[str]:
+        shown = {
+            name: [each.value for family in it.collect() for each in family.samples] for name, it in gauges.items()
+        }
+        return {name for name, values in shown.items() if any(values)}
+
+    metrics.leading("sharder", True)
+    metrics.ring_conditions("r", {"Ready": True})
+    metrics.crash_detection_suspended("r", True)
+    metrics.ring("r").set_shards([State.READY])
+    for children in (metrics.ring("r"), metrics.resource("r", SECRETS)):
+        for each in fields(children):
+            if isinstance(gauge := getattr(children, each.name), Gauge):
+                gauge.set(7)
+    assert says_something() == set(gauges)
+    metrics.leading("sharder", False)
+    assert says_something() == set()
+
+
 def test_a_rings_conditions_are_shown_by_whoever_leads(registry: CollectorRegistry, metrics: Metrics) -> None:
     def shown(kind: str, ring: str = "r") -> float | None:
         labels = {"ringName": ring, "type": kind}
@@ -157,15 +186,15 @@ def test_a_rings_conditions_are_shown_by_whoever_leads(registry: CollectorRegist
     assert shown("Ready") is None, "what another leader finds out since is not known here"
 
 
-def test_two_processes_in_one_test_share_no_counters() -> None:
+async def test_two_processes_in_one_test_share_no_counters() -> None:
     one, other = Telemetry.create(), Telemetry.create()
     one.metrics.api_called("get", 200, 0.1)
-    assert b'verb="get"' in one.render()[1]
-    assert b'verb="get"' not in other.render()[1]
+    assert b'verb="get"' in (await one.render())[1]
+    assert b'verb="get"' not in (await other.render())[1]
 
 
-def test_the_page_has_the_process_and_the_version() -> None:
-    content_type, page = Telemetry.create().render()
+async def test_the_page_has_the_process_and_the_version() -> None:
+    content_type, page = await Telemetry.create().render()
     assert content_type.startswith("text/plain")
     for name in (b"process_resident_memory_bytes", b"python_gc_", b"controller_sharding_build_info{version="):
         assert name in page
@@ -173,8 +202,6 @@ def test_the_page_has_the_process_and_the_version() -> None:
 
 @in_virtual_time
 async def test_the_loops_lag_is_what_a_wake_up_came_too_late(clock: VirtualClock) -> None:
-    import asyncio
-
     seen: list[float] = []
     task = asyncio.create_task(measure_loop_lag(seen.append, clock, interval_seconds=1.0))
     await asyncio.sleep(0.5)
@@ -184,8 +211,33 @@ async def test_the_loops_lag_is_what_a_wake_up_came_too_late(clock: VirtualClock
     assert seen == [pytest.approx(3.0), pytest.approx(0.0)]
 
 
-def test_what_somebody_reads_was_asked_for_just_before(registry: CollectorRegistry, metrics: Metrics) -> None:
-    ages = iter((1.0, 2.0))
-    metrics.before_scrape.append(lambda: metrics.ring("r").oldest_drain_age.set(next(ages)))
-    name, labels = "controller_sharding_oldest_drain_age_seconds", {"ringName": "r"}
-    assert [registry.get_sample_value(name, labels) for _ in range(2)] == [1.0, 2.0]
+async def test_what_somebody_reads_was_asked_for_just_before() -> None:
+    telemetry, ages = Telemetry.create(), iter((1.0, 2.0))
+    age = telemetry.metrics.ring("r").oldest_drain_age
+    telemetry.metrics.before_scrape.append(lambda: age.set(next(ages)))
+    for shown in (b"1.0", b"2.0"):
+        _, page = await telemetry.render()
+        assert b'controller_sharding_oldest_drain_age_seconds{ringName="r"} ' + shown in page
+
+
+async def test_the_loop_goes_on_while_a_page_is_rendered_and_pages_take_turns() -> None:
+    telemetry, loop = Telemetry.create(), asyncio.get_running_loop()
+    begun, asked, turn = asyncio.Queue[threading.Event](), list[int](), threading.Lock()
+
+    class Slow:
+        def collect(self) -> Iterable[Metric]:
+            assert turn.acquire(blocking=False)
+            go_on = threading.Event()
+            loop.call_soon_threadsafe(begun.put_nowait, go_on)
+            assert go_on.wait(10), "the loop takes no turn"
+            turn.release()
+            return ()
+
+    telemetry.registry.register(Slow())
+    telemetry.metrics.before_scrape.append(lambda: asked.append(threading.get_ident()))
+    async with asyncio.TaskGroup() as tasks:
+        for _ in range(2):
+            tasks.create_task(telemetry.render())
+        for _ in range(2):
+            (await begun.get()).set()
+    assert asked == [threading.get_ident()] * 2, "what the loop's own objects say is asked there"

@@ -4,6 +4,7 @@ import asyncio
 import subprocess
 import sys
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any, cast
 
 import msgspec
@@ -12,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sharder.core.views import RingView
-from sharder.webhook.app import AdmissionApp, Limits, build_app
+from sharder.webhook.app import COMPLAINT_SECONDS, AdmissionApp, Limits, build_app
 from shardsdk.errors import ConnectionFailed, Forbidden
 from shardsdk.kube.api import Api
 from shardsdk.protocol.objects import GroupResource, ObjectMeta, PartialObject, Resource
@@ -66,12 +67,13 @@ class Setting:
     limits: Limits = field(default_factory=Limits)
     outcomes: list[tuple[str, str]] = field(default_factory=list)
     assigned: list[tuple[str, GroupResource]] = field(default_factory=list)
+    clock: ManualClock = field(default_factory=ManualClock)
 
     def build(self) -> AdmissionApp:
         return build_app(
             self.rings.get,
             cast(Api, self.owners),
-            clock=ManualClock(),
+            clock=self.clock,
             on_outcome=lambda ring, outcome, seconds: self.outcomes.append((ring, outcome)),
             on_assigned=lambda ring, resource: self.assigned.append((ring, resource)),
             limits=self.limits,
@@ -197,6 +199,40 @@ async def test_a_malformed_review_is_allowed_if_it_says_whom_to_answer(caplog: p
         assert reply.response == {"uid": "11111111-2222-3333-4444-555555555555", "allowed": True}
     assert setting.outcomes == [("checksum", "malformed")] * 5
     assert len(caplog.messages) == 1
+
+
+async def test_a_rings_trouble_is_told_however_much_others_have(caplog: pytest.LogCaptureFixture) -> None:
+    setting = Setting(rings={"a": view(), "b": view()})
+    app = setting.build()
+    for ring in ("a", "a", "b", "a", "b", "left-over", "invented", "left-over"):
+        await call(app, review(object={"metadata": {"labels": 7}}), path=PATH.replace("checksum", ring))
+    told = [vars(record)["ring"] for record in caplog.records]
+    assert told == ["a", "b", "left-over"], "names that are no ring's are told of together: callers can invent them"
+
+
+async def test_the_webhook_remembers_no_complaint_for_long(caplog: pytest.LogCaptureFixture) -> None:
+    """Rings come and go."""
+    setting = Setting(rings={f"ring-{number}": view() for number in range(20)})
+    app = setting.build()
+    for ring in list(setting.rings):
+        await call(app, review(object={"metadata": {"labels": 7}}), path=PATH.replace("checksum", ring))
+        del setting.rings[ring]
+        setting.clock.jump(timedelta(seconds=COMPLAINT_SECONDS))
+    assert len(caplog.records) == 20
+    assert len(app._endpoint._complained) == 1
+
+
+async def test_a_ring_that_is_deleted_while_an_owner_is_read_gets_no_metrics_again() -> None:
+    setting = Setting(owners=Owners(owner(**{LABELS.shard: "shard-1"}), hold=asyncio.Event()))
+    assert setting.owners.hold is not None
+    asking = asyncio.create_task(setting.call(review(CONFIGMAPS, child())))
+    while not setting.owners.running:
+        await asyncio.sleep(0)
+    setting.rings.clear()
+    setting.owners.hold.set()
+    reply = await asking
+    assert reply.shard == "shard-1"
+    assert (setting.assigned, setting.outcomes) == ([], [("", "assigned")])
 
 
 @pytest.mark.parametrize(

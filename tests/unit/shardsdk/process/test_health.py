@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import aiohttp
@@ -46,6 +47,22 @@ async def test_a_check_that_raises_is_a_failed_check() -> None:
 async def test_metrics_are_served_as_they_are_rendered() -> None:
     async with serve(LOCAL, Endpoints(metrics=lambda: ("text/plain; version=0.0.4", b"up 1\n"))) as port:
         assert await ask(port, "/metrics") == (200, "up 1\n")
+
+
+async def test_metrics_may_take_their_time_while_probes_are_answered() -> None:
+    begun, go_on = asyncio.Event(), asyncio.Event()
+
+    async def render() -> tuple[str, bytes]:
+        begun.set()
+        await go_on.wait()
+        return "text/plain", b"up 1\n"
+
+    async with serve(LOCAL, Endpoints(healthz=Checks(), metrics=render)) as port, asyncio.TaskGroup() as tasks:
+        page = tasks.create_task(ask(port, "/metrics"))
+        await asyncio.wait_for(begun.wait(), 10)
+        assert await ask(port, "/healthz") == (200, "ok")
+        go_on.set()
+        assert await page == (200, "up 1\n")
 
 
 async def test_a_server_in_a_thread_answers_while_the_main_loop_is_blocked() -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import functools
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -11,6 +13,7 @@ import pytest
 from shardsdk.cache.objects import Request
 from shardsdk.errors import ConfigurationError
 from shardsdk.kube.api import Api
+from shardsdk.operator.operator import Operator
 from shardsdk.process.manager import Manager
 from shardsdk.process.process import ExitCode
 from shardsdk.queueing.sources import Trigger
@@ -143,3 +146,34 @@ async def test_a_task_that_returns_is_done_and_one_that_raises_ends_the_process(
     await clock.sleep(1)
     assert replica.reconciled == ["a", "a", "a"]
     assert await process is ExitCode.FAILED
+
+
+def test_a_plain_function_is_refused_as_a_task() -> None:
+    def serve(api: Api) -> None:
+        """Would hold up the event loop."""
+
+    refused = pytest.raises(ConfigurationError, match=r"'serve' is a plain function.*write `async def`")
+    with refused:
+        Manager().run_task(serve)  # type: ignore[arg-type]
+    with refused:
+        Operator("pages").on_every_replica(serve)  # type: ignore[type-var]
+    with refused:
+        Operator("pages").task()(serve)  # type: ignore[type-var]
+
+
+def test_whatever_gives_something_to_await_is_a_task() -> None:
+    class Service:
+        async def __call__(self, api: Api) -> None:
+            """Serves."""
+
+        async def run(self, api: Api, port: int = 0) -> None:
+            """Serves too."""
+
+    @functools.wraps(Service.run)
+    def decorated(api: Api) -> Awaitable[None]:
+        return Service().run(api)
+
+    manager = Manager()
+    for task in (Service(), Service().run, partial(Service().run, port=1), partial(Service()), decorated):
+        manager.run_task(task)
+    assert len(manager._tasks) == 5

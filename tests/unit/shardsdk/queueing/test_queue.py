@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from shardsdk.errors import ConfigurationError, FenceClosed
+from shardsdk.kube.doubts import FenceDoubted
 from shardsdk.queueing.queue import BULK_SHARE, Priority, RateLimit, WorkQueue
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
 
@@ -357,7 +358,11 @@ async def test_a_worker_handles_item_after_item_whatever_becomes_of_one(clock: V
     queue: WorkQueue[str] = WorkQueue(clock, rate_limit=RateLimit(1.0, 8.0))
     handled: list[tuple[str, float]] = []
     told: list[tuple[str, str]] = []
-    answers: dict[str, list[Exception]] = {"fails": [ValueError("once")], "fenced": [FenceClosed("another leads")]}
+    answers: dict[str, list[Exception]] = {
+        "fails": [ValueError("once")],
+        "fenced": [FenceClosed("another leads")],
+        "doubted": [FenceDoubted("the lead has yet to be confirmed")],
+    }
 
     async def handle(item: str) -> None:
         handled.append((item, clock.monotonic()))
@@ -369,12 +374,14 @@ async def test_a_worker_handles_item_after_item_whatever_becomes_of_one(clock: V
         queue.add_rate_limited(item)
 
     began = clock.monotonic()
-    for item in ("fails", "fenced", "works"):
+    for item in ("fails", "fenced", "doubted", "works"):
         queue.add(item)
     worker = asyncio.create_task(queue.process(handle, failed))
     await clock.sleep(2)
-    assert [(item, at - began) for item, at in handled] == [("fails", 0), ("fenced", 0), ("works", 0), ("fails", 1)]
-    assert told == [("fails", "once")]
-    assert queue.requeues("fails") == 0
+    first = [(item, 0) for item in ("fails", "fenced", "doubted", "works")]
+    # Nobody else has the work while a fence is merely doubted.
+    assert [(item, at - began) for item, at in handled] == [*first, ("fails", 1), ("doubted", 1)]
+    assert told == [("fails", "once"), ("doubted", "the lead has yet to be confirmed")]
+    assert queue.requeues("fails") == queue.requeues("doubted") == 0
     await queue.shut_down()
     await worker

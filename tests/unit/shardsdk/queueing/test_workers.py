@@ -16,13 +16,14 @@ from shardsdk.errors import (
     FenceClosed,
     Forbidden,
     Invalid,
+    ServerError,
     TerminalError,
     TooManyRequests,
 )
 from shardsdk.kube.doubts import FenceDoubted
 from shardsdk.queueing.metrics import Metrics
 from shardsdk.queueing.queue import Priority, RateLimit, WorkQueue
-from shardsdk.queueing.workers import Done, Outcome, Requeue, RequeueAfter, WorkerPool
+from shardsdk.queueing.workers import ASKED_MAX_SECONDS, Done, Outcome, Requeue, RequeueAfter, WorkerPool
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
 
 Reconcile = Callable[[str], Awaitable[Outcome | None]]
@@ -80,6 +81,23 @@ async def test_requeue_after_comes_back_then(clock: VirtualClock) -> None:
         queue.add("a")
         await clock.sleep(10_000)
     assert script.calls == pytest.approx([0, 30, 35])
+
+
+@in_virtual_time
+@pytest.mark.parametrize("answer", [None, TerminalError("spec makes no sense"), RequeueAfter(1000)])
+@pytest.mark.parametrize("before", [RequeueAfter(30), RuntimeError("boom")])
+async def test_what_an_earlier_reconcile_asked_for_does_not_outlive_a_later_one(
+    clock: VirtualClock, before: Outcome | Exception, answer: Outcome | Exception | None
+) -> None:
+    script = Script(clock, before, answer)
+    async with running(make(clock, script)) as queue:
+        queue.add("a")
+        await clock.sleep(0.5)
+        queue.add("a")
+        await clock.sleep(0.1)
+        assert queue.where("a").due == (1000.5 if isinstance(answer, RequeueAfter) else None)
+        await clock.sleep(900)
+    assert script.calls == [0, 0.5]
 
 
 @in_virtual_time
@@ -192,7 +210,7 @@ async def test_the_stack_is_shown_once_for_each_object_and_error(
     script = Script(clock, *full, odd, full[0], None, full[0])
     async with running(make(clock, script)) as queue:
         queue.add("a")
-        await clock.sleep(10)
+        await clock.sleep(20)
         queue.add("a")  # after a success it is news again
         await clock.sleep(10)
         queue.add("b")
@@ -209,6 +227,15 @@ async def test_retry_after_is_honoured(clock: VirtualClock) -> None:
         queue.add("a")
         await clock.sleep(10_000)
     assert script.calls == pytest.approx([0, 60])
+
+
+@in_virtual_time
+async def test_no_answer_keeps_an_item_away_for_an_hour(clock: VirtualClock) -> None:
+    script = Script(clock, ServerError("no backend", status=503, retry_after_seconds=3600))
+    async with running(make(clock, script)) as queue:
+        queue.add("a")
+        await clock.sleep(10_000)
+    assert script.calls == pytest.approx([0, ASKED_MAX_SECONDS])
 
 
 @in_virtual_time

@@ -17,6 +17,7 @@ from shardsdk.protocol.objects import CLUSTERRINGS, LEASES, Resource
 from shardsdk.testing.memory import MemoryServer
 from tests.unit.sharder.kubectl.rings import (
     FAILURES,
+    SECRETS,
     SPEC,
     UNUSABLE,
     RestrictedApi,
@@ -128,3 +129,13 @@ async def test_a_ring_whose_name_makes_no_label_is_its_own_problem(name: str) ->
     assert in_order(found, "another")
     [(level, message)] = found[name, "spec"]
     assert (level, message.startswith("metadata.name: ring name")) == ("problem", True)
+
+
+async def test_while_a_resource_is_not_served_nobody_says_that_the_webhook_is_wrong() -> None:
+    """The sharder keeps what it knew of it."""
+    api = api_of()
+    api.served = [SECRETS, CLUSTERRINGS]
+    _, found = await check(api)
+    assert any("does not serve configmaps" in message for _, message in found["checksum", "spec"])
+    told = [(level, message) for level, message in found["checksum", "webhook"] if "what the ring asks for" in message]
+    assert [level for level, _ in told] == ["unknown"]

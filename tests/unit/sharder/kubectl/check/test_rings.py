@@ -219,6 +219,17 @@ def test_shards_that_know_labels_alone_in_a_ring_by_ranges_are_told_with_the_sha
     assert not [*check_fit(overview(conditions=(said,), up_to_date=False))]
 
 
+def test_an_unfit_shard_of_any_ring_and_a_name_that_is_anothers_by_now_are_told_with_the_sharders_remedy() -> None:
+    unfit = Condition("ShardsFit", False, "LibrariesMixed", "the Lease of a has both; delete one")
+    taken = Condition("ShardNamesUnique", False, "TakenElsewhere", "the Lease of b is another's; rename it")
+    found = [each for each in amiss(overview=overview(conditions=(unfit, taken))) if each.topic == "shards"]
+    assert [(each.message, each.remedy) for each in found] == [
+        ("the Lease of a has both", "delete one"), ("the Lease of b is another's", "rename it"),
+    ]  # fmt: skip
+    seen_in_leases = replace(taken, reason="Ambiguous")
+    assert not [*check_fit(overview(conditions=(seen_in_leases,)))]
+
+
 def test_overdue_drains_are_told_with_the_sharders_remedy() -> None:
     said = Condition("DrainsAcknowledged", False, "Overdue", "drains wait for their shard, the longest: a; stop it")
     finding = only(amiss(overview=overview(conditions=(said,))))

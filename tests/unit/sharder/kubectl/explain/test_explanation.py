@@ -19,7 +19,7 @@ from sharder.kubectl.leader import Leading
 from sharder.kubectl.shards import read_shard_status
 from sharder.kubectl.status.overview import Condition
 from sharder.kubectl.text import Painter
-from shardsdk.protocol.labels import SHARD_LABEL_PREFIX
+from shardsdk.protocol.labels import SHARD_LABEL_PREFIX, SHARDER_HOLDER
 from shardsdk.protocol.objects import ObjectMeta, OwnerReference
 from tests.unit.sharder.kubectl.rings import CONFIGMAP, LABELS, NOW, SECRET, lease, members, raw_ring, resolved_ring
 
@@ -92,6 +92,15 @@ def test_a_stranded_object_names_the_shard_that_is_gone() -> None:
     assert explanation.then == "the sharder moves it to one once it holds the lease of two"
     assert explanation.shard_status == "dead, renewed 1s ago"
     assert explain(known(shard="ghost")).shard_status == "no lease of that name"
+
+
+def test_a_stranded_object_of_a_lease_that_the_sharder_holds_points_to_who_may_refuse() -> None:
+    taken = read_shard_status(lease("two", holder=SHARDER_HOLDER), NOW)
+    explanation = explain(known(shard="two", shard_statuses=(read_shard_status(lease("one"), NOW), taken)))
+    assert explanation.then == (
+        "the sharder moves it to one: it holds the lease of two; if this stays, an Event PlacementRefused says why"
+        " (kubectl describe clusterring checksum)"
+    )
 
 
 def test_a_drain_that_waits_says_for_whom() -> None:
