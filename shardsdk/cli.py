@@ -205,9 +205,8 @@ def run(arguments: Sequence[str], /, source: str, dev: bool, supervised: bool, *
     short_help="print what installs an operator, or write a chart",
 )
 @click.argument("source", metavar="FILE")
-@click.option(
-    "--image", required=True, metavar="IMAGE", help="what its pods run, as in registry.example.com/websites:1"
-)
+@click.option("--image", metavar="IMAGE", help="what its pods run, as in registry.example.com/websites:1")
+@click.option("--ring-only", is_flag=True, help="its ring alone, and what the sharder may do with it; takes no --image")
 @click.option("-n", "--namespace", metavar="NAMESPACE", default="default", help="where it runs (default: default)")
 @_where_objects_are
 @click.option("--replicas", type=click.IntRange(0), metavar="N", help="pods (default: 2, of which one leads; 3 shards)")
@@ -243,6 +242,8 @@ def manifests(source: str, sharder: str, hash_by: str | None, helm: str | None, 
     from shardsdk.commands.rendering import render
 
     namespace, slash, name = sharder.partition("/")
+    if helm is not None and options["ring_only"]:
+        raise ConfigurationError("the ring alone is no chart: give --helm or --ring-only")
     if not slash:
         raise ConfigurationError(f"--sharder {sharder!r} is not NAMESPACE/NAME, as in sharding-system/sharder")
     by = HashBy(hash_by) if hash_by is not None else None

@@ -83,9 +83,9 @@ def development_name(operator: str) -> str:
 
 
 def development_rules(name: str, webhooks: Sequence[Webhook]) -> list[Manifest]:
-    """What makes the configurations called `name`, and takes them away.  Creation cannot be limited to a name."""
+    """What makes, renews and takes away the configurations called `name`.  Creation cannot be limited to a name."""
     rules = {"apiGroups": [_GROUP[0]], "resources": sorted({RESOURCES[each.sort].plural for each in webhooks})}
-    return [{**rules, "verbs": ["create"]}, {**rules, "verbs": ["patch", "delete"], "resourceNames": [name]}]
+    return [{**rules, "verbs": ["create"]}, {**rules, "verbs": ["get", "patch", "delete"], "resourceNames": [name]}]
 
 
 def render_configurations(
@@ -139,7 +139,7 @@ def _entry(webhook: Webhook, namespaces: Sequence[str], ring: str | None) -> Man
             {"name": name, "expression": expression} for name, expression in _conditions(webhook, ring).items()
         ],
         "matchPolicy": "Equivalent",
-        "namespaceSelector": _namespace_selector(webhook, namespaces) if resource.namespaced else {},
+        "namespaceSelector": _namespace_selector(webhook, namespaces if resource.namespaced else ()),
         "objectSelector": dict(webhook.object_selector),
         "rules": [
             {

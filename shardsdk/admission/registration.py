@@ -3,7 +3,8 @@
 In a pod the configurations are there already, and get the authority that they
 must trust (`inject`).  A process on somebody's machine makes them itself, and
 takes them away when it ends (`install`): a webhook that nobody answers refuses
-whatever it was to look at.
+whatever it was to look at.  Of several such processes the first is asked; the
+others wait until it takes its configurations away, or renews them no more.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import contextlib
 from base64 import b64encode
 from collections.abc import Callable, Sequence
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -21,6 +23,7 @@ from shardsdk.errors import AlreadyExists, ConfigurationError, Conflict, NotFoun
 from shardsdk.kube.api import Api
 from shardsdk.kube.clock import Clock
 from shardsdk.logs import logger_of
+from shardsdk.protocol.labels import API_GROUP
 from shardsdk.protocol.objects import ObjectMeta, Resource
 from shardsdk.serving.published import Published
 
@@ -30,6 +33,10 @@ log: Final = logger_of(__name__)
 POLL_SECONDS: Final = 10.0
 #: First pause after an error; doubles up to POLL_SECONDS.
 RETRY_SECONDS: Final = 0.5
+#: Annotation of a configuration that a process has made, and renews: `<identity>@<time>`.
+KEPT_BY_ANNOTATION: Final = f"{API_GROUP}/kept-by"
+#: How long one is left alone that its process does not renew.
+KEPT_SECONDS: Final = 3 * POLL_SECONDS
 _RESOURCES: Final = {each.kind: each for each in (VALIDATING, MUTATING)}
 
 
@@ -37,12 +44,18 @@ class _Configuration(msgspec.Struct, frozen=True):
     metadata: ObjectMeta
     webhooks: list[dict[str, Any]] = []
 
+    @property
+    def keeper(self) -> str:
+        """Which process renews it; empty: none."""
+        return (self.metadata.annotations or {}).get(KEPT_BY_ANNOTATION, "").rpartition("@")[0]
+
 
 class Registration:
     """Keeps configurations as they should be; `render(bundle)` gives them.
 
-    `installs`: they are made, and `remove` takes them away; else they are somebody's, and nothing but `caBundle` is
-    written.  `api` must not be fenced: every replica does it, and none does harm.
+    `installs`: they are made and renewed by this process, which is called `identity`, and `remove` takes them away;
+    else they are somebody's, and nothing but `caBundle` is written.  `api` must not be fenced: every replica does it,
+    and none does harm.
     """
 
     def __init__(
@@ -52,13 +65,17 @@ class Registration:
         render: Callable[[bytes | None], Sequence[Manifest]],
         *,
         installs: bool,
+        identity: str,
         clock: Clock,
     ) -> None:
         self._api = api
         self._published = published
         self._render = render
         self._installs = installs
+        self._identity = identity
         self._clock = clock
+        #: Of another's configurations, by kind: the version that was read last, and when it was read first.
+        self._observed: dict[str, tuple[str, float]] = {}
         self._changed = asyncio.Event()
         self._failure = ""
         published.on_change(self._changed.set)
@@ -80,26 +97,65 @@ class Registration:
     async def refresh(self) -> None:
         """Bring them up to date.  Raises: ShardingError when the API server refuses or does not answer."""
         bundle = self._published.ca_bundle
-        if bundle is None and not self._installs:
-            return  # whoever made the certificate injects its authority
-        for wanted in self._render(bundle):
-            resource = _RESOURCES[wanted["kind"]]
-            if self._installs:
-                await self._install(resource, wanted)
-            elif bundle is not None:
-                await self._inject(resource, wanted, bundle)
+        if self._installs:
+            await self._install_all(self._render(bundle))
+        elif bundle is not None:  # else whoever made the certificate injects its authority
+            for wanted in self._render(bundle):
+                await self._inject(_RESOURCES[wanted["kind"]], wanted, bundle)
 
     async def remove(self) -> None:
-        """Take away what was installed.  Raises: ShardingError."""
+        """Take away what this process has installed, and nobody has taken over.  Raises: ShardingError."""
         for wanted in self._render(None) if self._installs else ():
-            with contextlib.suppress(NotFound):
-                await self._api.delete(_RESOURCES[wanted["kind"]], wanted["metadata"]["name"])
+            await self._remove(_RESOURCES[wanted["kind"]], wanted["metadata"]["name"])
 
-    async def _install(self, resource: Resource, wanted: Manifest) -> None:
+    async def _remove(self, resource: Resource, name: str) -> None:
+        while (found := await self._find(resource, name)) is not None and found.keeper == self._identity:
+            version, uid = found.metadata.resource_version, found.metadata.uid
+            with contextlib.suppress(Conflict, NotFound):  # a renewal of ours may just have arrived: look again
+                await self._api.delete(resource, name, resource_version=version, uid=uid)
+
+    async def _install_all(self, configurations: Sequence[Manifest]) -> None:
+        """Make them, or renew them.  Raises: ConfigurationError while another process does."""
+        found = [await self._find(_RESOURCES[each["kind"]], each["metadata"]["name"]) for each in configurations]
+        both = list(zip(found, configurations, strict=True))
+        if keepers := [there.keeper for there, wanted in both if there is not None and self._is_kept(there, wanted)]:
+            raise ConfigurationError(
+                f"another process, {keepers[0]}, serves these webhooks already, and is asked; this one takes its place"
+                " when that has ended"
+            )
         try:
-            await self._api.create(resource, wanted)
-        except AlreadyExists:
-            await self._api.patch(resource, wanted["metadata"]["name"], None, wanted)
+            for there, wanted in both:
+                await self._install(_RESOURCES[wanted["kind"]], there, wanted)
+        except (AlreadyExists, Conflict):  # another was first, maybe with the other one too, or somebody has changed it
+            self._changed.set()
+
+    async def _install(self, resource: Resource, found: _Configuration | None, wanted: Manifest) -> None:
+        """Make it, or renew it.  Raises: AlreadyExists, Conflict when it is not as `found` any more."""
+        metadata = wanted["metadata"]
+        kept = {KEPT_BY_ANNOTATION: f"{self._identity}@{self._clock.now().isoformat()}"}
+        metadata = {**metadata, "annotations": {**metadata.get("annotations", {}), **kept}}
+        if found is None:
+            await self._api.create(resource, {**wanted, "metadata": metadata})
+        else:
+            metadata["resourceVersion"] = found.metadata.resource_version
+            await self._api.patch(resource, metadata["name"], None, {**wanted, "metadata": metadata})
+
+    def _is_kept(self, found: _Configuration, wanted: Manifest) -> bool:
+        """Whether another process is asked, as far as can be seen."""
+        if found.keeper in ("", self._identity):
+            return False
+        if _addresses(found.webhooks) == _addresses(wanted["webhooks"]):
+            return False  # it was called where this process is called now
+        now, version = self._clock.monotonic(), found.metadata.resource_version
+        if self._observed.get(wanted["kind"], ("", now))[0] != version:
+            self._observed[wanted["kind"]] = version, now
+        return now - self._observed[wanted["kind"]][1] < KEPT_SECONDS
+
+    async def _find(self, resource: Resource, name: str) -> _Configuration | None:
+        try:
+            return await self._api.get(resource, name, model=_Configuration)
+        except NotFound:
+            return None
 
     async def _inject(self, resource: Resource, wanted: Manifest, bundle: bytes) -> None:
         name, encoded = wanted["metadata"]["name"], b64encode(bundle).decode()
@@ -151,6 +207,11 @@ def _check_whose(found: Sequence[Manifest], wanted: Manifest) -> None:
                 f" {there.get('namespace')}; webhook configurations belong to the whole cluster, so give one of the two"
                 " operators another name"
             )
+
+
+def _addresses(webhooks: Sequence[Manifest]) -> set[str]:
+    """Where API servers call them; an empty one is a Service's."""
+    return {urlsplit(each["clientConfig"].get("url") or "").netloc for each in webhooks}
 
 
 def _trusting(webhook: dict[str, Any], encoded: str) -> dict[str, Any]:

@@ -9,6 +9,7 @@ webhooks are not served.
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -90,7 +91,8 @@ class WebhookService:
         """
         if not self._serving.served:
             log.warning(
-                "Webhooks are not served: outside of a pod they need an address by which API servers reach this process"
+                "Webhooks are not served: outside of a pod they need an address by which API servers reach this"
+                " process; pass --webhooks HOST:PORT"
             )
             return
         self._check()
@@ -102,6 +104,7 @@ class WebhookService:
             source.published,
             lambda bundle: self._configurations(server.port, bundle),
             installs=self._serving.install,
+            identity=f"{pod.hostname()}_{os.getpid()}",
             clock=self._clock,
         )
         background = [asyncio.create_task(source.run(), name="webhook certificates")]

@@ -186,12 +186,14 @@ class Cache(Generic[T]):
         """Copies of the objects whose controller reference has this uid, by name."""
         return self.by_index(_BY_CONTROLLER, uid)
 
-    def by_index(self, index: str, value: str) -> list[T]:
-        """Copies of the objects for which `index` gives `value`, by name.
+    def by_index(self, index: str, value: str, *, namespace: str | None = None) -> list[T]:
+        """Copies of the objects in `namespace` (`None`: in all that it holds) for which `index` gives `value`, by name.
 
         Raises: KeyError for an index that the cache does not have.
         """
         found = [thing for each in self._reflectors.values() for thing in each.store.by_index(index, value)]
+        if namespace is not None:
+            found = [thing for thing in found if metadata_of(thing).namespace == namespace]
         return [private_copy(thing) for thing in sorted(found, key=request_of)]
 
     def requests_by_index(self, index: str, value: str) -> list[Request]:

@@ -80,6 +80,10 @@ def _import(place: str) -> ModuleType:
 def _run_file(path: Path) -> ModuleType:
     """Import a file from where it is: its neighbours can be imported as well."""
     resolved = path.resolve()
+    if resolved.stem in sys.stdlib_module_names:
+        raise ConfigurationError(
+            f"{path} would hide what Python calls {resolved.stem}: rename it, as in my_{resolved.stem}.py"
+        )
     sys.path.insert(0, str(resolved.parent))
     spec = importlib.util.spec_from_file_location(resolved.stem, resolved)
     assert spec is not None

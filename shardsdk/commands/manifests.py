@@ -47,7 +47,10 @@ RESTART_GRACE_SECONDS: Final = 60
 class Wanted:
     """How it is to be installed; `None`: as the operator says, or by default."""
 
-    image: str
+    #: What its pods run; nothing where they are not asked for.
+    image: str | None = None
+    #: Its ring, and what the sharder may do with that, are all that is asked for.
+    ring_only: bool = False
     namespace: str = "default"
     watch_namespaces: Sequence[str] = ()
     replicas: int | None = None
@@ -80,9 +83,13 @@ class Deployed:
     hash_by: HashBy | None = None
     #: Who signs the webhooks' certificate, when cert-manager makes it.
     issuer: Issuer | None = None
+    #: The ring is all that was asked for.
+    ring_only: bool = False
 
     def manifests(self) -> list[Manifest]:
-        """All of it, in the order in which it is best applied."""
+        """What was asked for, in the order in which it is best applied."""
+        if self.ring_only:
+            return self.sharding()
         access = [*self.access(), *self.sharding()]
         return [*self.definitions, *access, *self.certificates(), *workload(self.pods), *self.admission()]
 
@@ -154,6 +161,10 @@ def deployed(program: Program, wanted: Wanted) -> Deployed:
     serving = Serving(cert_dir=mounted_secret_name(name)) if issuer else Serving()
     permissions = operator.permissions(webhooks=serving, by_ranges=by_ranges)
     sharded = operator.ring is not None
+    if wanted.ring_only and not sharded:
+        raise ConfigurationError(f"operator {name!r} is not sharded; --ring-only is for the ring of one that is")
+    if wanted.image is None and not wanted.ring_only:
+        raise ConfigurationError("name what its pods run: --image IMAGE, as in registry.example.com/websites:1")
     if wanted.stateful and not sharded:
         raise ConfigurationError(
             f"operator {name!r} is not sharded; a StatefulSet is for shards, which keep their names"
@@ -186,7 +197,7 @@ def deployed(program: Program, wanted: Wanted) -> Deployed:
         pods=Pods(
             name,
             wanted.namespace,
-            wanted.image,
+            wanted.image or "",
             replicas,
             args=[*wanted.args, *told],
             sharded=sharded,
@@ -195,6 +206,7 @@ def deployed(program: Program, wanted: Wanted) -> Deployed:
             certificate=mounted_secret_name(name) if issuer else "",
         ),
         issuer=issuer,
+        ring_only=wanted.ring_only,
     )
 
 

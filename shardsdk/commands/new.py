@@ -8,6 +8,7 @@ import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib.machinery import PathFinder
 from importlib.resources import files
 from pathlib import Path
 from typing import Final
@@ -59,8 +60,8 @@ class Project:
             )
         if (
             made.module in sys.stdlib_module_names
-            or made.module in ("shardsdk", "sharder")
             or keyword.iskeyword(made.module)
+            or PathFinder.find_spec(made.module) is not None  # ours, or what these or its test depend on
         ):
             raise ConfigurationError(
                 f"{made.module}.py would hide what Python calls {made.module}: choose another name"

@@ -86,7 +86,7 @@ async def _find_missing_namespace(api: Api, namespace: str) -> str | None:
 
 
 async def _find_missing_ring(api: Api, served: Served, ring: str, needs: Needs) -> str | None:
-    make = f"`shardsdk manifests {needs.source} --image IMAGE | kubectl apply -f -` makes it"
+    make = f"`shardsdk manifests {needs.source} --ring-only | kubectl apply --server-side -f -` makes it"
     if await served.resources(API_GROUP, CLUSTERRINGS.version) is None:
         return (
             "the API server does not know ClusterRings, so nobody would give this shard objects; install the sharder:"

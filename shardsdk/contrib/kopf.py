@@ -36,6 +36,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Coroutine, Iterator, MutableMapping, Sequence
 from concurrent.futures import Future
 from typing import Any, Final, NoReturn, TypeVar
@@ -159,8 +160,11 @@ class KopfShard:
     def run(self, **operator: Any) -> NoReturn:
         """Be the process: hold the lease and run the operator.  Raises: SystemExit with an `ExitCode`.
 
-        `operator` is what `kopf.operator` takes, such as `namespaces`, `clusterwide`, `liveness_endpoint`.
+        `operator` is what `kopf.operator` takes, such as `namespaces`, `clusterwide`, `liveness_endpoint`.  A program
+        that has not said how it logs logs as under `kopf run`.
         """
+        if not logging.getLogger().hasHandlers():
+            kopf.configure()
         with asyncio.Runner() as runner:
             code = runner.run(self.run_async(**operator))
             if code is ExitCode.LEASE_LOST:

@@ -11,6 +11,7 @@ import keyword
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import chain, count
 from typing import Any, Final
 
 from shardsdk.errors import ConfigurationError
@@ -33,6 +34,8 @@ _SCALARS: Final = {"integer": "int", "number": "float", "boolean": "bool"}
 _STRINGS: Final = {"byte": "bytes", "date-time": "datetime"}
 #: What annotations are made of; a field of that name would hide it from those below.
 _TAKEN: Final = {"bool", "bytes", "datetime", "dict", "float", "int", "list", "msgspec", "str"}
+#: What a kind has besides; `resource` says which one it is.
+_OF_KINDS: Final = {"metadata", "resource"}
 #: What an object without a status shows.
 _EMPTY: Final = {"list[": "[]", "dict[": "{}"}
 _ZEROS: Final = {"int": "0", "float": "0.0", "bool": "False", "str": '""'}
@@ -124,31 +127,42 @@ class Definitions:
         made = self.classes[name] = ClassText(name, _first(schema.get("description", "")), resource)
         self._homes[name] = home
         required = schema.get("required", ())
+        taken = set(_OF_KINDS if resource is not None else ())
         for sent, each in schema.get("properties", {}).items():
             if resource is not None and sent in ("apiVersion", "kind", "metadata"):
                 continue
             annotation = self._annotation(each, f"{home}.{sent}", f"{name}{_capital(sent)}")
             text = _first(each.get("description", ""))
-            made.fields.append(FieldText(name_of(sent), sent, annotation, sent in required, text))
+            own = name_of(sent)
+            while own in taken:  # the last of a name would be the only one
+                own += "_"
+            taken.add(own)
+            made.fields.append(FieldText(own, sent, annotation, sent in required, text))
         return made
 
-    def _annotation(self, schema: Any, home: str, name: str) -> str:
+    def _free(self, home: str, *names: str) -> str:
+        """The first of these names, or of further ones with a number, that no class from elsewhere has."""
+        further = (f"{names[-1]}{number}" for number in count(2))
+        return next(each for each in chain(names, further) if self._homes.get(each, home) == home)
+
+    def _annotation(self, schema: Any, home: str, *names: str) -> str:
+        """What a field holds; `names` are those that a class may have that stands in its place."""
         if len(schema.get("allOf", ())) == 1 and "properties" not in schema:
-            return self._annotation(schema["allOf"][0], home, name)
+            return self._annotation(schema["allOf"][0], home, *names)
         if reference := schema.get("$ref"):
             return self._refer(reference.rpartition("/")[2])
         if schema.get("x-kubernetes-int-or-string") or schema.get("format") == "int-or-string":
             return "int | str"
         match schema.get("type"):
             case "array":
-                return f"list[{self._annotation(schema.get('items', {}), f'{home}[]', _singular(name))}]"
+                return f"list[{self._annotation(schema.get('items', {}), f'{home}[]', *map(_singular, names), *names)}]"
             case "object" if schema.get("properties"):
-                return self._add(home, name, schema).name
+                return self._add(home, self._free(home, *names), schema).name
             case "object":
                 entries = schema.get("additionalProperties")
                 if not isinstance(entries, dict):
                     return "dict[str, Any]"
-                return f"dict[str, {self._annotation(entries, f'{home}[…]', _singular(name))}]"
+                return f"dict[str, {self._annotation(entries, f'{home}[…]', *map(_singular, names), *names)}]"
             case "string":
                 return _STRINGS.get(schema.get("format", ""), "str")
             case other:

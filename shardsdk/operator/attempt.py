@@ -6,7 +6,8 @@
 
 The finalizer is there before the function is called, hence before its first write.
 What the function raises is told as `shardsdk/operator/failures.py` says; nothing
-is pruned then, and no status written.
+is pruned then, and no status written.  The condition that told of a `Permanent`
+is taken back when the function has succeeded, and has not said anything of it.
 """
 
 from __future__ import annotations
@@ -18,11 +19,12 @@ from typing import Any, Final, Generic, TypeVar
 from shardsdk.errors import ConfigurationError, FenceClosed, LeaseLost, RetryRule, ShardingError
 from shardsdk.events.recorder import EventType
 from shardsdk.kinds import Kind, Model
+from shardsdk.kinds.conditions import Condition
 from shardsdk.objects.finalizers import add_finalizer, remove_finalizer
 from shardsdk.operator.failures import Failures, Permanent, Retry
 from shardsdk.operator.pruning import prune
 from shardsdk.operator.returns import remedy, wrong_status
-from shardsdk.operator.status import cached_object, write_failure, write_status
+from shardsdk.operator.status import cached_object, take_back_failure, write_failure, write_status
 from shardsdk.queueing.workers import Done, Outcome, Requeue, RequeueAfter, Waiting, describe
 from shardsdk.reconcile.context import Context
 from shardsdk.reconcile.spec import Call
@@ -38,7 +40,7 @@ class Attempts(Generic[K]):
 
     `status` is the class of the objects' status (`None`: they have none), `observes` whether it tells of `function`
     which generation was dealt with, and not of another one.  `pruned` are the kinds of which children that were not
-    applied are removed.
+    applied are removed.  `former_finalizer` is one that objects may have from an earlier version, instead or besides.
     """
 
     def __init__(
@@ -47,6 +49,7 @@ class Attempts(Generic[K]):
         *,
         clean_up: Callable[[Context[K]], Any] | None,
         finalizer: str,
+        former_finalizer: str = "",
         status: type[Any] | None,
         observes: bool,
         pruned: Sequence[type[Kind]],
@@ -54,6 +57,7 @@ class Attempts(Generic[K]):
         self._function = function
         self._clean_up = clean_up
         self._finalizer = finalizer
+        self._former = former_finalizer
         self._status = status
         self._observes = observes
         self._pruned = pruned
@@ -72,9 +76,9 @@ class Attempts(Generic[K]):
             context.log.info("Reconcile is to be tried again", reason=str(retry), next_attempt_seconds=retry.after)
             return RequeueAfter(retry.after)
         except Permanent as failure:
-            await self._give_up(context, failure)
+            condition = await self._give_up(context, failure)
             if thing is not None:
-                self._failures.note_permanent(thing, describe(failure))
+                self._failures.note_permanent(thing, describe(failure), condition)
             raise
         except Exception as error:
             self._tell(context, error)
@@ -90,6 +94,9 @@ class Attempts(Generic[K]):
         if outcome is None and returned is not None:
             self._check(context, returned)
             await write_status(context, returned, observes=self._observes)
+        failed = self._failures.condition(context.metadata.uid)
+        if failed is not None and failed.type not in _types_of(returned):
+            await take_back_failure(context, failed)
         # One that asks to be called again may not have come to all that it applies.
         if self._pruned and not isinstance(outcome, Requeue | RequeueAfter):
             await prune(context, self._pruned)
@@ -97,14 +104,17 @@ class Attempts(Generic[K]):
 
     async def _finish(self, context: Context[K], call: Call) -> Outcome | None:
         """The object is on its way out, and stays until its finalizers are gone."""
-        if self._finalizer not in (context.metadata.finalizers or ()):
+        ours = [each for each in context.metadata.finalizers or () if each in (self._finalizer, self._former)]
+        if not ours:
             return None
         if self._clean_up is not None:
             returned = await call(self._clean_up)
-            if isinstance(returned, Requeue | RequeueAfter):
+            returned = returned if isinstance(returned, Requeue | RequeueAfter) else context.requeued
+            if returned is not None:
                 return returned  # not done yet
         # Also that of an operator which had something to clean up once, and has nothing any more.
-        await remove_finalizer(context, self._finalizer)
+        for finalizer in ours:
+            await remove_finalizer(context, finalizer)
         return None
 
     def _check(self, context: Context[K], returned: object) -> None:
@@ -118,7 +128,8 @@ class Attempts(Generic[K]):
             + (remedy(kind, type(returned)) if isinstance(returned, Model) else "")
         )
 
-    async def _give_up(self, context: Context[K], failure: Permanent) -> None:
+    async def _give_up(self, context: Context[K], failure: Permanent) -> Condition | None:
+        """Tell of it; the condition that does, if the status has any."""
         context.event(EventType.WARNING, failure.reason, failure.message)
         fields = set[str]() if self._status is None else field_names(self._status)
         condition = context.condition(failure.condition, False, failure.reason, failure.message)
@@ -126,6 +137,7 @@ class Attempts(Generic[K]):
         observes = self._observes and "observed_generation" in fields
         if failed or observes:
             await write_failure(context, failed, observes=observes)
+        return condition if failed else None
 
     def _tell(self, context: Context[K], error: Exception) -> None:
         """An Event for people, once for each error that is not the same as last time."""
@@ -136,6 +148,12 @@ class Attempts(Generic[K]):
         text = describe(error)
         if self._failures.is_news(context.metadata.uid, text):
             context.event(EventType.WARNING, "ReconcileFailed", text)
+
+
+def _types_of(status: object) -> set[object]:
+    """The conditions that a returned status speaks of, whatever class they are of."""
+    conditions = getattr(status, "conditions", None) or ()
+    return {each.get("type") if isinstance(each, dict) else getattr(each, "type", None) for each in conditions}
 
 
 def field_names(model: type[Any]) -> set[str]:

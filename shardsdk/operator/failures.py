@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from shardsdk.errors import ConfigurationError, RetryRule, ShardingError, TerminalError
 from shardsdk.kinds import Kind
+from shardsdk.kinds.conditions import Condition
 from shardsdk.queueing.workers import is_finite
 from shardsdk.reconcile.applied import state_of
 
@@ -67,10 +68,11 @@ class Permanent(TerminalError):
 
 
 class _Failed(NamedTuple):
-    """What an object failed with for good, and what stands for its spec at that time."""
+    """What an object failed with for good, what stood for its spec at that time, and what condition tells of it."""
 
     error: str
     spec: str
+    condition: Condition | None
 
 
 class Failures:
@@ -85,9 +87,14 @@ class Failures:
         known = self._permanent.get(thing.metadata.uid)
         return known.error if known is not None and known.spec == _spec_of(thing) else None
 
-    def note_permanent(self, thing: Kind, error: str) -> None:
-        """It failed for good with `error`, as the reconcile was called with it."""
-        _remember(self._permanent, thing.metadata.uid, _Failed(error, _spec_of(thing)))
+    def condition(self, uid: str) -> Condition | None:
+        """The condition by which its status says that it failed for good; `None`: none of ours."""
+        known = self._permanent.get(uid)
+        return None if known is None else known.condition
+
+    def note_permanent(self, thing: Kind, error: str, condition: Condition | None = None) -> None:
+        """It failed for good with `error`, as the reconcile was called with it; its status has this `condition`."""
+        _remember(self._permanent, thing.metadata.uid, _Failed(error, _spec_of(thing), condition))
 
     def is_news(self, uid: str, error: str) -> bool:
         """Whether the object's last failure, if any, was another one."""

@@ -35,7 +35,7 @@ from shardsdk.lease.leadership import Election
 from shardsdk.lease.timings import LeaseTimings
 from shardsdk.logs import setup_logging_unless_done
 from shardsdk.operator.permissions import Permissions, permissions_of
-from shardsdk.operator.reconciler import Declared, Function, Reconciler, Settings, check_kinds, status_of
+from shardsdk.operator.reconciler import Declared, Function, Reconciler, Settings, check_kinds, check_unique, status_of
 from shardsdk.operator.webhooks import TIMEOUT_SECONDS, Declarations, Mutated, On, Validated
 from shardsdk.process.manager import Manager
 from shardsdk.process.process import exit_code_for
@@ -131,15 +131,12 @@ class Operator:
 
         def add(function: Function[K]) -> Reconciler[K]:
             made: Reconciler[K] = Reconciler(function, declared)
-            if any(each.title == made.title for each in self._reconcilers):
-                raise ConfigurationError(
-                    f"operator {self.name!r} has two functions for {made.title}: name one, as in"
-                    f' reconcile({kind.__qualname__}, name="…")'
-                )
+            functions = [*self._reconcilers, made]
+            check_unique(functions)
             if self.sharded:
                 from shardsdk.operator.ringparts import check_parts  # of sharded ones alone
 
-                check_parts(each.declared for each in (*self._reconcilers, made))
+                check_parts(each.declared for each in functions)
             self._reconcilers.append(made)
             return made
 

@@ -32,7 +32,9 @@ from shardsdk.cache.objects import Request, metadata_of, request_of
 from shardsdk.errors import ConfigurationError
 from shardsdk.kinds import CustomResource, Kind, resource_of
 from shardsdk.operator.attempt import Attempts
+from shardsdk.operator.finalizers import check_name, finalizer_of, former_finalizer_of
 from shardsdk.operator.returns import check_returns
+from shardsdk.protocol.objects import Resource
 from shardsdk.queueing.predicates import Predicate, always
 from shardsdk.queueing.queue import RateLimit
 from shardsdk.queueing.sources import Every, RequestSource
@@ -50,9 +52,6 @@ Function = Callable[[Context[K]], Awaitable[Any] | Any]
 MapTo = Callable[[W], Iterable[str | Request | Kind]]
 
 _A_CLASS: Final = "name the class of the objects, such as Secret of shardsdk.kinds or one of your own"
-#: The domain of finalizers on kinds that have no group of their own.
-DEFAULT_DOMAIN: Final = "sharding.timebertt.dev"
-_NAME_CHARACTERS: Final = 63
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +99,6 @@ class Reconciler(Generic[K]):
         self.function: Function[K] = function
         self.declared: Final = declared
         self._clean_up: Function[K] | None = None
-        self._finalizer = finalizer_of(declared)
         self._status = status_of(declared.kind)
         self._watched: list[WatchSpec] = []
         self._sources: list[RequestSource] = []
@@ -117,7 +115,7 @@ class Reconciler(Generic[K]):
         """Have `function` called, with a `Context`, before an object goes: it cleans up what Kubernetes has not made.
 
         The object has a finalizer from before its first reconcile until `function` has succeeded; it may be called
-        again, so that it must not mind what is gone already.  Returns `ctx.requeue(after=…)` to be called again.
+        again, so that it must not mind what is gone already.  It calls `ctx.requeue(after=…)` to be called again.
 
             @website.finalize
             async def gone(ctx: Context[Website]) -> None: ...
@@ -248,7 +246,8 @@ class Reconciler(Generic[K]):
         return Attempts(
             self.function,
             clean_up=self._clean_up,
-            finalizer=self._finalizer,
+            finalizer=finalizer_of(declared.kind, declared.operator, declared.name),
+            former_finalizer=former_finalizer_of(declared.kind, declared.operator, declared.name),
             status=self._status,
             # The status of other people's kinds tells what their own controller has seen.
             observes=issubclass(declared.kind, CustomResource),
@@ -279,7 +278,7 @@ class Reconciler(Generic[K]):
         if resource.group_resource in [watch.source.resource.group_resource for watch in self._watched]:
             raise ConfigurationError(f"{self.title!r} watches {resource.plural} twice: join the functions")
         index = to if isinstance(to, str) else ""
-        mapping = _no_requests if isinstance(to, str) else partial(_requests, to)
+        mapping = _no_requests if isinstance(to, str) else partial(_requests, to, resource_of(self.declared.kind))
         self._watched.append(WatchSpec(Source(resource, kind, predicate=when), mapping, index))
         return to
 
@@ -312,10 +311,22 @@ def check_kinds(kind: object, owns: object) -> tuple[type[Kind], ...]:
     return owned
 
 
-def finalizer_of(declared: Declared) -> str:
-    """The finalizer of what was declared: one for each function, the same in all processes."""
-    resource = resource_of(declared.kind)
-    return f"{resource.group or DEFAULT_DOMAIN}/{declared.name or declared.operator}"
+def check_unique(functions: Iterable[Reconciler[Any]]) -> None:
+    """Raises: ConfigurationError when two functions of an operator have one name, or would share a finalizer."""
+    titles, finalizers = set[str](), set[tuple[type[Kind], str]]()
+    for each in functions:
+        kind, operator, name = each.declared.kind, each.declared.operator, each.declared.name
+        remedy = f'as in reconcile({kind.__qualname__}, name="…")'
+        if each.title in titles:
+            raise ConfigurationError(f"operator {operator!r} has two functions for {each.title}: name one, {remedy}")
+        mine = {(kind, named(kind, operator, name)) for named in (finalizer_of, former_finalizer_of)}
+        if mine & finalizers:
+            raise ConfigurationError(
+                f"operator {operator!r} has two functions for {kind.__qualname__} that would take one another's"
+                f" finalizer for theirs: give one of them another name, {remedy}"
+            )
+        titles.add(each.title)
+        finalizers |= mine
 
 
 def status_of(kind: type[Kind]) -> type[Any] | None:
@@ -333,17 +344,22 @@ def _no_requests(thing: object) -> Iterable[Request]:
     return ()
 
 
-def _requests(mapping: MapTo[Any], thing: Any) -> Iterable[Request]:
+def _requests(mapping: MapTo[Any], main: Resource, thing: Any) -> Iterable[Request]:
     """What a mapping of the user's means; a name is one in the namespace of the object that it was asked about.
 
-    Raises: TypeError for what names nothing, which would wake nobody in silence.
+    Raises: TypeError for what names no object of `main`, which would wake nobody in silence.
     """
     found, namespace = mapping(thing), metadata_of(thing).namespace
     if isinstance(found, str) or not isinstance(found, Iterable):
         raise TypeError(f"a mapping returned {found!r}: return a list of names, [] for none")
     for each in found:
         if isinstance(each, str):
-            yield Request(namespace, each)
+            if main.namespaced and not namespace:
+                raise TypeError(
+                    f"a mapping gave {each!r}, a name in the namespace of {metadata_of(thing).name!r}, which is in"
+                    " none: give a Request(namespace, name)"
+                )
+            yield Request(namespace if main.namespaced else "", each)
         elif (request := each if type(each) is Request else request_of(each)).name:
             yield request
         else:
@@ -355,9 +371,7 @@ def _check(function: Callable[..., Any], declared: Declared) -> None:
     if not callable(function):
         raise ConfigurationError(f"reconcile({declared.kind.__qualname__}) decorates a function, not {function!r}")
     _check_takes_context(function, declared.kind)
-    named = declared.name or declared.operator
-    if len(named) > _NAME_CHARACTERS:
-        raise ConfigurationError(f"{named!r} is too long for a finalizer: use up to {_NAME_CHARACTERS} characters")
+    check_name(declared.kind, declared.name)
     for kind in declared.owns:
         if resource_of(kind).group_resource == resource_of(declared.kind).group_resource:
             raise ConfigurationError(f"{kind.__qualname__} objects cannot own one another: take it out of owns=")

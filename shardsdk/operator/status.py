@@ -51,13 +51,7 @@ async def write_failure(context: Context[Any], failed: Sequence[Condition], *, o
 
     Raises: Conflict, NotFound (no object, or a kind without the status subresource).
     """
-    there = await _as_known(context)
-    before = _written(there)
-    conditions = getattr(getattr(there, "status", None), "conditions", None) or ()
-    if not all(isinstance(each, Condition | dict) for each in conditions):
-        # A class of the user's need not show them whole, and they are written as one list.
-        found = await context.api.find(context.main, context.name, context.namespace or None, model=dict)
-        before = (found or {}).get("status") or {}
+    before = await _with_whole_conditions(context)
     generation, after = context.metadata.generation, dict(before)
     if failed:
         known = before.get("conditions") or []
@@ -69,6 +63,32 @@ async def write_failure(context: Context[Any], failed: Sequence[Condition], *, o
         return False
     await _send(context, difference(before, after))
     return True
+
+
+async def take_back_failure(context: Context[Any], failed: Condition) -> bool:
+    """Have the object's status not say any more that it `failed`; `False`: it does not, or not as it was written.
+
+    Raises: Conflict, NotFound (no object, or a kind without the status subresource).
+    """
+    before = await _with_whole_conditions(context)
+    written = {"type": failed.type, "status": str(failed.status), "reason": failed.reason, "message": failed.message}
+    known = before.get("conditions") or []
+    kept = [each for each in known if {name: each.get(name, "") for name in written} != written]
+    if len(kept) == len(known):
+        return False
+    await _send(context, {"conditions": kept})
+    return True
+
+
+async def _with_whole_conditions(context: Context[Any]) -> dict[str, Any]:
+    """The object's status as it is on the wire; a class of the user's need not show conditions whole."""
+    there = await _as_known(context)
+    conditions = getattr(getattr(there, "status", None), "conditions", None) or ()
+    if all(isinstance(each, Condition | dict) for each in conditions):
+        return _written(there)
+    # They are written as one list.
+    found = await context.api.find(context.main, context.name, context.namespace or None, model=dict)
+    return (found or {}).get("status") or {}
 
 
 async def _send(context: Context[Any], changes: dict[str, Any]) -> None:

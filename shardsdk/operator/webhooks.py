@@ -13,6 +13,7 @@ from shardsdk.errors import ConfigurationError
 from shardsdk.kinds import Kind, resource_of
 from shardsdk.process.manager import Manager
 from shardsdk.protocol.names import is_dns_label
+from shardsdk.protocol.objects import NAMESPACES
 from shardsdk.reconcile.spec import Scope
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -62,6 +63,8 @@ class Declarations:
             raise ConfigurationError(
                 f"timeout_seconds={timeout_seconds} cannot be waited: use 1 to {MAX_TIMEOUT_SECONDS}"
             )
+        if namespace_selector and not resource.namespaced and resource.group_resource != NAMESPACES.group_resource:
+            raise ConfigurationError(f"{kind.__qualname__} is in no namespace: use object_selector= for its own labels")
         conditions = (
             dict(match_conditions)
             if isinstance(match_conditions, Mapping)

@@ -1,7 +1,9 @@
 """Apply a child: name, namespace and controller filled in, sent by server-side apply, and only when that may change it.
 
-Refuses: what `set_controller_reference` does; a body without a name of its own
-is called like its owner.
+Refuses: what `set_controller_reference` does, also when it is the object that is
+there which has another controller: two that apply as one field owner would each
+take away the other's reference, and go on for ever.  A body without a name of
+its own is called like its owner.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from shardsdk.kinds import Kind, body_of
 from shardsdk.kube.api import Api
 from shardsdk.protocol.objects import ObjectMeta, Resource
 from shardsdk.reconcile.applied import AppliedFor, digest_of
-from shardsdk.reconcile.references import set_controller_reference
+from shardsdk.reconcile.references import second_controller, set_controller_reference
 from shardsdk.reconcile.serverside import send_apply
 
 K = TypeVar("K", bound=Kind)
@@ -44,20 +46,49 @@ def body_to_apply(main: Resource, owner: ObjectMeta, resource: Resource, thing: 
     return set_controller_reference(main, owner, resource, whole)
 
 
+async def check_controller(api: Api, cache: Cache[Any], child: Request, main: Resource, owner: ObjectMeta) -> None:
+    """Check that no other object than `owner`, an object of `main`, controls `child`, one of the objects of `cache`.
+
+    Costs a read for what the cache does not have, as a child that is new: it may be another shard's.
+    Raises: AlreadyOwned.
+    """
+    metadata = cache.metadata(child)
+    if metadata is None or _other_controller(metadata, main, owner):  # perhaps no more: a cache is late
+        found = await api.find(cache.resource, child.name, child.namespace or None)
+        metadata = None if found is None else found.metadata
+    if metadata is not None and (other := _other_controller(metadata, main, owner)):
+        raise second_controller(f"{cache.resource.kind} {child.name}", f"{main.kind} {owner.name}", other)
+
+
+def _other_controller(metadata: ObjectMeta, main: Resource, owner: ObjectMeta) -> str:
+    """Who controls an object that is not `owner`'s; empty: nobody, or who had the name of `owner` before it.
+
+    What anybody else leaves behind as it goes, the garbage collector removes.
+    """
+    there = metadata.controller
+    if there is None or there.uid == owner.uid:
+        return ""
+    before = (there.group, there.kind, there.name) == (main.group, main.kind, owner.name)
+    return "" if before else f"{there.kind} {there.name}"
+
+
 async def apply(
     api: Api,
     cache: Cache[Any],
-    body: Mapping[str, Any],
-    model: type[K],
+    thing: K,
     applied: AppliedFor,
-    owner: str,
+    field_owner: str,
+    main: Resource,
+    owner: ObjectMeta,
     *,
     force: bool,
 ) -> K:
-    """Have the API server make the object as `body` says, for the field owner `owner`; as it is then.
+    """Have the API server make the object as `thing` is, a child of `owner`, an object of `main`; as it is then.
 
     Nothing is sent when it is so already, as far as `cache` shows.
+    Raises: ConfigurationError, AlreadyOwned, and what an apply may.
     """
+    body, model = body_to_apply(main, owner, cache.resource, thing), type(thing)
     resource, metadata = cache.resource, body["metadata"]
     request = Request(metadata.get("namespace") or "", metadata["name"])
     child, sent = (resource.group_resource, request), digest_of(body)
@@ -66,8 +97,9 @@ async def apply(
     if type(seen) is model and applied.holds(child, sent, seen):
         return private_copy(seen)
     applied.forget(child)
+    await check_controller(api, cache, request, main, owner)
     made = await send_apply(
-        api, resource, request.name, request.namespace or None, body, owner=owner, model=model, force=force
+        api, resource, request.name, request.namespace or None, body, owner=field_owner, model=model, force=force
     )
     applied.note(child, sent, made)
     return made

@@ -24,7 +24,7 @@ from shardsdk.logs import BoundLogger
 from shardsdk.protocol.objects import GroupResource, ObjectMeta, Resource
 from shardsdk.queueing.workers import RequeueAfter
 from shardsdk.reconcile.applied import Applied, AppliedFor
-from shardsdk.reconcile.applying import apply, body_to_apply
+from shardsdk.reconcile.applying import apply
 from shardsdk.reconcile.ownapi import OwnApi
 
 T = TypeVar("T")
@@ -186,8 +186,9 @@ class Context(Generic[T]):
         it), AlreadyOwned, Conflict, Invalid.
         """
         cache = self._owned(resource_of(thing), "applies")
-        body = body_to_apply(self.main, self.metadata, cache.resource, thing)
-        return await apply(self.api, cache, body, type(thing), self._applying(), self.field_owner, force=force)
+        self._where(cache.resource, thing.metadata.namespace)
+        applied, signed = self._applying(), self.field_owner
+        return await apply(self.api, cache, thing, applied, signed, self.main, self.metadata, force=force)
 
     def note_applied(self, resource: Resource, name: str, namespace: str = "") -> None:
         """Say that this reconcile applies an object by other means than `apply`, which is not to be pruned then.
@@ -325,8 +326,12 @@ class Context(Generic[T]):
     def run(self, call: Coroutine[Any, Any, R]) -> R:
         """Wait for a call of `api` in a plain function.
 
-        Raises: LeaseLost once the reconcile was cancelled, and whatever the call raises.
+        Raises: LeaseLost once the reconcile was cancelled, ConfigurationError in an async function, which would wait
+        for itself, and whatever the call raises.
         """
+        if threading.get_ident() == self._thread:
+            call.close()
+            raise ConfigurationError("ctx.run(…) is for plain functions: in an async one, await the call")
         if self.cancelled:
             call.close()
             raise LeaseLost(f"reconcile of {self.request} was cancelled; it must not write any more")
@@ -356,7 +361,13 @@ class Context(Generic[T]):
         return cache
 
     def _where(self, resource: Resource, namespace: str) -> str | None:
-        return (namespace or self.namespace or None) if resource.namespaced else None
+        where = (namespace or self.namespace or None) if resource.namespaced else None
+        if where is None and resource.namespaced:  # it would look as if it were gone
+            raise ConfigurationError(
+                f"{resource.kind} objects are in namespaces and {self.main.kind} {self.name} is in none: say in which"
+                ' one it is, namespace="…"'
+            )
+        return where
 
     def _forget(self, resource: Resource, name: str, namespace: str | None) -> None:
         """What is written by other means is no longer as it was applied."""

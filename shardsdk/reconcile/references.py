@@ -38,13 +38,18 @@ def set_controller_reference(
         if reference.get("uid") == owner.uid:
             continue
         if reference.get("controller"):
-            raise AlreadyOwned(
-                f"{named} cannot be controlled by {owned_by}: {reference.get('kind')} {reference.get('name')} controls"
-                " it already; release it there first, or choose another name"
-            )
+            raise second_controller(named, owned_by, f"{reference.get('kind')} {reference.get('name')}")
         others.append(dict(reference))
     metadata["ownerReferences"] = [*others, controller_reference(main, owner)]
     return {**body, "metadata": metadata}
+
+
+def second_controller(named: str, owned_by: str, other: str) -> AlreadyOwned:
+    """What to raise of the object `named`, which `owned_by` is to control and `other` does."""
+    return AlreadyOwned(
+        f"{named} cannot be controlled by {owned_by}: {other} controls it already; release it there first, or choose"
+        " another name"
+    )
 
 
 def check_reference(main: Resource, owner: ObjectMeta, resource: Resource, namespace: str, named: str) -> None:

@@ -8,6 +8,7 @@ Does: collect, and refuse what cannot work.  Refuses: to run anything.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -25,6 +26,7 @@ from shardsdk.queueing.queue import RateLimit
 from shardsdk.queueing.sources import MapFunc, RequestSource
 from shardsdk.queueing.workers import Outcome
 from shardsdk.reconcile.context import Context
+from shardsdk.reconcile.threads import is_async
 
 T = TypeVar("T", default=PartialObject)
 
@@ -54,12 +56,20 @@ class TaskSpec:
     """A task of the user's, and where it runs (`None`: where controllers do that say nothing).
 
     It is cancelled `grace_seconds` after `Manager.stopping` has been set, unless it has returned.
+    Raises: ConfigurationError for a plain function: nothing else of the process would run until it returns.
     """
 
     name: str
     function: Task
     scope: Scope | None = None
     grace_seconds: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not is_async(inspect.unwrap(self.function)):
+            raise ConfigurationError(
+                f"task {self.name!r} is a plain function, and would hold up the whole process: write `async def`; what"
+                " blocks goes into `await asyncio.to_thread(…)`"
+            )
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,8 @@ R = TypeVar("R")
 
 def is_async(function: Any) -> bool:
     """Whether calling it gives something to await."""
+    if isinstance(function, functools.partial):
+        return is_async(function.func)
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
 
 

@@ -76,6 +76,8 @@ def parse_stored(data: Mapping[str, bytes]) -> Stored:
     serving = authority.parse_certificates(data[CERTIFICATE_KEY])[0]
     if not authority.fits(authorities[0], authority.parse_key(data[AUTHORITY_KEY_KEY])):
         raise ConfigurationError(f"{AUTHORITY_KEY_KEY} is not the key of the first certificate in {BUNDLE_KEY}")
+    if not authority.may_sign(authorities[0]):
+        raise ConfigurationError(f"the first certificate in {BUNDLE_KEY} is none that may sign others")
     if not authority.fits(serving, authority.parse_key(data[PRIVATE_KEY_KEY])):
         raise ConfigurationError(f"{PRIVATE_KEY_KEY} is not the key of {CERTIFICATE_KEY}")
     if not any(serving.signed_by(certificate) for certificate in authorities):

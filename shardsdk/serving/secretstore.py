@@ -77,6 +77,8 @@ class SelfManaged:
         self._lifetimes = lifetimes or Lifetimes()
         self._ask = ask
         self._judged: Judgement | None = None
+        #: The data of the Secret that it is about, as it is now, with whatever others have put beside ours.
+        self._seen: dict[str, bytes] | None = None
         self._on_load = on_load
 
     async def run(self) -> None:
@@ -119,16 +121,17 @@ class SelfManaged:
             secret = await self._api.get(SECRETS, self._name, self._namespace, model=Secret)
         except NotFound:
             secret = None
-        judged = await self._judge(secret)
+        data = None if secret is None else secret.data or {}
+        judged = await self._judge(data)
         if judged.reason is not None:
             await self._write(secret, judged)
-        self._judged = judged
+            data = {**(data or {}), **judged.data}
+        self._judged, self._seen = judged, data
         return judged
 
-    async def _judge(self, secret: Secret | None) -> Judgement:
+    async def _judge(self, data: dict[str, bytes] | None) -> Judgement:
         now, known = self._clock.now(), self._judged
-        data = None if secret is None else secret.data or {}
-        if known is not None and data == known.data and now < known.due_at:
+        if known is not None and data == self._seen and now < known.due_at:
             return msgspec.structs.replace(known, reason=None, problem=None)
         answer = await self._ask(JudgeSecret(data, self._names, now, self._lifetimes))
         match answer:

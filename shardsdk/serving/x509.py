@@ -62,13 +62,12 @@ def issue(authority: Issued, names: ServingNames, now: datetime, lifetime: timed
     alternatives: list[x509.GeneralName] = [x509.DNSName(name) for name in sorted(names.dns)]
     alternatives += [x509.IPAddress(ipaddress.ip_address(address)) for address in sorted(names.addresses)]
     expires_at = min(now + lifetime, authority.certificate.expires_at)
-    identifier = issuer.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
     certificate = (
         _builder(_name(names.subject), issuer.subject, key.public_key(), now, expires_at)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
         .add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
-        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(identifier), critical=False)
+        .add_extension(_identifier_of(issuer, signer.public_key()), critical=False)
         .sign(signer, hashes.SHA256())
     )
     return Issued(wrap(certificate), _key_pem(key))
@@ -102,6 +101,29 @@ def parse_key(pem: bytes) -> ec.EllipticCurvePrivateKey:
 def fits(certificate: Certificate, key: ec.EllipticCurvePrivateKey) -> bool:
     """Whether `key` is the private half of the certificate's key."""
     return certificate.parsed.public_key() == key.public_key()
+
+
+def may_sign(certificate: Certificate) -> bool:
+    """Whether those who trust the certificate trust what its key signed."""
+    extensions = certificate.parsed.extensions
+    try:
+        if not extensions.get_extension_for_class(x509.BasicConstraints).value.ca:
+            return False
+    except x509.ExtensionNotFound:
+        return False
+    try:
+        return extensions.get_extension_for_class(x509.KeyUsage).value.key_cert_sign
+    except x509.ExtensionNotFound:
+        return True  # for any use
+
+
+def _identifier_of(issuer: x509.Certificate, key: ec.EllipticCurvePublicKey) -> x509.AuthorityKeyIdentifier:
+    """By which what `issuer` signs names its `key`."""
+    try:
+        own = issuer.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
+    except x509.ExtensionNotFound:  # somebody's own authority may do without
+        return x509.AuthorityKeyIdentifier.from_issuer_public_key(key)
+    return x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(own)
 
 
 def _builder(

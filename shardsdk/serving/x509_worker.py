@@ -29,6 +29,14 @@ def answer(question: Question) -> Answer:
                 return Validity(first.begins_at, first.expires_at)
     except ConfigurationError as error:
         return Refused(str(error))
+    except Exception as error:
+        # Content that is not ours; what the library raises about it is not known beforehand.
+        said = f"{type(error).__name__}: {error}"
+        if isinstance(question, JudgeSecret):
+            return Refused(
+                f"certificates cannot be made from it ({said}); delete the Secret, so that they are made anew"
+            )
+        return Refused(f"the certificate cannot be read ({said})")
 
 
 def judge(question: JudgeSecret) -> Judgement:

@@ -14,12 +14,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import kopf
 import pytest
 import yaml
 
 from docsite.pages import Block, blocks_of, read_pages
 from localcluster import ControlPlane
 from sharder.config import load_config
+from shardsdk.contrib.kopf import KopfShard
+from shardsdk.testing.memory import MemoryServer
+from shardsdk.testing.memoryapi import MemoryApi
+from shardsdk.testing.virtual import VirtualClock, in_virtual_time
 from tests.chart.helm import Helm
 
 #: The SDK's pages have tests of their own.
@@ -80,6 +85,25 @@ def test_python_runs(block: Block) -> None:
     code = compile(block.text, str(block), "exec")
     if not block.file:
         exec(code, {"__name__": "docs"})
+
+
+@in_virtual_time
+async def test_the_kopf_operator_handles_an_object_again_when_it_is_resumed(
+    clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    [block] = [block for block in of("python") if block.file == "kopf_shard.py"]
+    server, started = MemoryServer(), list[dict[str, Any]]()
+    monkeypatch.setattr(KopfShard, "run", lambda _, **operator: started.append(operator))
+    monkeypatch.setattr(KopfShard, "api", MemoryApi(server, clock))
+    monkeypatch.setattr(KopfShard, "label", lambda *_: None)
+    monkeypatch.setattr(kopf, "adopt", lambda *_: None)
+    monkeypatch.setattr(kopf, "get_default_registry", kopf.OperatorRegistry)
+    program: dict[str, Any] = {"__name__": "__main__"}
+    exec(block.text, program)
+    assert started == [{"namespaces": ["default"]}]
+    for _ in range(2):
+        await program["handle"](name="a", namespace="default")
+    assert server.find(program["CONFIGMAPS"], "a-seen", "default")
 
 
 @pytest.fixture(scope="module")

@@ -208,6 +208,27 @@ async def test_who_has_changed_the_key_of_an_entry_is_named_when_an_apply_is_ref
         await stage.until(SERVICES, lambda each: [port["port"] for port in each["spec"]["ports"]] == [80])
 
 
+async def test_of_two_that_apply_one_child_one_has_it_and_the_other_says_whose_it_is(stage: Stage) -> None:
+    sharing = Operator("sharing")
+
+    @sharing.reconcile(Website, owns=[ConfigMap])
+    async def page(ctx: Any) -> None:
+        await ctx.apply(ConfigMap("shared", data={"of": ctx.name}))
+
+    async with stage.running(sharing):
+        await stage.website()
+        await stage.until(CONFIGMAPS, lambda page: True, "shared")
+        await stage.admin.create(WEBSITES, body_of(Website("other", WebsiteSpec("<h1>hi</h1>", 1))), stage.namespace)
+        (said,) = await stage.admin.eventually(
+            EVENTS,
+            lambda events: [each["message"] for each in events if "AlreadyOwned" in each["message"]],
+            stage.namespace,
+        )
+        assert "ConfigMap shared cannot be controlled by Website other: Website home controls it already" in said
+        await stage.until(CONFIGMAPS, lambda page: page["data"] == {"of": "home"}, "shared")
+        assert stage.applied("configmaps") == 1
+
+
 async def test_sharded_it_is_the_same_but_for_the_label(stage: Stage) -> None:
     sharded = Operator("websites", sharded=True)
     sharded.reconcile(Website, owns=operator._reconcilers[0].declared.owns)(operator._reconcilers[0].function)

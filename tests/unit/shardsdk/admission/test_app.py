@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -10,6 +11,7 @@ from shardsdk.admission.app import AdmissionApp
 from shardsdk.admission.metrics import WebhookMetrics
 from shardsdk.admission.review import Outcome
 from shardsdk.admission.webhook import Denied, Review
+from shardsdk.testing.virtual import VirtualClock, in_virtual_time
 from tests.unit.shardsdk.admission.kinds import Website, review, webhook, website
 
 PATH = "/validate/check.websites.example.com"
@@ -109,6 +111,29 @@ async def test_what_is_no_review_is_answered_in_a_sentence(
     assert status == 400
     assert said in answer
     assert [line.msg for line in caplog.records] == ["Request to a webhook not answered"]
+
+
+@in_virtual_time
+async def test_what_is_no_review_is_told_every_ten_seconds_and_counted_each_time(
+    clock: VirtualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    metrics, one = WebhookMetrics(), webhook(refuse_empty)
+    other = replace(one, name="other.websites.example.com")
+    app = AdmissionApp([one, other], metrics=metrics, clock=clock)
+
+    async def receive() -> Any:
+        return {"type": "http.request", "body": b"garbage", "more_body": False}
+
+    async def send(message: Any) -> None:
+        pass
+
+    for second in range(21):
+        for each in (one, other) if second == 5 else (one,):
+            await app({"type": "http", "path": each.path, "method": "POST", "headers": []}, receive, send)
+        await clock.sleep(1)
+    assert [vars(line)["webhook"] for line in caplog.records] == [one.name, other.name, one.name, one.name]
+    labels = {"webhook": one.name, "result": "unreadable"}
+    assert metrics.registry.get_sample_value("shardsdk_webhook_requests_total", labels) == 21
 
 
 async def test_other_paths_and_methods_are_told_where_to_go() -> None:

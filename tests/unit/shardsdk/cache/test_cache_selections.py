@@ -53,6 +53,7 @@ async def test_several_namespaces_are_one_cache(clock: VirtualClock) -> None:
         assert cache.get(Request("b", "x")) is not None
         assert cache.get(Request("c", "x")) is None
         assert names(cache.by_index("team", "red")) == ["a/x", "b/x"]
+        assert names(cache.by_index("team", "red", namespace="b")) == ["b/x"]
         server.patch(CONFIGMAPS, "x", "b", {"data": {"team": "blue"}})
         config_map(server, "c", "y", team="blue")
         await clock.sleep(1)

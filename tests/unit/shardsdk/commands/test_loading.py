@@ -99,6 +99,15 @@ def test_what_is_wrong_in_a_file_is_said_with_its_line(source: str, text: str, s
     assert re.search(says, complaint(source))
 
 
+@pytest.mark.parametrize("module", ["operator", "types", "logging"])
+def test_a_file_that_would_hide_a_module_of_pythons_is_not_run(module: str) -> None:
+    before = sys.modules[module]
+    write(f"{module}.py", MANAGER)
+    assert complaint(f"{module}.py").startswith(f"{module}.py would hide what Python calls {module}: rename it")
+    assert sys.modules[module] is before
+    assert str(Path.cwd()) not in sys.path
+
+
 @pytest.mark.parametrize(
     ("source", "says"),
     [

@@ -95,6 +95,17 @@ def test_a_sharded_operator_brings_its_ring(capsys: pytest.CaptureFixture[str]) 
     assert rule["subjects"][0]["serviceAccount"] == {"namespace": "team", "name": "sites"}
 
 
+def test_the_ring_alone_takes_no_image(capsys: pytest.CaptureFixture[str]) -> None:
+    write("sharded=True")
+    assert main(["manifests", "sites.py", "--ring-only"]) == 0
+    made = list(yaml.safe_load_all(capsys.readouterr().out))
+    role = "sharding:clusterring:sites"
+    assert named(made) == ["ClusterRing sites", f"ClusterRole {role}", f"ClusterRoleBinding {role}"]
+    assert "give --helm or --ring-only" in complaint(
+        "manifests", "sites.py", "--ring-only", "--helm", "chart", capsys=capsys
+    )
+
+
 def test_the_ring_of_shards_that_see_some_namespaces_covers_no_others(capsys: pytest.CaptureFixture[str]) -> None:
     write("sharded=True")
     made = printed("--watch-namespace", "shop", "--watch-namespace", "pages", capsys=capsys)
@@ -181,6 +192,13 @@ def test_wrong_input_is_one_line_that_says_what_to_write(
 ) -> None:
     write()
     assert says in complaint("manifests", "sites.py", "--image", "i:1", *arguments, capsys=capsys)
+
+
+def test_pods_need_an_image_and_a_ring_shards(capsys: pytest.CaptureFixture[str]) -> None:
+    write()
+    assert "name what its pods run: --image IMAGE" in complaint("manifests", "sites.py", capsys=capsys)
+    says = "operator 'sites' is not sharded; --ring-only is for the ring of one that is"
+    assert says in complaint("manifests", "sites.py", "--ring-only", capsys=capsys)
 
 
 def test_a_manager_has_no_manifests(capsys: pytest.CaptureFixture[str]) -> None:

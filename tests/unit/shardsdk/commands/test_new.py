@@ -156,6 +156,8 @@ def test_the_kind_is_guessed_from_the_name(name: str, kind: str, plural: str) ->
         ("websites", None, "example", "--group 'example' is no API group: use a domain that is yours"),
         ("json", None, "example.com", "json.py would hide what Python calls json: choose another name"),
         ("shardsdk", None, "example.com", "shardsdk.py would hide"),
+        ("aiohttp", None, "example.com", "aiohttp.py would hide"),
+        ("prometheus-client", None, "example.com", "prometheus_client.py would hide"),
         ("class", None, "example.com", "class.py would hide"),
         ("nones", None, "example.com", "None is a word of Python's: choose another kind, by --kind"),
         ("operators", None, "example.com", "operators.py would have a class Operator, and imports another"),

@@ -160,7 +160,8 @@ async def test_a_resource_that_is_used_twice_is_said_once() -> None:
         ),
         (
             {**SERVED, **RINGS},
-            "there is no ClusterRing 'websites', so nobody would give this shard objects; `shardsdk man",
+            "there is no ClusterRing 'websites', so nobody would give this shard objects; `shardsdk manifests"
+            " websites.py --ring-only | kubectl apply --server-side -f -` makes it",
         ),
     ],
     ids=["no sharder", "no ring"],

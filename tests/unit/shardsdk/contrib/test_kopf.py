@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,6 +14,7 @@ from kopf._core.intents.causes import Activity
 
 from shardsdk.contrib.kopf import KopfShard, _run_until_either_ends
 from shardsdk.errors import ConfigurationError, NotFound
+from shardsdk.process.process import ExitCode
 from tests.shard_rig import CONFIGMAPS, RING, SECRETS, Hold
 
 OURS = f"{RING.shard}=shard-1"
@@ -123,3 +125,27 @@ async def test_an_operator_that_ends_or_is_cancelled_ends_as_it_did_without_the_
         await running
     assert stopped == ["in order"]
     checking.cancel()
+
+
+@pytest.mark.parametrize("told", [True, False], ids=["as the program says", "as kopf run does"])
+def test_what_goes_wrong_is_shown_though_the_program_says_nothing_of_logs(
+    told: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, own = logging.getLogger(), logging.NullHandler()
+    monkeypatch.setattr(root, "handlers", [own] if told else [])
+    level = root.level
+    root.setLevel(logging.WARNING)
+    asyncios = logging.getLogger("asyncio")
+    monkeypatch.setattr(asyncios, "handlers", [])
+    monkeypatch.setattr(asyncios, "propagate", True)
+
+    async def fail(self: KopfShard) -> ExitCode:
+        return ExitCode.CONFIGURATION
+
+    monkeypatch.setattr(KopfShard, "run_async", fail)
+    with pytest.raises(SystemExit):
+        KopfShard(RING.ring, main=[SECRETS]).run()
+    assert (root.handlers == [own]) is told
+    assert len(root.handlers) == 1
+    assert root.isEnabledFor(logging.INFO) is not told
+    root.setLevel(level)

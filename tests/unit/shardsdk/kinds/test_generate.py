@@ -163,6 +163,45 @@ def test_two_definitions_of_one_name_are_refused() -> None:
         generate([document], GROUP, "v1", ["Gate", "GateSpec"])
 
 
+def load_gate(**properties: Any) -> Any:
+    schema = {**GATE, "properties": properties}
+    return load(
+        generate([{**DOCUMENT, "components": {"schemas": {"com.example.v1.Gate": schema}}}], GROUP, "v1", ["Gate"])
+    )
+
+
+def of(**properties: Any) -> dict[str, Any]:
+    return {"type": "object", "properties": properties}
+
+
+@pytest.mark.parametrize("order", [1, -1], ids=["one before many", "many before one"])
+def test_what_is_there_once_and_in_a_list_is_two_classes(order: int) -> None:
+    text, number = {"type": "string"}, {"type": "integer"}
+    source = of(url=text, helm=of(values=text))
+    sources = {"type": "array", "items": of(url=number, helm=of(values=number))}
+    spec = dict([("source", source), ("sources", sources), ("sourcess", sources)][::order])
+    gates = load_gate(spec=of(**spec))
+    thing = {
+        "metadata": {},
+        "spec": {"source": {"url": "a", "helm": {"values": "b"}}, "sources": [{"url": 1, "helm": {"values": 2}}]},
+    }
+    gate = msgspec.convert(thing, gates.Gate)
+    assert gate.spec.source.helm.values == "b"
+    assert gate.spec.sources[0].helm.values == 2
+    assert body_of(gate)["spec"] == thing["spec"]
+
+
+def test_names_that_python_would_have_alike_are_kept_apart() -> None:
+    named = ["fooBar", "foo_bar", "foo-bar", "FooBar", "any", "Any"]
+    gates = load_gate(spec=of(**{name: {"type": "string"} for name in named}), resource={"type": "string"})
+    assert resource_of(gates.Gate).kind == "Gate"
+    thing = {"metadata": {}, "spec": {name: name for name in named}, "resource": "r"}
+    gate = msgspec.convert(thing, gates.Gate)
+    assert gate.resource_ == "r"
+    body = body_of(gate)
+    assert (body["spec"], body["resource"]) == (thing["spec"], "r")
+
+
 def test_the_documents_are_where_an_api_server_has_them() -> None:
     assert openapi_path("", "v1") == "/openapi/v3/api/v1"
     assert openapi_path("apps", "v1") == "/openapi/v3/apis/apps/v1"

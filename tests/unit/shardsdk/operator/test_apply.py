@@ -8,7 +8,15 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from shardsdk import AlreadyOwned, ConfigurationError, Context, ObjectMeta, Operator, Resource
+from shardsdk import (
+    AlreadyOwned,
+    ConfigurationError,
+    Context,
+    ObjectMeta,
+    Operator,
+    Resource,
+    server_side_apply,
+)
 from shardsdk.kinds import CustomResource, Kind
 from shardsdk.testing import Change, Rig, drive
 from tests.unit.shardsdk.operator.websites import (
@@ -258,6 +266,62 @@ def test_a_child_that_another_object_controls_is_refused() -> None:
     assert isinstance(rig.failures[0], AlreadyOwned)
 
 
+def the_same_page(*, raw: bool = False, sharded: bool = False) -> Operator:
+    """Each website applies one ConfigMap."""
+
+    async def function(ctx: Context[Website]) -> None:
+        if raw:
+            metadata = {"name": "shared", "ownerReferences": [ctx.controller_reference()]}
+            await server_side_apply(ctx, ConfigMap.resource, {"metadata": metadata, "data": {"of": ctx.name}})
+        else:
+            await ctx.apply(ConfigMap("shared", data={"of": ctx.name}))
+
+    return operator_with(function, owns=[ConfigMap], sharded=sharded)
+
+
+@pytest.mark.parametrize("raw", [False, True], ids=["apply", "server_side_apply"])
+@pytest.mark.parametrize("sharded", [False, True])
+def test_of_two_that_apply_one_child_the_second_is_told_and_neither_undoes_the_other(raw: bool, sharded: bool) -> None:
+    rig = drive(the_same_page(raw=raw, sharded=sharded), [site("first"), site("second")], raises=False)
+    assert rig.get(ConfigMap, "shared").data == {"of": "first"}
+    assert {type(each) for each in rig.failures} == {AlreadyOwned}
+    (event,) = {(name, reason, message) for name, reason, message in rig.events}
+    assert event[:2] == ("second", "ReconcileFailed")
+    assert "ConfigMap shared cannot be controlled by Website second: Website first controls it already" in event[2]
+
+
+def test_a_child_that_another_shards_object_controls_is_refused() -> None:
+    """It is in no cache of this one's."""
+    reference = {"apiVersion": "example.com/v1", "kind": "Blog", "name": "far", "uid": "uid-far", "controller": True}
+    label = {"shard.alpha.sharding.timebertt.dev/clusterring-test": "another"}
+    there = {"metadata": {"name": "shared", "labels": label, "ownerReferences": [reference]}, "data": {"of": "far"}}
+    rig = drive(the_same_page(sharded=True), [(ConfigMap.resource, there), site()], raises=False)
+    assert "Blog far controls it already" in str(rig.failures[0])
+    assert rig.get(ConfigMap.resource, "shared")["metadata"]["labels"] == label
+
+
+def test_a_child_is_taken_over_from_an_owner_that_was_made_anew() -> None:
+    async def story(rig: Rig) -> None:
+        rig.delete(Website, "home")
+        rig.create(site())
+        await rig.settle()
+        controller = rig.get(ConfigMap, "shared").metadata.controller
+        assert controller is not None
+        assert controller.uid == rig.get(Website, "home").metadata.uid
+
+    drive(the_same_page(), [site()], story)
+
+
+def test_a_child_may_go_from_one_owner_to_the_other() -> None:
+    async def story(rig: Rig) -> None:
+        rig.delete(Website, "first")
+        rig.delete(ConfigMap, "shared")  # as the garbage collector does
+        await rig.clock.sleep(3600)
+
+    rig = drive(the_same_page(), [site("first"), site("second")], story, raises=False)
+    assert rig.get(ConfigMap, "shared").data == {"of": "second"}
+
+
 def test_a_generated_name_is_refused() -> None:
     assert "generateName" in str(refusal(ConfigMap(ObjectMeta(generate_name="page-"))))
 
@@ -276,6 +340,27 @@ def test_a_cluster_scoped_owner_has_children_in_the_namespaces_that_they_name() 
     rig = drive(operator, [Region("north", Workers())])
     assert rig.get(ConfigMap, "north", "team").data == {"a": "b"}
     assert applies(rig) == ["north"]
+
+
+@pytest.mark.parametrize("verb", ["get", "patch", "delete", "apply"])
+def test_without_a_namespace_nothing_is_taken_for_gone(verb: str) -> None:
+    async def function(ctx: Context[Region]) -> None:
+        match verb:
+            case "get":
+                assert await ctx.get(ConfigMap, "page") is not None
+            case "patch":
+                await ctx.patch(ConfigMap, "page", {"data": {"a": "b"}})
+            case "delete":
+                assert await ctx.delete(ConfigMap, "page")
+            case _:
+                await ctx.apply(ConfigMap("page", data={"a": "b"}))
+
+    operator = Operator("regions")
+    operator.reconcile(Region, owns=[ConfigMap])(function)
+    rig = drive(operator, [Region("north", Workers()), ConfigMap("page")], raises=False)
+    assert isinstance(rig.failures[0], ConfigurationError)
+    assert "ConfigMap objects are in namespaces and Region north is in none" in str(rig.failures[0])
+    assert rig.writes == []
 
 
 def test_children_are_read_as_the_class_that_was_declared() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec import field
 
-from shardsdk import Context, CustomResource, Model, Operator, Permanent
+from shardsdk import Context, CustomResource, Model, Operator, Permanent, Retry
 from shardsdk.testing import Rig, drive
 from tests.unit.shardsdk.operator.websites import ConfigMap, Running, Website, WebsiteSpec, WebsiteStatus, site
 
@@ -72,6 +72,30 @@ def test_what_failed_for_good_is_told_and_counted_once_and_says_so_until_its_spe
     assert [type(each) for _, each in rig.outcomes if isinstance(each, Exception)] == [Permanent]
 
 
+def test_a_time_that_was_asked_for_earlier_does_not_hide_it() -> None:
+    operator = Operator("websites")
+
+    @operator.reconcile(Website)
+    async def function(ctx: Context[Website]) -> None:
+        if ctx.object.spec.theme == "mars":
+            raise Permanent("no such region", reason="UnknownRegion")
+        if ctx.object.spec.theme != "light":
+            ctx.requeue(after=3600)
+
+    async def story(rig: Rig) -> None:
+        assert "until the time that its last reconcile asked for" in rig.explain(Website, "home")
+        themed(rig, "mars")
+        await rig.settle()
+        assert rig.explain(Website, "home") == GAVE_UP
+        themed(rig, "dark")
+        await rig.settle()
+        themed(rig, "light")
+        await rig.settle()
+        assert rig.explain(Website, "home") == "default/home: waits for its next event"
+
+    drive(operator, [site()], story)
+
+
 def test_it_is_one_line_without_a_stack(caplog: pytest.LogCaptureFixture) -> None:
     operator, _ = refusing()
     drive(operator, [MARS])
@@ -123,6 +147,65 @@ def test_its_generation_has_been_observed_in_one_write() -> None:
         assert rig.get(Website, "home").status.observed_generation == 3
 
     drive(operator, [site()], story)
+
+
+def set_status(rig: Rig, status: dict[str, Any]) -> None:
+    rig.server.patch(Website.resource, "home", "default", {"status": status}, subresource="status")
+
+
+THEIRS = {"type": "Theirs", "status": "False", "reason": "UnknownRegion", "message": "no such region"}
+
+
+def mended(says: str | None = None) -> Operator:
+    """Fails for good over one theme, and then says nothing of how it is, or just this."""
+    operator = Operator("websites")
+
+    @operator.reconcile(Website)
+    async def function(ctx: Context[Website]) -> WebsiteStatus | None:
+        if ctx.object.spec.theme == "mars":
+            raise Permanent("no such region", reason="UnknownRegion")
+        if ctx.object.spec.theme == "slow":
+            raise Retry("not yet", after=5)
+        return None if says is None else WebsiteStatus(1, conditions=[ctx.condition(says, False, "UnknownRegion")])
+
+    return operator
+
+
+async def mend(rig: Rig) -> None:
+    themed(rig, "slow")
+    await rig.settle()
+    assert [each.reason for each in rig.get(Website, "home").status.conditions][-1] == "UnknownRegion"
+    themed(rig, "dark")
+    await rig.clock.sleep(10)
+
+
+def types(rig: Rig) -> list[str]:
+    return [each.type for each in rig.get(Website, "home").status.conditions]
+
+
+def test_once_it_succeeds_its_condition_is_taken_back_and_no_other() -> None:
+    async def story(rig: Rig) -> None:
+        known = rig.get(Website.resource, "home")["status"]["conditions"]
+        set_status(rig, {"conditions": [*known, THEIRS]})
+        await mend(rig)
+
+    rig = drive(mended(), [MARS], story)
+    assert types(rig) == ["Theirs"]
+    assert len(status_writes(rig)) == 2
+
+
+@pytest.mark.parametrize(("says", "left"), [("Ready", ["Ready"]), ("Counted", ["Counted"])])
+def test_a_condition_that_the_function_returns_is_its_own(says: str, left: list[str]) -> None:
+    assert types(drive(mended(says), [MARS], mend)) == left
+
+
+def test_what_somebody_has_made_of_the_condition_stays() -> None:
+    async def story(rig: Rig) -> None:
+        (known,) = rig.get(Website.resource, "home")["status"]["conditions"]
+        set_status(rig, {"conditions": [{**known, "message": "I know"}]})
+        await mend(rig)
+
+    assert types(drive(mended(), [MARS], story)) == ["Ready"]
 
 
 class Seen(Model):

@@ -10,6 +10,7 @@ from shardsdk import Api, Context, Done, LeaseTimings, Manager, Operator, Scope
 from shardsdk.admission import Review
 from shardsdk.errors import ConfigurationError
 from shardsdk.kinds import ClusterRole, CustomResource, Kind, Namespace, Node
+from shardsdk.operator.finalizers import finalizer_of
 from shardsdk.process.process import ExitCode
 from shardsdk.protocol.labels import parse_ring_name
 from shardsdk.protocol.objects import GroupResource, Resource
@@ -211,11 +212,82 @@ def test_a_second_function_for_a_kind_has_a_name_and_a_finalizer_of_its_own() ->
 
     async def story(rig: Rig) -> None:
         found = rig.get(Website, "home").metadata.finalizers or []
-        assert sorted(found) == ["example.com/second", "example.com/websites"]
+        assert sorted(found) == ["example.com/websites", "example.com/websites_second"]
         rig.delete(Website, "home")
         await rig.settle()
 
     assert drive(operator, [site()], story).find(Website, "home") is None
+
+
+def finalizers_of(*declared: tuple[str, str]) -> list[str]:
+    """Of functions of operators, both by name."""
+    return [finalizer_of(Website, operator, name) for operator, name in declared]
+
+
+def test_functions_of_two_operators_have_finalizers_of_their_own_whatever_they_are_called() -> None:
+    long = "s" * 63
+    given = [
+        ("sync", ""),
+        ("vault", "sync"),
+        ("mirror", "sync"),
+        ("vault", long),
+        ("mirror", long),
+        (long, "a"),
+        (long, "b"),
+    ]
+    made = finalizers_of(*given)
+    assert made[:3] == ["example.com/sync", "example.com/vault_sync", "example.com/mirror_sync"]
+    assert len(set(made)) == len(given)
+    assert max(len(each.removeprefix("example.com/")) for each in made) == 63
+    assert finalizers_of(*given) == made
+
+
+@pytest.mark.parametrize("finalizers", [["example.com/second"], ["example.com/second", "example.com/websites_second"]])
+def test_what_has_the_finalizer_of_an_earlier_version_is_cleaned_up_once_and_freed(finalizers: list[str]) -> None:
+    operator, cleaned = Operator("websites"), list[str]()
+    second = operator.reconcile(Website, name="second")(nothing)
+
+    @second.finalize
+    async def gone(ctx: Context[Website]) -> None:
+        cleaned.append(ctx.name)
+
+    left = (Website.resource, {"metadata": {"name": "home", "finalizers": finalizers}, "spec": {"html": ""}})
+
+    async def story(rig: Rig) -> None:
+        rig.delete(Website, "home")
+        await rig.settle()
+
+    assert drive(operator, [left], story).find(Website, "home") is None
+    assert cleaned == ["home"]
+
+
+def test_a_clean_up_that_says_when_to_come_back_is_not_done_whatever_it_returns() -> None:
+    operator, calls = Operator("websites"), list[int]()
+
+    @operator.reconcile(Website)(nothing).finalize
+    async def gone(ctx: Context[Website]) -> None:
+        calls.append(1)
+        if len(calls) < 3:
+            ctx.requeue(after=30)
+
+    async def story(rig: Rig) -> None:
+        rig.delete(Website, "home")
+        await rig.clock.sleep(45)
+        assert rig.find(Website, "home") is not None
+        await rig.clock.sleep(45)
+
+    rig = drive(operator, [site()], story)
+    assert len(calls) == 3
+    assert rig.find(Website, "home") is None
+
+
+def test_a_function_that_is_called_like_its_operator_beside_one_without_a_name_is_refused() -> None:
+    """Of an earlier version both have the same finalizer."""
+    operator = Operator("websites")
+    operator.reconcile(Website)(nothing)
+    operator.reconcile(Website, name="sites")(nothing)
+    with pytest.raises(ConfigurationError, match="another name"):
+        operator.reconcile(Website, name="websites")(nothing)
 
 
 @pytest.mark.parametrize("back_to_front", [False, True])

@@ -8,9 +8,18 @@ from typing import Any
 import pytest
 
 from shardsdk import ConfigurationError, Context, Operator, Request, Trigger
+from shardsdk.kinds import CustomResource
 from shardsdk.operator import Reconciler
 from shardsdk.testing import Rig, drive
-from tests.unit.shardsdk.operator.websites import ConfigMap, Secret, Website, WebsiteStatus, publish, site
+from tests.unit.shardsdk.operator.websites import (
+    ConfigMap,
+    Secret,
+    Website,
+    WebsiteStatus,
+    Workers,
+    publish,
+    site,
+)
 
 
 def counting(*, sharded: bool = False) -> tuple[Operator, Reconciler[Website], list[str]]:
@@ -75,6 +84,43 @@ def test_a_mapping_that_names_nothing_says_so(given: Any, said: str, caplog: pyt
     (line,) = [each for each in caplog.records if each.msg == "A mapping raised"]
     assert line.exc_info is not None
     with pytest.raises(TypeError, match=said):
+        raise line.exc_info[1] or AssertionError
+
+
+class Region(CustomResource[Workers, None], group="example.com", version="v1", scope="Cluster"):
+    """Something that is in no namespace."""
+
+
+def test_the_name_of_a_cluster_scoped_object_needs_no_namespace(caplog: pytest.LogCaptureFixture) -> None:
+    operator, calls = Operator("regions"), list[str]()
+
+    @operator.reconcile(Region)
+    async def region(ctx: Context[Region]) -> None:
+        calls.append(ctx.name)
+
+    region.watches(Secret, to=same_names)
+
+    async def story(rig: Rig) -> None:
+        calls.clear()
+        rig.create(Secret("north"))
+        await rig.settle()
+
+    drive(operator, [Region("north", Workers()), Region("south", Workers())], story)
+    assert calls == ["north"]
+
+
+def test_a_name_that_a_cluster_scoped_object_is_mapped_to_needs_a_namespace(caplog: pytest.LogCaptureFixture) -> None:
+    operator, website, _ = counting()
+    website.watches(Region, to=lambda region: ["home"])
+
+    async def story(rig: Rig) -> None:
+        rig.create(Region("north", Workers()))
+        await rig.settle()
+
+    drive(operator, [site("home")], story)
+    (line,) = [each for each in caplog.records if each.msg == "A mapping raised"]
+    assert line.exc_info is not None
+    with pytest.raises(TypeError, match=r"'north', which is in none: give a Request\(namespace, name\)"):
         raise line.exc_info[1] or AssertionError
 
 
@@ -282,7 +328,10 @@ async def without() -> None:
         (lambda operator: operator.needs(Secret), "names no verbs"),
         (lambda operator: Operator("Web Sites"), "lower-case letters"),
         (lambda operator: Operator("a", ring="b"), "sharded=True"),
-        (lambda operator: operator.reconcile(Website, name="x" * 64)(publish), "too long"),
+        (lambda operator: operator.reconcile(Website, name="x" * 64)(publish), "up to 63 letters"),
+        (lambda operator: operator.reconcile(Website, name="my sweep/x")(publish), "cannot be in a finalizer"),
+        (lambda operator: operator.reconcile(Website, name="Größe")(publish), "cannot be in a finalizer"),
+        (lambda operator: operator.reconcile(Website, name="sweep-")(publish), "cannot be in a finalizer"),
         (lambda operator: operator.reconcile(Website)("no function"), "decorates a function"),
         (lambda operator: operator.reconcile(publish), r"write @operator.reconcile\(Secret\) above it"),
         (lambda operator: operator.reconcile("secrets"), "such as Secret of shardsdk.kinds"),

@@ -10,7 +10,7 @@ import pytest
 from shardsdk import Context, Operator
 from shardsdk.admission import Denied, Review, Serving
 from shardsdk.errors import ConfigurationError, Forbidden, Invalid, ServerError
-from shardsdk.kinds import CustomResource, Model, resource_of
+from shardsdk.kinds import CustomResource, Model, Namespace, Node, resource_of
 from shardsdk.testing import Rig, drive
 from tests.unit.shardsdk.operator.websites import ConfigMap
 
@@ -231,7 +231,7 @@ def test_whoever_serves_them_outside_of_a_pod_makes_configurations_of_its_own() 
     }
     assert asked.cluster == (
         {**both, "verbs": ["create"]},
-        {**both, "verbs": ["patch", "delete"], "resourceNames": ["pages-dev"]},
+        {**both, "verbs": ["get", "patch", "delete"], "resourceNames": ["pages-dev"]},
     )
 
 
@@ -239,3 +239,17 @@ def test_its_kinds_are_the_operators() -> None:
     operator = Operator("pages")
     operator.validate(Page, name="any")(lambda review: None)
     assert operator.kinds() == [Page]
+
+
+def test_namespaces_are_selected_by_their_own_labels_and_others_without_one_are_not() -> None:
+    operator, selector = Operator("spaces"), {"matchLabels": {"team": "web"}}
+    operator.validate(Namespace, namespace_selector=selector)(nothing)
+    [made] = operator.webhook_configurations("system", namespaces=["a"])
+    assert made["webhooks"][0]["namespaceSelector"] == selector
+    with pytest.raises(ConfigurationError, match="Node is in no namespace: use object_selector="):
+        operator.validate(Node, namespace_selector=selector)
+    operator.validate(Node)
+
+
+def nothing(review: Review[Any]) -> None:
+    """Lets everything pass."""

@@ -54,6 +54,11 @@ async def test_a_plain_function_writes_and_reads_through_the_loop(context: Ctx) 
     assert await Threads(1).wrap(work)(context) == "child"
 
 
+async def test_run_is_refused_on_the_event_loop_which_would_wait_for_itself(context: Ctx) -> None:
+    with pytest.raises(ConfigurationError, match="await the call"):
+        context.run(context.api.get(SECRETS, "child", "default"))
+
+
 async def test_what_a_plain_function_raises_comes_out(context: Ctx) -> None:
     def work(context: Ctx) -> None:
         raise ValueError("boom")

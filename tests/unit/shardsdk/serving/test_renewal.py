@@ -3,6 +3,10 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 
 from shardsdk.errors import ConfigurationError
 from shardsdk.serving import x509 as authority
@@ -16,6 +20,7 @@ from shardsdk.serving.renewal import (
     plan_renewal,
     render_stored,
 )
+from shardsdk.serving.x509_certificate import wrap
 from tests.unit.shardsdk.serving.manual_clock import START
 
 DAY = timedelta(days=1)
@@ -149,3 +154,59 @@ def test_an_authority_that_is_not_valid_now_is_replaced_with_all_it_signed(after
 
 def test_keys_never_show_in_a_repr() -> None:
     assert "PRIVATE" not in repr(make_stored(NAMES, START, LIFETIMES))
+
+
+def foreign(*extensions: x509.ExtensionType) -> Stored:
+    """What somebody put into the Secret: an authority of their own, with these extensions, and what it signed."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "somebody's CA")])
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(START - DAY)
+        .not_valid_after(START + 3000 * DAY)
+    )
+    for each in extensions:
+        builder = builder.add_extension(each, critical=True)
+    pem = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    issuer = authority.Issued(wrap(builder.sign(key, hashes.SHA256())), pem)
+    return Stored((issuer.certificate,), pem, authority.issue(issuer, NAMES, START, DAY))
+
+
+AUTHORITY = x509.BasicConstraints(ca=True, path_length=None)
+SIGNS_NOTHING = x509.KeyUsage(
+    digital_signature=True,
+    key_cert_sign=False,
+    crl_sign=False,
+    content_commitment=False,
+    key_encipherment=False,
+    data_encipherment=False,
+    key_agreement=False,
+    encipher_only=False,
+    decipher_only=False,
+)
+
+
+def test_an_authority_without_an_identifier_of_its_key_goes_on_signing() -> None:
+    stored = parse_stored(render_stored(foreign(AUTHORITY)))
+    renewal = plan_renewal(stored, ServingNames.of(["new.example"]), START, LIFETIMES)
+    assert renewal is not None
+    assert renewal.stored.serving.certificate.signed_by(stored.authorities[0])
+    ours = make_stored(NAMES, START, LIFETIMES)
+    issued, by = ours.serving.certificate.parsed, ours.authorities[0].parsed
+    told = issued.extensions.get_extension_for_class(x509.AuthorityKeyIdentifier).value
+    own = by.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
+    assert told.key_identifier == own.digest
+
+
+@pytest.mark.parametrize(
+    "extensions",
+    [(), (x509.BasicConstraints(ca=False, path_length=None),), (AUTHORITY, SIGNS_NOTHING)],
+    ids=["says nothing", "is none", "signs nothing"],
+)
+def test_an_authority_whose_signatures_nobody_trusts_is_refused(extensions: tuple[x509.ExtensionType, ...]) -> None:
+    with pytest.raises(ConfigurationError, match=r"the first certificate in ca\.crt is none that may sign"):
+        parse_stored(render_stored(foreign(*extensions)))

@@ -203,3 +203,21 @@ async def test_certificates_are_judged_when_they_changed_or_something_is_due_and
     await replica(secrets, clock, ServingNames.of(["other.svc"])).refresh()
     await source.refresh()
     assert len(asked) == 3
+
+
+@pytest.mark.parametrize("broken", [False, True])
+async def test_what_else_is_in_the_secret_is_judged_once(broken: bool) -> None:
+    secrets, clock = FakeSecrets(), ManualClock()
+    asked: list[Question] = []
+
+    async def ask(question: Question) -> Answer:
+        asked.append(question)
+        return await ask_here(question)
+
+    good = render_stored(make_stored(NAMES, START, Lifetimes()))
+    secrets.overwrite(NAMESPACE, SECRET, good | {"note": b"kept"} | ({"tls.key": b"garbage"} if broken else {}))
+    source = SelfManaged(secrets.api, namespace=NAMESPACE, name=SECRET, names=NAMES, clock=clock, ask=ask)
+    for _ in range(3):
+        await source.refresh()
+    assert len(asked) == 1
+    assert secrets.data(NAMESPACE, SECRET)["note"] == b"kept"

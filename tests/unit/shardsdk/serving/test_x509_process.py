@@ -9,6 +9,7 @@ import pytest
 from cryptography import x509
 
 from shardsdk.serving import x509_process as apart
+from shardsdk.serving import x509_worker
 from shardsdk.serving.certificate_spec import Lifetimes, ServingNames
 from shardsdk.serving.x509_messages import Judgement, JudgeSecret, ReadValidity, Refused, Validity
 from shardsdk.serving.x509_process import Ask, CertificateWorkFailed, ask_apart, ask_here
@@ -31,6 +32,19 @@ async def test_what_one_made_the_other_finds_good(ask: Ask) -> None:
     validity = await other(ReadValidity(made.certificate))
     assert isinstance(validity, Validity)
     assert validity.begins_at < NOW < validity.expires_at == made.expires_at
+
+
+async def test_a_secret_that_the_library_trips_over_is_refused_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it raises about somebody's certificates is not known beforehand."""
+
+    def trip(data: object) -> None:
+        raise x509.DuplicateExtension("there are two", x509.SubjectAlternativeName.oid)
+
+    monkeypatch.setattr(x509_worker, "parse_stored", trip)
+    refused = await ask_here(JudgeSecret({"ca.crt": b"x"}, NAMES, NOW, Lifetimes()))
+    assert isinstance(refused, Refused)
+    assert "DuplicateExtension: there are two" in refused.message
+    assert "delete the Secret" in refused.message
 
 
 @BOTH
