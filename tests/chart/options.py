@@ -68,6 +68,7 @@ OPTIONS: Final[dict[str, dict[str, Any]]] = {
         "admissionPolicy": {
             "enabled": True,
             "resources": [{"group": "apps", "resource": "deployments"}],
+            "shards": [{"namespace": "default", "serviceAccount": "checksum"}],
             "exempt": {"users": ["alice"], "groups": ["system:masters"]},
         },
     },

@@ -23,6 +23,8 @@ from tests.chart.identities import account_token, allow, client_of, make_account
 from tests.chart.releases import CONFIGMAPS
 
 SPACE = "policy"
+#: Where somebody may make pods who has no business with the ring.
+BEYOND = "beyond"
 RING = parse_ring_name("one")
 OTHER = parse_ring_name("two")
 SHARD, DRAIN = RING.shard, RING.drain
@@ -38,6 +40,7 @@ VALUES: dict[str, Any] = {
             "users": [f"system:serviceaccount:{SPACE}:janitor"],
             "groups": ["system:serviceaccounts:elsewhere"],
         },
+        "shards": [{"namespace": SPACE, "serviceAccount": "controller"}],
     },
 }
 
@@ -90,6 +93,7 @@ CASES = {
     "the shard removes only its own label": Case("pod shard-a", DRAINING, {SHARD: None}, HANDED),
     "another shard acknowledges": Case("pod shard-b", DRAINING, {SHARD: None, DRAIN: None}, HANDED),
     "another shard takes it": Case("pod shard-b", DRAINING, {SHARD: "shard-b", DRAIN: None}, HANDED),
+    "a pod of another account, named like the shard": Case("pod eve", DRAINING, {SHARD: None, DRAIN: None}, HANDED),
     "anyone acknowledges": Case("somebody", DRAINING, {SHARD: None, DRAIN: None}, HANDED),
     "anyone calls the drain off": Case("somebody", DRAINING, {DRAIN: None}, HANDED),
     "anyone changes the shard of a draining object": Case("somebody", DRAINING, {SHARD: "shard-b"}, HANDED),
@@ -121,9 +125,9 @@ class World:
 async def world(chart_control_plane: ControlPlane, helm: Helm) -> AsyncIterator[World]:
     plane = chart_control_plane
     documents = [each for each in helm.render(VALUES) if not is_hook(each)]
-    policy = [each for each in documents if each["kind"].startswith("ValidatingAdmissionPolicy")]
+    policy = [each for each in documents if each["metadata"]["name"] == "sharder-labels"]
     async with plane.admin() as admin:
-        for namespace in (SPACE, NAMESPACE, "elsewhere"):
+        for namespace in (SPACE, NAMESPACE, "elsewhere", BEYOND):
             if await admin.find("v1/namespaces", namespace) is None:
                 await admin.namespace(namespace)
         await allow(admin, SPACE, "configmaps", "pods", "pods/status")
@@ -136,6 +140,7 @@ async def world(chart_control_plane: ControlPlane, helm: Helm) -> AsyncIterator[
         await admin.delete("v1/serviceaccounts", "sharder", NAMESPACE)
         await admin.delete("v1/namespaces", SPACE)
         await admin.delete("v1/namespaces", "elsewhere")
+        await admin.delete("v1/namespaces", BEYOND)
 
 
 async def make_identities(admin: AdminClient) -> dict[str, str]:
@@ -155,6 +160,9 @@ async def make_identities(admin: AdminClient) -> dict[str, str]:
     for shard in ("shard-a", "shard-b"):
         pod = await make_pod(admin, SPACE, shard, "controller")
         tokens[f"pod {shard}"] = await account_token(admin, SPACE, "controller", pod)
+    await make_account(admin, BEYOND, "controller")
+    pod = await make_pod(admin, BEYOND, "shard-a", "controller")
+    tokens["pod eve"] = await account_token(admin, BEYOND, "controller", pod)
     return tokens
 
 
@@ -224,6 +232,7 @@ CHANGES = {
     "a shard adopts and leaves the label": Change("pod shard-b", True, OWNED, {}),
     "a shard adopts for another shard": Change("pod shard-b", True, OWNED, {SHARD: "shard-c"}, CHANGED),
     "a shard adopts and takes the label away": Change("pod shard-b", True, OWNED, {SHARD: None}, CHANGED),
+    "a pod of another account adopts": Change("pod eve", True, {SHARD: "shard-b"}, {SHARD: "shard-a"}, CHANGED),
     "anyone adopts": Change("somebody", True, OWNED, {SHARD: "shard-b"}, CHANGED),
     "a shard adopts what is being drained": Change(
         "pod shard-b", True, DRAINING, {SHARD: "shard-b", DRAIN: None}, HANDED
@@ -318,3 +327,11 @@ def test_it_can_be_watched_before_it_denies(helm: Helm) -> None:
 
     assert binding["spec"]["validationActions"] == ["Audit", "Warn"]
     assert policy["spec"]["failurePolicy"] == "Ignore"
+
+
+def test_without_a_list_of_accounts_any_pod_of_the_name_counts_and_leases_are_not_watched(helm: Helm) -> None:
+    documents = helm.render({**VALUES, "admissionPolicy": {"enabled": True}})
+    [policy] = [each for each in documents if each["kind"] == "ValidatingAdmissionPolicy"]
+    [pod] = [each["expression"] for each in policy["spec"]["variables"] if each["name"] == "pod"]
+
+    assert "username" not in pod

@@ -5,7 +5,9 @@ So no value is without a test, and none can be described and have no effect.
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -13,6 +15,7 @@ import yaml
 
 from localcluster import AdminClient, AdminError
 from localcluster.admin import path_of
+from shardsdk.serving.x509 import make_authority
 from tests.chart.helm import SHARDER, Documents, Helm, HelmFailed, merge, set_in
 from tests.chart.options import OPTIONS, RING
 from tests.chart.releases import Cluster
@@ -20,6 +23,7 @@ from tests.chart.test_values import values_of
 
 MONITORING, NETWORK, POLICY = (OPTIONS[name] for name in ("monitoring", "network policy", "admission policy"))
 MANAGER, SECRET = OPTIONS["certManager"], OPTIONS["secret"]
+OTHER_CA = base64.b64encode(make_authority(datetime.now(UTC), timedelta(days=1)).certificate.pem).decode()
 NONE: dict[str, Any] = {}
 
 #: By value: what it is set to, and what has to be set besides for it to matter.
@@ -39,7 +43,7 @@ CHANGED: dict[str, tuple[Any, dict[str, Any]]] = {
     "certificates.certManager.duration": ("1000h", MANAGER),
     "certificates.certManager.renewBefore": ("100h", MANAGER),
     "certificates.secret.name": ("other-tls", SECRET),
-    "certificates.secret.caBundle": ("LS0tCg==", SECRET),
+    "certificates.secret.caBundle": (OTHER_CA, SECRET),
     "crds.upgrade": (False, NONE),
     "crds.keep": (False, NONE),
     "uninstall.cleanup": (False, NONE),
@@ -84,6 +88,7 @@ CHANGED: dict[str, tuple[Any, dict[str, Any]]] = {
     "admissionPolicy.actions": (["Audit", "Warn"], POLICY),
     "admissionPolicy.failurePolicy": ("Ignore", POLICY),
     "admissionPolicy.resources": ([{"group": "batch", "resource": "jobs"}], POLICY),
+    "admissionPolicy.shards": ([{"namespace": "a", "serviceAccount": "b"}], POLICY),
     "admissionPolicy.exempt.users": (["bob"], POLICY),
     "admissionPolicy.exempt.groups": (["admins"], POLICY),
 }

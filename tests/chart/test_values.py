@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 import yaml
 
+from sharder.config.file import parse_config
 from sharder.config.reference import entries
 from sharder.config.schema import SharderConfig
-from tests.chart.helm import CONTROLLER, SHARDER, Helm, HelmFailed, merge, set_in
+from tests.chart.helm import CONTROLLER, SHARDER, Helm, HelmFailed, find, merge, set_in
 from tests.chart.options import OPTIONS, RING
 
 EXAMPLE = CONTROLLER / "examples" / "checksum.yaml"
@@ -132,6 +133,26 @@ def test_the_controllers_chart_lints_with_its_example_and_without_values(helm: H
 # -- refused ----------------------------------------------------------------------
 
 
+def sections_of(chart: Path) -> list[str]:
+    """The values that hold others."""
+    every = values_of(chart)
+    return sorted(each for each in every if any(other.startswith(f"{each}.") for other in every))
+
+
+@pytest.mark.parametrize(
+    ("chart", "path"),
+    [(SHARDER, each) for each in (*sections_of(SHARDER), "config", "terminationGracePeriodSeconds")]
+    + [(CONTROLLER, each) for each in (*sections_of(CONTROLLER), "kind")],
+    ids=lambda each: each.name if isinstance(each, Path) else each,
+)
+def test_a_section_that_null_takes_away_is_named(helm: Helm, chart: Path, path: str) -> None:
+    values = yaml.safe_load(EXAMPLE.read_text()) if chart is CONTROLLER else {}
+
+    said = refused(helm, merge(values, set_in(path, None)), chart)
+
+    assert f"missing property '{path.rpartition('.')[2]}'" in said
+
+
 def refused(helm: Helm, values: dict[str, Any], chart: Path = SHARDER) -> str:
     with pytest.raises(HelmFailed) as failed:
         helm.render(values, chart=chart)
@@ -227,6 +248,88 @@ def test_a_folder_for_certificates_in_which_nothing_is_mounted_is_refused(helm: 
     said = refused(helm, {"config": {"webhook": {"server": {"certDir": "/certs"}}}})
 
     assert "certDir is set, but nothing is mounted there: leave it out" in said
+
+
+#: What fits no pod, or what the sharder itself refuses at its start.
+USELESS: dict[str, tuple[dict[str, Any], str]] = {
+    "a webhook that nobody reaches": (
+        set_in("config.webhook.server.host", "127.0.0.1"),
+        "config.webhook.server.host is 127.0.0.1, where the API server does not reach it: leave it out",
+    ),
+    "... under its name": (set_in("config.webhook.server.host", "localhost"), "the API server does not reach it"),
+    "... by IPv6": (set_in("config.webhook.server.host", "::1"), "the API server does not reach it"),
+    "metrics that nobody reaches": (
+        {"metrics": {"serviceMonitor": {"enabled": True}}, **set_in("config.metrics.bindAddress", "127.0.0.1:8080")},
+        "but config.metrics.bindAddress is 127.0.0.1:8080, where Prometheus does not reach it: use one such as :8080",
+    ),
+    "a port that the Service does not have": (
+        set_in("config.webhook.config.clientConfig.service.port", 8443),
+        "clientConfig.service.port is 8443, but the Service of this chart has 443: leave it out, or set service.port",
+    ),
+    "a lease shorter than its deadline": (
+        set_in("config.leaderElection.leaseDuration", "5s"),
+        "config.leaderElection.renewDeadline is 10s, no shorter than leaseDuration, 5s",
+    ),
+    "a deadline longer than its lease": (
+        set_in("config.leaderElection.renewDeadline", "1m"),
+        "config.leaderElection.renewDeadline is 1m, no shorter than leaseDuration, 15s",
+    ),
+    "a CA that is no base64": (
+        {"certificates": {"source": "secret", "secret": {"name": "x", "caBundle": "-----BEGIN CERTIFICATE-----\nx"}}},
+        "certificates.secret.caBundle is not the base64 of a PEM file with certificates",
+    ),
+    "a CA that is none": (
+        {"certificates": {"source": "secret", "secret": {"name": "x", "caBundle": "aGVsbG8="}}},
+        "certificates.secret.caBundle is not the base64 of a PEM file with certificates",
+    ),
+    "a CA in the configuration that is none": (
+        set_in("config.webhook.config.clientConfig.caBundle", "LS0tCg=="),
+        "config.webhook.config.clientConfig.caBundle is not the base64 of a PEM file with certificates",
+    ),
+    "a URL without TLS": (set_in("config.webhook.config.clientConfig.url", "http://a"), "clientConfig/url"),
+    "an address that is none": (set_in("config.metrics.bindAddress", ":::8080"), "/config/metrics/bindAddress"),
+    "a health address that is none": (set_in("config.health.bindAddress", "a b:8080"), "/config/health/bindAddress"),
+    "a lease's name that is none": (set_in("config.leaderElection.resourceName", "A B"), "resourceName"),
+    "In without values": (
+        set_in("config.webhook.config.namespaceSelector.matchExpressions", [{"key": "a", "operator": "In"}]),
+        "missing property 'values'",
+    ),
+    "Exists with values": (
+        set_in(
+            "config.webhook.config.namespaceSelector.matchExpressions",
+            [{"key": "a", "operator": "Exists", "values": ["b"]}],
+        ),
+        "matchExpressions/0/values",
+    ),
+}
+
+
+@pytest.mark.parametrize("title", USELESS)
+def test_a_configuration_that_never_works_in_a_pod_is_refused(helm: Helm, title: str) -> None:
+    values, said = USELESS[title]
+
+    assert said in refused(helm, values)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"config": {"webhook": {"enabled": False, "server": {"host": "127.0.0.1"}}}},
+        set_in("config.metrics.bindAddress", "127.0.0.1:8080"),
+        set_in("config.metrics.bindAddress", "[::]:8080"),
+        set_in("config.webhook.config.clientConfig.service", {"name": "mine", "port": 8443}),
+        {"service": {"port": 8443}, **set_in("config.webhook.config.clientConfig.service.port", 8443)},
+        set_in("config.webhook.config.clientConfig.url", "https://a.example:8443/webhooks"),
+        set_in("config.webhook.config.clientConfig", {"url": "", "caBundle": ""}),
+        set_in("config.leaderElection", {"leaseDuration": "1m", "renewDeadline": "40s", "resourceName": ""}),
+        set_in("config.leaderElection", {"leaseDuration": "0", "renewDeadline": "0s"}),
+        set_in("config.webhook.config.namespaceSelector.matchExpressions", [{"key": "a", "operator": "Exists"}]),
+    ],
+)
+def test_what_may_work_passes(helm: Helm, values: dict[str, Any]) -> None:
+    configuration = find(helm.render(values), "ConfigMap", "sharder")["data"]["config.yaml"]
+
+    parse_config(configuration)  # the sharder itself would refuse it here
 
 
 @pytest.mark.parametrize("address", ["0", "localhost:8081", "[::1]:8081", "127.1.2.3:80"])

@@ -19,6 +19,10 @@ What values.schema.json cannot say: values that are fine each for itself and wro
 {{- if and .Values.metrics.serviceMonitor.enabled (not $metrics) }}
 {{- $problems = append $problems "metrics.serviceMonitor is enabled, but config.metrics.bindAddress turns metrics off: change one of them" }}
 {{- end }}
+{{- if and .Values.metrics.serviceMonitor.enabled (regexMatch "^(127\\.|localhost:|\\[::1\\]:)" $metrics) }}
+{{- $problems = append $problems (printf "metrics.serviceMonitor is enabled, but config.metrics.bindAddress is %s, where Prometheus does not reach it: use one such as :8080" $metrics) }}
+{{- end }}
+{{- $problems = concat $problems (include "sharder.webhookProblems" . | fromJsonArray) (include "sharder.electionProblems" . | fromJsonArray) }}
 {{- if dig "webhook" "server" "certDir" "" $config }}
 {{- if eq .Values.certificates.source "selfManaged" }}
 {{- $problems = append $problems "config.webhook.server.certDir is set, but nothing is mounted there: leave it out, or have certificates.source mount a Secret" }}
@@ -60,10 +64,8 @@ What values.schema.json cannot say: values that are fine each for itself and wro
 {{- $problems = concat $problems (include "sharder.fixedProblems" $fixed | fromJsonArray) }}
 {{- end }}
 {{- $problems = concat $problems (include "sharder.portProblems" . | fromJsonArray) (include "sharder.labelProblems" . | fromJsonArray) }}
-{{- /* Helm has no function that parses a duration, but one that moves a date by it, as Go, and the sharder, read it. */}}
 {{- $grace := dig "gracefulShutDown" "" $config | default "15s" }}
-{{- $start := toDate "2006-01-02" "2000-01-01" }}
-{{- if ge ((mustDateModify $grace $start).Sub $start).Seconds (float64 .Values.terminationGracePeriodSeconds) }}
+{{- if ge (include "sharder.seconds" $grace | float64) (float64 .Values.terminationGracePeriodSeconds) }}
 {{- $problems = append $problems (printf "terminationGracePeriodSeconds is %d, but a replica takes up to config.gracefulShutDown, %s, to hand over: make it longer" (int .Values.terminationGracePeriodSeconds) $grace) }}
 {{- end }}
 {{- if .Values.metrics.prometheusRule.enabled }}
@@ -85,6 +87,53 @@ What values.schema.json cannot say: values that are fine each for itself and wro
 {{- if $problems }}
 {{- fail (printf "\n\n* %s\n" (join "\n* " $problems)) }}
 {{- end }}
+{{- end }}
+
+{{/* Helm has no function that parses a duration, but one that moves a date by it, as Go, and the sharder, read it. */}}
+{{- define "sharder.seconds" -}}
+{{- $start := toDate "2006-01-02" "2000-01-01" }}
+{{- ((mustDateModify . $start).Sub $start).Seconds -}}
+{{- end }}
+
+{{/* What the API server could not call, as a JSON list of problems. */}}
+{{- define "sharder.webhookProblems" -}}
+{{- $problems := list }}
+{{- $host := dig "webhook" "server" "host" "" .Values.config }}
+{{- if and (include "sharder.webhookPort" .) (regexMatch "^(127\\..*|localhost|::1)$" $host) }}
+{{- $problems = append $problems (printf "config.webhook.server.host is %s, where the API server does not reach it: leave it out" $host) }}
+{{- end }}
+{{- $client := dig "webhook" "config" "clientConfig" dict .Values.config | default dict }}
+{{- $service := $client.service | default dict }}
+{{- $own := and (eq ($service.name | default (include "sharder.name" .)) (include "sharder.name" .)) (eq ($service.namespace | default .Release.Namespace) .Release.Namespace) }}
+{{- if and $own $service.port (ne (int $service.port) (int .Values.service.port)) }}
+{{- $problems = append $problems (printf "config.webhook.config.clientConfig.service.port is %d, but the Service of this chart has %d: leave it out, or set service.port" (int $service.port) (int .Values.service.port)) }}
+{{- end }}
+{{- $bundles := dict "config.webhook.config.clientConfig.caBundle" $client.caBundle }}
+{{- if eq .Values.certificates.source "secret" }}
+{{- $_ := set $bundles "certificates.secret.caBundle" .Values.certificates.secret.caBundle }}
+{{- end }}
+{{- range $where := keys $bundles | sortAlpha }}
+{{- with get $bundles $where }}
+{{- if not (contains "-----BEGIN CERTIFICATE-----" (regexReplaceAll "\\s" . "" | b64dec)) }}
+{{- $problems = append $problems (printf "%s is not the base64 of a PEM file with certificates: write what `base64 -w0 ca.crt` prints" $where) }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- toJson $problems }}
+{{- end }}
+
+{{/* Leases of which two replicas could hold one, as a JSON list of problems. */}}
+{{- define "sharder.electionProblems" -}}
+{{- $problems := list }}
+{{- $given := dict }}
+{{- range $name, $default := dict "leaseDuration" "15s" "renewDeadline" "10s" }}
+{{- $value := dig "leaderElection" $name "" $.Values.config }}
+{{- $_ := set $given $name (ternary $value $default (and (ne $value "") (gt (include "sharder.seconds" (default "0s" $value) | float64) 0.0))) }}
+{{- end }}
+{{- if ge (include "sharder.seconds" $given.renewDeadline | float64) (include "sharder.seconds" $given.leaseDuration | float64) }}
+{{- $problems = append $problems (printf "config.leaderElection.renewDeadline is %s, no shorter than leaseDuration, %s, so that two replicas could lead at once: make it about two thirds of that" $given.renewDeadline $given.leaseDuration) }}
+{{- end }}
+{{- toJson $problems }}
 {{- end }}
 
 {{/* Ports that would meet, as a JSON list of problems. */}}
