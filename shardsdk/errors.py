@@ -26,11 +26,13 @@
     └── TerminalError           a reconciler says: do not retry         NEVER
 
 Each leaf carries its retry rule in `retry`; callers read it there and nowhere
-else decide by status code.
+else decide by status code.  A reconcile that is tried again for one comes
+back after `longest_pause_seconds` at the latest, however often it has failed.
 """
 
 from __future__ import annotations
 
+import math
 from enum import Enum
 from typing import ClassVar
 
@@ -74,6 +76,7 @@ class ShardingError(Exception):
     """Root of the tree."""
 
     retry: ClassVar[RetryRule] = RetryRule.NEVER
+    longest_pause_seconds: ClassVar[float] = math.inf
 
 
 class ConfigurationError(ShardingError):
@@ -173,6 +176,9 @@ class StreamInterrupted(ShardingError):
 
 class AlreadyOwned(ShardingError):
     """An object has another controller; two would undo each other's work."""
+
+    #: No event wakes who was refused when the object is free: events of a child are its controller's.
+    longest_pause_seconds = 30.0
 
 
 class FenceClosed(ShardingError):

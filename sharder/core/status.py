@@ -276,9 +276,9 @@ def _shard_names_unique(health: Health) -> Condition:
     kind = ConditionType.SHARD_NAMES_UNIQUE
     if health.ambiguous:
         message = (
-            f"the Leases {_list(health.ambiguous)} are held by shards of one name in more than one namespace; what they"
-            " have stays where it is, and they get nothing; give each shard of the ring a name of its own, and delete"
-            " the Lease that is no shard's, where there is one"
+            f"the Leases {_list(health.ambiguous)} are held by shards of one name in more than one namespace; they get"
+            " nothing, and what they have stays where it is (a range that may be either's goes to others); give each"
+            " shard of the ring a name of its own, and delete the Lease that is no shard's, where there is one"
         )
         return Condition(kind, False, "Ambiguous", message)
     if health.unusable:

@@ -178,9 +178,10 @@ class RangeAssignment:
         settled = self.state is not None and not self.state.waits_for
         silent = self.state.silent if self.state is not None else frozenset()
         removed = frozenset(each.subject.resource.group_resource for each in self.wanted.removed)
+        there = self._takeover.membership.available | self._takeover.membership.untouched
         return Summary(
             settled, oldest_drain=self._report.longest(), removed_clean=removed, at_rest=settled,
-            trouble=self._render_trouble(), ranges=self._report.summarize(silent),
+            trouble=self._render_trouble(), ranges=self._report.summarize(silent, there),
         )  # fmt: skip
 
     def _render_trouble(self) -> str | None:
@@ -276,7 +277,7 @@ class RangeAssignment:
             self._wake.set()
             return
         aim = self._aim(named, wanted)
-        following = next_named(named, aim, held)
+        following = next_named(named, self._homes.without_moved(aim, read.homes), held)
         for shard in named.shards.keys() - self._takeover.membership.available:
             self._takeover.enqueue(shard)
         settled = not (self._store.keeps_homes and self._homes.differ(read.homes, named))
@@ -323,7 +324,7 @@ class RangeAssignment:
         return held | dict.fromkeys(presumed, EVERYWHERE), presumed
 
     def _aim(self, named: Named, wanted: Wanted) -> Named:
-        membership, shards = self._takeover.membership, self._shards
+        membership, shards, self._again = self._takeover.membership, self._shards, None
         stays = {
             shard: each for shard, each in self._homes.clear(named).shards.items() if self._keeps(shard, membership)
         }
@@ -337,7 +338,6 @@ class RangeAssignment:
         )
         # Nothing moves between others while one is away, whose lease somebody has deleted, say: it makes it again.
         aim = self._cut(planned, shards, self._points(wanted), keep=stays.keys())
-        self._again = None
         if not planned.nobodys and planned.shards.keys() == shards | stays.keys() and aim != planned:
             # Nothing has to move, but for evenness.
             self._again = max(self._budget.left_in(), self._reported.unsure_for()) or None

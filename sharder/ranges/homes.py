@@ -17,7 +17,7 @@ from sharder.cache.rings import LeaseKey
 from sharder.core.observed import UNSEEN_SECONDS, Says, says
 from sharder.core.ranges import homes_for
 from shardsdk.kube.clock import Clock
-from shardsdk.protocol.leases import Lease
+from shardsdk.protocol.leases import MAX_DURATION_SECONDS, Lease
 from shardsdk.protocol.ranges import Named
 
 
@@ -55,7 +55,8 @@ class Homes:
                 self._there.setdefault(each.metadata.name, set()).add(each.metadata.namespace)
         away = {shard for shard, home in said.items() if home and home not in self._there.get(shard, (home,))}
         left = {(each.metadata.name, each.metadata.namespace) for each in leases}
-        now, longest = self._clock.monotonic(), max([UNSEEN_SECONDS, *(each.duration_seconds for each in leases)])
+        durations = (each.duration_seconds for each in leases if not each.overlong)
+        now, longest = self._clock.monotonic(), min(max([UNSEEN_SECONDS, *durations]), MAX_DURATION_SECONDS)
         self._missed = {shard: self._missed.get(shard, now) for shard in away if (shard, said[shard]) not in left}
         lasting = {shard for shard, since in self._missed.items() if now < since + longest}
         lasting |= {shard for shard in away if (said[shard], shard) in late}
@@ -81,6 +82,15 @@ class Homes:
     def clear(self, named: Named) -> Named:
         """`named` without the shards that nobody may name."""
         return Named(named.by, {shard: each for shard, each in named.shards.items() if shard not in self.unclear})
+
+    def without_moved(self, wanted: Named, said: Mapping[str, str]) -> Named:
+        """`wanted` without the shards that are to be named by another namespace than is `said`.
+
+        What they have is nobody's first: whoever it was may be back, and have read that it is named, when that is
+        written, and it is told only by what is taken from it.
+        """
+        moved = {shard for shard, home in said.items() if home and self.of.get(shard, home) != home}
+        return Named(wanted.by, {shard: each for shard, each in wanted.shards.items() if shard not in moved})
 
     def differ(self, said: Mapping[str, str], named: Named) -> bool:
         """Whether those that are `named` are to be named by other namespaces than is `said`."""

@@ -44,11 +44,13 @@ class RangeReport:
         self._written_at = self._clock.monotonic()
         await self._store.write_status(status)
 
-    def summarize(self, unfit: frozenset[str]) -> RangesSummary:
-        """For the ring's status and metrics; `unfit` are shards that know labels alone."""
-        return RangesSummary(
-            len(self._moving), describe_moving(self._moving, self._loads), self._loads.fullest[1], unfit
-        )
+    def summarize(self, unfit: frozenset[str], there: Collection[str]) -> RangesSummary:
+        """For the ring's status and metrics; `unfit` are shards that know labels alone, `there` all that hold Leases.
+
+        They may have come since what each has was looked at.
+        """
+        loads = self._loads if self._loads.shards else Loads(dict.fromkeys(there, 0.0))
+        return RangesSummary(len(self._moving), describe_moving(self._moving, loads), self._loads.fullest[1], unfit)
 
     def longest(self) -> OldestDrain | None:
         """The range that a shard has kept for longest although another shall have it."""

@@ -393,7 +393,8 @@ class TakeoverController:
     def _facts(self, snapshot: RingSnapshot, key: LeaseKey, seen: ObservedLease | None) -> TakeoverFacts:
         judged = self._judge(seen) if seen is not None else None
         record, empty = self._records.of(key), self._is_empty_of(key[1])
-        return takeover_facts(snapshot, key[1], seen, judged, record, empty, self.membership.ready, self._proof.since)
+        ready, names = self.membership.ready, self._states.ready or ()
+        return takeover_facts(snapshot, key[1], seen, judged, record, empty, ready, names, self._proof.since)
 
     def _snapshot(self) -> RingSnapshot | None:
         return self._cache.get(self._ring)

@@ -6,7 +6,7 @@ here, and nothing remembered.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from typing import Protocol
 
 from sharder.cache.rings import LeaseKey, RingSnapshot
@@ -36,15 +36,19 @@ def takeover_facts(
     record: Record,
     empty: bool | None,
     ready: frozenset[str],
+    names_ready: Container[str],
     proven_since: Callable[[float], float],
 ) -> TakeoverFacts:
     """The facts about the lease `observed` of `shard` (`None`: there is no lease of that name).
 
     `empty`: no object carries the shard's name (`None`: not known yet).  `ready`: which
-    of the ring's shards are.  `proven_since(duration)`: since when time counts
-    against a lease of that duration.
+    of the ring's shards are; `names_ready`: of which names some shard is, though two
+    may have one.  `proven_since(duration)`: since when time counts against a lease of
+    that duration.
     """
     lease, state = judged if judged is not None else (None, None)
+    # A shard that moved to another namespace under its name takes what this lease, that it has left there, stands for.
+    moved = lease is not None and lease.held_by_shard and shard in names_ready
     return TakeoverFacts(
         lease=lease,
         state=state,
@@ -53,7 +57,7 @@ def takeover_facts(
         ),
         hold_until=record.hold.until if record.held else None,
         hold_seconds=usable_seconds(record.hold_length),
-        ready_elsewhere=bool(ready - {shard}),
+        ready_elsewhere=bool(ready - {shard}) or moved,
         available_elsewhere=bool(snapshot.membership.available - {shard}),
         lives_elsewhere=lives_elsewhere(snapshot, shard),
         objects_left=None if empty is None else not empty,
@@ -135,6 +139,8 @@ def may_count_on(
 ) -> bool:
     """Whether `shard` may count on a lease that is not there, or says that somebody else holds it, or nobody."""
     vanished = snapshot.vanished_named(shard)
+    if presumed_held(snapshot, shard, proven_since, now):
+        return True  # whatever another lease of that name says
     for key in lease_keys(snapshot, shard) or [("", shard)]:
         seen, missed = snapshot.leases.get(key), missing_since(key)
         if seen is None and not vanished and not missed:

@@ -10,7 +10,6 @@ others wait until it takes its configurations away, or renews them no more.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from base64 import b64encode
 from collections.abc import Callable, Sequence
 from typing import Any, Final
@@ -19,7 +18,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from shardsdk.admission.configuration import MUTATING, VALIDATING, Manifest
-from shardsdk.errors import AlreadyExists, ConfigurationError, Conflict, NotFound, ShardingError
+from shardsdk.errors import ConfigurationError, Conflict, NotFound, ShardingError
 from shardsdk.kube.api import Api
 from shardsdk.kube.clock import Clock
 from shardsdk.logs import logger_of
@@ -37,6 +36,8 @@ RETRY_SECONDS: Final = 0.5
 KEPT_BY_ANNOTATION: Final = f"{API_GROUP}/kept-by"
 #: How long one is left alone that its process does not renew.
 KEPT_SECONDS: Final = 3 * POLL_SECONDS
+#: How often it is tried to take one away that is written at the same time.
+REMOVALS: Final = 5
 _RESOURCES: Final = {each.kind: each for each in (VALIDATING, MUTATING)}
 
 
@@ -109,13 +110,25 @@ class Registration:
             await self._remove(_RESOURCES[wanted["kind"]], wanted["metadata"]["name"])
 
     async def _remove(self, resource: Resource, name: str) -> None:
-        while (found := await self._find(resource, name)) is not None and found.keeper == self._identity:
+        for _ in range(REMOVALS):
+            found = await self._find(resource, name)
+            if found is None or found.keeper != self._identity:
+                return
             version, uid = found.metadata.resource_version, found.metadata.uid
-            with contextlib.suppress(Conflict, NotFound):  # a renewal of ours may just have arrived: look again
+            try:
                 await self._api.delete(resource, name, resource_version=version, uid=uid)
+            except Conflict:  # a renewal of ours may just have arrived: look again
+                continue
+            except NotFound:
+                pass
+            return
 
     async def _install_all(self, configurations: Sequence[Manifest]) -> None:
-        """Make them, or renew them.  Raises: ConfigurationError while another process does."""
+        """Make them, or renew them.
+
+        Raises: ConfigurationError while another process does; AlreadyExists, Conflict when one just has, or somebody
+        else has changed them.
+        """
         found = [await self._find(_RESOURCES[each["kind"]], each["metadata"]["name"]) for each in configurations]
         both = list(zip(found, configurations, strict=True))
         if keepers := [there.keeper for there, wanted in both if there is not None and self._is_kept(there, wanted)]:
@@ -123,11 +136,8 @@ class Registration:
                 f"another process, {keepers[0]}, serves these webhooks already, and is asked; this one takes its place"
                 " when that has ended"
             )
-        try:
-            for there, wanted in both:
-                await self._install(_RESOURCES[wanted["kind"]], there, wanted)
-        except (AlreadyExists, Conflict):  # another was first, maybe with the other one too, or somebody has changed it
-            self._changed.set()
+        for there, wanted in both:
+            await self._install(_RESOURCES[wanted["kind"]], there, wanted)
 
     async def _install(self, resource: Resource, found: _Configuration | None, wanted: Manifest) -> None:
         """Make it, or renew it.  Raises: AlreadyExists, Conflict when it is not as `found` any more."""

@@ -61,7 +61,7 @@ class Project:
         if (
             made.module in sys.stdlib_module_names
             or keyword.iskeyword(made.module)
-            or PathFinder.find_spec(made.module) is not None  # ours, or what these or its test depend on
+            or _is_installed(made.module)  # ours, or what these or its test depend on
         ):
             raise ConfigurationError(
                 f"{made.module}.py would hide what Python calls {made.module}: choose another name"
@@ -126,6 +126,11 @@ class Project:
 
 def _template(name: str) -> str:
     return (files("shardsdk.commands") / "project" / name).read_text(encoding="utf-8")
+
+
+def _is_installed(module: str) -> bool:
+    found = PathFinder.find_spec(module)
+    return found is not None and found.loader is not None  # a folder of that name has none
 
 
 def plural_of(singular: str) -> str:

@@ -18,6 +18,7 @@ from shardsdk.protocol.labels import (
     INSTANCE_ANNOTATION,
     LEASE_CONTROLLERRING_LABEL,
     LEASE_RING_LABEL,
+    SHARDER_HOLDER,
 )
 from shardsdk.protocol.leases import (
     MAX_DURATION_SECONDS,
@@ -97,11 +98,14 @@ class Claim:
         """See that the lease is not that of a shard of another ring.
 
         What such a shard had could never be moved: that takes this very Lease.  One that was given back for anybody may
-        be used, and so may one whose label is lost.
+        be used, and so may one whose label is lost.  While the sharder holds it, to move that, it is another's as any
+        other, and is waited for: of a ring that was deleted nobody renews it.
 
         Raises: ConfigurationError.
         """
-        if self.ring is None or lease.ring in (None, self.ring) or (not lease.holder and released(lease)):
+        if self.ring is None or lease.ring in (None, self.ring):
+            return
+        if lease.holder == SHARDER_HOLDER or (not lease.holder and released(lease)):
             return
         ours = self.relation(lease) is Relation.OURS
         who = "this process" if ours else describe_holder(lease) or "nobody, but was not given back,"

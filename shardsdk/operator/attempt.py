@@ -109,9 +109,9 @@ class Attempts(Generic[K]):
             return None
         if self._clean_up is not None:
             returned = await call(self._clean_up)
-            returned = returned if isinstance(returned, Requeue | RequeueAfter) else context.requeued
-            if returned is not None:
-                return returned  # not done yet
+            again = returned if isinstance(returned, Requeue | RequeueAfter) else context.requeued
+            if again is not None and not isinstance(returned, Done):
+                return again  # not done yet
         # Also that of an operator which had something to clean up once, and has nothing any more.
         for finalizer in ours:
             await remove_finalizer(context, finalizer)

@@ -32,7 +32,10 @@ def finalizer_of(kind: type[Kind], operator: str, name: str) -> str:
 
 
 def former_finalizer_of(kind: type[Kind], operator: str, name: str) -> str:
-    """What it was before it told the operator as well; objects may still have that."""
+    """What it was before it told the operator as well; objects may still have that.
+
+    It may be the finalizer of another operator, one that is called like the function.
+    """
     return f"{_domain_of(kind)}/{name or operator}"
 
 

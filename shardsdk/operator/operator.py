@@ -264,7 +264,8 @@ class Operator:
         return [kind for kind in self._all_kinds() if issubclass(kind, CustomResource)]
 
     def controllers(self) -> list[ControllerSpec[Any]]:
-        """What it reconciles, described; for a manager."""
+        """What it reconciles, described; for a manager.  Raises: ConfigurationError."""
+        check_unique(self._reconcilers)  # who cleans up is known by now
         return [spec for each in self._reconcilers for spec in each.specs()]
 
     def webhooks(self) -> list[Webhook]:

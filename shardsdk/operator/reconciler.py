@@ -115,7 +115,8 @@ class Reconciler(Generic[K]):
         """Have `function` called, with a `Context`, before an object goes: it cleans up what Kubernetes has not made.
 
         The object has a finalizer from before its first reconcile until `function` has succeeded; it may be called
-        again, so that it must not mind what is gone already.  It calls `ctx.requeue(after=…)` to be called again.
+        again, so that it must not mind what is gone already.  It calls `ctx.requeue(after=…)` to be called again,
+        unless it returns `Done()`.
 
             @website.finalize
             async def gone(ctx: Context[Website]) -> None: ...
@@ -123,6 +124,7 @@ class Reconciler(Generic[K]):
         if self._clean_up is not None:
             raise ConfigurationError(f"{self.title!r} has a function for finalize already: call both from one")
         self._same_sort(function, "finalize")
+        check_name(self.declared.kind, self.declared.name)
         self._clean_up = function
         return function
 
@@ -216,6 +218,12 @@ class Reconciler(Generic[K]):
         """What it watches besides its own objects and their children."""
         return [watch.source for watch in self._watched]
 
+    @property
+    def finalizers(self) -> list[str]:
+        """What it takes off: its own, and if it cleans up that of an earlier version."""
+        named = (finalizer_of, former_finalizer_of) if self._clean_up else (finalizer_of,)
+        return [each(self.declared.kind, self.declared.operator, self.declared.name) for each in named]
+
     def specs(self) -> list[ControllerSpec[Any]]:
         """The controllers that it is: one, and one for each timer."""
         declared = self.declared
@@ -246,8 +254,8 @@ class Reconciler(Generic[K]):
         return Attempts(
             self.function,
             clean_up=self._clean_up,
-            finalizer=finalizer_of(declared.kind, declared.operator, declared.name),
-            former_finalizer=former_finalizer_of(declared.kind, declared.operator, declared.name),
+            finalizer=self.finalizers[0],
+            former_finalizer=self.finalizers[-1],
             status=self._status,
             # The status of other people's kinds tells what their own controller has seen.
             observes=issubclass(declared.kind, CustomResource),
@@ -315,11 +323,11 @@ def check_unique(functions: Iterable[Reconciler[Any]]) -> None:
     """Raises: ConfigurationError when two functions of an operator have one name, or would share a finalizer."""
     titles, finalizers = set[str](), set[tuple[type[Kind], str]]()
     for each in functions:
-        kind, operator, name = each.declared.kind, each.declared.operator, each.declared.name
+        kind, operator = each.declared.kind, each.declared.operator
         remedy = f'as in reconcile({kind.__qualname__}, name="…")'
         if each.title in titles:
             raise ConfigurationError(f"operator {operator!r} has two functions for {each.title}: name one, {remedy}")
-        mine = {(kind, named(kind, operator, name)) for named in (finalizer_of, former_finalizer_of)}
+        mine = {(kind, finalizer) for finalizer in each.finalizers}
         if mine & finalizers:
             raise ConfigurationError(
                 f"operator {operator!r} has two functions for {kind.__qualname__} that would take one another's"
@@ -371,7 +379,6 @@ def _check(function: Callable[..., Any], declared: Declared) -> None:
     if not callable(function):
         raise ConfigurationError(f"reconcile({declared.kind.__qualname__}) decorates a function, not {function!r}")
     _check_takes_context(function, declared.kind)
-    check_name(declared.kind, declared.name)
     for kind in declared.owns:
         if resource_of(kind).group_resource == resource_of(declared.kind).group_resource:
             raise ConfigurationError(f"{kind.__qualname__} objects cannot own one another: take it out of owns=")

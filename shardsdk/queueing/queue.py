@@ -27,6 +27,7 @@ not guarantee order between items that were delayed, nor survive the process; it
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass
@@ -184,11 +185,19 @@ class WorkQueue(Generic[K]):
         if delayed is not None:
             self._delays.drop(item, delayed[0])
 
-    def add_rate_limited(self, item: K, priority: Priority = Priority.FRESH, *, at_least_seconds: float = 0.0) -> float:
-        """Add `item` after its backoff (or later, if asked), and count a failure; returns the delay in seconds."""
+    def add_rate_limited(
+        self,
+        item: K,
+        priority: Priority = Priority.FRESH,
+        *,
+        at_least_seconds: float = 0.0,
+        at_most_seconds: float = math.inf,
+    ) -> float:
+        """Add `item` after its backoff, in the bounds given, and count a failure; returns the delay in seconds."""
         failures = self._failures.get(item, 0)
         self._failures[item] = failures + 1
-        delay = max(self._limit.item_delay(failures), self._bucket.take(self._clock.monotonic()), at_least_seconds)
+        own = min(self._limit.item_delay(failures), at_most_seconds)
+        delay = max(own, self._bucket.take(self._clock.monotonic()), at_least_seconds)
         if self._observer:
             self._observer.retried()
         self.add_after(item, delay, priority)

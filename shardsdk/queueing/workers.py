@@ -11,7 +11,8 @@ returns `Waiting()`             stays as it is: whoever returned it wakes it
 raises `TerminalError`          logged, forgotten until its next event
 raises `FenceClosed/LeaseLost`  dropped: the process is about to end (also as the
                                 cause of an error, or in a group of nothing else)
-raises anything else            logged, comes back after its backoff
+raises anything else            logged, comes back after its backoff (which the
+                                error may bound: `longest_pause_seconds`)
 runs longer than its limit      cancelled, comes back after its backoff
 ==============================  ==============================================
 
@@ -262,7 +263,11 @@ class WorkerPool(Generic[K]):
                 log.info("Reconcile met a newer object; trying again", extra=self._where(item, error, pause))
             case ShardingError():
                 asked = error.retry_after_seconds if isinstance(error, ApiError) else None
-                pause = self.queue.add_rate_limited(item, at_least_seconds=min(asked or 0.0, ASKED_MAX_SECONDS))
+                pause = self.queue.add_rate_limited(
+                    item,
+                    at_least_seconds=min(asked or 0.0, ASKED_MAX_SECONDS),
+                    at_most_seconds=error.longest_pause_seconds,
+                )
                 log.warning("Reconcile failed; trying again", extra=self._where(item, error, pause))
             case _:
                 pause = self.queue.add_rate_limited(item)

@@ -56,7 +56,8 @@ class World:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def world(chart_control_plane: ControlPlane, helm: Helm) -> AsyncIterator[World]:
     plane = chart_control_plane
-    policy = [each for each in helm.render(VALUES) if each["metadata"]["name"] == POLICY]
+    rendered = [each for each in helm.render(VALUES) if each["kind"].startswith("ValidatingAdmissionPolicy")]
+    policy = [each for each in rendered if each["metadata"]["name"] == POLICY]
     spaces = {namespace for namespace, _ in ACCOUNTS.values()}
     async with plane.admin() as admin:
         for namespace in sorted(spaces):

@@ -93,7 +93,7 @@ OPERATOR_FAULTS: Final[dict[str, Fault]] = {
     "GONE_BEFORE_CLEANED_UP": Fault(
         "an object stays until its clean-up says that it is done",
         "shardsdk.operator.attempt",
-        "                return returned  # not done yet",
+        "                return again  # not done yet",
         "                pass",
         ENDINGS,
     ),

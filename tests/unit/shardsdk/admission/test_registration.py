@@ -118,3 +118,14 @@ async def test_a_configuration_without_a_keeper_is_brought_up_to_date(clock: Vir
         assert asked(server).startswith(process.url)
         await process.registration.remove()
         assert asked(server) == ""
+
+
+@in_virtual_time
+async def test_one_that_cannot_go_yet_is_asked_to_go_once(clock: VirtualClock) -> None:
+    server = MemoryServer()
+    process = Process(server, clock, "mine")
+    async with process.running():
+        await clock.sleep(1)
+    server.patch(VALIDATING, NAME, None, {"metadata": {"finalizers": ["example.com/held"]}})
+    await process.registration.remove()
+    assert server.get(VALIDATING, NAME, None)["metadata"]["deletionTimestamp"]

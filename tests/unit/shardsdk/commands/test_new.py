@@ -176,6 +176,13 @@ def test_wrong_input_says_what_to_write(name: str, kind: str | None, group: str,
         Project.of(name, kind, group)
 
 
+def test_a_folder_of_that_name_hides_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`python -m shardsdk` has the working directory on its path."""
+    (tmp_path / "websites").mkdir()
+    monkeypatch.syspath_prepend(tmp_path)
+    assert Project.of("websites", "", "example.com").name == "websites"
+
+
 def test_a_folder_with_something_in_it_is_left_alone(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = {path: path.read_text() for path in project.rglob("*") if path.is_file()}
     assert main(["new", "web-sites"]) == 2

@@ -159,15 +159,22 @@ class TestAcquiring:
             {"instance": "uid-0"},
             {"instance": None},
             {"instance": "", "leaseDurationSeconds": 60},
-            {"holderIdentity": SHARDER_HOLDER},
             {"holderIdentity": "", "instance": None},
         ],
-        ids=["another process's", "of a Go shard", "left in grace", "held by the sharder", "emptied by hand"],
+        ids=["another process's", "of a Go shard", "left in grace", "emptied by hand"],
     )
     def test_the_lease_of_another_rings_shard_is_left_to_the_sharder(self, said: dict[str, Any]) -> None:
         """What that shard had can only be moved under this Lease, by the ring that it names."""
         with pytest.raises(ConfigurationError, match=r"shard of ring 'other'.*if the other shard is gone for good"):
             Driver(server=lease_of(ring="other", **said)).steps_until(Phase.HOLDING, 60)
+
+    def test_one_that_the_sharder_holds_for_another_ring_is_waited_for(self) -> None:
+        """It moves what that ring's shard had and gives it back, or the ring is gone, and nobody renews it."""
+        driver = Driver(server=lease_of(ring="other", holderIdentity=SHARDER_HOLDER, instance=None))
+        began = driver.now
+        driver.steps_until(Phase.HOLDING, 60)
+        assert driver.lease.ring == "example"
+        assert driver.now - began >= 15
 
     def test_one_that_was_given_back_is_any_rings(self) -> None:
         given_back = lease_of(ring="other", holderIdentity="", leaseDurationSeconds=1, instance=None)

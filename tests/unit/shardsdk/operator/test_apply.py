@@ -314,12 +314,15 @@ def test_a_child_is_taken_over_from_an_owner_that_was_made_anew() -> None:
 
 def test_a_child_may_go_from_one_owner_to_the_other() -> None:
     async def story(rig: Rig) -> None:
+        await rig.clock.sleep(3600)  # for so long the other is refused
         rig.delete(Website, "first")
         rig.delete(ConfigMap, "shared")  # as the garbage collector does
-        await rig.clock.sleep(3600)
+        await rig.clock.sleep(AlreadyOwned.longest_pause_seconds + 1)
+        assert rig.get(ConfigMap, "shared").data == {"of": "second"}
 
     rig = drive(the_same_page(), [site("first"), site("second")], story, raises=False)
-    assert rig.get(ConfigMap, "shared").data == {"of": "second"}
+    assert AlreadyOwned.longest_pause_seconds == 30
+    assert {type(each) for each in rig.failures} == {AlreadyOwned}
 
 
 def test_a_generated_name_is_refused() -> None:

@@ -281,13 +281,54 @@ def test_a_clean_up_that_says_when_to_come_back_is_not_done_whatever_it_returns(
     assert rig.find(Website, "home") is None
 
 
-def test_a_function_that_is_called_like_its_operator_beside_one_without_a_name_is_refused() -> None:
+def test_a_clean_up_that_says_that_it_is_done_is_so_whatever_it_has_asked_for() -> None:
+    operator = Operator("websites")
+
+    @operator.reconcile(Website)(nothing).finalize
+    async def gone(ctx: Context[Website]) -> Done:
+        ctx.requeue(after=600)
+        return Done()
+
+    async def story(rig: Rig) -> None:
+        rig.delete(Website, "home")
+        await rig.settle()
+
+    assert drive(operator, [site()], story).find(Website, "home") is None
+
+
+def test_who_cleans_nothing_up_leaves_the_finalizer_of_another_operator_that_its_function_is_called_like() -> None:
+    other = Operator("foo")
+    other.reconcile(Website, name="websites")(nothing)
+    held = {"metadata": {"name": "home", "finalizers": finalizers_of(("websites", ""))}, "spec": {"html": ""}}
+
+    async def story(rig: Rig) -> None:
+        rig.delete(Website, "home")
+        await rig.settle()
+
+    assert drive(other, [(Website.resource, held)], story).find(Website, "home") is not None
+
+
+@pytest.mark.parametrize("early", [False, True])
+def test_a_clean_up_that_is_called_like_its_operator_beside_a_function_without_a_name_is_refused(early: bool) -> None:
     """Of an earlier version both have the same finalizer."""
     operator = Operator("websites")
-    operator.reconcile(Website)(nothing)
-    operator.reconcile(Website, name="sites")(nothing)
+    named = operator.reconcile(Website, name="websites")(nothing)
+    if early:
+        named.finalize(nothing)
+        with pytest.raises(ConfigurationError, match="another name"):
+            operator.reconcile(Website)(nothing)
+        return
+    operator.reconcile(Website)(nothing).finalize(nothing)
+    operator.controllers()
+    named.finalize(nothing)
     with pytest.raises(ConfigurationError, match="another name"):
-        operator.reconcile(Website, name="websites")(nothing)
+        operator.controllers()
+
+
+def test_a_function_that_cleans_nothing_up_is_called_whatever_one_likes() -> None:
+    operator = Operator("websites")
+    operator.reconcile(Website, name="sweep old/pages")(nothing)
+    assert [each.name for each in operator.controllers()] == ["sweep old/pages"]
 
 
 @pytest.mark.parametrize("back_to_front", [False, True])

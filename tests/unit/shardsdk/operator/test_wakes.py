@@ -310,6 +310,10 @@ def own_kind(operator: Operator) -> None:
     operator.reconcile(Website, owns=[Website])(publish)
 
 
+def cleaned_up_as(operator: Operator, name: str) -> None:
+    operator.reconcile(Website, name=name)(publish).finalize(publish)
+
+
 async def without() -> None:
     """Takes nothing."""
 
@@ -328,10 +332,10 @@ async def without() -> None:
         (lambda operator: operator.needs(Secret), "names no verbs"),
         (lambda operator: Operator("Web Sites"), "lower-case letters"),
         (lambda operator: Operator("a", ring="b"), "sharded=True"),
-        (lambda operator: operator.reconcile(Website, name="x" * 64)(publish), "up to 63 letters"),
-        (lambda operator: operator.reconcile(Website, name="my sweep/x")(publish), "cannot be in a finalizer"),
-        (lambda operator: operator.reconcile(Website, name="Größe")(publish), "cannot be in a finalizer"),
-        (lambda operator: operator.reconcile(Website, name="sweep-")(publish), "cannot be in a finalizer"),
+        (lambda operator: cleaned_up_as(operator, "x" * 64), "up to 63 letters"),
+        (lambda operator: cleaned_up_as(operator, "my sweep/x"), "cannot be in a finalizer"),
+        (lambda operator: cleaned_up_as(operator, "Größe"), "cannot be in a finalizer"),
+        (lambda operator: cleaned_up_as(operator, "sweep-"), "cannot be in a finalizer"),
         (lambda operator: operator.reconcile(Website)("no function"), "decorates a function"),
         (lambda operator: operator.reconcile(publish), r"write @operator.reconcile\(Secret\) above it"),
         (lambda operator: operator.reconcile("secrets"), "such as Secret of shardsdk.kinds"),
