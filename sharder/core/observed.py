@@ -163,7 +163,12 @@ def says(lease: Lease) -> Says:
 
 def longest_duration(leases: Iterable[ObservedLease]) -> float:
     """The longest lease duration among a ring's leases, at least 15 s; who asks for too long a one has nothing."""
-    durations = (each.facts.duration_seconds for each in leases if not each.lease.overlong)
+    return longest_of(each.lease for each in leases)
+
+
+def longest_of(leases: Iterable[Lease]) -> float:
+    """The same of leases as they were read, of which nobody has seen the history."""
+    durations = (each.duration_seconds for each in leases if not each.overlong)
     return min(max([UNSEEN_SECONDS, *durations]), MAX_DURATION_SECONDS)
 
 

@@ -14,10 +14,10 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterable, Mapping
 
 from sharder.cache.rings import LeaseKey
-from sharder.core.observed import UNSEEN_SECONDS, Says, says
+from sharder.core.observed import Says, longest_of, says
 from sharder.core.ranges import homes_for
 from shardsdk.kube.clock import Clock
-from shardsdk.protocol.leases import MAX_DURATION_SECONDS, Lease
+from shardsdk.protocol.leases import Lease
 from shardsdk.protocol.ranges import Named
 
 
@@ -55,8 +55,7 @@ class Homes:
                 self._there.setdefault(each.metadata.name, set()).add(each.metadata.namespace)
         away = {shard for shard, home in said.items() if home and home not in self._there.get(shard, (home,))}
         left = {(each.metadata.name, each.metadata.namespace) for each in leases}
-        durations = (each.duration_seconds for each in leases if not each.overlong)
-        now, longest = self._clock.monotonic(), min(max([UNSEEN_SECONDS, *durations]), MAX_DURATION_SECONDS)
+        now, longest = self._clock.monotonic(), longest_of(leases)
         self._missed = {shard: self._missed.get(shard, now) for shard in away if (shard, said[shard]) not in left}
         lasting = {shard for shard, since in self._missed.items() if now < since + longest}
         lasting |= {shard for shard in away if (said[shard], shard) in late}
