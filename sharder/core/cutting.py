@@ -90,11 +90,13 @@ def cut(
             raise ValueError(f"a weight is {weight}, not above 0")
     slices = _slices(named, points, sizes, keepers)
     come = [name for name in names if not slices.count[name]]
-    begun = bool(come) or bool(named.nobodys) or not set(named.shards) <= {*names, *keepers}
+    begun = bool(named.nobodys) or not set(named.shards) <= {*names, *keepers}
     _settle(slices)
-    if begun or (slices.fullest > UNEVEN and not keepers):
-        _feed(slices, come)
-        _even(slices)
+    _feed(slices, come)
+    # One for which there is nothing is no reason for others to give each other anything.
+    begun = begun or any(slices.count[name] for name in come)
+    if begun or not keepers:
+        _even(slices, _FULL if begun else UNEVEN)
     spans: dict[str, list[tuple[int, int]]] = {}
     for start, end, owner in slices.spans():
         spans.setdefault(owner, []).append((start, end))
@@ -199,15 +201,16 @@ def _take_from_neighbours(slices: Slices, name: str) -> None:
             return
 
 
-def _even(slices: Slices) -> None:
-    """Have those that have too much give it away, the fullest first."""
-    stuck: set[str] = set()
+def _even(slices: Slices, begin_at: float) -> None:
+    """Have those that have too much give it away, the fullest first, if one of more than `begin_at` can."""
+    full, stuck = begin_at, set[str]()
     while True:
-        over = [name for name in slices.names if slices.ratio(name) > _FULL and name not in stuck]
+        over = [name for name in slices.names if slices.ratio(name) > full and name not in stuck]
         if not over:
             return
         donor = max(over, key=lambda name: (slices.ratio(name), name))
         if _give_some(slices, donor):
+            full = _FULL
             stuck.clear()
         else:
             stuck.add(donor)

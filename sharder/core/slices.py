@@ -123,11 +123,6 @@ class Slices:
         """The same; nobody, and who is given nothing, has all it could."""
         return float("inf") if name is None or name not in self.names else self.ratio(name)
 
-    @property
-    def fullest(self) -> float:
-        """How many times its part the fullest shard has."""
-        return max(map(self.ratio, self.names))
-
     def neighbours(self, position: int) -> tuple[str | None, str | None]:
         """Whose runs are left and right of one."""
         left = self.runs[position - 1].owner if position else None
@@ -171,15 +166,18 @@ class Slices:
     # -- giving ------------------------------------------------------------------
 
     def edge(self, run: Run, amount: float, *, from_left: bool) -> int:
-        """The slice before which a run is cut so that about `amount` lies on one side of it, one slice at least."""
+        """The slice before which a run is cut so that about `amount` lies on one side of it, and not nothing."""
         wanted = self.before[run.first] + amount if from_left else self.before[run.last] - amount
         edge = bisect_left(self.before, wanted, run.first, run.last)
         if edge > run.first and wanted - self.before[edge - 1] < self.before[edge] - wanted:
             edge -= 1
-        return max(edge, run.first + 1) if from_left else min(edge, run.last - 1)
+        # Beside empty slices, which a bound of somebody's makes, lies what there would be without them.
+        if from_left:
+            return max(edge, bisect_right(self.before, self.before[run.first], run.first, run.last))
+        return min(edge, max(bisect_left(self.before, self.before[run.last], run.first, run.last) - 1, run.first))
 
     def end_of(self, run: Run, amount: float, *, from_left: bool) -> tuple[int, int]:
-        """The slices at one end of a run in which about `amount` lies, one at least."""
+        """The slices at one end of a run in which about `amount` lies, and not nothing."""
         edge = self.edge(run, amount, from_left=from_left)
         return (run.first, edge) if from_left else (edge, run.last)
 

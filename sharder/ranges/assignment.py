@@ -338,8 +338,8 @@ class RangeAssignment:
         )
         # Nothing moves between others while one is away, whose lease somebody has deleted, say: it makes it again.
         aim = self._cut(planned, shards, self._points(wanted), keep=stays.keys())
-        if not planned.nobodys and planned.shards.keys() == shards | stays.keys() and aim != planned:
-            # Nothing has to move, but for evenness.
+        if not planned.nobodys and planned.shards.keys() == aim.shards.keys() and aim != planned:
+            # Nothing has to move, but for evenness: nobody has gone, nor is anybody given something who had nothing.
             self._again = max(self._budget.left_in(), self._reported.unsure_for()) or None
             if self._again is None and not stays:
                 self._budget.spend()

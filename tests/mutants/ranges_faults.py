@@ -82,8 +82,8 @@ RANGES_FAULTS: Final[dict[str, Fault]] = {
     "EVEN_OUT_WHILE_ONE_IS_AWAY": Fault(
         "nothing is evened out while one is away that keeps what it has",
         "sharder.core.cutting",
-        "(slices.fullest > UNEVEN and not keepers)",
-        "slices.fullest > UNEVEN",
+        "if begun or not keepers:",
+        "if True:",
         CUTTING,
     ),
     "TAKE_FROM_WHO_KEEPS": Fault(
@@ -124,8 +124,8 @@ RANGES_FAULTS: Final[dict[str, Fault]] = {
     "EVEN_OUT_AT_ONCE": Fault(
         "with the same shards nothing moves until one has much more than its part",
         "sharder.core.cutting",
-        "if begun or (slices.fullest > UNEVEN and not keepers):",
-        "if True:",
+        "_FULL if begun else UNEVEN",
+        "_FULL",
         CUTTING,
     ),
     "EVEN_OUT_FOR_EVER": Fault(

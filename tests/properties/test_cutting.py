@@ -20,7 +20,8 @@ MOST_MOVED = 1.25
 Points = Mapping[int, float]
 
 points = st.dictionaries(st.integers(0, SPACE - 1), st.sampled_from([1.0, 1.0, 2.0, 7.5]), max_size=60)
-names = st.sets(st.sampled_from([f"op-{number}" for number in range(9)]), min_size=1)
+OPS = frozenset(f"op-{number}" for number in range(9))
+names = st.sets(st.sampled_from(sorted(OPS)), min_size=1)
 
 
 def owners(named: Named, where: Points) -> dict[int, str]:
@@ -73,6 +74,28 @@ def test_whatever_shards_there_are_all_is_theirs_in_few_ranges(where: Points, me
     for shards in memberships:
         named = cut(named, shards, where)
         check(named, shards, where)
+
+
+@example(
+    # Empty slices beside the cuts of others: what lies behind them is given at once, not when it is asked again.
+    {39: 7.5, 59: 1.0},
+    [(64, "op-0"), (27, None), (50, "op-0"), (51, "op-0"), (45, None), (22, "op-0")],
+    {"op-0", "op-1", "op-2"},
+)
+@given(points, st.lists(st.tuples(st.integers(0, SPACE - 1), st.none() | st.sampled_from(sorted(OPS)))), names)
+@settings(max_examples=300)
+def test_what_was_cut_anyhow_is_cut_once(
+    where: Points, by_hand: list[tuple[int, str | None]], shards: set[str]
+) -> None:
+    starts = dict(sorted({0: None, **dict(by_hand)}.items()))
+    spans: dict[str, list[tuple[int, int]]] = {}
+    for (start, shard), end in zip(starts.items(), [*list(starts)[1:], SPACE], strict=True):
+        if shard is not None:
+            spans.setdefault(shard, []).append((start, end))
+    named = Named(HashBy.NAMESPACE, {shard: HashRanges.of(*theirs) for shard, theirs in spans.items()})
+    after = cut(named, shards, where)
+    assert not after.nobodys
+    assert cut(after, shards, where) == after, "what was cut stays as it was cut"
 
 
 @given(points, names, names)
@@ -211,6 +234,20 @@ def test_a_namespace_that_is_heavier_than_a_part_has_a_shard_to_itself() -> None
     assert monster is not None
     assert loads(named, where)[monster] == pytest.approx(60 / 90)
     assert max(load for shard, load in loads(named, where).items() if shard != monster) <= 1 / 3
+
+
+def test_one_that_cannot_be_split_has_no_others_evened_out() -> None:
+    shards, heavy = list("abcde"), point_of("heavy")
+    where = {point_of(f"team-{number}"): 1.0 for number in range(200)} | {heavy: 90.0}
+    named = cut(NOBODY, shards, where)
+    growing = min(set(shards) - {named.shard_at(heavy)}, key=str)
+    evened = []
+    for point in [point for point in where if named.shard_at(point) == growing]:
+        where[point] = 1.9
+        load = loads(named, where)[growing] * len(shards)
+        assert load > UNEVEN or cut(named, shards, where) == named, load
+        evened.append(cut(named, shards, where) != named)
+    assert evened[-1], "it does give away what is too much"
 
 
 def test_a_shard_of_twice_the_weight_has_twice_as_much() -> None:

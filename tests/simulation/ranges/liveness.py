@@ -15,7 +15,7 @@ from sharder.core.rangestatus import loads_by_namespace
 from sharder.ranges.weights import EVENINGS_SECONDS, UNTOLD
 from shardsdk.protocol.labels import RingLabels
 from shardsdk.protocol.leases import Lease
-from shardsdk.protocol.objects import CLUSTERRINGS, LEASES, SlimMeta
+from shardsdk.protocol.objects import CLUSTERRINGS, LEASES, NAMESPACES, SlimMeta
 from shardsdk.protocol.ranges import RING_ASSIGNMENTS, SPACE, HashBy, Named, point_of, read_counts
 from tests.simulation.liveness import Liveness
 from tests.simulation.network import CALM
@@ -98,12 +98,15 @@ class RangeLiveness(Liveness):
             return False
         told = {point: count for lease in self._leases(ring) for point, count in _counts(lease).items()}
         return any(
-            loads_by_namespace(named, self.available(ring), self._weigh(counts)).fullest[1] > UNEVEN
+            loads_by_namespace(named, self.available(ring), self._weigh(ring, counts)).fullest[1] > UNEVEN
             for counts in (told, self._told_ever)
         )
 
-    def _weigh(self, counts: Mapping[int, float]) -> dict[str, float]:
-        return {name: counts.get(point_of(name), UNTOLD) for name in self.world.namespaces}
+    def _weigh(self, ring: str, counts: Mapping[int, float]) -> dict[str, float]:
+        """What lies in the namespaces of a ring; one in which nothing lies counts, too."""
+        names = [version.key.name for version in self.world.storage.objects(NAMESPACES)]
+        scoped = [name for name in names if self.world.in_scope(RINGS[ring], name)]
+        return {name: counts.get(point_of(name), UNTOLD) for name in scoped}
 
     def disturb(self) -> None:
         """Who is there has changed: ranges may move."""
