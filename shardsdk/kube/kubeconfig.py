@@ -195,13 +195,16 @@ def _server(cluster: _Entry, pair: tuple[str, str] | None) -> Server:
         raise ValueError("its cluster has no server")
     authority = cluster.data("certificate-authority-data")
     file = None if authority else cluster.path("certificate-authority")
+    unsafe = cluster.flag("insecure-skip-tls-verify")
+    if unsafe and (authority or file):
+        raise ValueError("its cluster has a certificate-authority, which insecure-skip-tls-verify would not look at")
     return Server(
         host,
         # Comments may be in any language, certificates are not.
         ca_text=authority.decode("ascii", "ignore") if authority else None,
         ca_file=str(file) if file else None,
         client_certificate=pair,
-        verify=not cluster.flag("insecure-skip-tls-verify"),
+        verify=not unsafe,
         name=cluster.text("tls-server-name") or None,
         proxy=cluster.text("proxy-url") or None,
     )

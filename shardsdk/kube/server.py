@@ -113,6 +113,10 @@ def make_access(server: Server, *, namespace: str, origin: str, credentials: Cre
     url = _parse_url(host)
     if url is None:
         raise ConfigurationError(f"{origin}: server {host!r} is no address; write it as https://HOST:PORT")
+    if url.user is not None or url.password is not None:  # not shown
+        raise ConfigurationError(
+            f"{origin}: server holds a user's name or password; give them as username and password of the user"
+        )
     if server.name and not _is_name(server.name):
         raise ConfigurationError(f"{origin}: tls-server-name {server.name!r} is no name of a host")
     if server.proxy and _parse_url(server.proxy) is None:  # not shown: a password may be in it

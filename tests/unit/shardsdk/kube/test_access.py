@@ -274,6 +274,16 @@ async def test_certificates_are_verified_unless_the_kubeconfig_says_otherwise(tm
     access = await load(tmp_path, lax)
     assert access.ssl.verify_mode is ssl.CERT_NONE
     assert access.request_options == {"server_hostname": "x"}
+    both = kubeconfig(tmp_path, {}, server="https://h:1", **unsafe, **{"certificate-authority-data": ca})
+    with pytest.raises(ConfigurationError, match="certificate-authority, which insecure-skip-tls-verify would not"):
+        await load(tmp_path, both)
+
+
+@pytest.mark.parametrize("user", ["ann:s3cret@", "s3cret@", ":s3cret@"])
+async def test_a_password_in_the_address_is_refused_and_not_shown(tmp_path: Path, user: str) -> None:
+    with pytest.raises(ConfigurationError, match="give them as username and password of the user") as caught:
+        await load(tmp_path, kubeconfig(tmp_path, {}, server=f"https://{user}h:1"))
+    assert "s3cret" not in str(caught.value)
 
 
 def test_a_pod_does_not_load_the_kubernetes_package(tmp_path: Path) -> None:
