@@ -2,7 +2,8 @@
 
 Values are put in by marks that the manifests carry, so that a chart is what `manifests` prints and nothing else:
 
-    replicas: '@@value .Values.replicas'            replicas: {{ .Values.replicas }}
+    imagePullPolicy: '@@value .Values.pull'         imagePullPolicy: {{ .Values.pull }}
+    replicas: '@@given .Values.replicas'            the same, and nothing at all when it is "", but for 0
     resources: '@@yaml .Values.resources'           resources:
                                                       {{- toYaml .Values.resources | nindent 12 }}
     nodeSelector: '@@with .Values.nodeSelector'     the same, and nothing at all when it is empty
@@ -30,6 +31,9 @@ _MARK: Final = re.compile(
 )
 _IMAGE: Final = re.compile(r"(?P<repository>[^@]+?)(?::(?P<tag>[^:/@]+))?(?:@(?P<digest>sha256:[0-9a-f]{64}))?")
 
+#: Whether a value is a number, also 0.
+_GIVEN: Final = 'or {0} (eq (toString {0}) "0")'
+
 #: The whole name of an image, of its values.
 _IMAGE_VALUE: Final = (
     "{{ .Values.image.repository }}{{ with .Values.image.digest }}@{{ . }}{{ else }}:{{ .Values.image.tag }}{{ end }}"
@@ -45,7 +49,7 @@ appVersion: {app_version}
 kubeVersion: ">=1.30.0-0"
 """
 _VALUES: Final = """\
-# How many pods: {what}.
+# How many pods: {what}. Empty (""): as many as there are, where an autoscaler sets their number.
 replicas: {replicas}
 
 image:
@@ -84,7 +88,9 @@ _CERTIFICATES: Final = """
 issuerRef: {issuer}
 """
 _NOTES: Final = """\
-{kind} {{{{ .Release.Namespace }}}}/{name} has {{{{ .Values.replicas }}}} replicas.
+{kind} {{{{ .Release.Namespace }}}}/{name} has \
+{{{{ if {given} }}}}{{{{ .Values.replicas }}}} replicas{{{{ else }}}}\
+as many replicas as its autoscaler says{{{{ end }}}}.
 
   kubectl -n {{{{ .Release.Namespace }}}} rollout status {lower}/{name}
 
@@ -94,14 +100,20 @@ Helm installs definitions of custom resources once and never changes them; bring
 """
 
 
+#: Begins what is written into `crds` and `templates`: a file there that does not is somebody else's.
+_WRITTEN: Final = "# Written by `shardsdk manifests --helm`.\n"
+
+
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """The files of a chart, by their paths in it."""
+    """The files of a chart, by their paths in it; an empty one is what this operator does not need."""
 
     files: Mapping[str, str]
 
-    def write(self, folder: Path) -> None:
+    def write(self, folder: Path) -> list[str]:
         """Write the files, over those that are there; the chart's own version stays.
+
+        Returns: lines on what was there, perhaps of an earlier operator, and is not of this one.
 
         Raises: ConfigurationError when the folder holds something else.
         """
@@ -112,10 +124,25 @@ class Chart:
         if about.exists():
             version = (yaml.safe_load(about.read_text(encoding="utf-8")) or {}).get("version", "0.1.0")
             files["Chart.yaml"] = re.sub(r"(?m)^version: .*$", f"version: {version}", files["Chart.yaml"])
+        for path in folder.glob("crds/*.yaml"):
+            if _is_ours(path):
+                files.setdefault(f"crds/{path.name}", "")
+        said = []
         for name, text in files.items():
             path = folder / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text, encoding="utf-8")
+            if text:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(text, encoding="utf-8")
+            elif path.exists() and _is_ours(path):
+                path.unlink()
+                said.append(f"removed {path}: the operator has no need of it any more")
+            elif path.exists():
+                said.append(f"{path} stays, but is not of this operator any more; is it yours? Delete it if not")
+        return said
+
+
+def _is_ours(path: Path) -> bool:
+    return path.read_bytes().startswith(_WRITTEN.encode())
 
 
 def chart_of(whole: Deployed) -> Chart:
@@ -132,7 +159,7 @@ def chart_of(whole: Deployed) -> Chart:
         pods=replace(
             whole.pods,
             namespace="{{ .Release.Namespace }}",
-            replicas="@@value .Values.replicas",
+            replicas="@@given .Values.replicas",
             image=_IMAGE_VALUE,
             args=[],
         ),
@@ -146,17 +173,18 @@ def chart_of(whole: Deployed) -> Chart:
         "templates/NOTES.txt": _notes(whole),
         "templates/rbac.yaml": _template(access),
         "templates/workload.yaml": _template(_opened(each) for each in pods),
+        "templates/ring.yaml": _template(opened.sharding()),
+        "templates/certificates.yaml": _certificates(opened) if whole.issuer is not None else "",
+        "templates/webhooks.yaml": _template(opened.admission()),
     }
-    if whole.ring is not None:
-        files["templates/ring.yaml"] = _template(opened.sharding())
-    if whole.issuer is not None:
-        files["templates/certificates.yaml"] = _certificates(opened)
-    asked = opened.admission()
-    if asked:
-        files["templates/webhooks.yaml"] = _template(asked)
     for each in whole.definitions:
         files[f"crds/{each['metadata']['name']}.yaml"] = render([each])
-    return Chart(files)
+    return Chart(
+        {
+            name: _WRITTEN + text if text and "/" in name and name.endswith(".yaml") else text
+            for name, text in files.items()
+        }
+    )
 
 
 def _certificates(opened: Deployed) -> str:
@@ -192,7 +220,7 @@ def _values(whole: Deployed, image: re.Match[str]) -> str:
 
 def _notes(whole: Deployed) -> str:
     kind = "StatefulSet" if whole.pods.stateful else "Deployment"
-    return _NOTES.format(kind=kind, lower=kind.lower(), name=whole.pods.name)
+    return _NOTES.format(kind=kind, lower=kind.lower(), name=whole.pods.name, given=_GIVEN.format(".Values.replicas"))
 
 
 def _opened(manifest: dict[str, Any]) -> dict[str, Any]:
@@ -222,6 +250,9 @@ def _fill(mark: re.Match[str]) -> str:
     match mark["how"]:
         case "value":
             return f"{indent}{key}: {{{{ {value} }}}}\n"
+        case "given":
+            shown = f"{indent}{key}: {{{{ {value} }}}}\n"
+            return f"{indent}{{{{- if {_GIVEN.format(value)} }}}}\n{shown}{indent}{{{{- end }}}}\n"
         case "yaml":
             return f"{indent}{key}:\n{' ' * within}{{{{- toYaml {value} | nindent {within} }}}}\n"
         case "with":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -17,6 +18,8 @@ log: Final = logger_of(__name__)
 CRDS: Final = Resource(
     "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False
 )
+#: On a definition: a number that is higher with each change, so that an older program leaves a newer one alone.
+VERSION_ANNOTATION: Final = "alpha.sharding.timebertt.dev/definition-version"
 #: A definition is served a moment after it was written.
 ESTABLISHED_SECONDS: Final = 60.0
 POLL_SECONDS: Final = 0.2
@@ -30,29 +33,50 @@ class NotInstalled(ShardingError):
     """The API server did not do in time what it was told; the message says what to look at."""
 
 
-async def apply_crds(api: Api, documents: Sequence[dict[str, Any]], clock: Clock, *, field_manager: str) -> None:
+async def apply_crds(
+    api: Api, documents: Sequence[dict[str, Any]], clock: Clock, *, field_manager: str, allow_less: bool = False
+) -> None:
     """Bring the cluster's definitions up to `documents`, and return once they are served.
 
-    They replace what is there, also by less, as when an older program is started again; what that costs is told.
+    One of a higher number (`VERSION_ANNOTATION`) stays as it is, unless `allow_less`. Any other is replaced, also by
+    less, as when an older program is started again; what that costs is told.
 
     Raises: NotInstalled when another definition has their names, or they are not served after a minute.
     """
     for document in documents:
         name = document["metadata"]["name"]
-        await _tell_of_lost_fields(api, document)
-        await api.patch(CRDS, name, None, document, kind=PatchKind.APPLY, field_manager=field_manager, force=True)
+        there = await _find(api, name)
+        version, own = _number(there), _number(document)
+        if version is not None and own is not None and version > own and not allow_less:
+            log.warning(
+                "The definition on the cluster is newer than this program's; it stays as it is",
+                extra={"object": name, "version": version, "own": own},
+            )
+        else:
+            _tell_of_lost_fields(name, there, document)
+            await api.patch(CRDS, name, None, document, kind=PatchKind.APPLY, field_manager=field_manager, force=True)
+            log.info("custom resource definition applied", extra={"object": name})
         await _wait_served(api, name, clock)
-        log.info("custom resource definition applied", extra={"object": name})
 
 
-async def _tell_of_lost_fields(api: Api, document: Mapping[str, Any]) -> None:
-    """The API server drops what a definition does not know, without a word."""
-    name = document["metadata"]["name"]
+async def _find(api: Api, name: str) -> dict[str, Any]:
+    """The cluster's definition of that name, or an empty one."""
     try:
         there: dict[str, Any] = await api.get(CRDS, name, model=dict)
     except NotFound:
-        return
-    if lost := list(lost_fields(there, document)):
+        return {"metadata": {}, "spec": {"versions": []}}
+    return there
+
+
+def _number(definition: Mapping[str, Any]) -> int | None:
+    """The number that the definition says of itself, if any."""
+    said = (definition["metadata"].get("annotations") or {}).get(VERSION_ANNOTATION, "")
+    return int(said) if re.fullmatch("[0-9]{1,9}", said) else None
+
+
+def _tell_of_lost_fields(name: str, there: Mapping[str, Any], given: Mapping[str, Any]) -> None:
+    """The API server drops what a definition does not know, without a word."""
+    if lost := list(lost_fields(there, given)):
         more = f" and {len(lost) - NAMED} more" if len(lost) > NAMED else ""
         log.warning(
             "The definition lacks fields that the one on the cluster has; what objects hold there is lost",
@@ -70,7 +94,7 @@ def lost_fields(there: Mapping[str, Any], given: Mapping[str, Any]) -> Iterator[
         if (schema := schemas.get(version["name"])) is not None:
             for field in _lost(_schema(version), schema, ""):
                 # Every object has these, whether its schema says so or not.
-                if field not in ("apiVersion", "kind", "metadata"):
+                if field.partition(".")[0] not in ("apiVersion", "kind", "metadata"):
                     yield f"{version['name']}: {field}"
 
 

@@ -39,7 +39,12 @@ OPTIONS: Final[dict[str, dict[str, Any]]] = {
     },
     "no hooks": {"crds": {"upgrade": False}, "uninstall": {"cleanup": False}},
     "crds go": {"crds": {"keep": False}},
-    "no rbac": {"rbac": {"create": False}},
+    "no rbac": {
+        "rbac": {"create": False},
+        "serviceAccount": {"create": False},
+        "crds": {"upgrade": False},
+        "uninstall": {"cleanup": False},
+    },
     "no viewer": {"rbac": {"viewer": {"create": False}}},
     "viewers": {"rbac": {"viewer": {"aggregateToView": True}}},
     "no budget": {"podDisruptionBudget": {"enabled": False}},

@@ -11,7 +11,7 @@ import yaml
 from sharder.core.ringspec import parse_ring
 from sharder.rbac import ring_role
 from shardsdk.cli import main
-from tests.chart.helm import CONTROLLER, Documents, Helm, find, merge, select, set_in
+from tests.chart.helm import CONTROLLER, Documents, Helm, HelmFailed, find, merge, select, set_in
 from tests.permissions import read_files, read_permissions
 
 CHECKSUM: dict[str, Any] = yaml.safe_load((CONTROLLER / "examples" / "checksum.yaml").read_text())
@@ -98,6 +98,18 @@ def test_a_stateful_set_starts_its_shards_side_by_side(example: Documents) -> No
     assert workload["kind"] == "StatefulSet"
     assert workload["spec"]["podManagementPolicy"] == "Parallel"
     assert find(example, "Service")["metadata"]["name"] == workload["spec"]["serviceName"]
+
+
+def test_labels_of_the_charts_own_are_refused_where_it_sets_them(helm: Helm) -> None:
+    version = {"helm.sh/chart": "mine"}
+    with pytest.raises(HelmFailed, match=r"podMonitor.labels has helm.sh/chart, a label that the chart sets itself"):
+        render(helm, {"podMonitor": {"labels": version}})
+    with pytest.raises(HelmFailed, match=r"podLabels has app.kubernetes.io/component, a label that the chart"):
+        render(helm, {"podLabels": {"app.kubernetes.io/component": "mine"}})
+    assert (
+        version.items()
+        <= workload_of(render(helm, {"podLabels": version}))["spec"]["template"]["metadata"]["labels"].items()
+    )
 
 
 def test_a_deployment_is_the_same_pod(helm: Helm, example: Documents) -> None:

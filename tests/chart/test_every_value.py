@@ -49,9 +49,10 @@ CHANGED: dict[str, tuple[Any, dict[str, Any]]] = {
     "uninstall.cleanup": (False, NONE),
     "hooks.resources": ({"limits": {"memory": "1Gi"}}, NONE),
     "hooks.activeDeadlineSeconds": (60, NONE),
-    "rbac.create": (False, NONE),
+    "rbac.create": (False, OPTIONS["no hooks"]),
     "rbac.viewer.create": (False, NONE),
     "rbac.viewer.aggregateToView": (True, NONE),
+    "serviceAccount.create": (False, NONE),
     "serviceAccount.annotations": ({"note": "a"}, NONE),
     "resources": ({"limits": {"memory": "1Gi"}}, NONE),
     "podSecurityContext": ({"fsGroup": 1000}, NONE),
@@ -175,8 +176,20 @@ def plural(kind: str) -> str:
             "config.metrics.bindAddress and config.webhook.server.port both have port 8080",
         ),
         (
+            {"rbac": {"create": False}, "uninstall": {"cleanup": False}},
+            "set crds.upgrade to false, and run `sharder crds --apply` before each upgrade",
+        ),
+        (
+            {"rbac": {"create": False}, "crds": {"upgrade": False}},
+            "set uninstall.cleanup to false, and run `sharder uninstall` when the release is gone",
+        ),
+        (
             {"podLabels": {"app.kubernetes.io/name": "x"}},
             "podLabels has app.kubernetes.io/name, a label that the chart",
+        ),
+        (
+            {"podLabels": {"app.kubernetes.io/instance": "x", "helm.sh/chart": "x"}},
+            "podLabels has app.kubernetes.io/instance, a label that the chart",
         ),
         (
             {"metrics": {"dashboard": {"labels": {"helm.sh/chart": "x"}}}},

@@ -129,6 +129,50 @@ def test_with_cert_manager_it_renders_to_the_manifests(
         assert found == printed
 
 
+def test_written_again_it_has_no_more_than_the_operator(
+    helm: Helm, certified: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A configuration of webhooks that stayed would refuse what users write: nobody answers."""
+    folder, former = certified.parent, certified / "crds" / "pages.example.com.yaml"
+    former.write_text((certified / "crds" / "sites.example.com.yaml").read_text().replace("site", "page"))
+    (certified / "templates" / "extra.yaml").write_text("# Somebody's own.\n")
+    (certified / "crds" / "extra.yaml").write_text("# Somebody's own.\n")
+    file = write_sites(folder)
+    sys.modules.pop("sites")
+
+    assert main(["manifests", str(file), "--image", IMAGE, "--helm", str(certified)]) == 0
+
+    said = capsys.readouterr().err
+    for gone in ("templates/webhooks.yaml", "templates/certificates.yaml", "crds/pages.example.com.yaml"):
+        assert f"removed {certified}/{gone}" in said
+    assert (certified / "templates" / "extra.yaml").exists()
+    assert (certified / "crds" / "extra.yaml").exists()
+    assert "extra" not in said
+    assert main(["manifests", str(file), "--image", IMAGE, "-n", "team"]) == 0
+    printed = {key_of(each) for each in yaml.safe_load_all(capsys.readouterr().out)}
+    assert {key_of(each) for each in rendered(helm, certified)} == printed
+
+
+@pytest.mark.parametrize("chart", [""], indirect=True)
+def test_what_somebody_else_has_written_stays_and_is_named(chart: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Under a name that an operator with webhooks would take."""
+    own = chart / "templates" / "webhooks.yaml"
+    own.write_text("# Somebody's own.\n")
+    arguments = ["manifests", str(chart.parent / "sites.py"), "--image", IMAGE, "--helm", str(chart)]
+
+    assert main(arguments) == 0
+
+    assert own.read_text() == "# Somebody's own.\n"
+    assert f"{own} stays, but is not of this operator any more; is it yours?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("nothing", ["", None])
+def test_an_autoscaler_has_the_number_of_pods_to_itself(helm: Helm, chart: Path, nothing: str | None) -> None:
+    for replicas in (nothing, 0, 7):
+        (found,) = [each for each in rendered(helm, chart, {"replicas": replicas}) if each["kind"] == "Deployment"]
+        assert found["spec"].get("replicas", nothing) == replicas
+
+
 async def test_a_cluster_with_cert_manager_takes_it(cluster: Cluster, certified: Path) -> None:
     await cluster.plane.apply(stdin=yaml.safe_dump_all(cert_manager_types()))
     text = cluster.helm.run("template", "sites", str(certified), "--namespace", "default", "--include-crds")

@@ -16,6 +16,7 @@ import yaml
 
 from localcluster import AdminClient, AdminError
 from localcluster.installation import Process
+from shardsdk.kube.definitions import VERSION_ANNOTATION
 from tests.chart.helm import CONTROLLER, NAMESPACE, SHARDER, HelmFailed, merge
 from tests.chart.options import OPTIONS, RING
 from tests.chart.releases import (
@@ -34,6 +35,7 @@ from tests.chart.releases import (
 
 #: Everything that Helm made for this release, wherever it is.
 OWNED = ("app.kubernetes.io/managed-by=Helm", "app.kubernetes.io/part-of=controller-sharding")
+TEXT = {"type": "string"}
 POLICIES = "admissionregistration.k8s.io/v1/validatingadmissionpolicy"
 PLACES = (
     ("v1/configmaps", NAMESPACE),
@@ -180,6 +182,25 @@ async def test_crds_that_an_earlier_release_left_are_brought_up_and_go_when_aske
 
     assert await knows_the_field(api)
     assert (await api.get(RINGS, "one"))["spec"] == ring | {"assignment": "Labels"}
+    await cluster.uninstall()
+    await api.eventually(CRDS, lambda crds: not any(crd["metadata"]["name"] == CRD for crd in crds))
+
+
+@pytest.mark.timeout(600)
+async def test_an_older_chart_takes_no_field_from_the_crds(cluster: Cluster, api: AdminClient) -> None:
+    """What a ring says there would be gone with the next write of its status: that it assigns ranges, for one."""
+    await cluster.plane.apply(Path("crds"))
+    crd = await api.get(CRDS, CRD)
+    crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["later"] = TEXT
+    crd["metadata"]["annotations"][VERSION_ANNOTATION] = "99"
+    await api.replace(CRDS, crd)
+
+    await cluster.install(values={"crds": {"keep": False}})
+
+    [ran] = cluster.jobs.ran
+    assert (ran.code, "is newer than this program's; it stays as it is" in ran.output) == (0, True), ran.output
+    crd = await api.get(CRDS, CRD)
+    assert "later" in crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
     await cluster.uninstall()
     await api.eventually(CRDS, lambda crds: not any(crd["metadata"]["name"] == CRD for crd in crds))
 

@@ -125,10 +125,13 @@ def test_without_certificates_of_its_own_the_sharder_may_not_touch_secrets(helm:
 
 
 def test_rbac_can_be_left_to_others(helm: Helm) -> None:
-    documents = [each for each in helm.render({"rbac": {"create": False}, **RING}) if not is_hook(each)]
+    others = merge(OPTIONS["no rbac"], RING)
+    documents = helm.render(others)
 
-    assert {each["kind"] for each in documents} & KINDS == {"ServiceAccount"}
+    assert {each["kind"] for each in documents} & KINDS == set()
     assert select(documents, "ClusterRing")
+    account = helm.render(merge(others, {"serviceAccount": {"create": True}}))
+    assert {each["kind"] for each in account} & KINDS == {"ServiceAccount"}
 
 
 def test_hooks_may_do_what_they_do_and_no_more(helm: Helm) -> None:
@@ -149,8 +152,9 @@ def test_hooks_may_do_what_they_do_and_no_more(helm: Helm) -> None:
             f"list {webhooks} /",
             f"delete {webhooks} /",
             *(f"delete {crds} /{name}" for name in CRD_NAMES),
-            f"get leases.coordination.k8s.io {NAMESPACE}/sharder",
-            f"delete leases.coordination.k8s.io {NAMESPACE}/sharder",
+            "list leases.coordination.k8s.io /",
+            "list clusterrings.sharding.timebertt.dev /",
+            *(f"{verb} leases.coordination.k8s.io {NAMESPACE}/sharder" for verb in ("get", "delete")),
             f"delete secrets {NAMESPACE}/sharder-webhook-certificates",
         },
     }

@@ -72,6 +72,7 @@ def shards(lead: str = "1x1000", /, **states: str) -> dict[str, str]:
 
 UNASSIGNED, STRANDED = "controller_sharding_unassigned_objects", "controller_sharding_stranded_objects"
 SUSPENDED = "controller_sharding_crash_detection_suspended"
+UNHELD = "controller_sharding_unheld_ranges"
 DRAIN = "controller_sharding_oldest_drain_age_seconds"
 EXPIRY = f"controller_sharding_webhook_certificate_expiry_timestamp_seconds{{{LEADER}}}"
 RING = {"ringName": "r"}
@@ -102,10 +103,15 @@ CASES = [
     Case("SharderObjectsUnassigned", "placed soon", gauges(UNASSIGNED, SECRETS, "3 3 0x10"), 8),
     Case("SharderObjectsStranded", "for long", gauges(STRANDED, SECRETS, "5x10"), 6, OBJECTS, "5"),
     Case("SharderObjectsStranded", "moved soon", gauges(STRANDED, SECRETS, "5 5 0x10"), 8),
+    Case("SharderRangesUnheld", "for long", gauges(UNHELD, 'ringName="r"', "2x10"), 6, RING, "2"),
+    Case("SharderRangesUnheld", "taken soon", gauges(UNHELD, 'ringName="r"', "2 2 0x10"), 8),
     Case("SharderDrainStuck", "too old", gauges(DRAIN, 'ringName="r"', "301x5"), 1, RING, "5m 1s"),
     Case("SharderDrainStuck", "not yet", gauges(DRAIN, 'ringName="r"', "300x5"), 1),
     Case("SharderCrashDetectionSuspended", "for long", gauges(SUSPENDED, 'ringName="r"', "1x5"), 2, RING),
     Case("SharderCrashDetectionSuspended", "for a moment", gauges(SUSPENDED, 'ringName="r"', "1 0x5"), 2),
+    Case("SharderShardNotTakenOver", "for long", shards(ready="1x10", uncertain="2x10"), 6, RING, "2"),
+    Case("SharderShardNotTakenOver", "taken over soon", shards(ready="1x10", uncertain="1 1 0x10"), 8),
+    Case("SharderShardNotTakenOver", "whoever led before counts no more", shards("1 0x20", uncertain="1 0x20"), 12),
     Case("SharderWebhookMalfunction", "requests fail", requests("failed", "0+6x30"), 20, RING | {"outcome": "failed"}),
     Case("SharderWebhookMalfunction", "once", requests("failed", "0 1x30"), 20),
     Case("SharderWebhookMalfunction", "all is well", requests("assigned", "0+6x30"), 20),

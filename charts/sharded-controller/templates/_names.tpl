@@ -11,11 +11,25 @@ app.kubernetes.io/name: {{ include "sharded-controller.name" . | quote }}
 app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end }}
 
-{{- define "sharded-controller.labels" -}}
+{{/* Nothing that another version of the chart would change: that would replace every pod, and move objects. */}}
+{{- define "sharded-controller.podLabels" -}}
 {{ include "sharded-controller.selectorLabels" . }}
 app.kubernetes.io/component: shard
+{{- end }}
+
+{{- define "sharded-controller.labels" -}}
+{{ include "sharded-controller.podLabels" . }}
 app.kubernetes.io/managed-by: {{ .Release.Service | quote }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | quote }}
+{{- end }}
+
+{{/* As the CRD has it where the values do not say, as those of an older chart. */}}
+{{- define "sharded-controller.assignment" -}}
+{{ .Values.ring.assignment | default "Labels" }}
+{{- end }}
+
+{{- define "sharded-controller.hashBy" -}}
+{{ .Values.ring.hashBy | default "Namespace" }}
 {{- end }}
 
 {{/*
@@ -78,8 +92,9 @@ well, but only after Helm has written the roles of the new way, with which the r
 {{- $problems = append $problems (printf "the ring's name %s is none for a ClusterRing: set ring.name, of lower-case letters, digits, dashes and dots, beginning and ending with a letter or digit" $ring) }}
 {{- end }}
 {{- if .Values.ring.create }}
-{{- $hashBy := ternary .Values.ring.hashBy "" (eq .Values.ring.assignment "Ranges") }}
-{{- $fixed := dict "root" . "ring" $ring "where" "ring" "assignment" .Values.ring.assignment "hashBy" $hashBy }}
+{{- $assignment := include "sharded-controller.assignment" . }}
+{{- $hashBy := ternary (include "sharded-controller.hashBy" .) "" (eq $assignment "Ranges") }}
+{{- $fixed := dict "root" . "ring" $ring "where" "ring" "assignment" $assignment "hashBy" $hashBy }}
 {{- $problems = concat $problems (include "sharded-controller.fixedProblems" $fixed | fromJsonArray) }}
 {{- end }}
 {{- $name := include "sharded-controller.name" . }}
@@ -92,9 +107,9 @@ well, but only after Helm has written the roles of the new way, with which the r
 {{- if and .Values.podMonitor.enabled (not .Values.ports.metrics) }}
 {{- $problems = append $problems "podMonitor is enabled, but ports.metrics is 0, so that there is nothing to read: change one of them" }}
 {{- end }}
-{{- $own := include "sharded-controller.labels" . | fromYaml }}
 {{- $labels := dict "podLabels" .Values.podLabels "podMonitor.labels" .Values.podMonitor.labels }}
 {{- range $where := keys $labels | sortAlpha }}
+{{- $own := include (ternary "sharded-controller.podLabels" "sharded-controller.labels" (eq $where "podLabels")) $ | fromYaml }}
 {{- range $label := keys (get $labels $where) | sortAlpha }}
 {{- if hasKey $own $label }}
 {{- $problems = append $problems (printf "%s has %s, a label that the chart sets itself: leave it out" $where $label) }}

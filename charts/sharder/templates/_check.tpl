@@ -49,7 +49,21 @@ What values.schema.json cannot say: values that are fine each for itself and wro
 {{- $problems = append $problems "certificates.source is secret: the API server must trust it, so give its CA in certificates.secret.caBundle" }}
 {{- end }}
 {{- end }}
-{{- $protected := .Values.admissionPolicy.resources }}
+{{- if not .Values.rbac.create }}
+{{- if .Values.crds.upgrade }}
+{{- $problems = append $problems "rbac.create is false, but the Job of crds.upgrade takes roles of its own: set crds.upgrade to false, and run `sharder crds --apply` before each upgrade" }}
+{{- end }}
+{{- if .Values.uninstall.cleanup }}
+{{- $problems = append $problems "rbac.create is false, but the Job of uninstall.cleanup takes roles of its own: set uninstall.cleanup to false, and run `sharder uninstall` when the release is gone" }}
+{{- end }}
+{{- end }}
+{{- if and .Release.IsUpgrade (not .Values.serviceAccount.create) }}
+{{- $account := lookup "v1" "ServiceAccount" .Release.Namespace "sharder" }}
+{{- if eq (dig "metadata" "annotations" "meta.helm.sh/release-name" "" $account) .Release.Name }}
+{{- $problems = append $problems "serviceAccount.create is false, but this release has made the ServiceAccount, which would be deleted while the sharder runs under it: leave it true" }}
+{{- end }}
+{{- end }}
+{{- $protected := default list .Values.admissionPolicy.resources }}
 {{- range .Values.rings }}
 {{- $protected = concat $protected (default list .resources) }}
 {{- end }}
@@ -169,7 +183,6 @@ What values.schema.json cannot say: values that are fine each for itself and wro
 {{- if hasKey (default dict .Values.podAnnotations) "checksum/config" }}
 {{- $problems = append $problems "podAnnotations has checksum/config, an annotation that the chart sets itself: leave it out" }}
 {{- end }}
-{{- $own := include "sharder.labels" . | fromYaml }}
 {{- $labels := dict
   "podLabels" .Values.podLabels
   "metrics.serviceMonitor.labels" .Values.metrics.serviceMonitor.labels
@@ -177,6 +190,7 @@ What values.schema.json cannot say: values that are fine each for itself and wro
   "metrics.dashboard.labels" .Values.metrics.dashboard.labels
 }}
 {{- range $where := keys $labels | sortAlpha }}
+{{- $own := include (ternary "sharder.podLabels" "sharder.labels" (eq $where "podLabels")) $ | fromYaml }}
 {{- range $label := keys (get $labels $where) | sortAlpha }}
 {{- if hasKey $own $label }}
 {{- $problems = append $problems (printf "%s has %s, a label that the chart sets itself: leave it out" $where $label) }}

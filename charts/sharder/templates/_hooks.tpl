@@ -75,7 +75,9 @@ metadata:
   {{- toYaml $inNamespace | nindent 2 }}
 spec:
   backoffLimit: 3
+  {{- if not (kindIs "invalid" $root.Values.hooks.activeDeadlineSeconds) }}
   activeDeadlineSeconds: {{ $root.Values.hooks.activeDeadlineSeconds }}
+  {{- end }}
   template:
     metadata:
       labels: {app.kubernetes.io/name: sharder, app.kubernetes.io/component: hook}

@@ -10,6 +10,13 @@ app.kubernetes.io/name: sharder
 app.kubernetes.io/component: sharder
 {{- end }}
 
+{{/* Nothing that another version of the chart would change: that would replace every pod. */}}
+{{- define "sharder.podLabels" -}}
+{{ include "sharder.selectorLabels" . }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
+app.kubernetes.io/part-of: controller-sharding
+{{- end }}
+
 {{- define "sharder.commonLabels" -}}
 app.kubernetes.io/instance: {{ .Release.Name | quote }}
 app.kubernetes.io/part-of: controller-sharding

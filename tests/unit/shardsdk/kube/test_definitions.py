@@ -1,4 +1,4 @@
-"""A definition that says less than the one on the cluster is installed, and what that costs is told."""
+"""A definition that is older than the one on the cluster: left out by its number, else told with what it takes away."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from shardsdk import CustomResource, Model
 from shardsdk.errors import NotFound
 from shardsdk.kinds import crd_of
 from shardsdk.kube.api import RawRequest
-from shardsdk.kube.definitions import CRDS, apply_crds, lost_fields
+from shardsdk.kube.definitions import CRDS, VERSION_ANNOTATION, apply_crds, lost_fields
 from shardsdk.testing.memory import MemoryServer
 from shardsdk.testing.memoryapi import MemoryApi
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
@@ -74,25 +74,74 @@ def test_lost_are_the_fields_that_only_the_cluster_has(given: dict[str, Any], lo
 
 def test_what_every_object_has_is_not_lost_nor_is_another_version() -> None:
     more = copy.deepcopy(NEW)
-    more["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"] |= {"kind": {}, "metadata": {}}
+    metadata: dict[str, Any] = {"properties": {"name": {}}}
+    more["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"] |= {"kind": {}, "metadata": metadata}
     more["spec"]["versions"].append({**copy.deepcopy(NEW["spec"]["versions"][0]), "name": "v2"})
     assert list(lost_fields(more, NEW)) == []
 
 
-@in_virtual_time
-async def test_what_an_older_program_takes_away_is_told(clock: VirtualClock, caplog: pytest.LogCaptureFixture) -> None:
-    class Listing(MemoryApi):
-        async def exchange(self, request: RawRequest) -> bytes:
-            if request.path == "/apis/example.com/v1":
-                return b'{"resources": [{"name": "shelfs"}]}'
-            raise NotFound(request.path, status=404)
+class Listing(MemoryApi):
+    """Discovery as well: the kind is served."""
 
+    async def exchange(self, request: RawRequest) -> bytes:
+        if request.path == "/apis/example.com/v1":
+            return b'{"resources": [{"name": "shelfs"}]}'
+        raise NotFound(request.path, status=404)
+
+
+def numbered(definition: dict[str, Any], number: str | None) -> dict[str, Any]:
+    """The definition as a version of that number."""
+    made = copy.deepcopy(definition)
+    if number is not None:
+        made["metadata"]["annotations"] = {VERSION_ANNOTATION: number}
+    return made
+
+
+def cluster(clock: VirtualClock, number: str | None = None) -> Listing:
+    """An API server that has the definition."""
     api = Listing(MemoryServer(), clock)
-    api.server.create(CRDS, NEW)
+    api.server.create(CRDS, numbered(NEW, number))
     established = {"status": {"conditions": [{"type": "Established", "status": "True"}]}}
     api.server.patch(CRDS, "shelfs.example.com", None, established, subresource="status")
-    for given in (NEW, without(f"{SPEC}/height")):
-        await apply_crds(api, [given], clock, field_manager="test")
+    return api
+
+
+async def height(api: Listing) -> Any:
+    """What the cluster's definition says of a field."""
+    crd: dict[str, Any] = await api.get(CRDS, "shelfs.example.com", model=dict)
+    return crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"].get("height")
+
+
+LESS = without(f"{SPEC}/height", width={"type": "integer"})
+
+
+@in_virtual_time
+async def test_a_definition_of_a_higher_number_stays(clock: VirtualClock, caplog: pytest.LogCaptureFixture) -> None:
+    api = cluster(clock, "10")
+    await apply_crds(api, [numbered(LESS, "9")], clock, field_manager="test")
+    assert await height(api)
+    (line,) = [each for each in caplog.records if each.levelname == "WARNING"]
+    assert line.msg == "The definition on the cluster is newer than this program's; it stays as it is"
+    assert {name: line.__dict__[name] for name in ("object", "version", "own")} == {
+        "object": "shelfs.example.com", "version": 10, "own": 9,
+    }  # fmt: skip
+    await apply_crds(api, [numbered(LESS, "9")], clock, field_manager="test", allow_less=True)
+    assert await height(api) is None
+
+
+@in_virtual_time
+@pytest.mark.parametrize(
+    ("there", "given"),
+    [(None, None), (None, "1"), ("1", None), ("1", "1"), ("9", "10"), ("new", "1"), ("9" * 5000, "1")],
+)
+async def test_any_other_definition_is_replaced_and_what_is_lost_by_it_told(
+    clock: VirtualClock, caplog: pytest.LogCaptureFixture, there: str | None, given: str | None
+) -> None:
+    """Also one to which somebody has added a field: it would stay at an old version for ever."""
+    api = cluster(clock, there)
+    for definition in (NEW, LESS):
+        await apply_crds(api, [numbered(definition, given)], clock, field_manager="test")
+    assert await height(api) is None
     (line,) = [each for each in caplog.records if each.levelname == "WARNING"]
     assert line.msg == "The definition lacks fields that the one on the cluster has; what objects hold there is lost"
     assert line.__dict__["object"] == "shelfs.example.com"

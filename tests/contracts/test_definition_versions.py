@@ -1,0 +1,28 @@
+"""Each definition has a number that is higher with each change: by it an older sharder leaves a newer one alone."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from shardsdk.kube.definitions import VERSION_ANNOTATION
+
+#: What each number of a definition stands for, from 1 on.
+DIGESTS = {
+    "clusterrings": ["a08836de41b707c2"],
+    "ringassignments": ["f10b806c380bcb7a"],
+}
+
+
+@pytest.mark.parametrize("path", sorted(Path("crds").iterdir()), ids=lambda path: path.stem)
+def test_a_definition_that_changes_has_a_higher_number(path: Path) -> None:
+    definition = yaml.safe_load(path.read_text())
+    digest = hashlib.sha256(json.dumps(definition["spec"], sort_keys=True).encode()).hexdigest()[:16]
+    known = DIGESTS[path.stem]
+
+    assert known[-1] == digest, "append this, and raise its number; or replace the last, if no release has it"
+    assert definition["metadata"]["annotations"][VERSION_ANNOTATION] == str(len(known))
