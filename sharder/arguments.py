@@ -13,6 +13,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from shardsdk.protocol.labels import SHARDER_SERVICE_ACCOUNT, SYSTEM_NAMESPACE
+from shardsdk.protocol.names import LABEL_CHARACTERS, SUBDOMAIN_CHARACTERS, is_dns_label, is_dns_subdomain
 
 C = TypeVar("C", bound=Callable[..., Any])
 T = TypeVar("T")
@@ -20,6 +21,27 @@ T = TypeVar("T")
 Complete = Callable[[click.Context, click.Parameter, str], list[CompletionItem[str]]]
 
 HELP: Final = {"help_option_names": ["-h", "--help"]}
+
+
+class Named(click.ParamType[str]):
+    """What names a namespace or, if not `namespace`, a ring, a Lease or another object with the name of a domain."""
+
+    name = "NAME"
+
+    def __init__(self, *, namespace: bool = False) -> None:
+        self._namespace = namespace
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Raises: BadParameter."""
+        if not (is_dns_label if self._namespace else is_dns_subdomain)(text := str(value)):
+            limit, dot = (LABEL_CHARACTERS, "") if self._namespace else (SUBDOMAIN_CHARACTERS, ", '.'")
+            self.fail(
+                f"{text!r} cannot be a name; use up to {limit} lower-case letters, digits{dot} and '-', beginning and"
+                " ending with a letter or digit",
+                param,
+                ctx,
+            )
+        return text
 
 
 class Namespaced(click.ParamType[tuple[str, str]]):
@@ -34,7 +56,7 @@ class Namespaced(click.ParamType[tuple[str, str]]):
         namespace, _, name = str(value).partition("/")
         if not namespace or not name or "/" in name:
             self.fail(f"{value!r} is not NAMESPACE/NAME, as in {SYSTEM_NAMESPACE}/sharder", param, ctx)
-        return namespace, name
+        return Named(namespace=True).convert(namespace, param, ctx), Named().convert(name, param, ctx)
 
 
 def keep(ctx: click.Context, param: click.Parameter, value: Any) -> None:
@@ -69,7 +91,9 @@ def ring_source(complete: Complete | None = None) -> Callable[[Callable[..., T]]
     """`RING`, which `complete` knows, or `--filename FILE`, which has rings; one of the two."""
 
     def add(function: Callable[..., T]) -> Callable[..., T]:
-        @click.argument("ring", required=False, shell_complete=complete, help="name of a ClusterRing in the cluster")
+        @click.argument(
+            "ring", required=False, type=Named(), shell_complete=complete, help="name of a ClusterRing in the cluster"
+        )
         @click.option(
             "-f",
             "--filename",

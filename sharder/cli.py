@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import gc
 import logging
-import os
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from enum import IntEnum
@@ -20,10 +19,11 @@ from typing import TYPE_CHECKING, Any, ParamSpec
 
 import click
 
-from sharder.arguments import HELP, kept_option, kubeconfig_option, ring_source, service_account_option
-from sharder.failures import explain_failure
-from shardsdk.errors import ConfigurationError, NotFound
+from sharder.arguments import HELP, Named, kept_option, kubeconfig_option, ring_source, service_account_option
+from sharder.failures import explain_failure, no_ring
+from shardsdk.errors import NotFound
 from shardsdk.kube.clock import SystemClock
+from shardsdk.output import is_unprinted, printing
 from shardsdk.protocol.labels import SHARDER_SERVICE_ACCOUNT, SYSTEM_NAMESPACE
 from shardsdk.version import VERSION
 
@@ -48,11 +48,15 @@ class ExitCode(IntEnum):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line `arguments` (`None`: the process's own); returns the exit code."""
-    try:
-        return command.main(arguments, "sharder", standalone_mode=False) or ExitCode.DONE
-    except click.ClickException as error:
-        error.show()
-        return error.exit_code
+
+    def run() -> int:
+        try:
+            return command.main(arguments, "sharder", standalone_mode=False) or ExitCode.DONE
+        except click.ClickException as error:
+            error.show()
+            return error.exit_code
+
+    return printing("sharder", run, failed=ExitCode.FAILED)
 
 
 def _guarded(function: Callable[P, int | None]) -> Callable[P, int]:
@@ -62,11 +66,9 @@ def _guarded(function: Callable[P, int | None]) -> Callable[P, int]:
     def run(*args: P.args, **options: P.kwargs) -> int:
         try:
             return function(*args, **options) or ExitCode.DONE
-        except BrokenPipeError:
-            # Whoever read our output has seen enough; the interpreter must not try to flush it again.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            return ExitCode.FAILED
         except Exception as error:
+            if is_unprinted(error):
+                raise
             return _complain(error)
 
     return run
@@ -178,25 +180,23 @@ def rbac(context: click.Context, ring: str | None, filename: str | None, service
 
         rings = [asyncio.run(_fetch_ring(str(ring), context.obj.get("kubeconfig")))]
     sys.stdout.write(render_roles(rings, service_account))
-    sys.stdout.flush()
 
 
 async def _fetch_ring(name: str, kubeconfig: str | None) -> tuple[RingSpec, Mapping[str, Any]]:
     from sharder.core.ringspec import parse_ring
     from sharder.manifests import status_of
-    from shardsdk.kube.access import load_access
+    from shardsdk.kube.access import answering, load_access
     from shardsdk.kube.client import Client
     from shardsdk.protocol.objects import CLUSTERRINGS
 
     access = await load_access(kubeconfig)
-    async with Client(access, user_agent=f"sharder-rbac/{VERSION}") as api:
-        try:
-            ring: dict[str, Any] = await api.get(CLUSTERRINGS, name, model=dict)
-        except NotFound as error:
-            raise ConfigurationError(
-                f"there is no ClusterRing {name!r} at {access.host}; look at `kubectl get clusterrings`, or pass"
-                " its manifest with -f"
-            ) from error
+    with answering(access, "--kubeconfig"):
+        async with Client(access, user_agent=f"sharder-rbac/{VERSION}") as api:
+            try:
+                ring: dict[str, Any] = await api.get(CLUSTERRINGS, name, model=dict)
+            except NotFound as error:
+                remedy = "look at `kubectl get clusterrings`, or pass its manifest with -f"
+                raise no_ring(error, name, access.host, remedy) from error
     return parse_ring(ring), status_of(ring)
 
 
@@ -208,10 +208,15 @@ async def _fetch_ring(name: str, kubeconfig: str | None) -> tuple[RingSpec, Mapp
     short_help="print this version's CustomResourceDefinitions, or apply them",
 )
 @click.option("--apply", is_flag=True, help="bring the cluster's up to them, and wait until it serves them")
+@click.option(
+    "--allow-less",
+    is_flag=True,
+    help="with --apply: also over newer ones, which takes out fields that these lack",
+)
 @kubeconfig_option()
 @click.pass_context
 @_guarded
-def crds(context: click.Context, apply: bool) -> None:
+def crds(context: click.Context, apply: bool, allow_less: bool) -> None:
     """`sharder crds`."""
     from sharder.install import FIELD_MANAGER, crd_files
     from shardsdk.kube.definitions import apply_crds
@@ -219,12 +224,15 @@ def crds(context: click.Context, apply: bool) -> None:
     texts = [path.read_text(encoding="utf-8") for path in crd_files()]
     if not apply:
         sys.stdout.write("---\n".join(texts))
-        sys.stdout.flush()
         return
     import yaml
 
     documents = [yaml.safe_load(text) for text in texts]
-    _call(context, lambda api: apply_crds(api, documents, SystemClock(), field_manager=FIELD_MANAGER))
+
+    def act(api: Api) -> Awaitable[None]:
+        return apply_crds(api, documents, SystemClock(), field_manager=FIELD_MANAGER, allow_less=allow_less)
+
+    _call(context, act)
 
 
 @command.command(
@@ -252,12 +260,14 @@ def chart(folder: str) -> None:
     "-n",
     "--namespace",
     metavar="NAMESPACE",
+    type=Named(namespace=True),
     default=SYSTEM_NAMESPACE,
     help=f"where it was (default: {SYSTEM_NAMESPACE})",
 )
 @click.option(
     "--lease",
     metavar="NAME",
+    type=Named(),
     default=SHARDER_SERVICE_ACCOUNT,
     help=f"its leader's lease (default: {SHARDER_SERVICE_ACCOUNT})",
 )
@@ -277,7 +287,7 @@ def _call(context: click.Context, act: Callable[[Api], Awaitable[None]]) -> None
     """Connect, act and tell in the log what was done."""
     import asyncio
 
-    from shardsdk.kube.access import load_access
+    from shardsdk.kube.access import answering, load_access
     from shardsdk.kube.client import Client
     from shardsdk.logs import LogFormat, LogLevel, setup_logging
 
@@ -286,8 +296,9 @@ def _call(context: click.Context, act: Callable[[Api], Awaitable[None]]) -> None
 
     async def run() -> None:
         access = await load_access(options.get("kubeconfig"))
-        async with Client(access, user_agent=f"sharder-{context.info_name}/{VERSION}") as api:
-            await act(api)
+        with answering(access, "--kubeconfig"):
+            async with Client(access, user_agent=f"sharder-{context.info_name}/{VERSION}") as api:
+                await act(api)
 
     asyncio.run(run())
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, TextIO
 
-from shardsdk.errors import ConfigurationError, ShardingError
+from shardsdk.errors import ConfigurationError, NotFound, ShardingError
 from shardsdk.logs import one_line
 
 #: What the extras of the package bring along, and the package alone does not.
@@ -59,4 +59,13 @@ def _explain(error: BaseException, extra: str) -> Iterator[str]:
     elif isinstance(error, ShardingError):
         yield str(error) or type(error).__name__
     elif isinstance(error, OSError) and error.strerror:
-        yield f"{error.strerror}: {error.filename}" if error.filename else str(error)
+        yield f"{error.strerror}: {error.filename}" if error.filename else error.strerror
+
+
+def no_ring(error: NotFound, ring: str | None, host: str, remedy: str) -> ConfigurationError:
+    """What a 404 for a ClusterRing, or (`ring` None) for all of them, means: there is none, or no such type."""
+    if "CustomResourceDefinition" in str(error):
+        return ConfigurationError(
+            f"{host} does not serve ClusterRings; install them: `sharder crds --apply`, or the Helm chart"
+        )
+    return ConfigurationError(f"there is no ClusterRing {ring!r} at {host}; {remedy}")

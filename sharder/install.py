@@ -2,7 +2,7 @@
 
 Hands out the CustomResourceDefinitions that this version was built with, and its
 Helm chart, brings a cluster's definitions up to date, and removes what the sharder itself has made in a
-cluster: webhook configurations, its lease, its Secret; never while a sharder
+cluster: webhook configurations, its Secret, its lease; never while a sharder
 leads, which would make it again.  Objects, their labels and shards' leases stay:
 shards go on with what they own.
 """
@@ -16,14 +16,16 @@ from pathlib import Path
 from typing import Final
 
 from sharder.core.webhookconfig import CERTIFICATES_SECRET, WEBHOOK_CONFIGURATIONS
-from shardsdk.errors import ConfigurationError, NotFound, ShardingError
+from sharder.manifests import status_of
+from shardsdk.errors import ConfigurationError, Forbidden, NotFound, ShardingError
 from shardsdk.kube.api import Api
 from shardsdk.kube.clock import Clock
 from shardsdk.kube.definitions import CRDS
-from shardsdk.kube.selectors import Selector, exists
+from shardsdk.kube.selectors import Selector, equals, exists
+from shardsdk.output import writing
 from shardsdk.protocol.labels import API_GROUP, LEASE_RING_LABEL, RING_PLURAL
 from shardsdk.protocol.leases import Lease
-from shardsdk.protocol.objects import LEASES, Resource
+from shardsdk.protocol.objects import CLUSTERRINGS, LEASES, Resource
 from shardsdk.protocol.ranges import RING_ASSIGNMENTS
 from shardsdk.serving.secretstore import SECRETS
 
@@ -34,6 +36,9 @@ CRD_NAMES: Final = (f"{RING_PLURAL}.{API_GROUP}", f"{RING_ASSIGNMENTS.plural}.{A
 FIELD_MANAGER: Final = "sharder-install"
 #: A lease that nobody renews runs out; one that is renewed for this long has a living sharder behind it.
 LEADER_SECONDS: Final = 120.0
+#: For so long at most it is waited to see whether a Lease of that name in another namespace is renewed: anybody may
+#: call one so.
+OTHERS_SECONDS: Final = 60.0
 
 
 class StillLeading(ShardingError):
@@ -66,7 +71,8 @@ def write_chart(folder: Path) -> None:
         raise ConfigurationError("this installation has no chart: ask where controller-sharding is installed by pip")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ConfigurationError(f"{folder} is there already, and not empty: name another folder")
-    shutil.copytree(chart_folder(), folder, dirs_exist_ok=True)
+    with writing(str(folder), "name another folder"):
+        shutil.copytree(chart_folder(), folder, dirs_exist_ok=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,42 +87,95 @@ class Leftovers:
 async def remove_leftovers(api: Api, leftovers: Leftovers, clock: Clock) -> None:
     """Remove what the sharder has made; done twice it does nothing.
 
-    Raises: StillLeading.
+    Raises: StillLeading, and ConfigurationError for rings of which nobody can tell whether a sharder leads.
     """
-    await _wait_for_no_leader(api, leftovers, clock)
+    known = await _wait_for_no_leader(api, leftovers, clock)
+    if leftovers.crds and not known:
+        await _require_no_ring_of_a_sharder(api, leftovers.lease)
     async for page in api.pages(WEBHOOK_CONFIGURATIONS, selector=Selector(labels=exists(LEASE_RING_LABEL))):
         for configuration in page:
             await _delete(api, WEBHOOK_CONFIGURATIONS, configuration.metadata.name)
     await _delete(api, SECRETS, CERTIFICATES_SECRET, leftovers.namespace)
-    await _delete(api, LEASES, leftovers.lease, leftovers.namespace)
     for name in CRD_NAMES if leftovers.crds else ():
         await _delete(api, CRDS, name)
+    # Last: a second run after one that was cut off finds by it that no sharder leads.
+    await _delete(api, LEASES, leftovers.lease, leftovers.namespace)
 
 
-async def _wait_for_no_leader(api: Api, leftovers: Leftovers, clock: Clock) -> None:
-    """Return once the lease is released, absent or, by our own clock, run out.
+async def _wait_for_no_leader(api: Api, leftovers: Leftovers, clock: Clock) -> bool:
+    """Return once the sharder's Lease is released or, by our own clock, run out; gives whether there is one.
 
-    A sharder whose permissions went first cannot release it, so it may have to run out.
+    A sharder whose permissions went first cannot release its own, so it may have to run out.
     """
-    began = seen_at = clock.monotonic()
-    seen = ""
+    began = clock.monotonic()
+    seen: dict[str, tuple[str, float]] = {}
     while True:
+        leases = await _find_leases(api, leftovers)
+        now, waits = clock.monotonic(), list[float]()
+        for lease in leases:
+            namespace, version = lease.metadata.namespace, lease.metadata.resource_version
+            own, lasts = namespace == leftovers.namespace, float(lease.spec.lease_duration_seconds or 0)
+            patience = LEADER_SECONDS if own else min(2 * lasts, OTHERS_SECONDS)
+            if seen.get(namespace, ("", 0.0))[0] != version:
+                seen[namespace] = version, now
+            since = seen[namespace][1]
+            left = since + (lasts if own else min(lasts, patience)) - now
+            if not lease.holder or left <= 0:
+                continue
+            if since - began > patience:
+                raise StillLeading(_tell_leader(lease, leftovers, own=own))
+            waits.append(left)
+        if not waits:
+            return bool(leases)
+        await clock.sleep(min(*waits, 1.0))
+
+
+async def _find_leases(api: Api, leftovers: Leftovers) -> list[Lease]:
+    """The sharder's Lease; while there is none where it is said to be, all that are called so, and are no shards'.
+
+    What is removed belongs to the whole cluster, so a mistake in the namespace is not to take it from a sharder
+    that leads in another.  Raises: Forbidden.
+    """
+    selector = Selector(fields=equals("metadata.name", leftovers.lease))
+    try:
+        found = [each async for page in api.pages(LEASES, selector=selector, model=Lease) for each in page]
+    except Forbidden:
+        if leftovers.crds:
+            raise
+        # What a chart from before lists were asked for grants its Job is this one Lease.
         try:
-            lease = await api.get(LEASES, leftovers.lease, leftovers.namespace, model=Lease)
+            found = [await api.get(LEASES, leftovers.lease, leftovers.namespace, model=Lease)]
         except NotFound:
-            return
-        now = clock.monotonic()
-        if lease.metadata.resource_version != seen:
-            seen, seen_at = lease.metadata.resource_version, now
-            if now - began > LEADER_SECONDS:
-                raise StillLeading(
-                    f"{lease.holder} renews the lease {leftovers.namespace}/{leftovers.lease}: a sharder is running;"
-                    " stop it (scale its Deployment to 0), then try again"
-                )
-        left = seen_at + (lease.spec.lease_duration_seconds or 0) - now
-        if not lease.holder or left <= 0:
-            return
-        await clock.sleep(min(left, 1.0))
+            found = []
+    found = [each for each in found if each.metadata.label(LEASE_RING_LABEL) is None]
+    return [each for each in found if each.metadata.namespace == leftovers.namespace] or found
+
+
+def _tell_leader(lease: Lease, leftovers: Leftovers, *, own: bool) -> str:
+    renews = f"{lease.holder} renews the lease {lease.metadata.namespace}/{leftovers.lease}"
+    stop = "stop it (scale its Deployment to 0), then try again"
+    if own:
+        return f"{renews}: a sharder is running; {stop}"
+    return (
+        f"{renews}, and there is none in {leftovers.namespace}: if that is a sharder, {stop}; if it is none, name by -n"
+        " and --lease the Lease of the sharder that was here or, where that is gone, by --lease what no Lease is called"
+    )
+
+
+async def _require_no_ring_of_a_sharder(api: Api, lease: str) -> None:
+    """Raises: ConfigurationError when there is a ring that a sharder has looked at: it has a status."""
+    try:
+        async for page in api.pages(CLUSTERRINGS, model=dict):
+            for ring in page:
+                if status_of(ring):
+                    raise ConfigurationError(
+                        f"there is no Lease {lease} in any namespace, so nobody can tell whether a sharder leads, and"
+                        f" --crds would delete ClusterRing {ring['metadata']['name']} and every other. An uninstall"
+                        " before this one may have removed it: then delete the rings (kubectl delete clusterrings"
+                        " --all), and try again; else name the Lease of the sharder that was here by --lease"
+                    )
+    except NotFound:
+        pass  # no definition, no rings
 
 
 async def _delete(api: Api, resource: Resource, name: str, namespace: str | None = None) -> None:

@@ -7,7 +7,6 @@ Wrong input is one line on stderr, and exit code 2.
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any, Final
 import click
 
 from shardsdk.errors import ConfigurationError, ShardingError
+from shardsdk.output import printing, writing
 from shardsdk.protocol.labels import SHARDER_SERVICE_ACCOUNT, SYSTEM_NAMESPACE, parse_ring_name
 from shardsdk.protocol.names import LABEL_CHARACTERS, SUBDOMAIN_CHARACTERS, is_dns_label, is_dns_subdomain
 from shardsdk.protocol.objects import GroupResource
@@ -64,7 +64,7 @@ def command() -> None:
 @command.command(help="Print the version.", short_help="print the version")
 def version() -> None:
     """`shardsdk version`."""
-    _write(f"shardsdk {VERSION} (Python {sys.version.split()[0]})\n")
+    sys.stdout.write(f"shardsdk {VERSION} (Python {sys.version.split()[0]})\n")
 
 
 @command.command(
@@ -134,7 +134,7 @@ def rbac(
     )
     import yaml
 
-    _write(yaml.safe_dump_all(shard_role(role), sort_keys=False))
+    sys.stdout.write(yaml.safe_dump_all(shard_role(role), sort_keys=False))
 
 
 @command.command(
@@ -241,17 +241,23 @@ def manifests(source: str, sharder: str, hash_by: str | None, helm: str | None, 
     from shardsdk.commands.manifests import Wanted, deployed
     from shardsdk.commands.rendering import render
 
-    namespace, slash, name = sharder.partition("/")
+    namespace, _, name = sharder.partition("/")
     if helm is not None and options["ring_only"]:
         raise ConfigurationError("the ring alone is no chart: give --helm or --ring-only")
-    if not slash:
+    if not (is_dns_label(namespace) and is_dns_subdomain(name)):
         raise ConfigurationError(f"--sharder {sharder!r} is not NAMESPACE/NAME, as in sharding-system/sharder")
+    image = options["image"]
+    if image is not None and image.split() != [image]:
+        raise ConfigurationError(f"--image {image!r} is no image: name it as in registry.example.com/websites:1")
     by = HashBy(hash_by) if hash_by is not None else None
     whole = deployed(load(source), Wanted(**options, sharder=(namespace, name), hash_by=by))
     if helm is None:
-        _write(render(whole.manifests()))
+        sys.stdout.write(render(whole.manifests()))
         return
-    chart_of(whole).write(Path(helm))
+    with writing(helm, "name another folder by --helm"):
+        said = chart_of(whole).write(Path(helm))
+    for line in said:
+        sys.stderr.write(f"{line}\n")
     sys.stderr.write(
         f"wrote the chart {helm}; helm upgrade --install {whole.pods.name} {helm} -n {whole.pods.namespace}\n"
     )
@@ -271,7 +277,7 @@ def crd(source: str) -> None:
     definitions = load(source).definitions()
     if not definitions:
         raise ConfigurationError(f"{source} has no custom resources of its own, so there is nothing to define")
-    _write(render(definitions))
+    sys.stdout.write(render(definitions))
 
 
 @command.command(
@@ -287,7 +293,7 @@ def models(served: str, kinds: Sequence[str], kubeconfig: str | None, context: s
     """`shardsdk models`.  Raises: ShardingError."""
     from shardsdk.commands.models import print_models
 
-    _write(print_models(served, kinds, kubeconfig, context))
+    sys.stdout.write(print_models(served, kinds, kubeconfig, context))
 
 
 @command.command(
@@ -304,8 +310,9 @@ def new(name: str, kind: str | None, group: str, folder: str | None) -> None:
     from shardsdk.commands.new import Project, told
 
     project, place = Project.of(name, kind, group), Path(folder or name)
-    project.write(place)
-    _write(told(project, place))
+    with writing(str(place), "name another folder by --folder"):
+        project.write(place)
+    sys.stdout.write(told(project, place))
 
 
 @command.command(
@@ -339,32 +346,26 @@ def explain(words: Sequence[str], **options: Any) -> int:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line `arguments` (`None`: the process's own); returns the exit code."""
     given = sys.argv[1:] if arguments is None else list(arguments)
-    try:
-        return command.main(given, "shardsdk", standalone_mode=False, obj=given) or 0
-    except click.Abort:
-        return INTERRUPTED
-    except click.ClickException as error:
-        error.show()
-        return error.exit_code
-    except ShardingError as error:
-        _complain(error)
-        return 2 if isinstance(error, ConfigurationError) else 1
+
+    def run() -> int:
+        try:
+            return command.main(given, "shardsdk", standalone_mode=False, obj=given) or 0
+        except click.Abort:
+            return INTERRUPTED
+        except click.ClickException as error:
+            error.show()
+            return error.exit_code
+        except ShardingError as error:
+            _complain(error)
+            return 2 if isinstance(error, ConfigurationError) else 1
+
+    return printing("shardsdk", run, serves=given[:1] == ["run"])
 
 
 def _complain(error: ShardingError) -> None:
     from shardsdk.logs import printable
 
     sys.stderr.write(f"shardsdk: {printable(str(error))}\n")
-
-
-def _write(text: str) -> None:
-    try:
-        sys.stdout.write(text)
-        sys.stdout.flush()
-    except BrokenPipeError:
-        # Whoever read our output has seen enough; the interpreter must not try to flush it again.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        click.get_current_context().exit(1)
 
 
 def _split(texts: Sequence[str]) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -68,17 +69,17 @@ async def say_continue(request: web.Request) -> None:
 
 
 @asynccontextmanager
-async def serving(*answers: Handler) -> AsyncIterator[Server]:
-    """A server until the block ends; hanging requests end with it."""
+async def serving(*answers: Handler, context: ssl.SSLContext | None = None) -> AsyncIterator[Server]:
+    """A server until the block ends, by TLS with a `context`; hanging requests end with it."""
     server = Server()
     server.answers = list(answers)
     low = web.Server(cast("Any", server.handle))
     runner = web.ServerRunner(low, shutdown_timeout=0.01)
     await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
+    site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context)
     await site.start()
     assert runner.addresses
-    server.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    server.url = f"http{'s' if context else ''}://127.0.0.1:{runner.addresses[0][1]}"
     try:
         yield server
     finally:

@@ -6,8 +6,10 @@ Whatever a user can mend is one line on stderr, without a traceback.
 from __future__ import annotations
 
 import asyncio
+import codecs
 import io
 import os
+import shlex
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TextIO, TypeVar
@@ -17,6 +19,7 @@ from click.shell_completion import CompletionItem
 
 from sharder.arguments import (
     HELP,
+    Named,
     Namespaced,
     kept_option,
     kubeconfig_option,
@@ -26,6 +29,7 @@ from sharder.arguments import (
 from sharder.failures import explain_failure
 from sharder.kubectl.outcomes import INTERRUPTED, ExitCode
 from shardsdk.errors import ShardingError
+from shardsdk.output import is_unprinted, printing
 from shardsdk.protocol.labels import SHARDER_SERVICE_ACCOUNT, SYSTEM_NAMESPACE
 from shardsdk.version import VERSION
 
@@ -35,6 +39,11 @@ if TYPE_CHECKING:
 C = TypeVar("C", bound=Callable[..., Any])
 Pair = tuple[str, str]
 
+_SPELT: Final = "sharding-spelt"
+#: `?` says of what is checked that nobody knows, so no other sign may become one.
+_SPELLINGS: Final = {"✓": "ok", "✗": "X", "→": "->", "…": "...", "—": "-"} | dict.fromkeys("▏▎▍▌▋▊▉█", "#")
+#: Which cluster it is; kubectl's options are called the same.
+_REACHING: Final = ("kubeconfig", "context")
 #: Nobody waits for longer who has pressed Tab.
 COMPLETION_SECONDS: Final = 5.0
 EXITS: Final = (
@@ -63,7 +72,13 @@ def common_options(namespace: str | None = "the namespace") -> Callable[[C], C]:
             "--context", metavar="NAME", shell_complete=from_cluster, help="another context than the current one"
         ),
         kept_option(
-            "-n", "--namespace", metavar="NAMESPACE", shell_complete=from_cluster, help=namespace, hidden=not namespace
+            "-n",
+            "--namespace",
+            metavar="NAMESPACE",
+            type=Named(namespace=True),
+            shell_complete=from_cluster,
+            help=namespace,
+            hidden=not namespace,
         ),
         kept_option(
             "--color",
@@ -88,7 +103,11 @@ def output_option(*forms: str) -> Callable[[C], C]:
 def optional_ring(function: C) -> C:
     """`RING`, or every ring."""
     add = click.argument(
-        "ring", required=False, shell_complete=from_cluster, help="name of a ClusterRing (default: all of them)"
+        "ring",
+        required=False,
+        type=Named(),
+        shell_complete=from_cluster,
+        help="name of a ClusterRing (default: all of them)",
     )
     return add(function)
 
@@ -203,7 +222,7 @@ def check(ring: str | None, quiet: bool, probe: bool, service_account: Pair, lea
     epilog=EXITS,
 )
 @common_options("look at objects of this namespace only")
-@click.argument("ring", shell_complete=from_cluster, help="name of the ClusterRing that was deleted")
+@click.argument("ring", type=Named(), shell_complete=from_cluster, help="name of the ClusterRing that was deleted")
 @click.option("--yes", "--apply", "apply", is_flag=True, help="take the labels off, instead of a dry run")
 @click.option(
     "--resource",
@@ -270,12 +289,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line `arguments` (`None`: the process's own); returns the exit code."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         # A terminal that does not know a sign shows another one.
-        sys.stdout.reconfigure(errors="replace")
-    try:
-        return plugin.main(arguments, "kubectl sharding", standalone_mode=False) or ExitCode.IN_ORDER
-    except click.ClickException as error:
-        error.show()
-        return error.exit_code
+        codecs.register_error(_SPELT, _spell)
+        sys.stdout.reconfigure(errors=_SPELT)
+
+    def run() -> int:
+        try:
+            return plugin.main(arguments, "kubectl sharding", standalone_mode=False) or ExitCode.IN_ORDER
+        except click.ClickException as error:
+            error.show()
+            return error.exit_code
+
+    return printing("kubectl-sharding", run, failed=ExitCode.UNKNOWN)
+
+
+def _spell(error: UnicodeError) -> tuple[str, int]:
+    """What to write instead of signs that the output's encoding does not have."""
+    assert isinstance(error, UnicodeEncodeError)
+    return "".join(_SPELLINGS.get(sign, "?") for sign in error.object[error.start : error.end]), error.end
 
 
 def _within(work: Callable[[Session], Awaitable[int]]) -> int:
@@ -290,10 +320,11 @@ def _guarded(work: Callable[[], int]) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        # Whoever read our output has seen enough; the interpreter must not try to flush it again.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # What click makes of it is 1, which says that something is wrong.
         return ExitCode.UNKNOWN
     except Exception as error:
+        if is_unprinted(error):
+            raise
         return complain(error, sys.stderr)
 
 
@@ -302,25 +333,27 @@ async def _connect(
 ) -> int:
     from sharder.kubectl.session import Session
     from sharder.kubectl.text import Painter, wants_colours
-    from shardsdk.kube.access import load_access
+    from shardsdk.kube.access import answering, load_access
     from shardsdk.kube.client import Client
     from shardsdk.kube.clock import SystemClock
 
     access = await load_access(given.get("kubeconfig"), given.get("context"))
-    # It reads whatever there is, in the versions that the API server prefers: nobody can heed that one is to go.
-    async with Client(access, user_agent=f"kubectl-sharding/{VERSION}", heed_warnings=False) as api:
-        session = Session(
-            api,
-            SystemClock(),
-            out,
-            Painter(wants_colours(given.get("color", "auto"), out, environ)),
-            output=given.get("output", "text"),
-            namespace=given.get("namespace"),
-            default_namespace=access.namespace,
-            host=access.host,
-            err=sys.stderr,
-        )
-        return await work(session)
+    with answering(access):
+        # It reads whatever there is, in the versions that the API server prefers: nobody can heed that one is to go.
+        async with Client(access, user_agent=f"kubectl-sharding/{VERSION}", heed_warnings=False) as api:
+            session = Session(
+                api,
+                SystemClock(),
+                out,
+                Painter(wants_colours(given.get("color", "auto"), out, environ)),
+                output=given.get("output", "text"),
+                namespace=given.get("namespace"),
+                default_namespace=access.namespace,
+                host=access.host,
+                err=sys.stderr,
+                reaches="".join(f" --{each} {shlex.quote(given[each])}" for each in _REACHING if given.get(each)),
+            )
+            return await work(session)
 
 
 # -- errors ----------------------------------------------------------------

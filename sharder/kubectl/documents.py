@@ -5,8 +5,10 @@ Names are stable: fields are added, never renamed; what is not known is null.
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -20,15 +22,18 @@ from sharder.kubectl.status.overview import Balance, Overview, RangesView, Resou
 from shardsdk.logs import escape_json
 from shardsdk.protocol.objects import ObjectMeta, Resource
 
+_NOT_ASCII: Final = re.compile(r"[^\x00-\x7f]")
 
-def render_document(document: Any, form: str, *, compact: bool = False) -> str:
+
+def render_document(document: Any, form: str, *, compact: bool = False, ascii_only: bool = False) -> str:
     """`document` as `json` or `yaml`; `compact`: JSON on one line, one YAML document of several."""
     if form == "json":
         encoded = msgspec.json.encode(document)
-        return escape_json((encoded if compact else msgspec.json.format(encoded, indent=2)).decode()) + "\n"
+        text = escape_json((encoded if compact else msgspec.json.format(encoded, indent=2)).decode())
+        return (_NOT_ASCII.sub(lambda found: json.dumps(found[0])[1:-1], text) if ascii_only else text) + "\n"
     import yaml
 
-    text = str(yaml.safe_dump(document, sort_keys=False, allow_unicode=True))
+    text = str(yaml.safe_dump(document, sort_keys=False, allow_unicode=not ascii_only))
     if not text.replace("\n", "").isprintable():
         text = str(yaml.safe_dump(document, sort_keys=False, allow_unicode=False))
     return ("---\n" if compact else "") + text

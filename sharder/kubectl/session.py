@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 from dataclasses import dataclass
 from typing import TextIO
 
@@ -17,6 +18,7 @@ class Session:
     `output`: `text`, `wide`, `json` or `yaml`.  `namespace`: what `-n` said (None:
     nothing); `default_namespace` is that of the kubeconfig's context.  `host`: the
     API server, for messages.  `err`: where remarks go that are no output (None: nowhere).
+    `reaches`: options by which kubectl reaches it, each after a space, for commands that are told.
     """
 
     api: Api
@@ -28,11 +30,17 @@ class Session:
     default_namespace: str = "default"
     host: str = ""
     err: TextIO | None = None
+    reaches: str = ""
 
     @property
     def for_people(self) -> bool:
         """Whether the output is text."""
         return self.output in ("text", "wide")
+
+    @property
+    def ascii_only(self) -> bool:
+        """Whether the output's encoding lacks signs: in data they have to be escaped, to stay what they are."""
+        return codecs.lookup(self.out.encoding or "utf-8").name != "utf-8"
 
     def say(self, *lines: str) -> None:
         """Write lines; whatever names and messages hold, a terminal shows it and does not obey it."""

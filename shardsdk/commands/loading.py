@@ -22,6 +22,7 @@ from shardsdk.process.manager import Manager
 
 #: What a command can work with, for messages.
 WANTED: Final = "an Operator (or a Manager)"
+_NO_PYTHON: Final = "is no file of Python; name the file with the Operator, as in websites.py"
 
 
 class Unloadable(ConfigurationError):
@@ -61,7 +62,7 @@ def _import(place: str) -> ModuleType:
             raise ConfigurationError(f"there is no file {place}; the current directory is {Path.cwd()}")
         return _run_file(path)
     if path.is_dir() or "/" in place:
-        raise ConfigurationError(f"{place} is no file of Python; name the file with the Operator, as in websites.py")
+        raise ConfigurationError(f"{place} {_NO_PYTHON}")
     # As `python -m` has it.
     sys.path.insert(0, str(Path.cwd()))
     try:
@@ -84,10 +85,10 @@ def _run_file(path: Path) -> ModuleType:
         raise ConfigurationError(
             f"{path} would hide what Python calls {resolved.stem}: rename it, as in my_{resolved.stem}.py"
         )
-    sys.path.insert(0, str(resolved.parent))
     spec = importlib.util.spec_from_file_location(resolved.stem, resolved)
-    assert spec is not None
-    assert spec.loader is not None
+    if spec is None or spec.loader is None:
+        raise ConfigurationError(f"{path} {_NO_PYTHON}")
+    sys.path.insert(0, str(resolved.parent))
     module = importlib.util.module_from_spec(spec)
     # Decorators and annotations look their module up by its name.
     sys.modules[resolved.stem] = module

@@ -10,7 +10,7 @@ import msgspec
 
 from shardsdk.errors import ConfigurationError, NotFound
 from shardsdk.kinds.generation import generate, openapi_path
-from shardsdk.kube.access import load_access
+from shardsdk.kube.access import answering, load_access
 from shardsdk.kube.api import Api
 from shardsdk.kube.client import Client
 
@@ -28,8 +28,9 @@ def print_models(served: str, kinds: Sequence[str], kubeconfig: str | None, cont
 
 async def _generate(group: str, version: str, kinds: Sequence[str], kubeconfig: str | None, context: str | None) -> str:
     access = await load_access(kubeconfig, context)
-    async with Client(access) as api:
-        return generate([await _document(api, group, version, access.host)], group, version, kinds)
+    with answering(access):
+        async with Client(access) as api:
+            return generate([await _document(api, group, version, access.host)], group, version, kinds)
 
 
 async def _document(api: Api, group: str, version: str, host: str) -> dict[str, Any]:

@@ -32,7 +32,11 @@ FILES: Final[Mapping[str, str]] = {
     "ci.yaml.txt": ".github/workflows/ci.yaml",
     "README.md.txt": "README.md",
 }
-_KIND: Final = re.compile(r"[A-Z][A-Za-z0-9]{0,62}")
+_KIND: Final = re.compile(r"[A-Z][A-Za-z0-9]*")
+#: The kind of its lists has `List` behind, and 63 at most.
+MAX_KIND_CHARACTERS: Final = 59
+#: Kubernetes' own: an API server refuses definitions of such groups that its community has not approved.
+_PROTECTED: Final = (".k8s.io", ".kubernetes.io")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +58,20 @@ class Project:
         made = cls(name, kind or _guess_kind(name), group)
         if not _KIND.fullmatch(made.kind):
             raise ConfigurationError(f"--kind {made.kind!r} is no kind: begin with a capital letter, as in Website")
+        if len(made.kind) > MAX_KIND_CHARACTERS:
+            raise ConfigurationError(
+                f"--kind {made.kind!r} has {len(made.kind)} characters: use up to {MAX_KIND_CHARACTERS}"
+            )
+        if made.kind == "List":
+            raise ConfigurationError("--kind List is what kubectl calls any list: choose another kind")
         if not is_dns_subdomain(group) or "." not in group:
             raise ConfigurationError(
                 f"--group {group!r} is no API group: use a domain that is yours, as in example.com"
+            )
+        if f".{group}".endswith(_PROTECTED):
+            raise ConfigurationError(
+                f"--group {group!r} is Kubernetes' own, and needs its approval: use a domain that is yours, as in"
+                " example.com"
             )
         if (
             made.module in sys.stdlib_module_names
@@ -112,7 +127,10 @@ class Project:
         return text
 
     def write(self, folder: Path) -> list[Path]:
-        """Write the project; gives its files.  Raises: ConfigurationError when the folder has something in it."""
+        """Write the project; gives its files.
+
+        Raises: ConfigurationError when the folder has something in it, OSError when it cannot be written.
+        """
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             raise ConfigurationError(f"{folder} is there already, and not empty: choose another name, or --folder")
         written = []

@@ -31,7 +31,7 @@ from shardsdk.errors import (
     ShardingError,
     Unauthorized,
 )
-from shardsdk.kube.access import in_pod, load_access
+from shardsdk.kube.access import answering, in_pod, load_access
 from shardsdk.kube.api import Api
 from shardsdk.kube.client import Client
 from shardsdk.kube.clock import Clock, SystemClock
@@ -168,7 +168,8 @@ async def _prepare(
 async def _install(api: Api, program: Program, clock: Clock) -> None:
     """Bring the program's definitions up to date.  Raises: NotInstalled, ConnectionFailed."""
     try:
-        await apply_crds(api, program.definitions(), clock, field_manager=FIELD_MANAGER)
+        # As the program says: whoever writes it takes fields out again.
+        await apply_crds(api, program.definitions(), clock, field_manager=FIELD_MANAGER, allow_less=True)
     except Forbidden as error:
         raise NotInstalled(
             f"this identity may not install definitions: {error}; have somebody who may run"
@@ -212,17 +213,12 @@ async def _put_up_with(failure: ShardingError, clock: Clock, until: float) -> No
 
 async def _reach(api: Api, access: Access) -> None:
     """Raises: ConnectionFailed when nobody answers, ConfigurationError when not to this identity."""
-    where = f"{access.host} ({access.origin})"
     try:
-        await api.raw("GET", "/version")
-    except ConnectionFailed as error:
-        raise ConnectionFailed(
-            f"no API server answers at {where}: {error}; start that cluster, or name another by --kubeconfig or"
-            " --context"
-        ) from error
+        with answering(access):
+            await api.raw("GET", "/version")
     except Unauthorized as error:
         raise ConfigurationError(
-            f"the API server at {where} does not know who this is: {error}; log in again"
+            f"the API server at {access.host} ({access.origin}) does not know who this is: {error}; log in again"
         ) from error
 
 

@@ -8,11 +8,12 @@ A configuration that is there but broken is an error which says what to change; 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from shardsdk.errors import ConfigurationError
+from shardsdk.errors import ConfigurationError, ConnectionFailed
 from shardsdk.kube.clock import Clock, SystemClock
 from shardsdk.kube.credentials import FileCredentials
 from shardsdk.kube.server import DEFAULT_NAMESPACE, Access, Server, make_access
@@ -52,6 +53,35 @@ async def load_access(
         return _load_in_cluster(environ, clock)
     home = _home_kubeconfig(environ)
     return await _load_kubeconfig(home, context, f"kubeconfig {home}", clock)
+
+
+@contextmanager
+def answering(access: Access, options: str = "--kubeconfig or --context") -> Iterator[None]:
+    """A command asks.
+
+    Raises: ConnectionFailed that says which cluster it was, and by which options to choose, when nobody reaches it.
+    """
+    try:
+        yield
+    except (ConnectionFailed, ExceptionGroup) as error:
+        first: Exception = error
+        while isinstance(first, ExceptionGroup) and first.split(ConnectionFailed)[1] is None:
+            first = first.exceptions[0]
+        if not isinstance(first, ConnectionFailed) or not _is_unreached(first):
+            raise
+        raise ConnectionFailed(
+            f"no API server answers at {access.host} ({access.origin}): {first}; start that cluster, or name another by"
+            f" {options}"
+        ) from error
+
+
+def _is_unreached(error: ConnectionFailed) -> bool:
+    """Whether no connection could be opened; by others somebody is there: not trusted, or lost halfway."""
+    import aiohttp
+
+    cause = error.__cause__
+    opening = aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError
+    return isinstance(cause, opening) and not isinstance(cause, aiohttp.ClientSSLError)
 
 
 async def _load_kubeconfig(paths: str, context: str | None, origin: str, clock: Clock) -> Access:

@@ -148,4 +148,8 @@ def _selected(selector: Selector) -> Query:
 
 
 def _quoted(part: str | None) -> str | None:
-    return quote(part, safe=":") if part else None
+    """Raises: ConfigurationError for what is no text, as an argument in another encoding than UTF-8."""
+    try:
+        return quote(part, safe=":") if part else None
+    except UnicodeEncodeError as error:
+        raise ConfigurationError(f"{part!r} cannot be a name: it is no UTF-8") from error

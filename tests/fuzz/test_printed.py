@@ -163,3 +163,12 @@ def test_what_people_write_stays_as_it_is(text: str) -> None:
     assert said([text], PLAIN) == f"{text}\n"
     assert COLOURS.paint(text, Tone.GOOD) == f"\x1b[32m{text}\x1b[0m"
     assert render_document([text], "yaml") == f"- {text}\n"
+
+
+@pytest.mark.parametrize("text", ["✗: ✓", "x → y", "節 \U0001f600", "…"])
+@pytest.mark.parametrize("compact", [False, True])
+def test_documents_say_the_same_where_signs_cannot_be_printed(text: str, compact: bool) -> None:
+    for form in ("json", "yaml"):
+        printed = render_document({text: [text]}, form, compact=compact, ascii_only=True)
+        assert printed.isascii()
+        assert (json.loads if form == "json" else yaml.safe_load)(printed) == {text: [text]}

@@ -58,8 +58,8 @@ async def test_what_one_may_not_change_is_said(
         {"apiGroups": [""], "resources": ["secrets"], "verbs": ["list"]},
     ]
     unseen = await cleaner.sharding("cleanup", ring.name, *RESOURCES)
-    assert unseen.code == 2
-    assert f"whether ring {ring.name} is gone cannot be seen" in unseen.err
+    assert unseen.code == 3
+    assert 'resources: ["clusterrings"], verbs: ["get"]' in unseen.err
     async with granted(admin, ring.namespace, rules):
         said = await cleaner.sharding("cleanup", ring.name, *RESOURCES, "--yes")
     assert (said.code, said.err) == (1, "")

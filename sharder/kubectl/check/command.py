@@ -52,7 +52,7 @@ async def run_check(
         session.say("", summarize(findings, session.painter))
     else:
         named = [(section.ring, section.findings) for section in sections]
-        session.out.write(render_document(findings_document(named), session.output))
+        session.out.write(render_document(findings_document(named), session.output, ascii_only=session.ascii_only))
     return code
 
 

@@ -20,6 +20,7 @@ from sharder.kubectl.check.ranges import read_filtering
 from sharder.kubectl.check.rings import RingEvidence
 from sharder.kubectl.check.webhooks import Probe, Probed, ServiceEvidence, WebhookEvidence, part_in_force
 from sharder.kubectl.cluster import Reader, Ring
+from sharder.kubectl.counting import Covers
 from sharder.kubectl.leader import Leading, Sharder
 from sharder.kubectl.outcomes import ONE_RESOURCE
 from sharder.kubectl.ranges import SeenRanges
@@ -40,6 +41,8 @@ SERVICES: Final = Resource("", "v1", "services", "Service")
 SLICES: Final = Resource("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice")
 #: Questions about permissions that are asked at the same time.
 QUESTIONS: Final = 16
+#: Objects that are read at once in search of one to try the webhook on; as a rule the first will do.
+PROBED_OBJECTS: Final = 100
 
 _PARTIAL: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 _MERGE: Final = "application/merge-patch+json"
@@ -184,21 +187,27 @@ class Evidence:
             return Probe(Probed.NOT_TRIED, "switched off")
         labels = resolved.spec.labels
         selector = Selector(labels=join(exists(labels.shard), absent(labels.drain)))
-        covers = await self.reader.covers(resolved)
+        covers, unlisted = await self.reader.covers(resolved), ""
         for main in resolved.mains:
-            meta = await self._any(main.resource, selector)
-            if meta is not None and covers(meta.namespace):
+            try:
+                meta = await self._first(main.resource, selector, covers)
+            except Forbidden:
+                unlisted = unlisted or f"you may not list {main.resource.group_resource}"
+                continue
+            except ShardingError as error:
+                unlisted = unlisted or f"no object to try it on could be listed: {' '.join(str(error).split())}"
+                continue
+            if meta is not None:
                 return await self._try_on(main.resource, meta, labels.shard)
-        return Probe(Probed.NOT_TRIED, "no object has a shard label to try it on")
+        return Probe(Probed.NOT_TRIED, unlisted or "no object has a shard label to try it on")
 
-    async def _any(self, resource: Resource, selector: Selector) -> ObjectMeta | None:
+    async def _first(self, resource: Resource, selector: Selector, covers: Covers) -> ObjectMeta | None:
+        """One that the ring covers.  Raises: ShardingError."""
         namespace = self.reader.namespace if resource.namespaced else None
-        try:
-            async for page in self.reader.api.pages(resource, namespace, selector=selector, limit=1):
-                for each in page:
+        async for page in self.reader.api.pages(resource, namespace, selector=selector, limit=PROBED_OBJECTS):
+            for each in page:
+                if covers(each.metadata.namespace):
                     return each.metadata
-        except ShardingError:
-            pass
         return None
 
     async def _try_on(self, resource: Resource, meta: ObjectMeta, label: str) -> Probe:

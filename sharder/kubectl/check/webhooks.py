@@ -144,7 +144,7 @@ def _check_configuration(evidence: WebhookEvidence, client: Mapping[str, Any], n
     if differs(current, {"webhooks": expected}):
         yield problem(
             _PART, f"{name} is not what the ring asks for (rules, selectors or policies)",
-            "the leading sharder puts it right within a second; look into its log if it stays so",
+            "the leading sharder puts it right within a minute; look into its log if it stays so",
         )  # fmt: skip
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 from sharder.kubectl.catalog import read_catalog
 from sharder.kubectl.cleanup.sweep import Sweep, Swept
@@ -18,7 +19,9 @@ from sharder.kubectl.status.command import make_reader
 from sharder.kubectl.text import Painter, Tone, one_line, plural, some
 from shardsdk.errors import ConfigurationError, Forbidden, NotFound
 from shardsdk.kube.api import Api
-from shardsdk.protocol.labels import parse_ring_name
+from shardsdk.kube.selectors import equals
+from shardsdk.protocol.labels import LEASE_RING_LABEL, RingLabels, parse_ring_name
+from shardsdk.protocol.leases import Lease
 from shardsdk.protocol.objects import CLUSTERRINGS, Resource
 
 _NEEDED = frozenset({"list", "patch"})
@@ -43,7 +46,9 @@ async def clean_up(session: Session, wish: Wish) -> ExitCode:
     if not wish.force:
         await require_gone(session.api, wish.ring)
     resources, unread = await choose_resources(session.api, wish.resources)
-    running, gaps = await _running(session, wish.ring)
+    reader = make_reader(session)
+    seen, gaps = await reader.leases(wish.ring), reader.gaps.found
+    running = None if seen.leases is None else _running(seen.leases, session.clock.now())
 
     async def still_gone() -> bool:
         return wish.force or await is_gone(session.api, wish.ring)
@@ -64,9 +69,16 @@ async def clean_up(session: Session, wish: Wish) -> ExitCode:
     )
     if session.for_people:
         session.say(*summarize(wish, swept, unread, painter))
+        if wish.apply and not wish.force and seen.leases:
+            where = "-A" if seen.whole else f"-n {session.namespace}"
+            session.say(_of_leases(labels, len(seen.leases), where) + session.reaches)
     else:
         session.out.write(
-            render_document(cleanup_document(wish.ring, wish.apply, swept, unread, running), session.output)
+            render_document(
+                cleanup_document(wish.ring, wish.apply, swept, unread, running),
+                session.output,
+                ascii_only=session.ascii_only,
+            )
         )
     return code
 
@@ -81,14 +93,13 @@ async def is_gone(api: Api, ring: str) -> bool:
 
 
 async def require_gone(api: Api, ring: str) -> None:
-    """Raises: ConfigurationError when the ring is there, or nobody can tell."""
+    """Raises: ConfigurationError when the ring is there, Forbidden when one may not see whether it is."""
     try:
         if await is_gone(api, ring):
             return
     except Forbidden as error:
-        raise ConfigurationError(
-            f"whether ring {ring} is gone cannot be seen ({error}); --force goes on without knowing"
-        ) from error
+        text = f"whether ring {ring} is gone cannot be seen ({error}); --force goes on without knowing"
+        raise Forbidden(text, status=error.status, reason=error.reason) from error
     raise ConfigurationError(
         f"ring {ring} is there: its labels say which shard works on what, and an object that loses them may be given to"
         " a second shard while the first one is still at it. Delete the ring first"
@@ -112,17 +123,22 @@ async def choose_resources(api: Api, wanted: Sequence[str]) -> tuple[list[Resour
     return found, ()
 
 
-async def _running(session: Session, ring: str) -> tuple[list[str] | None, list[Unread]]:
-    """Shards that still hold a lease of the ring (None: not read), and which leases could not be read."""
-    reader, now = make_reader(session), session.clock.now()
-    leases = (await reader.leases(ring)).leases
-    if leases is None:
-        return None, reader.gaps.found
+def _running(leases: Sequence[Lease], now: datetime) -> list[str]:
+    """Shards that still hold theirs."""
     shard_statuses = [read_shard_status(lease, now) for lease in leases]
     late = [
         each for each in shard_statuses if each.renewed_seconds is None or each.renewed_seconds < each.duration_seconds
     ]
-    return sorted(f"{each.namespace}/{each.name}" for each in late if each.available), reader.gaps.found
+    return sorted(f"{each.namespace}/{each.name}" for each in late if each.available)
+
+
+def _of_leases(labels: RingLabels, count: int, where: str) -> str:
+    """Nobody deletes them once the ring is gone; `where`: kubectl's options for those that were read."""
+    left = "The Lease of a shard of it is" if count == 1 else f"The Leases of {count} shards of it are"
+    return (
+        f"{left} there still; once its shards have stopped:"
+        f" kubectl delete leases {where} -l {equals(LEASE_RING_LABEL, labels.ring)}"
+    )
 
 
 def _warnings(wish: Wish, running: list[str], gaps: Sequence[Unread], painter: Painter) -> list[str]:

@@ -41,6 +41,8 @@ async def show_explanation(session: Session, resource: str, name: str | None, le
         resource, slash, name = resource.partition("/")
         if not slash or not name:
             raise ConfigurationError("say which object: `explain RESOURCE NAME`, as in `explain secret my-secret`")
+    if name in ("", ".", "..") or "/" in name or "%" in name:
+        raise ConfigurationError(f"{name!r} cannot be the name of an object: `explain RESOURCE NAME`")
     reader = make_reader(session)
     rings = await find_rings(session, reader, None)
     if rings is None:
@@ -57,7 +59,7 @@ async def show_explanation(session: Session, resource: str, name: str | None, le
     code = exit_code(wrong=wrong, unknown=any(each.in_place is None for each in explanations))
     if not session.for_people:
         document = explanations_document(found, meta, explanations, strays, reader.gaps.found)
-        session.out.write(render_document(document, session.output))
+        session.out.write(render_document(document, session.output, ascii_only=session.ascii_only))
         return code
     session.say(session.painter.paint(f"{found.kind} {Key(meta.namespace, meta.name)}", Tone.STRONG))
     if not explanations:

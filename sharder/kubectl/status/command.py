@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sharder.failures import no_ring
 from sharder.kubectl.cluster import Reader, Ring
 from sharder.kubectl.documents import overviews_document, render_document
 from sharder.kubectl.outcomes import ExitCode, Unread, exit_code
@@ -11,7 +12,7 @@ from sharder.kubectl.session import Session
 from sharder.kubectl.status.overview import Overview
 from sharder.kubectl.status.text import render_overview
 from sharder.kubectl.text import Tone
-from shardsdk.errors import ConfigurationError, NotFound
+from shardsdk.errors import NotFound
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,8 @@ def make_frame(session: Session, view: View, *, compact: bool = False) -> Frame:
         unknown=bool(view.unread) or any(overview.unknown for overview in view.rings),
     )
     if not session.for_people:
-        text = render_document(overviews_document(view.rings, view.unread), session.output, compact=compact)
+        document = overviews_document(view.rings, view.unread)
+        text = render_document(document, session.output, compact=compact, ascii_only=session.ascii_only)
         return Frame(text.rstrip("\n").split("\n"), code)
     lines: list[str] = []
     for overview in view.rings:
@@ -69,14 +71,11 @@ async def find_rings(session: Session, reader: Reader, ring: str | None) -> list
     try:
         return await reader.rings(ring)
     except NotFound as error:
-        if "CustomResourceDefinition" in str(error):
-            raise ConfigurationError(
-                f"{session.host} does not serve ClusterRings; install them: `sharder crds --apply`, or the Helm chart"
-            ) from error
-        raise ConfigurationError(
-            f"there is no ClusterRing {ring!r} at {session.host}; look at `kubectl get clusterrings` (labels that a"
-            f" deleted ring has left go with `kubectl sharding cleanup {ring}`)"
-        ) from error
+        remedy = (
+            "look at `kubectl get clusterrings` (labels that a deleted ring has left go with"
+            f" `kubectl sharding cleanup {ring}`)"
+        )
+        raise no_ring(error, ring, session.host, remedy) from error
 
 
 def make_reader(session: Session) -> Reader:

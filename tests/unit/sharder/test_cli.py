@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,8 @@ import pytest
 import yaml
 
 from sharder.cli import main
+from sharder.failures import no_ring
+from shardsdk.errors import NotFound
 from shardsdk.version import VERSION
 
 HEADER = "apiVersion: config.sharding.timebertt.dev/v1alpha1\nkind: SharderConfig\n"
@@ -179,3 +182,56 @@ def test_output_that_nobody_reads_to_its_end_is_no_crash(tmp_path: Path) -> None
     command = f"{sys.executable} -m sharder rbac -f {path} | head -1"
     done = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
     assert (done.stdout, done.stderr) == ("apiVersion: rbac.authorization.k8s.io/v1\n", "")
+
+
+@pytest.mark.parametrize("arguments", [["version"], ["--help"], ["crds"], ["rbac", "--help"]])
+@pytest.mark.parametrize(("stdout", "why"), [(">/dev/full", "No space left on device"), (">&-", "Bad file descriptor")])
+def test_output_that_goes_nowhere_is_one_line(arguments: list[str], stdout: str, why: str) -> None:
+    command = shlex.join([sys.executable, "-m", "sharder", *arguments])
+    done = subprocess.run(f"{command} {stdout}", shell=True, stderr=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stderr) == (1, f"sharder: {why}: standard output\n")
+
+
+def test_a_chart_that_cannot_be_written_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").touch()
+    assert main(["chart", str(tmp_path / "file" / "sub")]) == 2
+    assert "/file/sub cannot be written: Not a directory; name another folder" in capsys.readouterr().err
+
+
+# -- what is asked of a cluster -----------------------------------------------
+
+
+@pytest.mark.parametrize("command", [["rbac", "a"], ["uninstall"], ["crds", "--apply"]])
+def test_an_api_server_that_is_away_is_told_with_where_it_was_named(
+    command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "config"
+    path.write_text(
+        "{current-context: c, contexts: [{name: c, context: {cluster: c}}],"
+        " clusters: [{name: c, cluster: {server: 'http://127.0.0.1:1'}}]}"
+    )
+    assert main([*command, "--kubeconfig", str(path)]) == 1
+    line = capsys.readouterr().err.splitlines()[-1]
+    assert line.startswith(f"sharder: no API server answers at http://127.0.0.1:1 (kubeconfig {path}): ")
+    assert line.endswith("start that cluster, or name another by --kubeconfig")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["uninstall", "-n", "a/b"], "'a/b' cannot be a name"),
+        (["uninstall", "--lease", "a,b=c"], "'a,b=c' cannot be a name"),
+        (["rbac", "a", "--service-account", "A B/c"], "'A B' cannot be a name"),
+    ],
+)
+def test_what_cannot_be_a_name_is_refused(arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(arguments) == 2
+    assert says in capsys.readouterr().err
+
+
+def test_a_ring_that_is_not_there_is_told_apart_from_a_type_that_is_not() -> None:
+    unserved = NotFound("get a: 404 — the API server does not serve this type; install its CustomResourceDefinition")
+    assert str(no_ring(unserved, "a", "https://h", "look")).startswith("https://h does not serve ClusterRings; install")
+    assert str(no_ring(NotFound("get a: 404"), "a", "https://h", "look")) == (
+        "there is no ClusterRing 'a' at https://h; look"
+    )

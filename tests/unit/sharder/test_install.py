@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +18,18 @@ from sharder.install import (
     CRD_NAMES,
     FIELD_MANAGER,
     LEADER_SECONDS,
+    OTHERS_SECONDS,
     Leftovers,
     StillLeading,
     crd_files,
     remove_leftovers,
 )
-from shardsdk.errors import Forbidden, NotFound
+from shardsdk.errors import ConfigurationError, ConnectionFailed, Forbidden, NotFound
 from shardsdk.kube.api import RawRequest
 from shardsdk.kube.definitions import CRDS, ESTABLISHED_SECONDS, JUDGED_SECONDS, NotInstalled, apply_crds
 from shardsdk.protocol.labels import API_GROUP, API_VERSION, LEASE_RING_LABEL
-from shardsdk.protocol.objects import LEASES
+from shardsdk.protocol.objects import CLUSTERRINGS, LEASES, Resource
+from shardsdk.rbac import Right
 from shardsdk.serving.secretstore import SECRETS
 from shardsdk.testing.memory import MemoryServer
 from shardsdk.testing.memoryapi import MemoryApi
@@ -56,9 +60,31 @@ def connect(server: MemoryServer, clock: VirtualClock, *, listed: bool = True) -
     return api
 
 
-def lease(holder: str, seconds: int = 15) -> dict[str, Any]:
+def lease(holder: str, seconds: int = 15, namespace: str = SPACE) -> dict[str, Any]:
     spec = {"holderIdentity": holder, "leaseDurationSeconds": seconds}
-    return {"metadata": {"name": "sharder", "namespace": SPACE}, "spec": spec}
+    return {"metadata": {"name": "sharder", "namespace": namespace}, "spec": spec}
+
+
+@contextmanager
+def renewed(server: MemoryServer, clock: VirtualClock, namespace: str = SPACE) -> Iterator[None]:
+    """Its holder lives."""
+
+    async def renew() -> None:
+        api = MemoryApi(server, clock)
+        while True:
+            await clock.sleep(2)
+            note = {"metadata": {"annotations": {"at": str(clock.monotonic())}}}
+            await api.patch(LEASES, "sharder", namespace, note)
+
+    renewing = asyncio.create_task(renew())
+    try:
+        yield
+    finally:
+        renewing.cancel()
+
+
+def add_ring(server: MemoryServer, **status: Any) -> None:
+    server.arrange(CLUSTERRINGS, {"metadata": {"name": "one"}, "status": status}, None)
 
 
 def littered(holder: str = "") -> MemoryServer:
@@ -85,14 +111,19 @@ OTHERS = {"shard-a", "another", "theirs"}
 @in_virtual_time
 async def test_what_the_sharder_made_is_removed_and_nothing_else(clock: VirtualClock) -> None:
     server = littered()
+    add_ring(server, observedGeneration=1)
 
     await remove_leftovers(connect(server, clock), LEFTOVERS, clock)
-    assert left(server) == OTHERS | set(CRD_NAMES)
+    assert left(server) == OTHERS | {"one", *CRD_NAMES}
 
     await remove_leftovers(connect(server, clock), LEFTOVERS, clock)
-    assert left(server) == OTHERS | set(CRD_NAMES), "twice is as good as once"
+    assert left(server) == OTHERS | {"one", *CRD_NAMES}, "twice is as good as once"
 
-    await remove_leftovers(connect(server, clock), Leftovers(SPACE, "sharder", crds=True), clock)
+    everything = Leftovers(SPACE, "sharder", crds=True)
+    with pytest.raises(ConfigurationError, match=r"An uninstall before this one may have removed it: .*clusterrings"):
+        await remove_leftovers(connect(server, clock), everything, clock)
+    await connect(server, clock).delete(CLUSTERRINGS, "one")
+    await remove_leftovers(connect(server, clock), everything, clock)
     assert left(server) == OTHERS
 
 
@@ -111,21 +142,133 @@ async def test_a_lease_that_nobody_renews_runs_out_first(clock: VirtualClock) ->
 @in_virtual_time
 async def test_a_sharder_that_leads_on_is_named_and_nothing_is_removed(clock: VirtualClock) -> None:
     server = littered("sharder-a")
+
+    says = rf"^sharder-a renews the lease {SPACE}/sharder: a sharder is running; .*Deployment to 0\), then try again$"
+    with renewed(server, clock), pytest.raises(StillLeading, match=says):
+        await remove_leftovers(connect(server, clock), Leftovers(SPACE, "sharder", crds=True), clock)
+    assert clock.monotonic() >= LEADER_SECONDS
+    assert {"ours", CERTIFICATES_SECRET, *CRD_NAMES} <= left(server)
+
+
+@in_virtual_time
+async def test_a_namespace_that_is_misspelt_takes_nothing_from_a_sharder_that_leads(clock: VirtualClock) -> None:
+    server = littered("sharder-a")
+
+    says = rf"renews the lease {SPACE}/sharder, .* none in sharding-sytem.* sharder, stop it .* is none, .* --lease"
+    with renewed(server, clock), pytest.raises(StillLeading, match=says):
+        await remove_leftovers(connect(server, clock), Leftovers("sharding-sytem", "sharder", crds=True), clock)
+    assert clock.monotonic() < OTHERS_SECONDS
+    assert {"ours", CERTIFICATES_SECRET, *CRD_NAMES} <= left(server)
+
+
+@in_virtual_time
+async def test_what_others_call_sharder_is_in_nobodys_way(clock: VirtualClock) -> None:
+    server = littered()
+    server.create(LEASES, lease("theirs", namespace="elsewhere"))
+
+    with renewed(server, clock, "elsewhere"):
+        await remove_leftovers(connect(server, clock), LEFTOVERS, clock)
+    assert clock.monotonic() < 1
+    assert left(server) == OTHERS | {"sharder", *CRD_NAMES}
+
+
+@in_virtual_time
+async def test_a_shard_called_sharder_is_no_leader(clock: VirtualClock) -> None:
+    server = littered()
+    await connect(server, clock).delete(LEASES, "sharder", SPACE)
+    shard = lease("sharder", namespace="shards")
+    shard["metadata"]["labels"] = {LEASE_RING_LABEL: "one"}
+    server.create(LEASES, shard)
+
+    with renewed(server, clock, "shards"):
+        await remove_leftovers(connect(server, clock), LEFTOVERS, clock)
+    assert clock.monotonic() < 1
+    assert left(server) == OTHERS | {"sharder", *CRD_NAMES}
+
+
+@in_virtual_time
+async def test_what_nobody_renews_elsewhere_is_not_waited_for_beyond_a_minute(clock: VirtualClock) -> None:
+    server = littered()
+    await connect(server, clock).delete(LEASES, "sharder", SPACE)
+    server.create(LEASES, lease("gone", 7 * 24 * 3600, namespace="elsewhere"))
+
+    await remove_leftovers(connect(server, clock), LEFTOVERS, clock)
+    assert OTHERS_SECONDS <= clock.monotonic() < OTHERS_SECONDS + 5
+    assert "ours" not in left(server)
+
+
+@in_virtual_time
+async def test_whoever_may_get_the_one_lease_alone_removes_all_but_the_rings(clock: VirtualClock) -> None:
+    """As the Job of a chart from before it could list them."""
+    server = littered("sharder-a")
     api = connect(server, clock)
 
-    async def renew() -> None:
-        while True:
-            await clock.sleep(2)
-            await api.patch(LEASES, "sharder", SPACE, {"metadata": {"annotations": {"at": str(clock.monotonic())}}})
+    def refuse(right: Right) -> None:
+        if right.verb == "list" and right.resource == LEASES.group_resource:
+            raise Forbidden("list leases: 403 — grant this identity the rule")
 
-    renewing = asyncio.create_task(renew())
-    try:
-        with pytest.raises(StillLeading, match=r"sharder-a renews .*scale its Deployment to 0"):
-            await remove_leftovers(api, LEFTOVERS, clock)
-    finally:
-        renewing.cancel()
-    assert clock.monotonic() >= LEADER_SECONDS
-    assert {"ours", CERTIFICATES_SECRET} <= left(server)
+    api.on_request = refuse
+    with pytest.raises(Forbidden, match="the rule"):
+        await remove_leftovers(api, Leftovers(SPACE, "sharder", crds=True), clock)
+    assert {"ours", *CRD_NAMES} <= left(server)
+
+    await remove_leftovers(api, LEFTOVERS, clock)
+    assert 15 <= clock.monotonic() < 20
+    assert left(server) == OTHERS | set(CRD_NAMES)
+    await remove_leftovers(api, LEFTOVERS, clock)
+
+
+@in_virtual_time
+async def test_a_lease_in_another_namespace_is_waited_for_and_stays(clock: VirtualClock) -> None:
+    server = littered("sharder-a")
+
+    await remove_leftovers(connect(server, clock), Leftovers("elsewhere", "sharder"), clock)
+    assert 15 <= clock.monotonic() < 20
+    assert left(server) == OTHERS | {"sharder", CERTIFICATES_SECRET, *CRD_NAMES}
+
+
+@in_virtual_time
+async def test_rings_stay_where_no_lease_tells_whether_a_sharder_leads(clock: VirtualClock) -> None:
+    server = littered()
+    add_ring(server, observedGeneration=1)
+    misspelt = Leftovers(SPACE, "shrader", crds=True)
+
+    with pytest.raises(ConfigurationError, match=r"no Lease shrader in any namespace.*delete clusterrings.* --lease"):
+        await remove_leftovers(connect(server, clock), misspelt, clock)
+    assert {"ours", "one", *CRD_NAMES} <= left(server)
+
+    await connect(server, clock).delete(CLUSTERRINGS, "one")
+    await remove_leftovers(connect(server, clock), misspelt, clock)
+    assert not left(server) & {"ours", *CRD_NAMES}
+
+
+@in_virtual_time
+async def test_rings_that_no_sharder_has_ever_looked_at_go_without_a_lease(clock: VirtualClock) -> None:
+    """As where a release goes whose sharder never led."""
+    server = littered()
+    await connect(server, clock).delete(LEASES, "sharder", SPACE)
+    add_ring(server)
+
+    await remove_leftovers(connect(server, clock), Leftovers(SPACE, "sharder", crds=True), clock)
+    assert not left(server) & {"ours", *CRD_NAMES}
+
+
+@in_virtual_time
+async def test_the_lease_goes_last_so_that_a_second_run_can_tell(clock: VirtualClock) -> None:
+    server = littered()
+    server.create(CLUSTERRINGS, {"metadata": {"name": "one"}})
+
+    class Interrupted(MemoryApi):
+        async def delete(self, resource: Resource, name: str, namespace: str | None = None, **options: Any) -> None:
+            if resource == CRDS:
+                raise ConnectionFailed("gone")
+            await super().delete(resource, name, namespace, **options)
+
+    everything = Leftovers(SPACE, "sharder", crds=True)
+    with pytest.raises(ConnectionFailed):
+        await remove_leftovers(Interrupted(server, clock), everything, clock)
+    await remove_leftovers(connect(server, clock), everything, clock)
+    assert left(server) == OTHERS | {"one"}
 
 
 def test_the_chart_is_written_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -186,7 +186,7 @@ def test_the_service_gets_configuration_and_access_and_gives_the_exit_code(proce
         ("ConfigurationError('port 9443 is taken; set webhook.server.port')", 2,
          ["sharder: port 9443 is taken; set webhook.server.port"]),
         ("ConnectionFailed('refused\\nby peer')", 1, ["sharder: refused by peer"]),
-        ("OSError(98, 'Address already in use')", 1, ["sharder: [Errno 98] Address already in use"]),
+        ("OSError(98, 'Address already in use')", 1, ["sharder: Address already in use"]),
         ("ExceptionGroup('x', [LeaseLost('a'), ExceptionGroup('y', [LeaseLost('b'), LeaseLost('a')])])", 1,
          ["sharder: a", "sharder: b"]),
     ],

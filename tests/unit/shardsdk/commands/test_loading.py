@@ -115,10 +115,12 @@ def test_a_file_that_would_hide_a_module_of_pythons_is_not_run(module: str) -> N
         ("nowhere", "there is no module 'nowhere', nor a file of that name"),
         ("nowhere.deep:x", "there is no module 'nowhere.deep', nor a file of that name"),
         (".", ". is no file of Python"),
+        ("README.md", "README.md is no file of Python"),
         ("folder/nowhere", "folder/nowhere is no file of Python"),
     ],
 )
 def test_what_is_not_there_is_said(source: str, says: str) -> None:
+    write("README.md", "")
     assert complaint(source).startswith(says)
 
 

@@ -154,6 +154,10 @@ def test_the_kind_is_guessed_from_the_name(name: str, kind: str, plural: str) ->
         ("a" * 53, None, "example.com", "use up to 52 lower-case letters"),
         ("websites", "website", "example.com", "--kind 'website' is no kind: begin with a capital letter"),
         ("websites", None, "example", "--group 'example' is no API group: use a domain that is yours"),
+        ("websites", None, "apps.k8s.io", "--group 'apps.k8s.io' is Kubernetes' own"),
+        ("websites", None, "kubernetes.io", "--group 'kubernetes.io' is Kubernetes' own"),
+        ("websites", "List", "example.com", "--kind List is what kubectl calls any list"),
+        ("websites", "W" * 60, "example.com", "has 60 characters: use up to 59"),
         ("json", None, "example.com", "json.py would hide what Python calls json: choose another name"),
         ("shardsdk", None, "example.com", "shardsdk.py would hide"),
         ("aiohttp", None, "example.com", "aiohttp.py would hide"),
@@ -188,3 +192,14 @@ def test_a_folder_with_something_in_it_is_left_alone(project: Path, capsys: pyte
     assert main(["new", "web-sites"]) == 2
     assert "web-sites is there already, and not empty: choose another name, or --folder" in capsys.readouterr().err
     assert {path: path.read_text() for path in project.rglob("*") if path.is_file()} == before
+
+
+def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").touch()
+    assert main(["new", "websites", "--folder", str(tmp_path / "file" / "sub")]) == 2
+    said = capsys.readouterr().err
+    assert said.endswith("/file/sub cannot be written: Not a directory; name another folder by --folder\n")
+
+
+def test_names_of_groups_that_only_look_like_kubernetes_own_are_taken() -> None:
+    assert Project.of("websites", "W" * 59, "myk8s.io").group == "myk8s.io"

@@ -13,9 +13,13 @@ from typing import Any
 
 import pytest
 import yaml
+from aiohttp import web
 
-from shardsdk.errors import ConfigurationError
+from shardsdk.errors import ConfigurationError, ConnectionFailed
+from shardsdk.kube.access import answering
+from shardsdk.kube.client import Client
 from tests.kube_configs import authorization, certificate, in_cluster, kubeconfig, load, read, service_account, write
+from tests.kube_server import Answer, breaks_off, serving
 
 # Where it is looked for
 
@@ -324,3 +328,43 @@ async def test_a_pod_in_a_network_of_version_6(tmp_path: Path) -> None:
     pod = service_account(tmp_path / "account")
     access = await load(tmp_path, environ={**in_cluster(pod), "KUBERNETES_SERVICE_HOST": "fd00::1"})
     assert access.host == "https://[fd00::1]:443"
+
+
+# Whether anybody is there
+
+
+async def ask(folder: Path, server: str) -> str:
+    """What a command says that is not answered."""
+    access = await load(folder, kubeconfig(folder, {"token": "t"}, server=server))
+    with pytest.raises(ConnectionFailed) as caught, answering(access):
+        async with Client(access) as client:
+            await client.raw("GET", "/version")
+    return str(caught.value)
+
+
+async def test_an_api_server_that_cannot_be_reached_is_to_be_started_or_named(tmp_path: Path) -> None:
+    said = await ask(tmp_path, "http://127.0.0.1:1")
+    assert said.startswith(f"no API server answers at http://127.0.0.1:1 (kubeconfig {tmp_path / 'config'}): GET /vers")
+    assert said.endswith("start that cluster, or name another by --kubeconfig or --context")
+
+
+async def test_one_that_is_not_trusted_or_breaks_off_is_there(tmp_path: Path) -> None:
+    async def leave(request: web.Request) -> Answer:
+        assert request.transport is not None
+        request.transport.abort()
+        return web.Response()
+
+    (tmp_path / "server.crt").write_text("".join(certificate()))
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(tmp_path / "server.crt")
+    async with (
+        serving(breaks_off(), context=context) as untrusted,
+        serving(leave) as left,
+        serving(breaks_off()) as cut,
+    ):
+        servers = {untrusted: "certificate verify failed", left: "isconnected", cut: "broke during the answer"}
+        for server, why in servers.items():
+            said = await ask(tmp_path, server.url)
+            assert said.startswith("GET /version: ")
+            assert why in said
+            assert "start that cluster" not in said

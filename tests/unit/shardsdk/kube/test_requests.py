@@ -109,6 +109,14 @@ async def test_null_itself_is_sent() -> None:
         assert [each.json for each in server.seen] == [body, {"data": None}]
 
 
+async def test_a_name_that_is_no_text_is_refused() -> None:
+    """As an argument that is not UTF-8 comes from the command line."""
+    async with talking(says(MADE)) as (client, server):
+        with pytest.raises(ConfigurationError, match="cannot be a name: it is no UTF-8"):
+            await client.get(DEPLOYMENTS, "\udcff", "team")
+        assert server.seen == []
+
+
 async def test_a_bare_request_shows_the_clients_credentials_and_none_besides() -> None:
     """Of two Authorization headers it would be left to chance which one counts."""
     seen: list[list[str]] = []

@@ -10,13 +10,22 @@ from typing import Any
 import pytest
 
 from sharder.core.webhookconfig import WEBHOOK_CONFIGURATIONS, render_webhook, webhook_name
-from sharder.kubectl.check.evidence import SERVICES, SLICES, Evidence
+from sharder.kubectl.check.evidence import PROBED_OBJECTS, SERVICES, SLICES, Evidence
 from sharder.kubectl.check.webhooks import Probed, ServiceEvidence, WebhookEvidence
 from sharder.kubectl.cluster import Reader, read_ring
 from sharder.kubectl.leader import Sharder
 from shardsdk.errors import ConnectionFailed, Forbidden, Invalid, ShardingError
 from shardsdk.testing.memory import MemoryServer
-from tests.unit.sharder.kubectl.rings import LABELS, SECRETS, RestrictedApi, Wall, manifest, raw_ring, resolved_ring
+from tests.unit.sharder.kubectl.rings import (
+    LABELS,
+    SECRETS,
+    SPEC,
+    RestrictedApi,
+    Wall,
+    manifest,
+    raw_ring,
+    resolved_ring,
+)
 
 ACCOUNT = ("sharding-system", "sharder")
 SERVICE = {"service": {"namespace": "sharding-system", "name": "sharder", "port": 443}}
@@ -133,6 +142,32 @@ async def test_an_object_that_drains_or_is_out_of_scope_is_not_tried_on() -> Non
     made.create(SECRETS, manifest("drains", "one", drain=True), "default")
     made.create(SECRETS, manifest("outside", "one"), "kube-system")
     assert (await read(Answering(made, "one"))).probe.probed is Probed.NOT_TRIED
+
+
+async def test_objects_are_gone_through_until_one_is_in_scope() -> None:
+    made = server(labelled=False)
+    for at in range(PROBED_OBJECTS):
+        made.create(SECRETS, manifest(f"outside-{at}", "one"), "a-first")
+    made.create(SECRETS, manifest("inside", "one"), "b-second")
+    ring = resolved_ring(SPEC | {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "b-second"}}})
+    evidence = Evidence(Reader(Answering(made, "one"), Wall()), Sharder(ACCOUNT, ACCOUNT), None)
+
+    probe = (await evidence.of_webhook(ring, {})).probe
+    assert (probe.probed, probe.why) == (Probed.ANSWERED, "secrets b-second/inside")
+
+
+@pytest.mark.parametrize(
+    ("failure", "why"),
+    [
+        (Forbidden("list secrets: 403", status=403), "you may not list secrets"),
+        (ConnectionFailed("list secrets: reset"), "no object to try it on could be listed: list secrets: reset"),
+    ],
+)
+async def test_objects_that_may_not_be_listed_are_not_said_to_be_missing(failure: ShardingError, why: str) -> None:
+    api = Answering(server(), "one")
+    api.failing = {("list", "secrets"): failure}
+    probe = (await read(api)).probe
+    assert (probe.probed, probe.why) == (Probed.NOT_TRIED, why)
 
 
 async def test_permissions_are_asked_one_by_one_and_none_are_known_where_asking_is_forbidden() -> None:

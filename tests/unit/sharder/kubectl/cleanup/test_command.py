@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import io
 import json
+from dataclasses import replace
 from typing import Any
 
 import msgspec
 import pytest
+import yaml
 
 from sharder.kubectl.cleanup.command import Wish, clean_up
 from sharder.kubectl.cleanup.sweep import RingIsBack
 from sharder.kubectl.outcomes import ExitCode
-from shardsdk.errors import ConfigurationError, InvalidRingName, ServerError, ShardingError
+from shardsdk.errors import ConfigurationError, Forbidden, InvalidRingName, ServerError, ShardingError
 from shardsdk.protocol.leases import Lease
 from shardsdk.protocol.objects import CLUSTERRINGS, LEASES
 from shardsdk.testing.memory import MemoryServer
@@ -27,6 +30,7 @@ from tests.unit.sharder.kubectl.rings import (
     session_of,
 )
 
+STILL = "there still; once its shards have stopped:"
 DISCOVERY = {
     "/api": [
         {"version": "v1", "resources": [{"resource": "secrets", "verbs": ["list", "patch"], "scope": "Namespaced"}]},
@@ -85,6 +89,16 @@ async def test_data_has_what_was_found() -> None:
     assert [(each["resource"], each["found"]) for each in found["resources"]] == [("secrets", 2)]
 
 
+@pytest.mark.parametrize("output", ["json", "yaml"])
+async def test_data_says_the_same_where_its_signs_cannot_be_written(output: str) -> None:
+    api, why = left_behind(), "not today: ✗ → 節"
+    api.failing = {("list", "secrets"): ServerError(why, status=500)}
+    written = io.BytesIO()
+    out = io.TextIOWrapper(written, encoding="ascii", write_through=True)
+    await clean_up(replace(session_of(api, output=output), out=out), Wish("checksum"))
+    assert yaml.safe_load(written.getvalue())["resources"][0]["unread"] == why
+
+
 async def test_a_ring_that_is_there_is_left_alone() -> None:
     api = left_behind(ring=True)
     with pytest.raises(ConfigurationError, match="ring checksum is there: its labels say which shard works on what"):
@@ -95,8 +109,9 @@ async def test_a_ring_that_is_there_is_left_alone() -> None:
 async def test_a_ring_that_nobody_can_see_is_left_alone_unless_forced() -> None:
     api = left_behind(ring=True)
     api.denied = {("get", "clusterrings")}
-    with pytest.raises(ConfigurationError, match="whether ring checksum is gone cannot be seen"):
+    with pytest.raises(Forbidden, match=r'get clusterrings.* the rule .*"clusterrings".*--force goes'):
         await cleanup(api, apply=True)
+    assert api.writes == []
     code, text = await cleanup(api, apply=True, force=True)
     assert code is ExitCode.IN_ORDER
     assert text.startswith("! forced: it was not asked whether the ring is gone\n")
@@ -124,6 +139,38 @@ async def test_shards_that_still_run_are_named() -> None:
     assert text.startswith(
         "! shards of this ring still run (default/one); they stop working on what loses its labels\n"
     )
+
+
+async def test_leases_that_nobody_will_delete_are_named_at_the_end() -> None:
+    end = "kubectl delete leases -A -l alpha.sharding.timebertt.dev/clusterring=checksum"
+    _, text = await cleanup(left_behind(lease("one", holder=""), lease("two", holder="")), apply=True)
+    assert text.splitlines()[-1] == f"The Leases of 2 shards of it are {STILL} {end}"
+    _, text = await cleanup(left_behind(lease("one", holder="")), apply=True)
+    assert text.splitlines()[-1] == f"The Lease of a shard of it is {STILL} {end}"
+    assert "kubectl delete" not in (await cleanup(left_behind(lease("one", holder=""))))[1]
+
+
+async def test_leases_are_named_of_the_namespaces_that_were_read_for_the_same_cluster() -> None:
+    api = left_behind(lease("one", holder=""), lease("two", holder="", namespace="elsewhere"))
+    session = replace(session_of(api, namespace="default"), reaches=" --context 'a b'")
+    selector = "-l alpha.sharding.timebertt.dev/clusterring=checksum"
+
+    await clean_up(session, Wish("checksum", apply=True))
+    assert said(session).endswith(
+        f"The Leases of 2 shards of it are {STILL} kubectl delete leases -A {selector} --context 'a b'\n"
+    )
+
+    api.denied = {("list", "leases")}
+    await clean_up(session, Wish("checksum", apply=True))
+    command = f"kubectl delete leases -n default {selector} --context 'a b'"
+    assert said(session).endswith(f"The Lease of a shard of it is {STILL} {command}\n")
+
+    assert "kubectl delete" not in (await cleanup(api, apply=True))[1]
+
+
+async def test_nobody_is_told_to_delete_leases_of_a_ring_that_may_be_there() -> None:
+    api = left_behind(lease("one", holder=""), ring=True)
+    assert "kubectl delete" not in (await cleanup(api, apply=True, force=True))[1]
 
 
 async def test_only_the_resources_asked_for_are_looked_at() -> None:
