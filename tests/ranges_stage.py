@@ -16,6 +16,7 @@ from shardsdk.process.manager import Manager
 from shardsdk.process.process import ExitCode
 from shardsdk.protocol.labels import LEASE_RING_LABEL
 from shardsdk.protocol.leases import Lease
+from shardsdk.protocol.namespaces import NAME_LABEL
 from shardsdk.protocol.objects import CLUSTERRINGS, LEASES
 from shardsdk.protocol.ranges import (
     NOWHERE,
@@ -36,6 +37,8 @@ from shardsdk.testing.virtual import VirtualClock
 from shardsdk.testing.world import world_in
 from tests.shard_rig import CONFIGMAPS, RING, SECRETS
 
+#: What a sharder leaves out of rings that do not say what they cover.
+LEFT_OUT = [{"key": NAME_LABEL, "operator": "NotIn", "values": ["kube-system", "sharding-system"]}]
 #: Of each object: what was read of it when it was reconciled last.
 Seen = dict[tuple[str, str], str]
 
@@ -49,15 +52,17 @@ class Stage:
         # Of uids that differ in their end alone the hashes lie near each other.
         self.server = MemoryServer(make_uid=lambda version: make_uuid(Random(version)))
         spec = {"assignment": "Ranges", "hashBy": by.value, "resources": [{"resource": "secrets"}]}
+        says = {"namespaceSelector": {"matchExpressions": LEFT_OUT}}  # as its sharder
         self.server.create(CLUSTERRINGS, {"metadata": {"name": RING.ring}, "spec": spec})
+        self.server.patch(CLUSTERRINGS, RING.ring, None, {"status": says}, subresource="status")
         self.managers: dict[str, Manager] = {}
         self.apis: dict[str, MemoryApi] = {}
         self.processes: dict[str, asyncio.Task[ExitCode]] = {}
         self.deaths: list[str] = []
         #: How long a reconcile takes, in seconds.
         self.takes = 0.0
-        #: By whom each object is reconciled this moment.
-        self.running: dict[tuple[str, str], str] = {}
+        #: By whom each object is reconciled this moment; by its uid: one of the same name may be another shard's.
+        self.running: dict[str, str] = {}
         #: (shard, namespace, name) of each reconcile, in order.
         self.reconciled: list[tuple[str, str, str]] = []
         self.seen: Seen = {}
@@ -81,9 +86,10 @@ class Stage:
 
     async def _reconcile(self, shard: str, context: Context[Any], owns: bool) -> None:
         key = (context.namespace, context.name)
-        if (other := self.running.get(key)) is not None:
+        uid = context.metadata.uid
+        if (other := self.running.get(uid)) is not None:
             self.wrong.append(f"{key} is reconciled by {shard} while {other} does")
-        self.running[key] = shard
+        self.running[uid] = shard
         self.reconciled.append((shard, *key))
         try:
             children = context.children(CONFIGMAPS) if owns else []
@@ -94,8 +100,8 @@ class Stage:
                 await context.api.create(CONFIGMAPS, body, context.namespace)
             self.seen[key] = context.metadata.resource_version
         finally:
-            if self.running.get(key) == shard:
-                del self.running[key]
+            if self.running.get(uid) == shard:
+                del self.running[uid]
 
     async def stop(self, name: str) -> ExitCode:
         self.managers[name].stopping.set()

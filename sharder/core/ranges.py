@@ -37,15 +37,15 @@ def homes_for(said: Mapping[str, str], there: Mapping[str, Collection[str]], las
     """By the Lease in which namespace each shard may be named; of whom that cannot be told, nobody is.
 
     `said` is by which it was named before (empty: unknown), `there` where each shard holds a Lease, and who is
-    `lasting` may still count on one that is not there.  Two of one name are two shards: who was named first stays so,
-    and the other is named for nothing, until nothing can be left of the first.
+    `lasting` may still count on one that is not there, which may be unknown, too.  Two of one name are two shards: who
+    was named first stays so, and the other is named for nothing, until nothing can be left of the first.
     """
     homes: dict[str, str] = {}
     for shard in {**said, **there}:
         before, now = said.get(shard, ""), there.get(shard, ())
         if before and (before in now or not now or shard in lasting):
             homes[shard] = before
-        elif len(now) == 1:
+        elif len(now) == 1 and shard not in lasting:
             homes[shard] = next(iter(now))
     return homes
 

@@ -27,7 +27,7 @@ from sharder.core.membership import Membership
 from sharder.core.ranges import granted, holdings, next_named, rebuilt, revoked
 from sharder.core.rangestatus import Loads, loads_by_namespace, loads_by_width
 from sharder.core.summary import Refused, Summary
-from sharder.ranges.candidates import Candidates
+from sharder.ranges.candidates import Candidates, process_of
 from sharder.ranges.homes import Homes
 from sharder.ranges.report import RangeReport
 from sharder.ranges.state import State
@@ -97,7 +97,7 @@ class RangeAssignment:
         self.wanted: Wanted | None = None
         #: What was found at the last look; `None`: there was none yet.
         self.state: State | None = None
-        self._held: dict[LeaseKey, tuple[str, HashRanges | None, str | None] | None] = {}
+        self._held: dict[LeaseKey, tuple[object, ...] | None] = {}
         self._report = RangeReport(self._store, leadership.clock)
         self._reported = ReportedWeights(leadership.clock)
         self._candidates = Candidates(leadership.clock)
@@ -106,7 +106,7 @@ class RangeAssignment:
         #: In how many seconds it is to be looked again, without anybody telling of anything.
         self._again: float | None = None
         self._failed = 0
-        self._trouble: ShardingError | None = None
+        self._trouble: Exception | None = None
         self._wake = asyncio.Event()
 
     # -- what happens to the ring --------------------------------------------
@@ -145,7 +145,7 @@ class RangeAssignment:
         says = None
         if seen is not None:
             counts = (seen.lease.metadata.annotations or {}).get(NAMESPACE_COUNTS_ANNOTATION)
-            says = (seen.lease.holder, seen.lease.held_ranges, counts)
+            says = (seen.lease.holder, process_of(seen.lease), seen.lease.held_ranges, counts)
         if self._held.get(key) != says:
             self._held[key] = says
             self._wake.set()
@@ -176,12 +176,11 @@ class RangeAssignment:
         if self.wanted is None:
             return Summary(at_rest=True)
         settled = self.state is not None and not self.state.waits_for
-        silent = self.state.silent if self.state is not None else frozenset()
         removed = frozenset(each.subject.resource.group_resource for each in self.wanted.removed)
         there = self._takeover.membership.available | self._takeover.membership.untouched
         return Summary(
             settled, oldest_drain=self._report.longest(), removed_clean=removed, at_rest=settled,
-            trouble=self._render_trouble(), ranges=self._report.summarize(silent, there),
+            trouble=self._render_trouble(), ranges=self._report.summarize(self.state, there),
         )  # fmt: skip
 
     def _render_trouble(self) -> str | None:
@@ -253,10 +252,15 @@ class RangeAssignment:
             if error.retry is not RetryRule.REFRESH and not isinstance(error, NotFound):
                 log.warning("ranges not assigned, will retry", extra={"ring": self._name, "error": str(error)})
             self._set_trouble(error)
+        except Exception as error:
+            # A bug; the other rings of this leadership go on.
+            log.exception("ranges not assigned, will retry", extra={"ring": self._name})
+            self._set_trouble(error)
+        self._candidates.miss()
         self._wake.set()
         await self._lead.clock.sleep(self._backoff.next())
 
-    def _set_trouble(self, error: ShardingError | None) -> None:
+    def _set_trouble(self, error: Exception | None) -> None:
         self._failed = 0 if error is None else self._failed + 1
         told = error if self._failed >= FAILURES_TOLD else None
         if str(told) != str(self._trouble):
@@ -273,16 +277,16 @@ class RangeAssignment:
         if named is None:
             named = self._rebuild(read, rebuilt(spec.hash_by, held, presumed))
             await self._store.write(read, named, self._homes.of, spec.uid)
-            self._set_state(State(named, named, held, self._candidates.silent))
+            self._set_state(self._found(named, named, held))
             self._wake.set()
             return
         aim = self._aim(named, wanted)
-        following = next_named(named, self._homes.without_moved(aim, read.homes), held)
+        following = next_named(named, self._homes.without_moved(aim, named), held)
         for shard in named.shards.keys() - self._takeover.membership.available:
             self._takeover.enqueue(shard)
         settled = not (self._store.keeps_homes and self._homes.differ(read.homes, named))
         if following == named and settled:
-            self._set_state(State(named, aim, held, self._candidates.silent))
+            self._set_state(self._found(named, aim, held))
             await self._report.show(read, named, self._loads(named, wanted), self._homes.namespaces)
             return
         await self._store.write(read, following, self._homes.of, spec.uid)
@@ -294,8 +298,11 @@ class RangeAssignment:
                 "granted": str(granted(named, following)),
             },
         )
-        self._set_state(State(following, aim, held, self._candidates.silent))
+        self._set_state(self._found(following, aim, held))
         self._wake.set()
+
+    def _found(self, named: Named, aim: Named, held: Mapping[str, HashRanges]) -> State:
+        return State(named, aim, held, self._candidates.silent, self._candidates.idle)
 
     def _rebuild(self, read: Read, named: Named) -> Named:
         named = self._homes.rebuilt(named)
@@ -312,16 +319,19 @@ class RangeAssignment:
         leases = [each async for page in self._lead.api.pages(LEASES, selector=ours, model=Lease) for each in page]
         named = read.named.shards if read.named is not None else {}
         self._reported.read(leases)
-        held = self._candidates.read(leases, named)
         snapshot = self._cache.get(self._name)
         # What is not held any more, and is in the cache, is judged once the cache has seen why.
         late = set() if snapshot is None else {key for key, seen in snapshot.leases.items() if seen.lease.held_by_shard}
-        self._homes.read(leases, read.homes, late, self._takeover.may_hold)
         vanished = set(snapshot.vanished) if snapshot is not None else set()
         names = {lease.metadata.name for lease in leases} | vanished | set(named)
-        presumed = {shard for shard in names - held.keys() if self._takeover.may_hold(shard)} | self._homes.gone
+        # Where namespaces are dropped each of a name reads that it is named: nothing but what is said may bind it.
+        remembered = names if self._store.keeps_homes else ()
+        self._homes.read(leases, named, read.homes, late, self._takeover.may_hold, remembered)
+        held = self._candidates.read(leases, named, self._homes.of)
+        presumed = {shard for shard in names - held.keys() if self._takeover.may_hold(shard)}
         presumed |= {shard for _, shard in late} - held.keys()
-        return held | dict.fromkeys(presumed, EVERYWHERE), presumed
+        gone = {shard: held[shard] | ranges for shard, ranges in self._homes.gone.items()}
+        return held | dict.fromkeys(presumed, EVERYWHERE) | gone, presumed | gone.keys()
 
     def _aim(self, named: Named, wanted: Wanted) -> Named:
         membership, shards, self._again = self._takeover.membership, self._shards, None
@@ -349,11 +359,14 @@ class RangeAssignment:
 
     @property
     def _shards(self) -> frozenset[str]:
-        """Who may be named."""
-        return self._takeover.membership.available - self._candidates.unfit - self._homes.unclear
+        """Who may be named; where none takes what it is named for, those that say so: whoever recovers has it."""
+        there = self._takeover.membership.available - self._homes.unclear
+        return there - self._candidates.unfit or there & self._candidates.idle
 
     def _keeps(self, shard: str, membership: Membership) -> bool:
         """Whether a shard that is not available keeps what it has: nobody may take it away yet."""
+        if shard in self._candidates.idle:
+            return False  # two have its name, say; the one that is named says itself that it works on nothing
         return shard not in membership.available and self._takeover.fence_for(shard) is None
 
     def _points(self, wanted: Wanted) -> Mapping[int, float]:

@@ -3,22 +3,26 @@
 Two Leases of one name in two namespaces are two shards, and a name alone would name both: the second would begin
 wherever the first works.  So the RingAssignment says with each range by whose Lease it was given.
 
-Guarantees (tests/unit/sharder/ranges/test_homes.py): a name stays bound to one namespace until no process of that
-name there may be working any more; a name that is bound to none, and held in two, is named for nothing.
+What the assignment does not say, or no longer, since somebody has edited or deleted it, counts as it was said last;
+a leader that has just come goes by which of two says in its Lease that it holds something, or is left to be back.
+
+Guarantees (tests/unit/sharder/ranges/test_homes.py, test_homes_lost.py): a name stays bound to one namespace until no
+process of that name there may be working any more; a name that is bound to none, and held in two, is named for nothing,
+nor is one of which it cannot be told any more whose it was, until nothing can be left of whoever had it.
 
 Does not guarantee: that shards read it; one that does not know of it begins until what its name has is revoked.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Collection, Container, Iterable, Mapping
 
 from sharder.cache.rings import LeaseKey
 from sharder.core.observed import Says, longest_of, says
 from sharder.core.ranges import homes_for
 from shardsdk.kube.clock import Clock
 from shardsdk.protocol.leases import Lease
-from shardsdk.protocol.ranges import Named
+from shardsdk.protocol.ranges import EVERYWHERE, HashRanges, Named
 
 
 class Homes:
@@ -28,24 +32,31 @@ class Homes:
         self._clock = clock
         #: Since when Leases are missed by which shards are named; a leader that has just come saw nobody delete them.
         self._missed: dict[str, float] = {}
+        #: Since when shards are bound nowhere that are named: whoever worked by that name may hold no Lease any more.
+        #: Where that may be: not where others were named by then, who were so only once it had let go.
+        self._doubted: dict[str, tuple[float, HashRanges]] = {}
         self._there: dict[str, set[str]] = {}
+        #: By which namespace's Lease each shard was named, as was said last; `None`: nothing was read yet.
+        self._bound: Mapping[str, str] | None = None
         self._strangers: frozenset[str] = frozenset()
         #: By which namespace's Lease each shard may be named.
         self.of: Mapping[str, str] = {}
-        #: Shards that may be working though another of their name holds a Lease, and they hold none.
-        self.gone: frozenset[str] = frozenset()
+        #: Where shards may be working though another of their name holds a Lease, and they hold none.
+        self.gone: Mapping[str, HashRanges] = {}
 
     def read(
         self,
         leases: Iterable[Lease],
-        said: Mapping[str, str],
-        late: Container[LeaseKey],
+        named: Mapping[str, HashRanges],
+        said: Mapping[str, Collection[str]],
+        late: Collection[LeaseKey],
         may_hold: Callable[[str], bool],
+        remembered: Container[str],
     ) -> None:
-        """Look at these; `said` is by which namespace each shard is named.
+        """Look at these; `said` is by which namespaces each shard is `named` (empty: not said).
 
         `late` are those by which shards held in the cache, and `may_hold(shard)` is whether one may be working whose
-        Lease does not say so there.
+        Lease does not say so there.  Of `remembered` it counts what was said last, also while nothing is.
         """
         leases = list(leases)
         self._strangers = frozenset(each.metadata.name for each in leases if says(each) is Says.STRANGER)
@@ -53,14 +64,39 @@ class Homes:
         for each in leases:
             if each.held_by_shard:
                 self._there.setdefault(each.metadata.name, set()).add(each.metadata.namespace)
-        away = {shard for shard, home in said.items() if home and home not in self._there.get(shard, (home,))}
+        first, self._bound = self._bound is None, self._bind(leases, said, remembered)
+        bound = self._bound
+        away = {shard for shard, home in bound.items() if home not in self._there.get(shard, (home,))}
         left = {(each.metadata.name, each.metadata.namespace) for each in leases}
         now, longest = self._clock.monotonic(), longest_of(leases)
-        self._missed = {shard: self._missed.get(shard, now) for shard in away if (shard, said[shard]) not in left}
-        lasting = {shard for shard, since in self._missed.items() if now < since + longest}
-        lasting |= {shard for shard in away if (said[shard], shard) in late}
-        self.gone = frozenset(lasting | {shard for shard in away if may_hold(shard)})
-        self.of = homes_for(said, self._there, self.gone)
+        missed = {shard for shard in away if (shard, bound[shard]) not in left and shard in {**said, **self._missed}}
+        self._missed = {shard: self._missed.get(shard, now) for shard in missed}
+        # Nobody had a name before that is new to a leader who has been there.
+        doubted = {shard for shard, homes in said.items() if first or any(homes)} | self._doubted.keys()
+        doubted -= bound.keys()
+        self._doubted = {shard: self._doubted.get(shard) or (now, _but_of_others(named, shard)) for shard in doubted}
+        suspects = away | (self._doubted.keys() & self._there.keys())
+        # Of two that are there each says what it holds; one that is alone may not be the one that worked.
+        alone = {shard: at for shard, (at, _) in self._doubted.items() if len(self._there.get(shard, ())) == 1}
+        lasting = {shard for shard, at in (self._missed | alone).items() if now < at + longest}
+        lasting |= suspects & {shard for home, shard in late if home not in self._there.get(shard, ())}
+        gone = lasting | {shard for shard in suspects if may_hold(shard)}
+        self.gone = {shard: self._doubted.get(shard, (now, EVERYWHERE))[1] for shard in gone}
+        self.of = homes_for(bound, self._there, self.gone)
+
+    def _bind(
+        self, leases: Iterable[Lease], said: Mapping[str, Collection[str]], remembered: Container[str]
+    ) -> dict[str, str]:
+        """Where each shard is named, by what is said now and was last; where these contradict each other, nowhere."""
+        before = self._bound if self._bound is not None else _by_what_is_held(leases, said)
+        bound: dict[str, str] = {}
+        for shard in {**before, **said}:
+            last = before.get(shard, "") if shard in remembered else ""
+            # A range that does not say it is meant for whoever had the name before.
+            homes = {home or last for home in said.get(shard, ("",))} - {""}
+            if len(homes) == 1:
+                bound[shard] = homes.pop()
+        return bound
 
     @property
     def namespaces(self) -> set[str]:
@@ -82,15 +118,38 @@ class Homes:
         """`named` without the shards that nobody may name."""
         return Named(named.by, {shard: each for shard, each in named.shards.items() if shard not in self.unclear})
 
-    def without_moved(self, wanted: Named, said: Mapping[str, str]) -> Named:
-        """`wanted` without the shards that are to be named by another namespace than is `said`.
+    def without_moved(self, wanted: Named, named: Named) -> Named:
+        """`wanted` without the shards that are `named`, and are to be so by another namespace than before.
 
         What they have is nobody's first: whoever it was may be back, and have read that it is named, when that is
         written, and it is told only by what is taken from it.
         """
-        moved = {shard for shard, home in said.items() if home and self.of.get(shard, home) != home}
+        homes = {shard: home for shard, home in (self._bound or {}).items() if shard in named.shards}
+        moved = {shard for shard, home in homes.items() if self.of.get(shard, home) != home}
         return Named(wanted.by, {shard: each for shard, each in wanted.shards.items() if shard not in moved})
 
-    def differ(self, said: Mapping[str, str], named: Named) -> bool:
+    def differ(self, said: Mapping[str, Collection[str]], named: Named) -> bool:
         """Whether those that are `named` are to be named by other namespaces than is `said`."""
-        return any(said.get(shard, "") != self.of.get(shard, "") for shard in named.shards)
+        return any(set(said.get(shard, ())) != {self.of.get(shard, "")} for shard in named.shards)
+
+
+def _by_what_is_held(leases: Iterable[Lease], said: Mapping[str, Collection[str]]) -> dict[str, str]:
+    """Of each shard that is bound nowhere: which of its Leases alone says that it holds something.
+
+    Where none does: which alone is left to the next process of its shard, of whom nothing says what it has.
+    """
+    working: dict[str, set[str]] = {}
+    left: dict[str, set[str]] = {}
+    for each in leases:
+        if each.held_by_shard and (each.held_ranges or each.left_ranges):
+            working.setdefault(each.metadata.name, set()).add(each.metadata.namespace)
+        elif each.held_by_shard and each.instance == "":
+            left.setdefault(each.metadata.name, set()).add(each.metadata.namespace)
+    # What is said of a name in two namespaces may be about to begin in that which holds nothing yet.
+    homes = left | working
+    return {shard: found.pop() for shard, found in homes.items() if len(found) == 1 and not any(said.get(shard, ()))}
+
+
+def _but_of_others(named: Mapping[str, HashRanges], shard: str) -> HashRanges:
+    """Everything but what others are named for."""
+    return EVERYWHERE - HashRanges.union(ranges for other, ranges in named.items() if other != shard)

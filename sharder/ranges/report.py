@@ -10,6 +10,7 @@ from typing import Final
 
 from sharder.core.rangestatus import Loads, Moving, describe_moving, in_transit, render_range_status
 from sharder.core.summary import OldestDrain, RangesSummary
+from sharder.ranges.state import State
 from sharder.ranges.store import AssignmentStore, Read
 from shardsdk.kube.clock import Clock
 from shardsdk.protocol.ranges import RING_ASSIGNMENTS, HashRanges, Named, render_bound
@@ -44,13 +45,20 @@ class RangeReport:
         self._written_at = self._clock.monotonic()
         await self._store.write_status(status)
 
-    def summarize(self, unfit: frozenset[str], there: Collection[str]) -> RangesSummary:
-        """For the ring's status and metrics; `unfit` are shards that know labels alone, `there` all that hold Leases.
+    def summarize(self, found: State | None, there: Collection[str]) -> RangesSummary:
+        """For the ring's status and metrics, after what was `found` last; `there` are all shards that hold Leases.
 
         They may have come since what each has was looked at.
         """
         loads = self._loads if self._loads.shards else Loads(dict.fromkeys(there, 0.0))
-        return RangesSummary(len(self._moving), describe_moving(self._moving, loads), self._loads.fullest[1], unfit)
+        return RangesSummary(
+            len(self._moving),
+            sum(each.holder is None for each in self._moving),
+            describe_moving(self._moving, loads),
+            self._loads.fullest[1],
+            found.silent if found is not None else frozenset(),
+            found.idle if found is not None else frozenset(),
+        )
 
     def longest(self) -> OldestDrain | None:
         """The range that a shard has kept for longest although another shall have it."""

@@ -12,13 +12,15 @@ from shardsdk.protocol.ranges import NOWHERE, HashRanges, Named
 class State:
     """What was found at the last look: `named` by the version that is in force, `aim` what it is to become.
 
-    `held`: what shards may be working on.  `silent`: shards that know labels alone.
+    `held`: what shards may be working on.  `silent`: shards that know labels alone; `idle`: those that
+    take nothing of what they are named for.
     """
 
     named: Named
     aim: Named
     held: Mapping[str, HashRanges]
     silent: frozenset[str] = frozenset()
+    idle: frozenset[str] = frozenset()
 
     @property
     def waits_for(self) -> HashRanges:

@@ -32,7 +32,7 @@ class Read:
     """A RingAssignment as it was read; `version` empty: there is none.
 
     `named` `None`: it does not exist, or makes no sense, and `problem` says which.  `homes`: for each shard that is
-    named, by a Lease in which namespace (empty: it does not say).  `status`: what it said of itself, from which
+    named, by Leases in which namespaces (empty: some range does not say).  `status`: what it said of itself, from which
     nothing is inferred.
     """
 
@@ -41,7 +41,7 @@ class Read:
     problem: str = ""
     generation: int = 0
     status: Mapping[str, Any] = field(default_factory=dict)
-    homes: Mapping[str, str] = field(default_factory=dict)
+    homes: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
 
 NO_SUCH: Final = "it does not exist"

@@ -21,6 +21,8 @@ log: Final = logger_of(__name__)
 
 #: For how long a refusal is not believed while the API server does not say that it is ready.
 STARTING_SECONDS: Final = 10.0
+#: For how long a sharder may not have said what a ring by ranges covers before people are told.
+UNTOLD_SECONDS: Final = 30.0
 
 
 class _Spec(msgspec.Struct, frozen=True, rename="camel"):
@@ -29,13 +31,36 @@ class _Spec(msgspec.Struct, frozen=True, rename="camel"):
     namespace_selector: dict[str, Any] | None = None
 
 
+class _Metadata(msgspec.Struct, frozen=True):
+    generation: int = 0
+
+
+class _Condition(msgspec.Struct, frozen=True):
+    type: str = ""
+    status: str = ""
+
+
 class _Status(msgspec.Struct, frozen=True, rename="camel"):
+    observed_generation: int = 0
+    conditions: list[_Condition] | None = None
     namespace_selector: dict[str, Any] | None = None
 
 
 class _Ring(msgspec.Struct, frozen=True):
+    metadata: _Metadata = _Metadata()
     spec: _Spec = _Spec()
     status: _Status = _Status()
+
+    @property
+    def covers(self) -> dict[str, Any] | None:
+        """Where the spec says nothing the sharder's default holds, which it writes into the status; `None`: neither."""
+        return self.status.namespace_selector if self.spec.namespace_selector is None else self.spec.namespace_selector
+
+    @property
+    def is_looked_at(self) -> bool:
+        """Whether a sharder has said all that it says of the ring as it is: one that tells no default has none."""
+        ready = any(each.type == "Ready" and each.status == "True" for each in self.status.conditions or ())
+        return ready and self.status.observed_generation == self.metadata.generation
 
 
 class ByRanges(NamedTuple):
@@ -45,28 +70,40 @@ class ByRanges(NamedTuple):
     namespaces: CoveredNamespaces
 
 
-async def read_ring(api: Api, ring: str, clock: Clock, rng: Random) -> ByRanges | None:
+async def read_ring(
+    api: Api, ring: str, clock: Clock, rng: Random, *, whatever_it_covers: bool = False
+) -> ByRanges | None:
     """How the ring assigns by ranges; `None`: it assigns by labels, is not there, or may not be read.
 
-    An API server that has just started knows no rules yet, and no types: what it refuses is asked again.
+    An API server that has just started knows no rules yet, and no types: what it refuses is asked again.  So is a ring
+    by ranges whose sharder has yet to say what it covers (unless that is all the same): until then nobody is named for
+    anything either.
 
     Raises: ConfigurationError for a ring that this version cannot work in.
     """
     backoff = Backoff(rng, first_seconds=0.5, max_seconds=10.0)
-    believed_at, ready = clock.monotonic() + STARTING_SECONDS, False
+    began, ready, told = clock.monotonic(), False, False
     while True:
         try:
             found = await api.get(CLUSTERRINGS, ring, model=_Ring)
             spec = found.spec
             by = hash_by_of(spec.assignment, spec.hash_by)
-            # Where the spec says nothing the sharder's default holds, which it writes into the status.
-            covers = found.status.namespace_selector if spec.namespace_selector is None else spec.namespace_selector
-            return None if by is None else ByRanges(by, CoveredNamespaces.parse(covers))
+            if by is None:
+                return None
+            if whatever_it_covers or found.covers is not None or found.is_looked_at:
+                return ByRanges(by, CoveredNamespaces.parse(found.covers))
+            if not told and clock.monotonic() >= began + UNTOLD_SECONDS:
+                told = True
+                log.warning(
+                    "The ring does not say which namespaces it covers; waiting for its sharder to",
+                    extra={"ring": ring, "why": "no sharder leads, or it cannot: `kubectl sharding check` tells"},
+                )
+            await clock.sleep(backoff.next())
         except ConfigurationError:
             raise
         except ShardingError as error:
             if getattr(error, "status", 0) == 403 or error.retry is RetryRule.NEVER:
-                if ready or clock.monotonic() >= believed_at:
+                if ready or clock.monotonic() >= began + STARTING_SECONDS:
                     return None
                 # It was refused before this answer, so a server that is ready is asked once more.
                 ready = await _is_ready(api)
@@ -91,13 +128,17 @@ async def read_assignment(
 ) -> ByRanges | None:
     """How the ring assigns by ranges, before its lease is sought; `None`: by labels, or it is not there yet.
 
-    Waits while the API server is away.  Raises: ConfigurationError for a ring that this version cannot work in.
+    Waits while the API server is away, and until the sharder has said which namespaces a ring by ranges covers, if that
+    does not say so itself.  Raises: ConfigurationError for a ring that this version cannot work in.
     """
+    return await _read(access, ring, clock or SystemClock(), rng or Random(), whatever_it_covers=False)
+
+
+async def _read(access: Access, ring: str, clock: Clock, rng: Random, *, whatever_it_covers: bool) -> ByRanges | None:
     from shardsdk.kube.client import Client  # brings aiohttp, which takes a third of a second
 
-    clock = clock or SystemClock()
     async with Client(access, clock=clock) as api:
-        return await read_ring(api, ring, clock, rng or Random())
+        return await read_ring(api, ring, clock, rng, whatever_it_covers=whatever_it_covers)
 
 
 async def refuse_ranges(access: Access, ring: str, clock: Clock, rng: Random) -> None:
@@ -107,7 +148,7 @@ async def refuse_ranges(access: Access, ring: str, clock: Clock, rng: Random) ->
 
     Raises: ConfigurationError, with what to do.
     """
-    if await read_assignment(access, ring, clock=clock, rng=rng) is not None:
+    if await _read(access, ring, clock, rng, whatever_it_covers=True) is not None:
         raise ConfigurationError(
             f"ring {ring!r} assigns its objects by ranges of hashes, and this program knows them by labels alone: make"
             " the ring with assignment Labels, or write the shard with shardsdk's Operator or Manager, which take the"

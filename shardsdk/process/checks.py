@@ -8,17 +8,29 @@ from typing import Any
 from shardsdk.errors import ConfigurationError
 from shardsdk.lease.leadership import Candidate, Election
 from shardsdk.lease.shardlease import ShardLease
+from shardsdk.process.health import Check
 from shardsdk.protocol.names import is_dns_label
 from shardsdk.protocol.objects import GroupResource
 from shardsdk.queueing.workers import MAX_CONCURRENCY
 from shardsdk.reconcile.caches import CacheSettings
 from shardsdk.reconcile.spec import ControllerSpec, Scope, Source, TaskSpec, Work
+from shardsdk.reconcile.threads import is_async
 
 
 def check_grace(seconds: float) -> None:
     """Raises: ConfigurationError."""
     if not seconds >= 0:
         raise ConfigurationError(f"grace_seconds is {seconds:g}, but reconciles cannot end in the past: use 0 or more")
+
+
+def plain(name: str, check: Check) -> Check:
+    """A check for health or readiness, as it is.  Raises: ConfigurationError for one that would have to be awaited."""
+    if is_async(check):
+        raise ConfigurationError(
+            f"the check {name!r} is an async function, but checks are called in threads: write a plain one (`def`), and"
+            " let a task keep what it tells"
+        )
+    return check
 
 
 def check_specs(specs: Sequence[ControllerSpec[Any]]) -> None:

@@ -16,7 +16,7 @@ is refused unless the manager says otherwise: errors quote what objects say.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from ipaddress import IPv6Address, ip_address
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -54,7 +54,9 @@ class DebugObjects:
     Before anything explains it says what is waited for: `lacking()`, by name, and `lease` where one is to be led under.
     """
 
-    def __init__(self, *, to_all: bool = False, lacking: Callable[[], Mapping[str, str]] = dict) -> None:
+    def __init__(
+        self, *, to_all: bool = False, lacking: Callable[[], Awaitable[Mapping[str, str]]] | None = None
+    ) -> None:
         self._to_all = to_all
         self._lacking = lacking
         #: Namespace and name of an election's Lease; `None`: there is no election.
@@ -99,7 +101,7 @@ class DebugObjects:
         if found is None:
             return _say(503, "the event loop is blocked; /healthz says for how long")
         if not found:
-            return _say(503, f"no controller runs here: {self._waits()}")
+            return _say(503, f"no controller runs here: {await self._waits()}")
         return _render(request, {"objects": [each.as_json() for each in found], "shard": self._shard()}, found)
 
     async def answer_all(self, request: web.Request) -> web.Response:
@@ -125,9 +127,9 @@ class DebugObjects:
             "ring": lease.ring.ring, "name": lease.name, "namespace": lease.namespace, "instance": lease.instance
         }  # fmt: skip
 
-    def _waits(self) -> str:
+    async def _waits(self) -> str:
         """What keeps the controllers of this process from running."""
-        if lacking := self._lacking():
+        if lacking := await self._lacking() if self._lacking else None:
             waits = "; ".join(f"{name}: {problem}" for name, problem in lacking.items())
             if (lease := self.shard_lease) is None:
                 return waits

@@ -2,7 +2,8 @@
 
 Answers /healthz and /readyz from named checks (`?verbose` lists them,
 `/readyz/<name>` asks one) and /metrics from a function.  A check that raises
-counts as failed.  No request bodies; TLS and a guard of the metrics where they
+counts as failed, and so does a threaded one that takes long; nobody else waits for
+it.  No request bodies; TLS and a guard of the metrics where they
 are handed in.
 
 A server can live in a thread of its own (`serve_in_thread`), so that it still
@@ -43,6 +44,8 @@ Guard = Callable[[str], Awaitable["Refusal | None"]]
 #: Answers a request for any other path.
 Answer = Callable[["web.Request"], Awaitable["web.Response"]]
 
+#: So long a threaded check may take.
+CHECK_SECONDS: Final = 1.0
 #: Nobody sends these endpoints a body; aiohttp refuses larger ones.
 MAX_REQUEST_BYTES: Final = 1024
 #: How long a stopping server waits for its last answers.
@@ -98,19 +101,64 @@ class Checks:
     """Named checks; all must pass.  Without any, all is well."""
 
     def __init__(self, checks: Mapping[str, Check] | None = None) -> None:
-        self._checks: dict[str, Check] = dict(checks or {})
+        self._checks: dict[str, Check | _Threaded] = dict(checks or {})
 
-    def add(self, name: str, check: Check) -> None:
-        """Add a check, or replace the one of that name."""
-        self._checks[name] = check
+    def add(self, name: str, check: Check, *, threaded: bool = False) -> None:
+        """Add a check, or replace the one of that name; one that might block is to be `threaded`."""
+        self._checks[name] = _Threaded(name, check) if threaded else check
 
-    def run(self) -> dict[str, str | None]:
-        """Every check's answer by name."""
-        return {name: _ask(name, check) for name, check in self._checks.items()}
+    @property
+    def names(self) -> list[str]:
+        """What they are called."""
+        return sorted(self._checks)
 
-    def failing(self) -> dict[str, str]:
+    async def ask(self, *names: str) -> dict[str, str | None]:
+        """The answers by name, of all or of these."""
+        asked = {name: check for name, check in self._checks.items() if not names or name in names}
+        answers = await asyncio.gather(*(_answer(name, check) for name, check in asked.items()))
+        return dict(zip(asked, answers, strict=True))
+
+    async def failing(self) -> dict[str, str]:
         """The checks that fail, and why."""
-        return {name: problem for name, problem in self.run().items() if problem is not None}
+        return {name: problem for name, problem in (await self.ask()).items() if problem is not None}
+
+
+class _Threaded:
+    """A check that is asked in a thread; one that hangs is not asked again before it has ended."""
+
+    def __init__(self, name: str, check: Check) -> None:
+        self._name = name
+        self._check = check
+        #: Guards what follows: each server asks from a thread of its own.
+        self._lock: Final = threading.Lock()
+        self._answer: Future[str | None] | None = None
+        #: The one that somebody has waited for in vain.
+        self._late: Future[str | None] | None = None
+
+    async def ask(self) -> str | None:
+        with self._lock:
+            if self._answer is None or self._answer.done():
+                answer: Future[str | None] = Future()
+                # Running, or whoever tires of waiting would cancel it for all.
+                answer.set_running_or_notify_cancel()
+                # No pool: a process that ends waits for the threads of one.
+                threading.Thread(target=self._run, args=(answer,), name=f"check {self._name}", daemon=True).start()
+                self._answer = answer
+            asked = self._answer
+        late = f"did not answer within {CHECK_SECONDS:g} s"
+        if asked is self._late:
+            return late  # each probe that waited would be remembered by it for as long as it hangs
+        try:
+            return await asyncio.wait_for(asyncio.wrap_future(asked), CHECK_SECONDS)
+        except TimeoutError:
+            self._late = asked
+            return late
+
+    def _run(self, answer: Future[str | None]) -> None:
+        try:
+            answer.set_result(_ask(self._name, self._check))
+        except BaseException as error:  # a panic in an extension module, say; nobody else would ever answer
+            answer.set_result(_raised(self._name, error))
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +234,9 @@ def _explain(address: Address, endpoints: Endpoints, error: OSError) -> str:
 
 def explain_listening(error: OSError, port: int, host_setting: str, port_setting: str) -> str:
     """Why a port cannot be listened on, and what to do about it."""
-    match error.errno:
+    # Python 3.13 and later leave out addresses that are not there, and say so when none is left.
+    code = error.errno or (errno.EADDRNOTAVAIL if "could not bind on any address" in str(error) else None)
+    match code:
         case errno.EADDRINUSE:
             who = f"`lsof -nP -iTCP:{port} -sTCP:LISTEN` says which"
             return f"another process does ({who}); stop it or set {port_setting} to a free port"
@@ -237,12 +287,20 @@ def _remove(address: Address) -> None:
         Path(address.socket).unlink(missing_ok=True)
 
 
+async def _answer(name: str, check: Check | _Threaded) -> str | None:
+    return await check.ask() if isinstance(check, _Threaded) else _ask(name, check)
+
+
 def _ask(name: str, check: Check) -> str | None:
     try:
         return check()
-    except Exception as error:
-        log.exception("A health check raised", extra={"check": name})
-        return f"{type(error).__name__}: {error}"
+    except (Exception, SystemExit) as error:
+        return _raised(name, error)
+
+
+def _raised(name: str, error: BaseException) -> str:
+    log.error("A health check raised", extra={"check": name}, exc_info=error)
+    return f"{type(error).__name__}: {error}"
 
 
 def _bound_port(runner: web.AppRunner, address: Address) -> int:
@@ -254,12 +312,10 @@ def _bound_port(runner: web.AppRunner, address: Address) -> int:
 async def _answer_checks(endpoint: str, checks: Checks, request: web.Request) -> web.Response:
     from aiohttp import web
 
-    results = checks.run()
     wanted = request.match_info.get("check")
-    if wanted is not None:
-        if wanted not in results:
-            return web.Response(status=404, text=f"no check {wanted!r}; there are: {', '.join(sorted(results))}\n")
-        results = {wanted: results[wanted]}
+    if wanted is not None and wanted not in checks.names:
+        return web.Response(status=404, text=f"no check {wanted!r}; there are: {', '.join(checks.names)}\n")
+    results = await checks.ask(*filter(None, (wanted,)))
     failed = any(problem is not None for problem in results.values())
     if not failed and "verbose" not in request.query:
         return web.Response(text="ok")

@@ -42,13 +42,13 @@ from shardsdk.lease.leadership import Candidate, Election
 from shardsdk.lease.shardlease import LeaseState, ShardLease
 from shardsdk.lease.timings import LeaseTimings
 from shardsdk.logs import logger_of, setup_logging_unless_done
-from shardsdk.process.checks import check_grace, check_leases, check_settings, check_specs, check_work
+from shardsdk.process.checks import check_grace, check_leases, check_settings, check_specs, check_work, plain
 from shardsdk.process.health import Check, listen_at, parse_address
 from shardsdk.process.mainloop import MainLoop
 from shardsdk.process.memory import spare_memory
 from shardsdk.process.probes import Probes
 from shardsdk.process.process import ExitCode, exit_code_for, run_process, stop_on_signal
-from shardsdk.process.rights import NOT_ASKED, ReadingRights, rights_of
+from shardsdk.process.rights import NOT_ASKED, ReadingRights, rights_by_ranges, rights_of
 from shardsdk.process.together import run_together, until_stopped
 from shardsdk.process.workload import CANCEL_SECONDS, Ended, Workload
 from shardsdk.process.world import World, load_world
@@ -181,13 +181,13 @@ class Manager:
         return self
 
     def add_health_check(self, name: str, check: Check) -> Self:
-        """/healthz also asks `check`, from another thread: `None` when all is well, else what is wrong."""
-        self._probes.healthz.add(name, check)
+        """/healthz also asks `check`, in a thread, for a second: `None` when all is well, else what is wrong."""
+        self._probes.healthz.add(name, plain(name, check), threaded=True)
         return self
 
     def add_ready_check(self, name: str, check: Check) -> Self:
-        """/readyz also asks `check`, from another thread: `None` when all is well, else what is wrong."""
-        self._probes.readyz.add(name, check)
+        """/readyz also asks `check`, in a thread, for a second: `None` when all is well, else what is wrong."""
+        self._probes.readyz.add(name, plain(name, check), threaded=True)
         return self
 
     # -- running ---------------------------------------------------------------
@@ -203,7 +203,7 @@ class Manager:
         raise SystemExit(int(run_process(self.run_async())))
 
     async def run_async(self, world: World | None = None) -> ExitCode:
-        """The same inside an event loop; returns the exit code instead of exiting.
+        """The same inside an event loop of the main thread; returns the exit code instead of exiting.
 
         Cancel it to stop without waiting for running reconciles.
         """
@@ -289,17 +289,22 @@ class Manager:
         """Wait for the shard's lease, and work under it."""
         from shardsdk.process.assigning import identify, read_ranges  # loaded when it is used
 
-        await self._may_read(world, work)
-        identity = identify(lease, await read_ranges(world, lease.ring.ring), work)
+        await self._may_read(world, self._rights_of(world, work))
+        ranges = await read_ranges(world, lease.ring.ring)
+        identity = identify(lease, ranges, work)
+        if ranges is not None:
+            await self._may_read(world, rights_by_ranges(lease, world))
         async with lease, world.connect(lease) as api:
             lease.settle_first(api.writes_settled)
             self._workload = workload = self._make_sharded(world, lease, api, work, identity)
             log.info("Shard is working", extra={"ring": self.ring, "shard": lease.name})
             return await self._run_workload(world, workload)
 
-    async def _may_read(self, world: World, work: Work) -> ExitCode:
+    def _rights_of(self, world: World, work: Work) -> ReadingRights:
+        return rights_of(work, self.cached, self.watch_namespaces, world)
+
+    async def _may_read(self, world: World, rights: ReadingRights) -> ExitCode:
         """Return when this process may read what it works on."""
-        rights = rights_of(work, self.cached, self.watch_namespaces, world)
         self._rights.append(rights)
         await rights.wait(world.open)
         return ExitCode.OK
@@ -324,7 +329,7 @@ class Manager:
         """Warm up, wait to be elected, and work as the leader."""
         code = ExitCode.OK
         # Whoever cannot see what it is to work on must not keep others from leading.
-        await self._may_read(world, work)
+        await self._may_read(world, self._rights_of(world, work))
         await shared.wait_synced(work)
 
         async def lead(hold: Hold) -> None:
@@ -340,7 +345,7 @@ class Manager:
         return code
 
     async def _work_everywhere(self, world: World, work: Work, api: Api, shared: Caches) -> ExitCode:
-        await until_stopped(self._may_read(world, work), self.stopping, lambda: False)
+        await until_stopped(self._may_read(world, self._rights_of(world, work)), self.stopping, lambda: False)
         workload = self._make_unsharded(world, work, api, Unfenced(), shared, catches_up=False)
         return await self._run_workload(world, workload)
 

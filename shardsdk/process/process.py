@@ -94,8 +94,10 @@ def run_process(main: Coroutine[Any, Any, ExitCode], *, die: Callable[[int, str]
 def stop_on_signal(stop: Callable[[], None]) -> Iterator[None]:
     """Within this context the first SIGTERM or SIGINT calls `stop` on the running loop, the second ends the process.
 
-    Call it on the main thread.  Several contexts may be open at once on one
-    event loop, in a process with several managers; a signal stops all of them.
+    Several contexts may be open at once on one event loop, in a process with
+    several managers; a signal stops all of them.
+
+    Raises: ConfigurationError in another thread than the main one, where Python handles signals.
     """
     if not _STOPS:
         _RESTORE.append(_install())
@@ -110,6 +112,11 @@ def stop_on_signal(stop: Callable[[], None]) -> Iterator[None]:
 
 def _install() -> Callable[[], None]:
     """Handle signals from now on; call what is returned to have them handled as before."""
+    if threading.current_thread() is not threading.main_thread():
+        raise ConfigurationError(
+            "it runs in another thread than the main one, and only there signals can be handled that stop it: run it in"
+            " the main thread, and what else the program does in others"
+        )
     loop = asyncio.get_running_loop()
     before = {number: signal.getsignal(number) for number in STOP_SIGNALS}
     received = 0

@@ -8,20 +8,22 @@ role, its names or the cluster are mended, and says what lacks: the rule, or the
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from random import Random
-from typing import Final
+from typing import Final, NamedTuple
 
 from shardsdk.errors import ShardingError
 from shardsdk.kube.answers import Target
 from shardsdk.kube.api import Api
 from shardsdk.kube.backoff import Backoff
 from shardsdk.kube.clock import Clock
+from shardsdk.lease.shardlease import ShardLease
 from shardsdk.logs import logger_of
 from shardsdk.process.served import find_unserved
 from shardsdk.process.world import World
-from shardsdk.protocol.objects import GroupResource, Resource
+from shardsdk.protocol.objects import LEASES, GroupResource, Resource
+from shardsdk.protocol.ranges import RING_ASSIGNMENTS
 from shardsdk.reconcile.caches import CacheSettings, namespaces_of
 from shardsdk.reconcile.spec import Work
 
@@ -34,17 +36,21 @@ MAX_PAUSE_SECONDS: Final = 10.0
 NOT_ASKED: Final = "whether this process may read what it works on is not known yet"
 
 
-class ReadingRights:
-    """The rights to read `resources`, each in the namespaces given with it (none: in all of them)."""
+class Right(NamedTuple):
+    """To do this to a resource's objects in one namespace (`None`: in all of them), or to the one called `name`."""
 
-    def __init__(self, resources: Mapping[Resource, Sequence[str]], *, clock: Clock, rng: Random) -> None:
-        self._resources = list(resources)
-        self._wanted = [
-            (verb, resource, namespace)
-            for resource, namespaces in resources.items()
-            for namespace in (namespaces or (None,))
-            for verb in VERBS
-        ]
+    verb: str
+    resource: Resource
+    namespace: str | None
+    name: str | None = None
+
+
+class ReadingRights:
+    """The rights that a process cannot do without to read what it works on."""
+
+    def __init__(self, wanted: Iterable[Right], *, clock: Clock, rng: Random) -> None:
+        self._wanted = list(wanted)
+        self._resources = list(dict.fromkeys(each.resource for each in self._wanted))
         self._clock = clock
         self._rng = rng
         #: What lacks, in a sentence; `None`: nothing.
@@ -73,17 +79,17 @@ class ReadingRights:
             log.info("What this process works on can be read now")
 
     async def _missing_rules(self, api: Api) -> list[str]:
-        asked = await asyncio.gather(*(_may(api, *each) for each in self._wanted))
+        asked = await asyncio.gather(*(_may(api, each) for each in self._wanted))
         return [
-            Target(verb, resource.group, resource.plural, namespace).missing_rule
-            for (verb, resource, namespace), may in zip(self._wanted, asked, strict=True)
+            Target(verb, resource.group, resource.plural, namespace, name).missing_rule
+            for (verb, resource, namespace, name), may in zip(self._wanted, asked, strict=True)
             if not may
         ]
 
 
-async def _may(api: Api, verb: str, resource: Resource, namespace: str | None) -> bool:
+async def _may(api: Api, right: Right) -> bool:
     try:
-        return await api.allowed(verb, resource.group_resource, namespace=namespace)
+        return await api.allowed(right.verb, right.resource.group_resource, namespace=right.namespace, name=right.name)
     except ShardingError:
         return True  # nobody knows: the caches will say
 
@@ -92,6 +98,17 @@ def rights_of(
     work: Work, settings: Mapping[GroupResource, CacheSettings], namespaces: Sequence[str], world: World
 ) -> ReadingRights:
     """The rights that the caches of `work` need, in `namespaces` unless a resource has `settings` of its own."""
-    sources = [source.resource for spec in work.specs for source in spec.resources]
-    reads = {resource: namespaces_of(resource, settings, namespaces) for resource in sources}
-    return ReadingRights(reads, clock=world.clock, rng=world.rng)
+    sources = dict.fromkeys(source.resource for spec in work.specs for source in spec.resources)
+    wanted = [
+        Right(verb, resource, namespace)
+        for resource in sources
+        for namespace in (namespaces_of(resource, settings, namespaces) or (None,))
+        for verb in VERBS
+    ]
+    return ReadingRights(wanted, clock=world.clock, rng=world.rng)
+
+
+def rights_by_ranges(lease: ShardLease, world: World) -> ReadingRights:
+    """The rights by which a shard learns of its ranges: whoever is named and does not know it has nobody work there."""
+    wanted = [Right(verb, RING_ASSIGNMENTS, None, lease.ring.ring) for verb in VERBS]
+    return ReadingRights([*wanted, Right("list", LEASES, lease.namespace)], clock=world.clock, rng=world.rng)

@@ -188,7 +188,7 @@ class RingCheck:
                 f" {ways[self._hash_by]}: start it anew if the ring was made after it; an adapter that knows labels"
                 " alone needs a ring with assignment Labels"
             )
-        if found is not None:
+        if found is not None and ring.covers is not None:  # one that was made again says so as soon as it is looked at
             from shardsdk.protocol.namespaces import CoveredNamespaces  # of rings by ranges alone
 
             covered = CoveredNamespaces.parse(ring.covers)

@@ -18,7 +18,8 @@ more, and what runs has ended before the lease is given up.  A ring that is made
 
 Does not guarantee: anything about work outside of such a block, nor that a block ends.  Of a ring by labels it lets
 everything through, for `selector` lists nothing else: a drain is the loop's to see and to acknowledge.  A loop that
-keeps what it has listed lists again when ranges are gained (`on_change`): what was not this shard's then may be now.
+keeps what it has listed lists again when ranges are gained, and when the lease is confirmed after it was doubted
+(`on_change`): what was not let through then may be now.
 """
 
 from __future__ import annotations
@@ -44,6 +45,9 @@ from shardsdk.protocol.ranges import EVERYWHERE, NOWHERE, HashBy, HashRanges
 from shardsdk.ranges.holder import RangeHolder
 from shardsdk.ranges.parts import Changes
 
+#: How often it is looked whether a lease that was doubted is confirmed.
+DOUBT_SECONDS: Final = 0.1
+
 
 class Share:
     """Says which objects are this shard's while `lease` is held; entered once, within it.
@@ -51,7 +55,8 @@ class Share:
     `source` is how the API server is read: an `Access`, or a function that opens a client.  `ranges` is what the ring
     says (`read_assignment`; `None`: it assigns by labels), and the lease was made with it.  Unless the loop writes
     through `lease.client()`, `lease.settle_first` is told what it writes through.  `on_change(working)` is called on
-    the event loop with the ranges that are worked on now, whenever that changes.  `namespaces` gives the namespace of
+    the event loop with the ranges that are worked on now, whenever that changes; and, of a ring by labels too, when the
+    lease is confirmed after `work_on` has said no for nothing but that it was not.  `namespaces` gives the namespace of
     each object that the loop knows, so that namespaces with many objects count for more when the ring is shared out;
     without it all count alike.
 
@@ -90,6 +95,8 @@ class Share:
         self._running: Counter[int] = Counter()
         #: Set, on the event loop, whenever a block has ended.
         self._ended = asyncio.Event()
+        #: Set there, too: something was refused that might have begun if the lease had not been doubted.
+        self._doubted = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._keeping: asyncio.TaskGroup | None = None
         self._task: asyncio.Task[None] | None = None
@@ -104,6 +111,9 @@ class Share:
     def work_on(self, namespace: str, uid: str = "") -> Iterator[bool]:
         """Whether an object is this shard's; if so, it stays its own until the block ends.
 
+        It is none's while the lease is not sure to be held, as after the machine stood still: what is refused is to be
+        asked for again after `on_change`.
+
         Raises: ValueError where the ring hashes uids, and `uid` is empty.
         """
         ranges, point = self._ranges, 0
@@ -112,11 +122,14 @@ class Share:
                 raise ValueError(f"ring {self._lease.ring.ring!r} hashes uids: pass metadata.uid")
             point = ranges.hash_by.point(SlimMeta(namespace=namespace, uid=uid))
         with self._lock:
+            inside = point in self._open and (ranges is None or ranges.namespaces.covers(namespace))
+            wanted = inside and not self.stopping.is_set()
             # What the event loop says is old if it does not run, and so is the lease then.
-            begins = point in self._open and not self.stopping.is_set() and self._lease.fence.remaining() > 0
-            begins = begins and (ranges is None or ranges.namespaces.covers(namespace))
+            begins = wanted and self._lease.fence.remaining() > 0
             if begins:
                 self._running[point] += 1
+        if wanted and not begins:
+            self._post(self._doubted)
         try:
             yield begins
         finally:
@@ -128,8 +141,11 @@ class Share:
             self._running[point] -= 1
             if not self._running[point]:
                 del self._running[point]
+        self._post(self._ended)
+
+    def _post(self, event: asyncio.Event) -> None:
         if self._loop is not None and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._ended.set)
+            self._loop.call_soon_threadsafe(event.set)
 
     # -- on the event loop --------------------------------------------------------
 
@@ -162,7 +178,7 @@ class Share:
     async def _keep(self) -> None:
         """Have what this shard is named for, for as long as the ring assigns as it did, until cancelled."""
         async with self._connect() as api:
-            parts = [self._make_check(api).run()]
+            parts = [self._make_check(api).run(), self._tell_of_doubt()]
             if self._ranges is not None:
                 parts.append(self._make_holder(api, self._ranges.hash_by).run())
             try:
@@ -197,9 +213,22 @@ class Share:
 
     def _follow(self, holder: RangeHolder, changes: Changes) -> None:
         self._set_open(holder.working)
-        if self._tell is not None and (changes.gained or changes.revoked):
+        if changes.gained or changes.revoked:
+            self._tell_working()
+
+    async def _tell_of_doubt(self) -> None:
+        """Whoever was refused for a doubt has it tried again when there is none; a lease that is lost ends this."""
+        while True:
+            await self._doubted.wait()
+            while self._lease.fence.remaining() <= 0:
+                await self._clock.sleep(DOUBT_SECONDS)
+            self._doubted.clear()
+            self._tell_working()
+
+    def _tell_working(self) -> None:
+        if self._tell is not None:
             assert self._loop is not None
-            self._loop.call_soon(self._tell, holder.working)
+            self._loop.call_soon(self._tell, self.working)
 
     def _set_open(self, ranges: HashRanges) -> None:
         with self._lock:

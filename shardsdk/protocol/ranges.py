@@ -269,7 +269,7 @@ class AssignedRange(msgspec.Struct, frozen=True, rename="camel", omit_defaults=T
     """From `start` to the next range's start: of `shard`, or of nobody while it changes hands.
 
     `namespace` is that of the Lease by which the shard was named: one of the same name elsewhere is another shard.
-    Empty: it is not said, as in assignments of older sharders, and by hand.
+    Empty: it is not said, as in assignments of older sharders, and by hand until the sharder's next look.
     """
 
     start: str
@@ -315,6 +315,8 @@ class Named:
 def parse_assignment(spec: RingAssignmentSpec, reader: tuple[str, str] | None = None) -> Named:
     """Read a RingAssignment; of its `reader`, a shard by name and its Lease's namespace, only what names it there.
 
+    Where no range says a namespace (an older sharder wrote it, say), all of that name do.
+
     Raises: ConfigurationError for ranges that do not cover the space in order: whoever reads it goes on as if
         nothing had been changed.
     """
@@ -327,20 +329,22 @@ def parse_assignment(spec: RingAssignmentSpec, reader: tuple[str, str] | None = 
         raise ConfigurationError(f"the first range must start at {render_bound(0)}, so that the whole space is covered")
     if any(here >= after for here, after in pairwise([*starts, SPACE])):
         raise ConfigurationError("the ranges must be sorted by their start, each before the next")
+    # Where others say theirs, one that does not was edited by hand: it might be meant for another of that name.
+    where = () if reader is None else (reader[1],) if any(each.namespace for each in spec.ranges) else ("", reader[1])
     spans: dict[str, list[tuple[int, int]]] = {}
     for each, span in zip(spec.ranges, pairwise([*starts, SPACE]), strict=True):
-        if each.shard and (reader is None or each.shard != reader[0] or each.namespace in ("", reader[1])):
+        if each.shard and (reader is None or each.shard != reader[0] or each.namespace in where):
             spans.setdefault(each.shard, []).append(span)
     return Named(by, {shard: HashRanges.of(*theirs) for shard, theirs in spans.items()})
 
 
-def homes_of(spec: RingAssignmentSpec) -> dict[str, str]:
-    """For each shard that is named, in which namespace; empty where its ranges do not say, or not the same."""
-    said: dict[str, set[str]] = {}
+def homes_of(spec: RingAssignmentSpec) -> dict[str, frozenset[str]]:
+    """For each shard that is named, in which namespaces; among them an empty one, if some range of it does not say."""
+    said: dict[str, frozenset[str]] = {}
     for each in spec.ranges:
         if each.shard:
-            said.setdefault(each.shard, set()).add(each.namespace)
-    return {shard: next(iter(homes)) if len(homes) == 1 else "" for shard, homes in said.items()}
+            said[each.shard] = said.get(each.shard, frozenset()) | {each.namespace}
+    return said
 
 
 def read_spec(assignment: Mapping[str, Any]) -> RingAssignmentSpec:

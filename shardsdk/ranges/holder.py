@@ -25,7 +25,17 @@ from shardsdk.kube.reflector import Delta, EventKind, Reflector
 from shardsdk.kube.selectors import Selector, equals
 from shardsdk.logs import logger_of
 from shardsdk.protocol.labels import RingLabels
-from shardsdk.protocol.ranges import NOWHERE, RING_ASSIGNMENTS, HashBy, HashRanges, Named, named_by, render_bound
+from shardsdk.protocol.ranges import (
+    NOWHERE,
+    RING_ASSIGNMENTS,
+    HashBy,
+    HashRanges,
+    Named,
+    homes_of,
+    named_by,
+    read_spec,
+    render_bound,
+)
 from shardsdk.ranges.counts import COUNT_SECONDS, NamespaceCounts
 from shardsdk.ranges.look import look
 from shardsdk.ranges.parts import Changes, LeftRanges, Part, Parts
@@ -85,6 +95,8 @@ class RangeHolder:
         self._written = 0
         self._tasks: asyncio.TaskGroup | None = None
         self._pausing = False
+        #: Whether the last assignment that said namespaces named another shard of this name, in another.
+        self._other_named = False
         #: Who is named for what, as the watch has shown it last; `None`: not known.
         self.named: Named | None = None
         self._assignments: Reflector[dict[str, Any]] = Reflector(
@@ -146,7 +158,7 @@ class RangeHolder:
         self.named = None
         try:
             if delta.kind is not EventKind.DELETED:
-                self.named = named_by(delta.object, self.by, (self._lease.name, self._lease.namespace))
+                self.named = self._read(delta.object)
             error = "it was deleted"
         except ConfigurationError as wrong:
             error = str(wrong)
@@ -156,6 +168,20 @@ class RangeHolder:
                 extra={**self._where(), "error": error},
             )
         self._follow(self._parts.assigned(None if self.named is None else self.named.of(self._lease.name)))
+
+    def _read(self, assignment: dict[str, Any]) -> Named:
+        """Who is named; by one without namespaces, as an older sharder writes it, this name is whose it was before."""
+        shard, homes = self._lease.name, homes_of(read_spec(assignment))
+        named = named_by(assignment, self.by, (shard, self._lease.namespace))
+        if said := homes.get(shard, frozenset()) - {""}:
+            self._other_named = self._lease.namespace not in said
+        elif self._other_named and shard in named.shards:
+            log.warning(
+                "The ring's assignment does not say which shard of this name it names; this one takes nothing",
+                extra={**self._where(), "namespace": self._lease.namespace},
+            )
+            return Named(named.by, {name: ranges for name, ranges in named.shards.items() if name != shard})
+        return named
 
     def _on_written(self, number: int) -> None:
         self._follow(self._parts.written(number))

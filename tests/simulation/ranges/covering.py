@@ -34,6 +34,10 @@ class Covering:
         """How often it has come to cover other namespaces; a process may end that has seen fewer."""
         return self._changes[ring.ring]
 
+    def covers(self, ring: str, namespace: str) -> bool:
+        """Whether it covers a namespace now."""
+        return self._covered.get(ring, CoveredNamespaces()).covers(namespace)
+
     def in_other_words(self, ring: RingLabels) -> dict[str, Any] | None:
         """A selector that says the same as the ring's, written in another way."""
         found = self._selector_of(ring)

@@ -105,8 +105,8 @@ class RangeLiveness(Liveness):
     def _weigh(self, ring: str, counts: Mapping[int, float]) -> dict[str, float]:
         """What lies in the namespaces of a ring; one in which nothing lies counts, too."""
         names = [version.key.name for version in self.world.storage.objects(NAMESPACES)]
-        scoped = [name for name in names if self.world.in_scope(RINGS[ring], name)]
-        return {name: counts.get(point_of(name), UNTOLD) for name in scoped}
+        covered = [name for name in names if self.world.covering.covers(ring, name)]
+        return {name: counts.get(point_of(name), UNTOLD) for name in covered}
 
     def disturb(self) -> None:
         """Who is there has changed: ranges may move."""

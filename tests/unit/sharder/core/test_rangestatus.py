@@ -8,6 +8,7 @@ from sharder.core.rangestatus import (
     Loads,
     Moving,
     describe_moving,
+    describe_unfit,
     in_transit,
     loads_by_namespace,
     loads_by_width,
@@ -81,7 +82,22 @@ def test_what_lasts_says_where_to_look() -> None:
     status, reason, message = conditions(AIM, moving, Loads({}))["Settled"]
     assert (status, reason) == ("False", "Moving")
     assert "look into the log of a, or stop it" in message
+    nobodys = in_transit(SECOND, AIM, {"a": LOW, "c": HIGH}, (), NOW)
+    assert "look into the log of b, or stop it" in conditions(AIM, nobodys, loads_by_width(AIM, "abc"))["Settled"][2]
     assert conditions(AIM, (), Loads({}))["Settled"][0] == "True"
+
+
+def test_shards_that_are_named_for_nothing_are_told_with_why_and_what_to_do() -> None:
+    assert describe_unfit((), ()) is None
+    reason, words = describe_unfit({"x", "y"}, {"z"}) or ("", "")
+    assert (reason, "Lease of x, y does not say" in words) == ("LabelsOnly", True)
+    assert "Lease of z has not said in time" in words
+    assert "has not said" not in (describe_unfit({"x"}, ()) or ("", ""))[1]
+    reason, words = describe_unfit((), {f"shard-{number:02}" for number in range(12)}) or ("", "")
+    assert reason == "NothingTaken"
+    assert "shard-09 and 2 more has not said" in words
+    assert "others get that, if any works" in words
+    assert "restart it" in words
 
 
 def test_a_ring_without_a_shard_says_that_it_lacks_one() -> None:

@@ -63,6 +63,8 @@ class RangedShard:
         self._working = NOWHERE
         self.frozen = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        #: It renews its lease, and learns nothing of the assignment.
+        self.deaf = False
 
     def start(self) -> None:
         """Take the lease, and work."""
@@ -139,7 +141,7 @@ class RangedShard:
         self._server.patch(LEASES, self.name, SHARDS, body)
 
     def _named(self) -> HashRanges | None:
-        found = self._server.find(RING_ASSIGNMENTS, RING)
+        found = None if self.deaf else self._server.find(RING_ASSIGNMENTS, RING)
         try:
             spec = msgspec.convert((found or {}).get("spec"), RingAssignmentSpec)
             return parse_assignment(spec).of(self.name)

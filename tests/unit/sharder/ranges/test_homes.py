@@ -18,8 +18,10 @@ from shardsdk.protocol.labels import SHARDER_HOLDER
 from shardsdk.protocol.objects import LEASES
 from shardsdk.protocol.ranges import (
     EVERYWHERE,
+    HELD_RANGES_ANNOTATION,
     NOWHERE,
     RING_ASSIGNMENTS,
+    HashRanges,
     RingAssignmentSpec,
     homes_of,
 )
@@ -45,6 +47,8 @@ ELSEWHERE = "elsewhere"
         ({"a": ""}, {"a": {"x", "y"}}, (), {}),
         ({}, {"a": {"x", "y"}}, (), {}),
         ({"a": ""}, {}, (), {}),
+        ({"a": ""}, {"a": {"x"}}, ("a",), {}),
+        ({}, {"a": {"x"}}, ("a",), {}),
     ],
 )
 def test_a_name_stays_bound_to_a_namespace_until_nothing_can_be_left_of_its_shard_there(
@@ -91,7 +95,8 @@ class Twins:
     def homes(self) -> dict[str, str]:
         found = self.ring.stage.server.find(RING_ASSIGNMENTS, RING)
         assert found is not None
-        return homes_of(msgspec.convert(found["spec"], RingAssignmentSpec))
+        said = homes_of(msgspec.convert(found["spec"], RingAssignmentSpec))
+        return {shard: " or ".join(sorted(homes)) for shard, homes in said.items()}
 
     def forget_homes(self) -> None:
         """As of an older sharder, and of who edits the object by hand."""
@@ -203,10 +208,17 @@ async def test_where_nobody_can_tell_which_was_named_both_let_go_and_others_have
         await world.ring.stage.until(lambda: world.ring.stage.server.find(LEASES, "a", ELSEWHERE) is not None)
         world.forget_homes()
         second.process.kill()  # one that looked would work on what the first has
+        server = world.ring.stage.server
+
+        def hold(ranges: HashRanges) -> None:
+            server.patch(LEASES, "a", ELSEWHERE, {"metadata": {"annotations": {HELD_RANGES_ANNOTATION: str(ranges)}}})
+
+        hold(world.ring.named().of("a"))
         async with sharder(world.ring.stage):
+            await world.ring.stage.until(lambda: not world.ring.named().of("a"))
+            hold(NOWHERE)
             await world.until_held(c)
             assert world.ring.named().shards == {"c": EVERYWHERE}
-            server = world.ring.stage.server
             server.patch(LEASES, "a", ELSEWHERE, {"spec": {"holderIdentity": SHARDER_HOLDER}})
             await world.until_held(a, c)
             assert world.homes() == {"a": SHARDS, "c": SHARDS}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -12,13 +13,15 @@ import tests.ranges_rig as rig
 from sharder.core.observed import UNSEEN_SECONDS
 from sharder.ranges.homes import Homes
 from sharder.ranges.weights import Budget
+from shardsdk.errors import ShardingError
 from shardsdk.lease.timings import LeaseTimings
 from shardsdk.protocol.leases import MAX_DURATION_SECONDS, Lease, render_micro_time
-from shardsdk.protocol.objects import LEASES
+from shardsdk.protocol.objects import LEASES, Resource
 from shardsdk.protocol.ranges import EVERYWHERE, HELD_RANGES_ANNOTATION, RING_ASSIGNMENTS, Named
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
 from tests.unit.sharder.placement.stage import SHARDS, lease
 from tests.unit.sharder.ranges.rig import by_cells, ranged, sharder
+from tests.unit.sharder.ranges.test_candidates import told_idle
 from tests.unit.sharder.ranges.test_homes import ELSEWHERE, twins
 
 GIVEN_BACK = {"metadata": {"annotations": None}, "spec": {"holderIdentity": "", "leaseDurationSeconds": 1}}
@@ -120,6 +123,44 @@ async def test_a_lease_that_was_deleted_counts_for_as_long_as_it_said_though_its
         await world.until_held(second, c)
 
 
+@in_virtual_time
+async def test_a_shard_that_may_not_begin_yet_is_not_judged_for_taking_nothing(
+    clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it is named for by its name is the first's, whose Lease lasts for two minutes."""
+    async with twins(clock, monkeypatch) as world, sharder(world.ring.stage) as assignment:
+        monkeypatch.setattr(rig, "LeaseTimings", lambda: LeaseTimings.of(120))
+        a = world.start("a")
+        monkeypatch.setattr(rig, "LeaseTimings", LeaseTimings)
+        await world.until_held(a)
+        second = world.start("a", ELSEWHERE)
+        await world.ring.stage.pass_time(5)
+        a.process.kill()
+        world.ring.stage.server.delete(LEASES, "a", SHARDS)
+        await world.ring.stage.until(lambda: second.owns() == EVERYWHERE, seconds=300)
+        assert not told_idle(assignment)
+
+
+@pytest.mark.parametrize("lacks", [LEASES, RING_ASSIGNMENTS])
+@in_virtual_time
+async def test_others_get_what_one_does_not_take_that_may_not_look(
+    clock: VirtualClock, monkeypatch: pytest.MonkeyPatch, lacks: Resource
+) -> None:
+    async with twins(clock, monkeypatch) as world, sharder(world.ring.stage) as assignment:
+        a, b = world.start("a"), world.start("b")
+        pages, get = b.api.pages, b.api.get
+
+        def refuse(read: Any, of: Resource, *args: Any, **said: Any) -> Any:
+            if of == lacks:
+                raise ShardingError("forbidden")
+            return read(of, *args, **said)
+
+        monkeypatch.setattr(b.api, "pages", partial(refuse, pages))
+        monkeypatch.setattr(b.api, "get", partial(refuse, get))
+        await world.ring.stage.until(lambda: told_idle(assignment) == {"b"}, seconds=300)
+        await world.until_held(a)
+
+
 @pytest.mark.parametrize(("holder", "lasts"), [("z", UNSEEN_SECONDS), ("", MAX_DURATION_SECONDS)])
 @in_virtual_time
 async def test_a_lease_of_68_years_holds_nothing_up_for_longer_than_any_may_last(
@@ -131,8 +172,9 @@ async def test_a_lease_of_68_years_holds_nothing_up_for_longer_than_any_may_last
         bodies = lease(clock, "a"), lease(clock, "z", holder=holder, duration=2**31 - 1)
         for body in bodies:
             body["metadata"]["namespace"] = ELSEWHERE
-        homes.read([msgspec.convert(body, Lease) for body in bodies], {"a": SHARDS}, (), lambda shard: False)
-        return homes.gone
+        leases = [msgspec.convert(body, Lease) for body in bodies]
+        homes.read(leases, {"a": EVERYWHERE}, {"a": [SHARDS]}, (), lambda shard: False, "a")
+        return homes.gone.keys()
 
     assert read() == {"a"}
     await clock.sleep(lasts - 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from random import Random
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 
 from shardsdk.errors import ApiError, ConfigurationError, ConnectionFailed, Forbidden, NotFound, ServerError
 from shardsdk.kube.api import RawRequest
-from shardsdk.lease.ring import STARTING_SECONDS, read_ring
+from shardsdk.lease.ring import STARTING_SECONDS, UNTOLD_SECONDS, read_ring
 from shardsdk.protocol.namespaces import NAME_LABEL
 from shardsdk.protocol.objects import CLUSTERRINGS
 from shardsdk.protocol.ranges import HashBy
@@ -46,7 +47,7 @@ async def test_a_ring_by_labels_and_one_that_is_not_there_yet_are_by_labels(
 async def test_one_that_may_not_be_read_is_by_labels_and_one_that_cannot_be_read_is_read_again(
     clock: VirtualClock,
 ) -> None:
-    spec = {"assignment": "Ranges", "hashBy": "UID"}
+    spec = {"assignment": "Ranges", "hashBy": "UID", "namespaceSelector": {}}
     forbidden = Forbidden("clusterrings is forbidden", status=403)
     assert await read_ring(api_with(spec, clock, forbidden, forbidden), RING, clock, Random(1)) is None
     away = ConnectionFailed("nobody listens")
@@ -58,14 +59,13 @@ async def test_one_that_may_not_be_read_is_by_labels_and_one_that_cannot_be_read
 @pytest.mark.parametrize(
     ("own", "default", "covered"),
     [
-        (None, None, "default prod"),
         (None, "prod", "default kube-system"),
         ("default", "prod", "prod kube-system"),
     ],
 )
 @in_virtual_time
 async def test_a_ring_that_does_not_say_what_it_covers_covers_what_its_status_says(
-    clock: VirtualClock, own: str | None, default: str | None, covered: str
+    clock: VirtualClock, own: str | None, default: str, covered: str
 ) -> None:
     """There the sharder tells its own default, which rings by labels go by as well."""
 
@@ -79,6 +79,47 @@ async def test_a_ring_that_does_not_say_what_it_covers_covers_what_its_status_sa
     assert found is not None
     names = [each for each in ("default", "prod", "kube-system") if found.namespaces.covers(each)]
     assert names == covered.split()
+
+
+READY = {"type": "Ready", "status": "True"}
+
+
+@in_virtual_time
+async def test_a_ring_of_which_its_sharder_has_said_nothing_yet_is_waited_for(
+    clock: VirtualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What the sharder leaves out is its own affair: the chart's leaves out its own namespace."""
+    api = api_with({"assignment": "Ranges", "hashBy": "UID"}, clock)
+    reading = asyncio.create_task(read_ring(api, RING, clock, Random(1)))
+    await clock.sleep(UNTOLD_SECONDS / 2)
+    assert not caplog.records
+    await clock.sleep(UNTOLD_SECONDS)
+    assert ["which namespaces it covers" in each.message for each in caplog.records] == [True]
+    # Of a spec that it cannot look up it says other things first.
+    unready = {"conditions": [{**READY, "status": "False"}], "observedGeneration": 1}
+    api.server.patch(CLUSTERRINGS, RING, None, {"status": unready}, subresource="status")
+    await clock.sleep(UNTOLD_SECONDS)
+    assert not reading.done()
+    term = {"key": NAME_LABEL, "operator": "NotIn", "values": ["here"]}
+    says = {"namespaceSelector": {"matchExpressions": [term]}}
+    api.server.patch(CLUSTERRINGS, RING, None, {"status": says}, subresource="status")
+    found = await reading
+    assert found is not None
+    assert found.namespaces.covers("kube-system")
+    assert not found.namespaces.covers("here")
+
+
+@in_virtual_time
+async def test_a_sharder_that_does_not_tell_its_default_has_that_of_before_it_was_told(clock: VirtualClock) -> None:
+    api = api_with({"assignment": "Ranges", "hashBy": "UID"}, clock)
+    ready = {
+        "conditions": [READY],
+        "observedGeneration": api.server.get(CLUSTERRINGS, RING, None)["metadata"]["generation"],
+    }
+    api.server.patch(CLUSTERRINGS, RING, None, {"status": ready}, subresource="status")
+    found = await read_ring(api, RING, clock, Random(1))
+    assert found is not None
+    assert not found.namespaces.covers("kube-system")
 
 
 class Starting(MemoryApi):
@@ -103,7 +144,8 @@ class Starting(MemoryApi):
 
 def starting(clock: VirtualClock, ready_after: float, refusal: ApiError, unready: ApiError) -> Starting:
     server = MemoryServer()
-    server.create(CLUSTERRINGS, {"metadata": {"name": RING}, "spec": {"assignment": "Ranges", "hashBy": "UID"}})
+    spec = {"assignment": "Ranges", "hashBy": "UID", "namespaceSelector": {}}
+    server.create(CLUSTERRINGS, {"metadata": {"name": RING}, "spec": spec})
     api = Starting(server, clock)
     api.clock, api.ready_at = clock, clock.monotonic() + ready_after
     api.refusal, api.unready = refusal, unready

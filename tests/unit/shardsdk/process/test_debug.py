@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -21,7 +22,7 @@ from shardsdk.kube.store import Key
 from shardsdk.lease.shardlease import ShardLease
 from shardsdk.process import debug
 from shardsdk.process.debug import LISTED_MAX, DebugObjects
-from shardsdk.process.health import Address, Endpoints, serve, serve_in_thread
+from shardsdk.process.health import Address, Checks, Endpoints, serve, serve_in_thread
 from shardsdk.process.process import ExitCode
 from shardsdk.process.world import World
 from shardsdk.protocol.objects import LEASES
@@ -104,7 +105,7 @@ async def test_a_process_says_what_each_of_its_objects_waits_for() -> None:
 
 async def test_a_process_that_does_not_work_yet_says_what_it_waits_for() -> None:
     lacking = {"lease": "waits for the lease", "caches": "secrets is not synced"}
-    answers = DebugObjects(lacking=lambda: lacking)
+    answers = DebugObjects(lacking=Checks({name: partial(lacking.get, name) for name in lacking}).failing)
     more = {"/debug/objects/{name}": answers.answer_object}
     async with serve(Address("127.0.0.1", 0), Endpoints(more=more)) as port:
         url = f"http://127.0.0.1:{port}/debug/objects/a"
@@ -120,7 +121,7 @@ async def test_a_process_that_does_not_work_yet_says_what_it_waits_for() -> None
 async def test_a_shard_says_which_one_it_is_and_where_its_lease_is() -> None:
     shard = {"ring": "sites", "name": "one", "namespace": "team", "instance": "uid-1"}
     lease = ShardLease(lambda: None, "sites", "one", "team", instance="uid-1", fenced=True)  # type: ignore[arg-type,return-value]
-    answers = DebugObjects(lacking=lambda: {"lease": "waiting"})
+    answers = DebugObjects(lacking=Checks({"lease": lambda: "waiting"}).failing)
     answers.shard_lease = lease
 
     class Rests:

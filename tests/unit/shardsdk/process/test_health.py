@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from pathlib import Path
 
 import aiohttp
 import pytest
 
 from shardsdk.errors import ConfigurationError
+from shardsdk.process import health
 from shardsdk.process.health import Address, Checks, Endpoints, listen_at, parse_address, serve, serve_in_thread
 
 
@@ -16,6 +18,17 @@ async def ask(port: int, path: str) -> tuple[int, str]:
 
 
 LOCAL = Address("127.0.0.1", 0)
+
+
+class Panic(BaseException):
+    """As extension modules raise it."""
+
+
+async def ended(check: str) -> None:
+    """Return when no thread asks this check any more."""
+    for thread in threading.enumerate():
+        if thread.name == f"check {check}":
+            await asyncio.to_thread(thread.join)
 
 
 def broken() -> str | None:
@@ -41,7 +54,64 @@ async def test_a_failed_check_says_which_and_why() -> None:
 
 
 async def test_a_check_that_raises_is_a_failed_check() -> None:
-    assert Checks({"broken": broken}).failing() == {"broken": "RuntimeError: boom"}
+    assert await Checks({"broken": broken}).failing() == {"broken": "RuntimeError: boom"}
+
+
+async def test_a_check_that_hangs_fails_is_not_asked_again_meanwhile_and_holds_up_nobody(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    loop, begun, go_on, asked = asyncio.get_running_loop(), asyncio.Event(), threading.Event(), list[str]()
+
+    def hang() -> None:
+        asked.append("hang")
+        loop.call_soon_threadsafe(begun.set)
+        go_on.wait(10)
+
+    ready = Checks({"lease": lambda: None})
+    ready.add("backend", hang, threaded=True)
+    async with serve(LOCAL, Endpoints(healthz=Checks(), readyz=ready)) as port, asyncio.TaskGroup() as tasks:
+        first = tasks.create_task(ask(port, "/readyz"))
+        await asyncio.wait_for(begun.wait(), 10)
+        assert await ask(port, "/healthz") == (200, "ok")
+        assert await ask(port, "/readyz/lease") == (200, "ok")
+        expected = "[+]lease ok\n[-]backend failed: did not answer within 1 s\nreadyz check failed\n"
+        assert await first == (500, expected)
+        monkeypatch.setattr(health, "CHECK_SECONDS", 0.01)
+        assert (await ask(port, "/readyz/backend"))[0] == 500
+        assert asked == ["hang"]
+        go_on.set()
+        await ended("backend")
+        monkeypatch.setattr(health, "CHECK_SECONDS", 10)
+        assert await ask(port, "/readyz") == (200, "ok")
+
+
+async def test_a_threaded_check_that_raises_is_a_failed_check_and_is_asked_again() -> None:
+    problems = [RuntimeError("boom"), SystemExit(1), Panic("at src/lib.rs:7"), asyncio.CancelledError()]
+    checks = Checks()
+
+    def check() -> None:
+        if problems:
+            raise problems.pop(0)
+
+    checks.add("broken", check, threaded=True)
+    assert [await checks.failing() for _ in range(5)] == [
+        {"broken": "RuntimeError: boom"}, {"broken": "SystemExit: 1"}, {"broken": "Panic: at src/lib.rs:7"},
+        {"broken": "CancelledError: "}, {},
+    ]  # fmt: skip
+
+
+async def test_nobody_waits_for_a_check_that_was_late_until_it_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    checks, go_on = Checks(), threading.Event()
+    checks.add("backend", lambda: None if go_on.wait(10) else "still waits", threaded=True)
+    monkeypatch.setattr(health, "CHECK_SECONDS", 0.01)
+    assert await checks.failing() == {"backend": "did not answer within 0.01 s"}
+    monkeypatch.setattr(health, "CHECK_SECONDS", 10)
+    async with asyncio.timeout(5):
+        for _ in range(50):
+            assert "did not answer" in (await checks.failing())["backend"]
+    go_on.set()
+    await ended("backend")
+    assert await checks.failing() == {}
 
 
 async def test_metrics_are_served_as_they_are_rendered() -> None:

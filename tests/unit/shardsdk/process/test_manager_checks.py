@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -63,3 +65,22 @@ def test_a_concurrency_that_cannot_be_is_said_when_the_controller_is_added(concu
     spec = controller_for(SECRETS).options(concurrency=concurrency).reconcile(lambda context: None)
     with pytest.raises(ConfigurationError, match="use 1 to 1000"):
         Manager().add(spec)
+
+
+@pytest.mark.parametrize("add", [Manager.add_health_check, Manager.add_ready_check])
+def test_a_check_that_would_have_to_be_awaited_is_refused(add: Callable[[Manager, str, Any], Manager]) -> None:
+    async def check() -> None: ...
+
+    with pytest.raises(ConfigurationError, match=r"the check 'db' is an async function.*write a plain one"):
+        add(Manager(), "db", check)
+
+
+def test_a_check_may_be_async_within() -> None:
+    async def check() -> str:
+        return "no answer"
+
+    @functools.wraps(check)
+    def plainly() -> str:
+        return asyncio.run(check())
+
+    Manager().add_ready_check("db", plainly)

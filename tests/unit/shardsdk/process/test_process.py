@@ -8,9 +8,13 @@ import signal
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 
+import pytest
+
+from shardsdk.errors import ConfigurationError
 from shardsdk.process.process import ExitCode, run_process, stop_on_signal
 
 ROOT = Path(__file__).parents[4]
@@ -42,6 +46,18 @@ async def test_a_manager_that_has_ended_is_not_stopped() -> None:
         async with asyncio.timeout(60):
             await done.wait()
     assert stopped == []
+
+
+def test_another_thread_than_the_main_one_is_refused_with_what_to_do() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+
+    async def handle() -> None:
+        with stop_on_signal(lambda: None):
+            raise AssertionError("no signal would ever come")
+
+    with ThreadPoolExecutor() as threads, pytest.raises(ConfigurationError, match="run it in the main thread"):
+        threads.submit(asyncio.run, handle()).result()
+    assert signal.getsignal(signal.SIGTERM) is before
 
 
 def test_a_function_that_is_left_in_a_thread_does_not_keep_the_process() -> None:

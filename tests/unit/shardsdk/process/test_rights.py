@@ -18,7 +18,7 @@ from shardsdk.lease.shardlease import ShardLease
 from shardsdk.process.manager import Manager
 from shardsdk.process.process import ExitCode
 from shardsdk.process.world import World
-from shardsdk.protocol.objects import LEASES, GroupResource
+from shardsdk.protocol.objects import CLUSTERRINGS, LEASES, GroupResource
 from shardsdk.reconcile.spec import controller_for
 from shardsdk.testing.memory import MemoryServer
 from shardsdk.testing.memoryapi import MemoryApi
@@ -107,6 +107,30 @@ async def test_no_lease_is_taken_before_everything_may_be_read(
     assert lease_is_held(server)
     assert reconciled == ["a"]
     assert manager._check_lease() is None
+    assert manager._check_caches() is None
+    manager.stopping.set()
+    assert await process is ExitCode.OK
+
+
+@in_virtual_time
+async def test_a_shard_that_could_not_learn_of_its_ranges_takes_no_lease(
+    clock: VirtualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    server, role = MemoryServer(), Role(("watch", "ringassignments"), ("list", "leases"))
+    spec = {"assignment": "Ranges", "hashBy": "Namespace", "namespaceSelector": {}}
+    server.create(CLUSTERRINGS, {"metadata": {"name": RING.ring}, "spec": spec})
+    manager = manager_of([])
+    process = asyncio.create_task(manager.run_async(world_of(server, clock, role)))
+    await clock.sleep(300)
+    assert not lease_is_held(server)
+    [told] = [each for each in caplog.records if each.levelno == logging.ERROR]
+    assert 'resources: ["ringassignments"], verbs: ["watch"]' in vars(told)["missing"]
+    assert "in namespace 'shards'" in vars(told)["missing"]
+    assert 'resources: ["leases"], verbs: ["list"]' in str(manager._check_caches())
+
+    role.forbidden.clear()
+    await clock.sleep(15)
+    assert lease_is_held(server)
     assert manager._check_caches() is None
     manager.stopping.set()
     assert await process is ExitCode.OK

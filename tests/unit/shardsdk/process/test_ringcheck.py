@@ -170,6 +170,24 @@ async def test_a_shard_by_labels_ends_within_a_minute_of_its_rings_new_way(clock
     assert clock.monotonic() - before < READ_SECONDS + 1, "the look, and the answer to it"
 
 
+#: What a sharder says of a ring that does not say what it covers.
+LEFT_OUT_TERM = {"key": NAME_LABEL, "operator": "NotIn", "values": sorted(LEFT_OUT)}
+DEFAULT: dict[str, Any] = {"status": {"namespaceSelector": {"matchExpressions": [LEFT_OUT_TERM]}}}
+
+
+async def by_ranges(clock: VirtualClock, says: dict[str, Any]) -> tuple[MemoryServer, asyncio.Task[None]]:
+    """A shard's look at such a ring, which has begun."""
+    server = MemoryServer()
+    server.create(CLUSTERRINGS, LISTED)
+    server.patch(CLUSTERRINGS, RING, None, {"spec": {"assignment": "Ranges", "hashBy": "Namespace"}})
+    server.rearrange(CLUSTERRINGS, RING, None, says)
+    mains, by = frozenset({MAIN}), HashBy.NAMESPACE
+    check = RingCheck(MemoryApi(server, clock), RING, mains, {}, shard="shard-1", hash_by=by, clock=clock)
+    running = asyncio.create_task(check.run())
+    await check.looked.wait()
+    return server, running
+
+
 @pytest.mark.parametrize(
     ("changed", "told"),
     [
@@ -182,13 +200,7 @@ async def test_a_shard_by_labels_ends_within_a_minute_of_its_rings_new_way(clock
 async def test_a_shard_by_ranges_ends_within_a_minute_of_its_rings_change(
     clock: VirtualClock, changed: dict[str, Any], told: str
 ) -> None:
-    server = MemoryServer()
-    server.create(CLUSTERRINGS, LISTED)
-    server.patch(CLUSTERRINGS, RING, None, {"spec": {"assignment": "Ranges", "hashBy": "Namespace"}})
-    mains, by = frozenset({MAIN}), HashBy.NAMESPACE
-    check = RingCheck(MemoryApi(server, clock), RING, mains, {}, shard="shard-1", hash_by=by, clock=clock)
-    running = asyncio.create_task(check.run())
-    await check.looked.wait()
+    server, running = await by_ranges(clock, DEFAULT)
     before = clock.monotonic()
     server.rearrange(CLUSTERRINGS, RING, None, changed)
     with pytest.raises(ConfigurationError, match=told):
@@ -198,13 +210,7 @@ async def test_a_shard_by_ranges_ends_within_a_minute_of_its_rings_change(
 
 @in_virtual_time
 async def test_a_shard_by_ranges_works_on_if_its_ring_says_the_same_in_other_words(clock: VirtualClock) -> None:
-    server = MemoryServer()
-    server.create(CLUSTERRINGS, LISTED)
-    server.patch(CLUSTERRINGS, RING, None, {"spec": {"assignment": "Ranges", "hashBy": "Namespace"}})
-    mains, by = frozenset({MAIN}), HashBy.NAMESPACE
-    check = RingCheck(MemoryApi(server, clock), RING, mains, {}, shard="shard-1", hash_by=by, clock=clock)
-    running = asyncio.create_task(check.run())
-    await check.looked.wait()
+    server, running = await by_ranges(clock, DEFAULT)
     left_out = [{"key": NAME_LABEL, "operator": "NotIn", "values": sorted(LEFT_OUT, reverse=True)}]
     server.patch(CLUSTERRINGS, RING, None, {"spec": {"namespaceSelector": {"matchExpressions": left_out}}})
     await clock.sleep(2 * READ_SECONDS)
@@ -212,6 +218,22 @@ async def test_a_shard_by_ranges_works_on_if_its_ring_says_the_same_in_other_wor
     await clock.sleep(2 * READ_SECONDS)
     assert not running.done()
     running.cancel()
+
+
+@in_virtual_time
+async def test_a_shard_by_ranges_works_on_while_nobody_has_said_yet_what_a_ring_covers_that_was_made_again(
+    clock: VirtualClock,
+) -> None:
+    term = {"key": NAME_LABEL, "operator": "NotIn", "values": ["kube-system", "controllers"]}
+    says = {"status": {"namespaceSelector": {"matchExpressions": [term]}}}
+    server, running = await by_ranges(clock, says)
+    for status in ({"status": {"namespaceSelector": None}}, says):
+        server.rearrange(CLUSTERRINGS, RING, None, status)
+        await clock.sleep(2 * READ_SECONDS)
+        assert not running.done()
+    server.rearrange(CLUSTERRINGS, RING, None, DEFAULT)
+    with pytest.raises(ConfigurationError, match="covers other namespaces"):
+        await running
 
 
 @in_virtual_time

@@ -11,6 +11,7 @@ from random import Random
 import pytest
 
 from shardsdk.errors import ConfigurationError, LeaseLost
+from shardsdk.kube.clock import Clock
 from shardsdk.lease.ring import ByRanges
 from shardsdk.lease.shardlease import ShardLease
 from shardsdk.lease.timings import LeaseTimings
@@ -23,6 +24,7 @@ from shardsdk.testing.memoryapi import Fault, MemoryApi
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
 from tests.lease_rig import NAMESPACE, RING, connecting
 from tests.ranges_rig import HIGH, LOW, RangesWorld
+from tests.simulation.machines import MachineClock
 
 SELECTOR = {"matchExpressions": [{"key": NAME_LABEL, "operator": "NotIn", "values": ["kube-system"]}]}
 SPEC = {"assignment": "Ranges", "hashBy": "Namespace", "namespaceSelector": SELECTOR}
@@ -35,12 +37,15 @@ COVERED = CoveredNamespaces(without=frozenset({"kube-system"}))
 class Loop:
     """A shard with a loop of its own, and writes of which one may be on its way."""
 
-    def __init__(self, world: RangesWorld, name: str, covered: CoveredNamespaces | None = COVERED) -> None:
+    def __init__(
+        self, world: RangesWorld, name: str, covered: CoveredNamespaces | None = COVERED, clock: Clock | None = None
+    ) -> None:
+        clock = clock or world.clock
         self.world, self.name = world, name
         self.api = MemoryApi(world.server, world.clock)
         self.lease = ShardLease(
             connecting(self.api), RING, name, NAMESPACE, ranges=self._ranges(covered), threaded=False, fenced=False,
-            clock=world.clock, rng=Random(1),
+            clock=clock, rng=Random(1),
         )  # fmt: skip
         self.settled = asyncio.Event()
         self.settled.set()
@@ -48,7 +53,7 @@ class Loop:
         self.told: list[HashRanges] = []
         self.share = Share(
             connecting(MemoryApi(world.server, world.clock)), self.lease,
-            self._ranges(covered), on_change=self.told.append, clock=world.clock, rng=Random(1),
+            self._ranges(covered), on_change=self.told.append, clock=clock, rng=Random(1),
         )  # fmt: skip
 
     @staticmethod
@@ -217,6 +222,40 @@ async def test_nothing_begins_once_the_lease_has_run_out_though_the_event_loop_h
         await body()
 
 
+@pytest.mark.parametrize("covered", [COVERED, None], ids=["by ranges", "by labels"])
+@in_virtual_time
+async def test_what_was_refused_while_the_lease_was_doubted_is_asked_for_again_once_it_is_confirmed(
+    clock: VirtualClock, covered: CoveredNamespaces | None
+) -> None:
+    machine = MachineClock(clock)
+    loop = Loop(RangesWorld(clock), "a", covered, machine)
+    async with loop.working(EVERYWHERE) as share:
+        loop.told.clear()
+        machine.lapses.note(LeaseTimings().lease_duration)
+        await loop.world.until(lambda: loop.lease.fence.remaining() > 0)
+        await asyncio.sleep(5)
+        assert loop.told == [], "nothing was refused"
+        loop.api.fault = Fault.LOST
+        machine.lapses.note(LeaseTimings().lease_duration)
+        for _ in range(2):
+            with share.work_on(UPPER) as mine:
+                assert not mine
+        await asyncio.sleep(3)
+        assert loop.told == [], "it would be refused again"
+        loop.api.fault = Fault.NONE
+        await loop.world.until(lambda: bool(loop.told))
+        with share.work_on(UPPER) as mine:
+            assert mine
+        await asyncio.sleep(5)
+        assert loop.told == [EVERYWHERE]
+        share.stopping.set()
+        machine.lapses.note(LeaseTimings().lease_duration)
+        with share.work_on(UPPER) as mine:
+            assert not mine
+        await asyncio.sleep(5)
+        assert loop.told == [EVERYWHERE], "nothing begins any more"
+
+
 @in_virtual_time
 async def test_a_ring_that_hashes_uids_has_to_be_told_the_uid(clock: VirtualClock) -> None:
     """Without one, all objects would lie at one point, and be one shard's."""
@@ -233,7 +272,7 @@ async def test_a_ring_that_hashes_uids_has_to_be_told_the_uid(clock: VirtualCloc
     ("spec", "words"),
     [
         ({"assignment": "Labels"}, "works by hashes of namespaces"),
-        ({"namespaceSelector": None}, "covers other namespac"),
+        ({"namespaceSelector": {"matchExpressions": []}}, "covers other namespac"),
     ],
 )
 @in_virtual_time

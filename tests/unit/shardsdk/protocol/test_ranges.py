@@ -131,17 +131,27 @@ def test_an_assignment_says_by_whose_lease_a_shard_was_named_and_another_of_that
         {"start": "0x0000000000000000", "shard": "a", "namespace": "one"},
         {"start": "0x0000000000000010", "shard": "b"},
     ]
-    assert homes_of(spec) == {"a": "one", "b": ""}
+    assert homes_of(spec) == {"a": {"one"}, "b": {""}}
     assert parse_assignment(spec).shards == {"a": low, "b": high}
     for reader, shards in {
         ("a", "one"): {"a": low, "b": high},
         ("a", "two"): {"b": high},
-        ("b", "two"): {"a": low, "b": high},
+        ("b", "two"): {"a": low},
     }.items():
         assert parse_assignment(spec, reader).shards == shards
     mixed = RingAssignmentSpec("UID", [spec.ranges[0], AssignedRange("0x0000000000000010", "a", "two")])
-    assert homes_of(mixed) == {"a": ""}
+    assert homes_of(mixed) == {"a": {"one", "two"}}
     assert parse_assignment(mixed, ("a", "two")).shards == {"a": high}
+
+
+def test_what_does_not_say_its_namespace_names_a_reader_only_where_nothing_does() -> None:
+    low, high = HashRanges.of((0, 16)), HashRanges.of((16, SPACE))
+    spec = render_assignment(Named(HashBy.UID, {"a": low, "b": high}))
+    assert parse_assignment(spec, ("a", "two")).shards == {"a": low, "b": high}
+    edited = RingAssignmentSpec("UID", [spec.ranges[0], AssignedRange("0x0000000000000010", "b", "two")])
+    assert parse_assignment(edited, ("a", "two")).shards == {"b": high}
+    assert parse_assignment(edited, ("b", "two")).shards == {"a": low, "b": high}
+    assert parse_assignment(edited).shards == {"a": low, "b": high}
 
 
 def test_two_shards_for_one_range_are_never_written() -> None:

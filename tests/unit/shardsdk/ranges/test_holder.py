@@ -264,3 +264,28 @@ async def test_a_process_that_knows_labels_alone_inherits_no_ranges_with_the_nam
         usurper.cancel()
     assert 15 <= took < 15 + 5.1
     assert a.owns() == NOWHERE
+
+
+@in_virtual_time
+async def test_only_a_namespace_that_is_said_makes_a_name_another_shards(
+    clock: VirtualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A range without one among others, as somebody's hand leaves it, says nothing of whose the name is."""
+    world = RangesWorld(clock)
+    a = world.start("a")
+    low, high = {"start": "0x0000000000000000", "shard": "a"}, {"start": "0x8000000000000000", "shard": "c"}
+    elder = {"hashBy": "Namespace", "ranges": [low, high]}
+    here = {"namespace": NAMESPACE}
+    world.write({"hashBy": "Namespace", "ranges": [low | here, high | here]})
+    await world.until(lambda: a.holder.working == LOW)
+    world.write({"hashBy": "Namespace", "ranges": [low, high | here]})
+    await world.until(lambda: a.holder.working == NOWHERE)
+    world.write(elder)
+    await world.until(lambda: a.holder.working == LOW)
+    assert "takes nothing" not in caplog.text
+    world.write({"hashBy": "Namespace", "ranges": [low | {"namespace": "elsewhere"}, high | here]})
+    await world.until(lambda: a.holder.working == NOWHERE)
+    world.write(elder)
+    await asyncio.sleep(30)
+    assert a.holder.working == NOWHERE
+    assert "does not say which shard of this name it names; this one takes nothing" in caplog.text
